@@ -31,7 +31,6 @@ from tests.support.stage import (
     in_threads,
     interrupted,
     nervous,
-    relayed,
     rotated,
 )
 
@@ -275,19 +274,6 @@ def test_a_token_cancelled_after_the_answer_says_nothing(wire: Wire) -> None:
     with stage.stats as stats:
         assert stats.cancels == []
         assert stats.cancelled == 0
-
-
-@pytest.mark.requirement("CAN-02")
-@pytest.mark.parametrize("wire", [Wire("stdio", STATEFUL), Wire("stdio", STATELESS)], ids=str)
-def test_giving_up_on_the_first_request_of_all_announces_nothing(wire: Wire) -> None:
-    first = "initialize" if wire.revision == STATEFUL else "server/discover"
-    with ScriptedPeer([s.expect(first), s.silence()]) as peer, relayed(peer) as target:
-        client = syncmcp.Client(target, mode=wire.revision, open_timeout=1.0, probe_timeout=1.0)
-        with pytest.raises(syncmcp.RequestTimeout):
-            client.open()
-        client.close()
-        assert peer.transcript.wait_event("disconnected")
-        assert peer.transcript.methods() == [first]
 
 
 @pytest.mark.requirement("CAN-05")

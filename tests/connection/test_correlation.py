@@ -13,7 +13,7 @@ import pytest
 
 import syncmcp
 from tests.support.moved_time import MovedTime
-from tests.support.stage import PATIENCE, STATEFUL, STATELESS, Wire, in_threads, nervous
+from tests.support.stage import PATIENCE, STATEFUL, in_threads, nervous
 
 
 class Puppet:
@@ -232,32 +232,3 @@ def test_a_call_that_is_answered_while_its_limit_passes_has_one_end(
     final = client.call_tool.future("say")
     puppet.answer(puppet.next()["id"], content=content("still here"))
     assert final.result(PATIENCE).text == "still here"
-
-
-@pytest.mark.pitfall("23")
-@pytest.mark.parametrize(
-    "wire", [Wire("stdio", STATELESS), Wire("http", STATEFUL), Wire("http", STATELESS)], ids=str
-)
-def test_a_crowd_of_threads_gets_its_own_answers_only(wire: Wire) -> None:
-    from tests.system.stress.crowd import shuffling_server
-
-    server = shuffling_server(seed=11, together=8)
-
-    def ask(client: syncmcp.Client, thread: int) -> Callable[[], None]:
-        def run() -> None:
-            for number in range(8):
-                nonce = f"{thread}/{number}"
-                if number % 2:
-                    result = client.call_tool("shuffle", {"nonce": nonce}, timeout=2 * PATIENCE)
-                else:
-                    future = client.call_tool.future("shuffle", {"nonce": nonce})
-                    result = future.result(2 * PATIENCE)
-                assert result.text == nonce
-
-        return run
-
-    with wire.connect(server) as client:
-        assert in_threads(*(ask(client, thread) for thread in range(32))) == [None] * 32
-        overtaken = client.call_tool("overtaken").text
-    assert overtaken is not None
-    assert int(overtaken) > 0

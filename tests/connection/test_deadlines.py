@@ -238,23 +238,6 @@ def test_a_server_that_never_answers_the_farewell_does_not_hold_close() -> None:
         peer.transcript.wait_received("DELETE")
 
 
-@pytest.mark.parametrize("name", ["timeout", "idle_timeout"])
-def test_a_limit_that_makes_no_sense_is_refused_before_anything_is_sent(name: str) -> None:
-    stage = Stage()
-    with Wire("memory", STATEFUL).connect(stage.server) as client:
-        for given_to in (
-            partial(client.call_tool, "echo", {"text": "x"}),
-            partial(client.call_tool.future, "echo", {"text": "x"}),
-            partial(syncmcp.Client, stage.server),
-        ):
-            for value in (-1, -0.001, float("nan"), True, "5", [1]):
-                options: Any = {name: value}
-                with pytest.raises(syncmcp.UsageError, match=name):
-                    given_to(**options)
-    with stage.stats as stats:
-        assert stats.requests["tools/call"] == 0
-
-
 @rotated_ways
 def test_a_limit_beyond_all_clocks_is_none(wire: Wire, way: str) -> None:
     stage = Stage()
@@ -417,21 +400,6 @@ def test_a_clock_that_strikes_while_the_client_closes_finds_the_end_of_the_call(
         outcome, _ = in_threads(blocking, close)
         assert closing.is_set()
         assert isinstance(outcome, syncmcp.ClosedError)
-
-
-@rotated
-def test_more_calls_than_may_be_in_flight_are_all_answered(wire: Wire) -> None:
-    stage = Stage()
-
-    def job(number: int) -> Callable[[], Any]:
-        return lambda: client.call_tool("echo", {"text": str(number)}, timeout=2 * PATIENCE).text
-
-    with wire.connect(stage.server, max_in_flight=3) as client:
-        futures = [client.call_tool.future("echo", {"text": str(number)}) for number in range(50)]
-        blocking = in_threads(*map(job, range(20)))
-        assert blocking == [str(number) for number in range(20)]
-        answers = [future.result(2 * PATIENCE).text for future in futures]
-        assert answers == [str(number) for number in range(50)]
 
 
 @pytest.mark.parametrize("transport", ["memory", "http"])

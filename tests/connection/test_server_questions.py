@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import syncmcp
-from syncmcp import CancelToken, Client, Mode, ServerError
+from syncmcp import CancelToken, Client, Mode
 from syncmcp.testing import script as s
 from tests.support.people import Held
 from tests.support.programs import CEILING
@@ -107,20 +107,6 @@ def test_in_the_stateless_era_a_server_is_never_sent_a_response(wire: str) -> No
         assert peer.methods(2) == ["server/discover", "tools/list"]
 
 
-@pytest.mark.requirement("RPC-26")
-def test_a_request_that_comes_with_the_probe_is_not_answered_either() -> None:
-    script = [
-        s.request("ping", identifier=1),
-        *opening(NEW),
-        s.expect("tools/list"),
-        s.reply(TOOLS),
-    ]
-    with Scripted(script) as peer:
-        with syncmcp.connect(peer) as client:
-            client.list_tools()
-        assert peer.methods(2) == ["server/discover", "tools/list"]
-
-
 @WIRES
 @pytest.mark.requirement("RPC-09")
 def test_notifications_are_never_answered_whatever_is_wrong_with_them(wire: str) -> None:
@@ -168,40 +154,6 @@ def test_a_batch_is_taken_apart_and_each_of_its_members_counts(wire: str) -> Non
         assert answers[11]["result"] == {}
         assert answers[12]["result"] == {"yes": True}
         assert heard == [{"n": 1}]
-
-
-@WIRES
-@pytest.mark.requirement("RPC-12")
-def test_answers_of_several_calls_may_come_in_one_batch(wire: str) -> None:
-    both = [
-        {"jsonrpc": "2.0", "id": 3, "error": {"code": -32602, "message": "no such tool"}},
-        {"jsonrpc": "2.0", "id": 2, "result": {"content": [{"type": "text", "text": "first"}]}},
-    ]
-    script = [
-        *opening("2025-03-26"),
-        s.expect("tools/call"),
-        s.expect("tools/call"),
-        s.message(both),
-    ]
-    with talk(script, wire, mode="2025-03-26") as (peer, client):
-        first, second = client.call_tool.future("a"), client.call_tool.future("b")
-        sent = [message["id"] for message in peer.requests("tools/call", 2)]
-        assert sent == [2, 3]
-        assert first.result(CEILING).text == "first"
-        assert isinstance(second.exception(CEILING), syncmcp.InvalidParams)
-
-
-@WIRES
-@pytest.mark.requirement("RPC-14", "RPC-01")
-def test_the_client_itself_sends_no_batches(wire: str) -> None:
-    script = [*opening("2025-03-26"), *PING * 5]
-    with talk(script, wire, mode="2025-03-26") as (peer, client):
-        for ping in [client.ping.future() for _ in range(5)]:
-            ping.result(CEILING)
-        peer.methods(7)
-        for seen in peer.transcript.received:
-            assert isinstance(seen.message, dict)
-            assert seen.message["jsonrpc"] == "2.0"
 
 
 @pytest.mark.requirement("RPC-10")
@@ -283,15 +235,6 @@ def test_by_default_64_questions_may_wait_for_eight_handlers() -> None:
         assert [answer["error"]["code"] for answer in refused] == [-32603, -32603]
         held.gate.set()
         assert len(peer.requests("response", len(numbered))) == len(numbered)
-
-
-def test_an_error_answer_becomes_the_callers_exception_not_the_readers() -> None:
-    script = [*opening(), s.expect("ping"), s.error(7, "odd", [1]), *PING]
-    with talk(script) as (_, client):
-        with pytest.raises(ServerError) as caught:
-            client.ping()
-        assert (caught.value.code, caught.value.data) == (7, [1])
-        client.ping()
 
 
 def test_handlers_that_lend_their_slots_do_not_open_the_door_to_any_number_of_questions(

@@ -26,7 +26,7 @@ from tests.connection.questions.asking import (
     said,
 )
 from tests.support.people import nobody, reply
-from tests.support.scripts import NEW, STATEFUL, opening, talk
+from tests.support.scripts import NEW, OLD, opening, talk
 from tests.support.stage import PATIENCE, Wire, rotated_stateless
 
 CANARY = "swordfish-77c2"
@@ -118,27 +118,31 @@ def test_a_call_comes_back_with_its_questions_and_goes_on_with_their_answers(
 
 
 @rotated_stateless
-def test_what_asks_nothing_has_its_result_at_once(wire: Wire) -> None:
+def test_a_call_is_pending_as_often_as_it_asks_and_for_what_was_not_answered(wire: Wire) -> None:
     with wire.connect(names_server()) as client:
-        result = client.begin_tool("plain")
-        assert isinstance(result, CallToolResult)
-        assert result.text == "plain"
-        pending = client.begin_tool("later")
-        assert isinstance(pending, InputRequired)
-        assert pending.questions == {}
-        done = client.resume(pending)
-        assert isinstance(done, CallToolResult)
-        assert done.text == "now"
-
-
-@rotated_stateless
-def test_a_second_round_is_a_second_pending_call(wire: Wire) -> None:
-    with wire.connect(names_server()) as client:
-        first = client.begin_tool("twice")
-        second = client.resume(first, ann(first))  # type: ignore[arg-type]
-        third = client.resume(second, ann(second))  # type: ignore[arg-type]
-        assert isinstance(third, CallToolResult)
+        assert client.begin_tool("plain").text == "plain"  # type: ignore[union-attr]
+        later: Any = client.begin_tool("later")
+        assert later.questions == {}
+        assert client.resume(later).text == "now"  # type: ignore[union-attr]
+        first: Any = client.begin_tool("twice")
+        second: Any = client.resume(first, ann(first))
+        third: Any = client.resume(second, ann(second))
         assert third.text == "Ann and Ann"
+        many: Any = client.begin_tool("many")
+        assert many.questions.keys() == {"a", "b", "c"}
+        rest: Any = client.resume(many, {"b": reply()})
+        assert isinstance(rest, InputRequired)
+        assert rest.questions.keys() == {"a", "c"}
+        roots = {"roots": [{"uri": "file:///"}]}
+        done: Any = client.resume(rest, {"a": ElicitResult.accept({"name": "Ann"}), "c": roots})
+        assert json.loads(done.text) == ["a", "b", "c"]
+
+
+def test_until_2025_handlers_answer_and_the_result_comes_at_once() -> None:
+    with asker(OLD, sampling=lambda *_: reply()) as client:
+        result = client.begin_tool("ask", {"method": SAMPLING, "params": PROMPT})
+        assert isinstance(result, CallToolResult)
+        assert "double" in result.text
 
 
 @pytest.mark.parametrize("state", ["", "x", CANARY * 50, None])
@@ -169,20 +173,6 @@ def test_the_state_survives_json_exactly_or_stays_absent(state: str | None) -> N
     assert declared[0] == declared[1]
 
 
-def test_what_is_not_answered_is_asked_again() -> None:
-    with syncmcp.connect(names_server(), mode=NEW) as client:
-        pending = client.begin_tool("many")
-        assert isinstance(pending, InputRequired)
-        assert pending.questions.keys() == {"a", "b", "c"}
-        rest = client.resume(pending, {"b": reply()})
-        assert isinstance(rest, InputRequired)
-        assert rest.questions.keys() == {"a", "c"}
-        roots = {"roots": [{"uri": "file:///"}]}
-        done = client.resume(rest, {"a": ElicitResult.accept({"name": "Ann"}), "c": roots})
-        assert isinstance(done, CallToolResult)
-        assert json.loads(done.text) == ["a", "b", "c"]
-
-
 def test_what_a_program_can_answer_is_declared_for_these_requests_alone() -> None:
     forms: dict[str, Any] = {"elicitation": {"form": {}}}
     tools: dict[str, Any] = {"sampling": {"tools": {}}}
@@ -196,14 +186,6 @@ def test_what_a_program_can_answer_is_declared_for_these_requests_alone() -> Non
         assert said(client, "capabilities") == {"roots": {}}
         with pytest.raises(UsageError, match="can"):
             client.begin_tool("capabilities", can=("forms",))  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize("revision", STATEFUL)
-def test_until_2025_handlers_answer_and_the_result_comes_at_once(revision: Any) -> None:
-    with asker(revision, sampling=lambda *_: reply()) as client:
-        result = client.begin_tool("ask", {"method": SAMPLING, "params": PROMPT})
-        assert isinstance(result, CallToolResult)
-        assert "double" in result.text
 
 
 def test_answers_that_make_no_sense_are_refused_before_anything_is_sent() -> None:
@@ -223,20 +205,27 @@ def test_answers_that_make_no_sense_are_refused_before_anything_is_sent() -> Non
             assert stats.requests["tools/call"] == 1
 
 
+PENDING: dict[str, Any] = {
+    "method": "tools/call",
+    "params": {},
+    "questions": {},
+    "state": "x",
+    "offer": [],
+}
+
+
 @pytest.mark.parametrize(
     "data",
     [
         {},
-        [],
         None,
-        {"method": "tools/call"},
-        {"method": "tools/call", "params": {}, "questions": [], "state": None, "offer": []},
-        {"method": "tools/call", "params": {}, "questions": {}, "state": None, "offer": ["x"]},
-        {"method": "tools/call", "params": {}, "questions": {"q": 1}, "state": "", "offer": []},
-        {"method": "tools/list", "params": {}, "questions": {}, "state": "x", "offer": []},
-        {"method": "tools/call", "params": 7, "questions": {}, "state": "x", "offer": []},
-        {"method": "tools/call", "params": {}, "questions": {}, "state": 7, "offer": []},
-        {"method": 7, "params": {}, "questions": {}, "state": "x", "offer": []},
+        {**PENDING, "method": "tools/list"},
+        {**PENDING, "method": 7},
+        {**PENDING, "params": 7},
+        {**PENDING, "questions": []},
+        {**PENDING, "questions": {"q": 1}},
+        {**PENDING, "state": 7},
+        {**PENDING, "offer": ["x"]},
     ],
 )
 def test_json_that_is_no_pending_call_is_refused(data: Any) -> None:

@@ -24,8 +24,8 @@ from tests.connection.questions.asking import (
     said,
     visitor,
 )
+from tests.support.people import Interface, nobody
 from tests.support.scripts import NEW, OLD, STATEFUL, opening, talk
-from tests.support.stage import Wire, every_wire
 
 MODES = (OLD, NEW)
 
@@ -38,14 +38,6 @@ class Knowing:
     __call__ = staticmethod(model)
 
 
-class Desk:
-    """A user interface: forms and URLs."""
-
-    asks_person = True
-    form = staticmethod(person)
-    url = staticmethod(visitor)
-
-
 # What is given, and what is declared from 2025-11-25 on.
 DECLARED: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "nothing": ({}, {}),
@@ -56,7 +48,7 @@ DECLARED: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "form": ({"elicitation": person}, {"elicitation": {"form": {}}}),
     "form alone": ({"elicitation": Elicitation(form=person)}, {"elicitation": {"form": {}}}),
     "url alone": ({"elicitation": Elicitation(url=visitor)}, {"elicitation": {"url": {}}}),
-    "both": ({"elicitation": Desk()}, {"elicitation": {"form": {}, "url": {}}}),
+    "both": ({"elicitation": Interface()}, {"elicitation": {"form": {}, "url": {}}}),
     "neither": ({"elicitation": Elicitation()}, {}),
     "roots": ({"roots": []}, {"roots": {}}),
     "all": (
@@ -95,15 +87,7 @@ def test_what_has_a_handler_is_declared_as_the_revision_has_it(kind: str, revisi
         assert said(client, "capabilities") == as_of(revision, declared)
 
 
-@every_wire
-@pytest.mark.requirement("M-08", "ROOT-01", "SAMP-01", "ELI-01")
-def test_every_wire_carries_the_same_declaration(wire: Wire) -> None:
-    options, declared = DECLARED["all"]
-    with wire.connect(asking_server(), **options) as client:
-        assert said(client, "capabilities") == as_of(wire.revision, declared)
-
-
-@pytest.mark.parametrize("kind", ["nothing", "url alone", "all"])
+@pytest.mark.parametrize("kind", ["nothing", "all"])
 @pytest.mark.requirement("M-08", "ELI-02")
 def test_in_the_stateless_era_each_request_declares_it_again(kind: str) -> None:
     options, declared = DECLARED[kind]
@@ -129,32 +113,24 @@ def test_handlers_of_one_call_are_declared_by_its_requests_alone() -> None:
         assert said(client, "capabilities") == {"roots": {}}
 
 
-def test_handlers_of_one_call_cannot_offer_what_the_handshake_did_not() -> None:
+@pytest.mark.parametrize("revision", [STATEFUL[0], OLD])
+def test_what_the_handshake_did_not_offer_cannot_be_offered_later(revision: Mode) -> None:
     server = asking_server()
-    with syncmcp.connect(server, mode=OLD) as client:
-        with pytest.raises(UsageError, match="handshake"):
-            client.call_tool("capabilities", handlers=Handlers(sampling=model))
+    offers: list[Callable[[], object]] = [
+        lambda: client.set_sampling(model),
+        lambda: client.roots.add("/"),
+        lambda: client.call_tool("capabilities", handlers=Handlers(sampling=model)),
+    ]
+    with syncmcp.connect(server, mode=revision) as client:
+        if revision == OLD:
+            offers.append(lambda: client.set_elicitation(person))
+        else:  # it has none
+            client.set_elicitation(person)
+        for offer in offers:
+            with pytest.raises(UsageError, match="handshake"):
+                offer()
         with server.stats as stats:
             assert stats.requests["tools/call"] == 0
-        assert said(client, "capabilities") == {}
-
-
-@pytest.mark.parametrize("revision", STATEFUL)
-@pytest.mark.parametrize("name", ["sampling", "elicitation", "roots"])
-def test_what_the_handshake_did_not_offer_cannot_be_offered_later(
-    name: str, revision: Mode
-) -> None:
-    with asker(revision) as client:
-        offers: dict[str, Callable[[], object]] = {
-            "sampling": lambda: client.set_sampling(model),
-            "elicitation": lambda: client.set_elicitation(person),
-            "roots": lambda: client.roots.add("/"),
-        }
-        if name == "elicitation" and revision in STATEFUL[:2]:  # they have none
-            offers[name]()
-        else:
-            with pytest.raises(UsageError, match="handshake"):
-                offers[name]()
         assert said(client, "capabilities") == {}
 
 
@@ -179,9 +155,13 @@ def test_a_handler_set_between_two_openings_is_in_the_next_handshake() -> None:
     client = syncmcp.Client(asking_server(), mode=OLD)
     with client:
         assert said(client, "capabilities") == {}
+    client.set_sampling(nobody)
     client.set_sampling(model)
+    client.set_elicitation(person)
+    client.set_elicitation(None)
     with client:
         assert said(client, "capabilities") == {"sampling": {}}
+        assert asked(client, SAMPLING, PROMPT)["result"]["model"] == "double"
 
 
 def test_a_handler_may_be_replaced_and_removed_while_a_session_lasts() -> None:

@@ -237,14 +237,6 @@ def test_a_call_fails_with_one_question_more_than_it_may_have(way: str, wire: Wi
             assert inquisitive.refusal == "too many questions for one call"
 
 
-@rotated
-def test_every_call_may_have_as_many_questions_as_the_bound_says(wire: Wire) -> None:
-    server = Inquisitive(4, SAMPLING, PROMPT).server
-    with wire.connect(server, sampling=model, max_questions_per_call=4) as client:
-        for _ in range(3):
-            assert client.call_tool("x").text == "content"
-
-
 def test_the_questions_of_a_round_count_each() -> None:
     server = Server("inquisitive")
 
@@ -255,7 +247,8 @@ def test_the_questions_of_a_round_count_each() -> None:
 
     options: dict[str, Any] = {"max_questions_per_call": 4, "mode": NEW}
     with syncmcp.connect(server, sampling=model, **options) as client:
-        assert client.call_tool("x", {"count": 4}).text == "content"
+        for _ in range(2):  # each call has as many
+            assert client.call_tool("x", {"count": 4}).text == "content"
         with pytest.raises(LimitExceeded, match="max_questions_per_call"):
             client.call_tool("x", {"count": 5})
 

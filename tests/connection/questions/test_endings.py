@@ -98,9 +98,9 @@ def test_a_call_that_is_cancelled_just_before_its_questions_are_made_asks_nobody
     assert asked == ["second"]
 
 
-@pytest.fixture
-def no_threads_for_handlers(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The machine has no threads for handlers."""
+def test_a_question_that_no_thread_can_be_had_for_is_refused_and_logged(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     start = threading.Thread.start
 
     def refuse(self: threading.Thread) -> None:
@@ -109,28 +109,17 @@ def no_threads_for_handlers(monkeypatch: pytest.MonkeyPatch) -> None:
         start(self)
 
     monkeypatch.setattr(threading.Thread, "start", refuse)
-
-
-@pytest.mark.usefixtures("no_threads_for_handlers")
-def test_a_question_that_no_thread_can_be_had_for_is_refused_and_logged(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
     script = [*opening(), ASK, s.expect("response")]
     with caplog.at_level(logging.WARNING, "syncmcp"), talk(script, sampling=model) as (peer, _):
         (answer,) = peer.requests("response")
         assert (answer["id"], answer["error"]["code"]) == ("q", -32603)
         assert "thread" not in answer["error"]["message"]
     assert any(SAMPLING in record.getMessage() for record in caplog.records)
-
-
-@pytest.mark.usefixtures("no_threads_for_handlers")
-def test_in_the_stateless_era_the_caller_learns_that_no_thread_can_be_had() -> None:
-    script = [
-        *opening(NEW),
-        s.expect("tools/call"),
-        s.input_required({"q": (SAMPLING, PROMPT)}, "state"),
-    ]
-    with talk(script, mode=NEW, sampling=model) as (_, client):
+    ask = s.input_required({"q": (SAMPLING, PROMPT)}, "state")
+    with talk([*opening(NEW), s.expect("tools/call"), ask], mode=NEW, sampling=model) as (
+        _,
+        client,
+    ):
         with pytest.raises(syncmcp.McpError, match="thread") as caught:
             client.call_tool("x")
         assert not isinstance(caught.value, RequestCancelled)
@@ -210,29 +199,6 @@ def test_each_question_is_given_up_when_its_own_time_has_passed() -> None:
         assert first.is_set()
         assert held.entered().time_left() == 0
         held.leave()
-
-
-@pytest.mark.requirement("CAN-06")
-def test_withdrawn_questions_take_no_place_in_line_and_reach_no_handler() -> None:
-    held = Held()
-    script = [
-        *opening(),
-        s.request(SAMPLING, PROMPT, identifier=1),
-        s.gate("inside"),
-        s.request(SAMPLING, PROMPT, identifier=2),
-        s.withdraw(2),
-        s.request(SAMPLING, PROMPT, identifier=3),
-        *AFTER,
-    ]
-    with talk(script, sampling=held, max_handlers=1, max_questions=1) as (peer, _):
-        held.entered()
-        peer.open("inside")
-        assert peer.requests("response")[0]["id"] == "after"
-        held.gate.set()
-        answers = peer.requests("response", 3)
-        assert [answer["id"] for answer in answers] == ["after", 1, 3]
-        assert "result" in answers[2]
-    assert len(held.contexts) == 2
 
 
 def test_links_that_are_refused_are_not_remembered() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import pickle
 import threading
@@ -13,8 +14,6 @@ from pydantic import ValidationError
 
 import syncmcp
 from syncmcp import (
-    Client,
-    ClientGroup,
     HandlerContext,
     InvalidAnswer,
     Mode,
@@ -23,7 +22,7 @@ from syncmcp import (
     tasks,
 )
 from syncmcp._connection.questions import InboundRequest, QuestionRegistry
-from syncmcp.approval import DenyAll, Verdict
+from syncmcp.approval import DenyAll
 from syncmcp.testing import Server, ToolContext
 from syncmcp.types import ElicitResult
 from tests.connection.questions.asking import (
@@ -39,18 +38,18 @@ from tests.connection.questions.asking import (
     fault,
     model,
     person,
+    question,
     through,
 )
-from tests.support.people import Held, Obedient
+from tests.support.people import Held, Obedient, Person
 from tests.support.scripts import NEW, OLD
 from tests.support.stage import (
     PATIENCE,
     Clock,
     Wire,
     is_gone,
-    rotated,
     rotated_stateful,
-    rotated_stateless,
+    rotated_with,
     tick,
 )
 
@@ -84,56 +83,39 @@ def failing(*_: Any) -> NoReturn:
     raise LookupError("swordfish")
 
 
-def leaving(*_: Any) -> NoReturn:
-    """Ends the program, or tries to."""
-    raise SystemExit(3)
-
-
-def undecided(*_: Any) -> ElicitResult:
-    """Gives an answer that there is not."""
-    return ElicitResult(action="perhaps")  # type: ignore[arg-type]
-
-
-@rotated
+@rotated_with("way", ["blocking", "future"])
 @pytest.mark.requirement("ELI-14", "M-06")
-def test_the_program_is_told_of_an_answer_that_does_not_fit_its_form(wire: Wire) -> None:
+def test_an_answer_that_does_not_fit_its_form_is_told_and_in_the_stateless_era_raised(
+    wire: Wire, way: str
+) -> None:
     told, server = Told(), asking_server()
+    problems = {"loud": "Answer yes or no.", "name": "This needs an answer."}
     with wire.connect(server, name="asker", elicitation=unfit, on_handler_error=told) as client:
-        code, text = -32603, "the client failed to answer"
-        if wire.revision == NEW:
-            with pytest.raises(InvalidAnswer):
-                asked(client, ELICITATION, FORM)
+        ask = {"method": ELICITATION, "params": FORM}
+        if wire.revision == OLD:
+            answer = through(client, way, "ask", ask).raise_for_error().text
+            assert json.loads(answer) == {"error": [-32603, "the client failed to answer", None]}
         else:
-            assert asked(client, ELICITATION, FORM)["error"] == [code, text, None]
+            with pytest.raises(InvalidAnswer) as caught:
+                through(client, way, "ask", ask)
         (error,), (context,) = told.errors, told.contexts  # before the call had its result
         assert isinstance(error, InvalidAnswer)
-        assert error.problems == {"loud": "Answer yes or no.", "name": "This needs an answer."}
-        assert context.method == ELICITATION
-        assert context.server.name == "asker"
+        assert error.problems == problems
+        assert (context.method, context.server.name) == (ELICITATION, "asker")
         assert context.client is client
         assert client.call_tool("echo", {"text": "alive"}).text == "alive"
     with server.stats as stats:
         assert stats.violations == []
-
-
-@rotated_stateless.with_rows("way", ["blocking", "future"])
-@pytest.mark.requirement("ELI-14")
-def test_in_the_stateless_era_the_call_raises_what_is_wrong_with_the_answer(
-    wire: Wire, way: str
-) -> None:
-    with (
-        wire.connect(asking_server(), name="asker", elicitation=unfit) as client,
-        pytest.raises(InvalidAnswer) as caught,
-    ):
-        through(client, way, "ask", {"method": ELICITATION, "params": FORM})
-    error = caught.value
-    assert error.problems == {"loud": "Answer yes or no.", "name": "This needs an answer."}
-    assert (error.server, error.method) == ("asker", "tools/call")
-    assert "does not fit the form: name: This needs an answer. loud: " in str(error)
-    assert "swordfish" not in f"{error}{error.problems}"
-    assert isinstance(error.__cause__, InvalidAnswer)
-    copy = pickle.loads(pickle.dumps(error))
-    assert (str(copy), copy.problems) == (str(error), error.problems)
+    if wire.revision == OLD:
+        return
+    raised = caught.value
+    assert raised.problems == problems
+    assert (raised.server, raised.method) == ("asker", "tools/call")
+    assert "does not fit the form: name: This needs an answer. loud: " in str(raised)
+    assert "swordfish" not in f"{raised}{raised.problems}"
+    assert isinstance(raised.__cause__, InvalidAnswer)
+    copy = pickle.loads(pickle.dumps(raised))
+    assert (str(copy), copy.problems) == (str(raised), raised.problems)
 
 
 @pytest.mark.requirement("ELI-14")
@@ -159,30 +141,6 @@ def test_an_unfit_answer_to_another_call_is_not_taken_for_one_to_this() -> None:
         assert [type(error) for error in told.errors] == [InvalidAnswer] * 2
 
 
-@BOTH
-def test_an_answer_that_was_changed_by_a_reviewer_is_checked_like_the_handlers(
-    revision: Mode,
-) -> None:
-    class Editor:
-        def review(self, question: Any, /) -> Verdict:
-            answer = None if question.answer is None else UNFIT
-            return Verdict.allow(answer=answer)
-
-    told = Told()
-    with asker(
-        revision,
-        elicitation=person,
-        approval=syncmcp.Approval(reviewer=Editor()),
-        on_handler_error=told,
-    ) as client:
-        if revision == OLD:
-            assert fault(client, ELICITATION, FORM)[0] == -32603
-        else:
-            with pytest.raises(InvalidAnswer):
-                asked(client, ELICITATION, FORM)
-    assert [type(error) for error in told.errors] == [InvalidAnswer]
-
-
 def test_an_unfit_answer_by_hand_is_the_same_error() -> None:
     server = asking_server()
     with syncmcp.connect(server, mode=NEW) as client:
@@ -196,54 +154,87 @@ def test_an_unfit_answer_by_hand_is_the_same_error() -> None:
             assert stats.requests["tools/call"] == 1
 
 
-WRONG: dict[str, tuple[str, Any, dict[str, Any], type[BaseException]]] = {
-    "the model fails": (SAMPLING, PROMPT, {"sampling": failing}, LookupError),
-    "the model ends the program": (SAMPLING, PROMPT, {"sampling": leaving}, SystemExit),
-    "the model says something else": (SAMPLING, PROMPT, {"sampling": lambda *_: 7}, UsageError),
-    "the form fails": (ELICITATION, FORM, {"elicitation": failing}, LookupError),
-    "the form is answered by nothing": (
+class Stop(BaseException):
+    """What ends a program."""
+
+
+# What another server told this program is none of this server's business.
+OTHER_SERVER = syncmcp.ServerError("the password is swordfish", code=-32000, data="swordfish")
+ODD: Any = {"role": "assistant", "content": "swordfish"}
+WRONG: dict[str, tuple[str, Any, type[BaseException], str]] = {
+    # What is done, what is raised for it, and what the log says beside the method.
+    "the model fails": (SAMPLING, LookupError("swordfish"), LookupError, ""),
+    "the model ends the program": (SAMPLING, SystemExit("swordfish"), SystemExit, ""),
+    "the model stops": (SAMPLING, Stop("swordfish"), Stop, ""),
+    "the model's server fails": (SAMPLING, OTHER_SERVER, syncmcp.ServerError, ""),
+    "the model says something odd": (SAMPLING, ODD, UsageError, "CreateMessageResult"),
+    "the form fails": (ELICITATION, LookupError("swordfish"), LookupError, ""),
+    "the form is answered by nothing": (ELICITATION, None, UsageError, "ElicitResult"),
+    "the form is answered oddly": (
         ELICITATION,
-        FORM,
-        {"elicitation": lambda *_: None},
-        UsageError,
+        lambda: ElicitResult(action="swordfish"),  # type: ignore[arg-type]
+        ValidationError,
+        "",
     ),
-    "the form is answered oddly": (ELICITATION, FORM, {"elicitation": undecided}, ValidationError),
-    "the roots fail": (ROOTS, {}, {"roots": failing}, LookupError),
-    "the roots are none": (ROOTS, {}, {"roots": lambda _: ["https://x.org"]}, UsageError),
+    "the roots fail": (ROOTS, LookupError("swordfish"), LookupError, ""),
+    "the roots are not there": (ROOTS, ["/swordfish/is/not/here"], UsageError, ""),
+    "the roots are none": (ROOTS, ["https://x.org"], UsageError, ""),
+    "the roots are no list": (ROOTS, 7, UsageError, "list"),
 }
 
 
 @BOTH
 @pytest.mark.parametrize("case", WRONG)
-def test_the_program_is_told_of_whatever_a_handler_does_wrong(case: str, revision: Mode) -> None:
-    method, params, handlers, expected = WRONG[case]
+@pytest.mark.requirement("SAMP-08", "SAMP-09", "ROOT-02", "ROOT-04", "ROOT-06")
+def test_whatever_a_handler_does_wrong_is_told_to_the_program_alone(
+    case: str, revision: Mode, caplog: pytest.LogCaptureFixture
+) -> None:
+    method, answer, expected, words = WRONG[case]
+
+    def wrong(*_: Any) -> Any:
+        made = answer() if callable(answer) else answer
+        if isinstance(made, BaseException):
+            raise made
+        return made
+
     told = Told()
+    handlers: Any = {
+        {SAMPLING: "sampling", ELICITATION: "elicitation", ROOTS: "roots"}[method]: wrong
+    }
     with asker(revision, on_handler_error=told, **handlers) as client:
-        assert fault(client, method, params)[0] == -32603
-        assert [type(error) for error in told.errors] == [expected]
-        assert told.contexts[0].method == method
+        code, text = fault(client, method, question(method, revision))
+        assert code == -32603
+        # In the stateless era the error is the caller's, and no server sees it.
+        assert "swordfish" not in text or revision == NEW
+        assert client.call_tool("echo", {"text": "alive"}).text == "alive"
+    assert [type(error) for error in told.errors] == [expected]
+    assert told.contexts[0].method == method
+    (record,) = [record for record in caplog.records if record.name == "syncmcp.handlers"]
+    assert record.exc_info is not None
+    assert method in record.getMessage()
+    assert words in caplog.text
+    assert words == "" or "swordfish" not in caplog.text
 
 
-def refusing(*_: Any) -> NoReturn:
-    """Refuses."""
-    raise Refused(-1, "no")
+def test_in_the_stateless_era_the_caller_learns_what_went_wrong_in_its_handler() -> None:
+    with asker(NEW, sampling=failing) as client:
+        with pytest.raises(Refused) as caught:
+            asked(client, SAMPLING, PROMPT)
+        assert isinstance(caught.value.__cause__, LookupError)
+        assert "swordfish" in str(caught.value.__cause__)
 
 
 @BOTH
 @pytest.mark.requirement("M-06")
 def test_a_refusal_is_no_error_of_a_handler(revision: Mode) -> None:
     told = Told()
-    answers: list[dict[str, Any]] = [
-        {"sampling": refusing},
+    for each in (
+        {"sampling": Person(Refused(-1, "no"))},
         {"sampling": model, "approval": DenyAll()},
-        {"sampling": model},
-    ]
-    for each in answers:
-        with asker(revision, on_handler_error=told, **each) as client:
-            if "approval" in each or each["sampling"] is refusing:
-                assert fault(client, SAMPLING, PROMPT)[0] in (-1, None)
-            else:
-                asked(client, SAMPLING, PROMPT)
+    ):
+        options: Any = each
+        with asker(revision, on_handler_error=told, **options) as client:
+            assert fault(client, SAMPLING, PROMPT)[0] in (-1, None)
     assert told.errors == []
 
 
@@ -331,22 +322,6 @@ def test_while_it_takes_its_time_the_server_is_not_kept_beyond_the_limit(
         tick()
         assert '"cancel"' in call.result(PATIENCE).text
         held.leave()
-
-
-@pytest.mark.requirement("M-30")
-def test_a_group_tells_whose_question_it_was() -> None:
-    told = Told()
-    servers = {"one": asking_server(), "two": asking_server()}
-    with ClientGroup(servers, mode=OLD, elicitation=unfit, on_handler_error=told) as group:
-        for name in ("two", "one"):
-            asked(group.clients[name], ELICITATION, FORM)
-    assert [context.server.name for context in told.contexts] == ["two", "one"]
-    assert [type(error) for error in told.errors] == [InvalidAnswer] * 2
-
-
-def test_a_pickled_client_tells_the_same_function() -> None:
-    client = Client("http://127.0.0.1:9/", on_handler_error=failing)
-    assert pickle.loads(pickle.dumps(client))._handlers.on_handler_error is failing
 
 
 @pytest.mark.requirement("SEC-09")

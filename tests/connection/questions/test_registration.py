@@ -187,17 +187,6 @@ def test_a_time_that_makes_no_sense_is_refused(value: Any) -> None:
         Client(asking_server(), human_timeout=value)
 
 
-def test_a_handler_may_be_set_before_the_client_is_opened_and_taken_away() -> None:
-    client = Client(asking_server(), mode=OLD)
-    client.set_sampling(nobody)
-    client.set_sampling(model)
-    client.set_elicitation(person)
-    client.set_elicitation(None)
-    with client:
-        assert asked(client, SAMPLING, PROMPT)["result"]["model"] == "double"
-        assert said(client, "capabilities") == {"sampling": {}}
-
-
 @pytest.mark.parametrize("way", ["blocking", "future"])
 @pytest.mark.requirement("M-19")
 def test_calls_with_handlers_that_were_not_declared_leave_no_place_taken(way: str) -> None:

@@ -172,23 +172,6 @@ def test_nothing_is_sent_again_while_a_question_of_the_round_is_open(way: str) -
     assert again["inputResponses"].keys() == questions.keys()
 
 
-# The rules are in `tests/protocol/test_rounds.py`.
-OTHERS: dict[str, Any] = {
-    "tools/list": lambda client: client.list_tools(),
-    "acme/custom": lambda client: client.request("acme/custom"),
-}
-
-
-@pytest.mark.parametrize("method", OTHERS)
-@pytest.mark.requirement("MRTR-07")
-def test_questions_in_the_result_of_another_method_fail_the_call(method: str) -> None:
-    script = rounds(s.expect(method), ASK)
-    with talk(script, mode=NEW, sampling=nobody) as (peer, client):
-        with pytest.raises(ProtocolError):
-            OTHERS[method](client)
-        assert peer.methods(2).count(method) == 1
-
-
 def asking(method: str, params: Any = None) -> dict[str, Any]:
     """The part of a round that asks one question."""
     return {"inputRequests": {"q": {"method": method, "params": params}}}

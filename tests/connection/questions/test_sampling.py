@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import sys
 from typing import Any
 
 import pytest
@@ -11,7 +10,7 @@ import pytest
 import syncmcp
 from syncmcp import Mode, Refused, Sampling
 from syncmcp.approval import DenyAll
-from syncmcp.types import CreateMessageRequestParams, CreateMessageResult, TextContent
+from syncmcp.types import CreateMessageRequestParams, CreateMessageResult
 from tests.connection.questions.asking import (
     PROMPT,
     SAMPLING,
@@ -19,12 +18,11 @@ from tests.connection.questions.asking import (
     asker,
     asking_server,
     demanded,
-    every_revision,
     fault,
 )
 from tests.support.people import nobody
 from tests.support.scripts import NEW, OLD, STATEFUL
-from tests.support.stage import Wire, every_wire, rotated, rotated_stateful, rotated_with
+from tests.support.stage import Wire, every_wire, rotated, rotated_stateful
 
 BEFORE = STATEFUL[:-1]
 TOOL = {"name": "sum", "inputSchema": {"type": "object"}}
@@ -94,16 +92,6 @@ def test_every_parameter_reaches_the_handler_and_every_part_of_the_answer_the_se
         assert stats.violations == []
 
 
-@rotated_with("reason", ["endTurn", "stopSequence", "maxTokens", "acme:tired", None])
-def test_a_stop_reason_is_any_word_or_none(reason: str | None, wire: Wire) -> None:
-    text = TextContent(text="x")
-    result = CreateMessageResult(role="assistant", content=text, model="m", stop_reason=reason)
-    with wire.connect(asking_server(), sampling=lambda *_: result) as client:
-        sent = asked(client, SAMPLING, PROMPT)["result"]
-        assert sent.get("stopReason") == reason
-        assert (reason is None) == ("stopReason" not in sent)
-
-
 @pytest.mark.parametrize(
     ("revision", "handler"),
     [("2025-06-18", nobody), ("2025-06-18", Sampling(nobody, tools=True)), (OLD, nobody)],
@@ -122,38 +110,30 @@ def test_tools_that_were_not_declared_are_invalid_params(revision: Mode, handler
 
 
 # The rules of conversations are in `tests/protocol/test_conversation.py`.
-UNBALANCED: list[list[Any]] = [
-    [*FULL["messages"][:2]],
-    [
-        *FULL["messages"][:2],
-        {"role": "user", "content": [*RESULTS, {"type": "text", "text": "and?"}]},
-    ],
-    [*PROMPT["messages"], FULL["messages"][2]],
-]
-
-
-@pytest.mark.parametrize("revision", [OLD, NEW])
-@pytest.mark.requirement("SAMP-05", "SAMP-06", "SAMP-09")
-def test_tool_uses_and_results_that_do_not_match_never_reach_the_handler(revision: Mode) -> None:
-    with asker(revision, sampling=Sampling(nobody, tools=True)) as client:
-        for messages in UNBALANCED:
-            params = {**PROMPT, "messages": messages, "tools": [TOOL]}
-            assert fault(client, SAMPLING, params)[0] == -32602
-
-
 BAD: list[dict[str, Any]] = [
     {"messages": PROMPT["messages"]},
     {"maxTokens": 1},
     {"messages": "sesame", "maxTokens": 1},
     {"messages": [{"role": "sesame", "content": {"type": "text", "text": "x"}}]},
     {**PROMPT, "maxTokens": "sesame"},
+    # Tool uses without results, results among other content, results without uses.
+    {**PROMPT, "messages": FULL["messages"][:2], "tools": [TOOL]},
+    {
+        **PROMPT,
+        "messages": [
+            *FULL["messages"][:2],
+            {"role": "user", "content": [*RESULTS, {"type": "text", "text": "sesame"}]},
+        ],
+        "tools": [TOOL],
+    },
+    {**PROMPT, "messages": [*PROMPT["messages"], FULL["messages"][2]], "tools": [TOOL]},
 ]
 
 
 @pytest.mark.parametrize("revision", [OLD, NEW])
-@pytest.mark.requirement("SAMP-08")
+@pytest.mark.requirement("SAMP-05", "SAMP-06", "SAMP-08", "SAMP-09")
 def test_a_request_that_makes_no_sense_is_refused_without_its_own_words(revision: Mode) -> None:
-    with asker(revision, sampling=nobody) as client:
+    with asker(revision, sampling=Sampling(nobody, tools=True)) as client:
         for params in BAD:
             code, text = fault(client, SAMPLING, params)
             assert code == -32602
@@ -209,87 +189,6 @@ def test_the_no_of_a_policy_is_minus_one_without_its_reason() -> None:
         assert "policy" not in text
 
 
-def _raise(request: Any, context: Any) -> Any:
-    raise RuntimeError("the password is swordfish")
-
-
-def _exit(request: Any, context: Any) -> Any:
-    sys.exit("swordfish")
-
-
-class _Stop(BaseException):
-    pass
-
-
-def _stop(request: Any, context: Any) -> Any:
-    raise _Stop("swordfish")
-
-
-def _odd(request: Any, context: Any) -> Any:
-    return {"role": "assistant", "content": "swordfish"}
-
-
-def _nothing(request: Any, context: Any) -> Any:
-    return None
-
-
-def _pass_on(request: Any, context: Any) -> Any:
-    """What another server told this program is none of this server's business."""
-    raise syncmcp.ServerError("the password is swordfish", code=-32000, data="swordfish")
-
-
-def _time_out(request: Any, context: Any) -> Any:
-    raise syncmcp.RequestTimeout("the model swordfish is slow", seconds=1.0)
-
-
-@rotated_with("handler", [_raise, _exit, _stop, _pass_on, _time_out])
-@pytest.mark.requirement("SAMP-08")
-def test_what_goes_wrong_in_a_handler_is_logged_and_hidden_from_the_server(
-    handler: Any, wire: Wire, caplog: pytest.LogCaptureFixture
-) -> None:
-    with (
-        caplog.at_level(logging.ERROR, "syncmcp.handlers"),
-        wire.connect(asking_server(), sampling=handler) as client,
-    ):
-        code, text = fault(client, SAMPLING, PROMPT)
-        assert code == -32603
-        # In the stateless era the error is the caller's, and no server sees it.
-        assert ("swordfish" in text) is (wire.revision == NEW)
-        assert client.call_tool("echo", {"text": "alive"}).text == "alive"
-    (record,) = [record for record in caplog.records if record.name == "syncmcp.handlers"]
-    assert record.exc_info is not None
-    assert SAMPLING in record.getMessage()
-
-
-@pytest.mark.parametrize("handler", [_odd, _nothing])
-@pytest.mark.parametrize("revision", [OLD, NEW])
-@pytest.mark.requirement("SAMP-08", "SAMP-09")
-def test_a_handler_that_returns_something_else_is_told_what_to_return(
-    handler: Any, revision: Mode, caplog: pytest.LogCaptureFixture
-) -> None:
-    with (
-        caplog.at_level(logging.ERROR, "syncmcp.handlers"),
-        asker(revision, sampling=handler) as client,
-    ):
-        if revision == OLD:
-            code, text, data = asked(client, SAMPLING, PROMPT)["error"]
-            assert (code, data) == (-32603, None)
-            assert "swordfish" not in text
-        else:
-            with pytest.raises((syncmcp.UsageError, Refused)):
-                asked(client, SAMPLING, PROMPT)
-    assert "CreateMessageResult" in caplog.text
-    assert "swordfish" not in caplog.text
-
-
-def test_in_the_stateless_era_the_caller_learns_what_went_wrong_in_its_handler() -> None:
-    with asker(NEW, sampling=_raise) as client:
-        with pytest.raises(Refused) as caught:
-            asked(client, SAMPLING, PROMPT)
-        assert isinstance(caught.value.__cause__, RuntimeError)
-        assert "swordfish" in str(caught.value.__cause__)
-
-
 IMAGE: dict[str, Any] = {"type": "image", "data": "AA==", "mimeType": "image/png"}
 AUDIO: dict[str, Any] = {"type": "audio", "data": "AA==", "mimeType": "audio/wav"}
 BLOCK: dict[str, Any] = {"type": "text", "text": "alone", "annotations": {"priority": 1}}
@@ -301,31 +200,27 @@ def _saying(content: Any) -> CreateMessageResult:
     return CreateMessageResult.from_wire(answer)
 
 
-UNSPEAKABLE: list[tuple[Mode, Any]] = [
-    *((revision, [{"type": "text", "text": "see:"}, IMAGE]) for revision in BEFORE),
-    *((revision, USE) for revision in BEFORE),
-    ("2024-11-05", AUDIO),
+# What an older revision does not have never leaves (`None`).
+SPOKEN: list[tuple[Mode, Any, Any]] = [
+    *((revision, [{"type": "text", "text": "see:"}, IMAGE], None) for revision in BEFORE),
+    *((revision, USE, None) for revision in BEFORE),
+    ("2024-11-05", AUDIO, None),
+    *((revision, [BLOCK], BLOCK) for revision in BEFORE),
+    *((revision, [BLOCK], [BLOCK]) for revision in (OLD, NEW)),
 ]
 
 
-@pytest.mark.parametrize(("revision", "content"), UNSPEAKABLE)
+@pytest.mark.parametrize(("revision", "content", "sent"), SPOKEN)
 @pytest.mark.requirement("SAMP-07")
-def test_content_that_an_older_revision_does_not_have_never_leaves(
-    content: Any, revision: Mode
+def test_an_older_revision_gets_content_that_it_has(
+    revision: Mode, content: Any, sent: Any
 ) -> None:
     server = asking_server()
     with syncmcp.connect(server, mode=revision, sampling=lambda *_: _saying(content)) as client:
-        assert asked(client, SAMPLING, PROMPT)["error"][0] == -32603
-    with server.stats as stats:
-        assert stats.violations == []
-
-
-@every_revision
-@pytest.mark.requirement("SAMP-07")
-def test_a_list_of_one_block_is_that_block_for_an_older_revision(revision: Mode) -> None:
-    server = asking_server()
-    with syncmcp.connect(server, mode=revision, sampling=lambda *_: _saying([BLOCK])) as client:
-        content = asked(client, SAMPLING, PROMPT)["result"]["content"]
-        assert content == (BLOCK if revision in BEFORE else [BLOCK])
+        answer = asked(client, SAMPLING, PROMPT)
+        if sent is None:
+            assert answer["error"][0] == -32603
+        else:
+            assert answer["result"]["content"] == sent
     with server.stats as stats:
         assert stats.violations == []

@@ -18,7 +18,6 @@ from syncmcp.testing import UrlElicitationRequired as MustVisit
 from syncmcp.testing import script as s
 from syncmcp.types import ElicitRequestURLParams, ElicitResult
 from tests.connection.questions.asking import (
-    DONE,
     ELICITATION,
     URL,
     Slow,
@@ -46,22 +45,6 @@ RESULT: dict[str, Any] = {"content": [{"type": "text", "text": "done"}]}
 
 
 URLS = ["https://example.org/a?b=c%20d&e=#frag", "http://127.0.0.1:9/consent"]
-
-
-@BOTH
-@pytest.mark.parametrize("url", URLS)
-@pytest.mark.requirement("ELI-11")
-def test_the_handler_gets_the_whole_url_untouched(url: str, revision: Mode) -> None:
-    requests: list[ElicitRequestURLParams] = []
-
-    def handler(request: ElicitRequestURLParams, context: HandlerContext) -> ElicitResult:
-        requests.append(request)
-        return ElicitResult.accept()
-
-    with asker(revision, elicitation=Elicitation(url=handler)) as client:
-        assert asked(client, ELICITATION, link(url=url)) == {"result": {"action": "accept"}}
-    assert requests[0].url == url
-    assert requests[0].message == "Look"
 
 
 # What is safe is in `tests/handlers/test_links.py`.
@@ -147,17 +130,6 @@ def test_each_link_needs_a_yes_of_its_own_before_it_is_followed(revision: Mode) 
     assert followed == [wanted]
 
 
-class Waiting(Person):
-    """Waits for the completion of a link before they answer, and keeps what came of it."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.outcomes: list[bool] = []
-
-    def think(self, context: HandlerContext) -> None:
-        self.outcomes.append(context.wait_completed(PATIENCE))
-
-
 @rotated_stateful
 @pytest.mark.requirement("ELI-15", "ELI-16", "M-07")
 def test_a_completion_reaches_the_handler_that_waits_for_its_id_and_no_other(wire: Wire) -> None:
@@ -210,28 +182,6 @@ def test_a_person_may_say_that_it_is_done(revision: Mode) -> None:
     with asker(revision, elicitation=Elicitation(url=handler)) as client:
         asked(client, ELICITATION, link())
     assert outcomes == [True]
-
-
-@pytest.mark.requirement("M-07")
-def test_the_end_of_one_question_takes_nothing_from_another_with_its_id() -> None:
-    script = [
-        *opening(),
-        s.request(ELICITATION, link(), identifier=1),
-        s.request(ELICITATION, link(), identifier=2),
-        s.gate("inside"),
-        s.withdraw(1),
-        s.notify(COMPLETE, {"elicitationId": "e-1"}),
-        s.expect("response"),
-    ]
-    handler = Waiting()
-    with talk(script, elicitation=Elicitation(url=handler)) as (peer, _):
-        handler.entered()
-        handler.entered()
-        peer.open("inside")
-        assert peer.requests("response")[0]["id"] == 2
-        for _ in range(2):
-            handler.left()
-    assert sorted(handler.outcomes) == [False, True]
 
 
 def visiting_server(*identifiers: str, complete: bool = True) -> tuple[Server, list[ToolContext]]:
@@ -313,25 +263,6 @@ def test_where_nobody_goes_there_the_caller_gets_the_servers_own_error(
     assert len(calls) == 1
 
 
-UNREADABLE: dict[str, tuple[Mode, Any]] = {
-    "no data": (OLD, None),
-    "one of each": (OLD, {"elicitations": [link("a"), {"mode": "form"}]}),
-    "the stateless era": (NEW, {"elicitations": [link()]}),
-}
-
-
-@pytest.mark.parametrize("case", UNREADABLE)
-@pytest.mark.requirement("ELI-18")
-def test_an_error_that_leads_nowhere_is_the_callers(case: str) -> None:
-    revision, data = UNREADABLE[case]
-    script = [*opening(revision), s.expect("tools/call"), s.error(-32042, "visit", data)]
-    with (
-        talk(script, mode=revision, elicitation=Elicitation(url=nobody)) as (_, client),
-        pytest.raises(UrlElicitationRequired),
-    ):
-        client.call_tool("x")
-
-
 @pytest.mark.parametrize("way", ["blocking", "future"])
 @pytest.mark.parametrize(
     ("changed", "why"), [({"url": "javascript:alert(1)"}, "cannot be opened"), ({"url": 5}, "url")]
@@ -350,30 +281,6 @@ def test_an_error_with_a_link_that_must_not_be_shown_is_the_cause_of_the_callers
     said = caught.value.__cause__
     assert isinstance(said, UrlElicitationRequired)
     assert (said.code, said.message, said.data) == (-32042, "visit", data)
-
-
-@pytest.mark.requirement("ELI-18", "M-07")
-def test_a_server_that_sends_people_there_for_ever_is_stopped() -> None:
-    steps = [
-        step
-        for number in range(4)
-        for step in (
-            s.expect("tools/call"),
-            s.error(-32042, "visit", {"elicitations": [link(f"{number}", f"{PAGES}/{number}")]}),
-        )
-    ]
-
-    with talk([*opening(), *steps], elicitation=Elicitation(url=Sent()), max_rounds=3) as (
-        peer,
-        client,
-    ):
-        with pytest.raises(syncmcp.TooManyRounds) as caught:
-            client.call_tool("x")
-        assert caught.value.rounds == 3
-        assert len(peer.requests("tools/call", 4)) == 4
-    cause = caught.value.__cause__
-    assert isinstance(cause, UrlElicitationRequired)
-    assert cause.data["elicitations"][0]["elicitationId"] == "3"
 
 
 PAGES = "https://example.org"
@@ -454,24 +361,3 @@ def test_however_many_links_a_server_has_they_take_no_longer_than_one_person(
     assert caught.value.method == "tools/call"
     assert "human_timeout" in caught.value.message
     assert len(calls) == 3
-
-
-@pytest.mark.parametrize("way", ["blocking", "future"])
-@pytest.mark.requirement("ELI-17", "MRTR-01", "MRTR-08")
-def test_a_result_that_asks_for_the_same_link_again_asks_no_person_again(way: str) -> None:
-    sent = Sent()
-    script = [
-        *opening(NEW),
-        s.expect("tools/call"),
-        s.input_required({"q": (ELICITATION, URL)}, "first"),
-        s.expect("tools/call"),
-        s.input_required({"r": (ELICITATION, URL)}, "second"),
-        s.expect("tools/call"),
-        s.reply(DONE),
-    ]
-    with talk(script, mode=NEW, elicitation=Elicitation(url=sent)) as (peer, client):
-        assert through(client, way).text == "done"
-        last = peer.requests("tools/call", 3)[2]["params"]
-    assert sent.urls == [URL["url"]]
-    assert last["inputResponses"] == {"r": {"action": "accept"}}
-    assert last["requestState"] == "second"
