@@ -36,33 +36,7 @@ from tests.support.stage import (
 
 
 @pytest.mark.requirement("M-02")
-def test_a_token_is_cancelled_once_and_keeps_its_first_reason() -> None:
-    token = CancelToken()
-    assert not token.cancelled
-    token.raise_if_cancelled()
-    assert token.cancel("first")
-    assert not token.cancel("second")
-    assert token.cancelled
-    assert token.reason == "first"
-    with pytest.raises(syncmcp.RequestCancelled) as caught:
-        token.raise_if_cancelled()
-    assert caught.value.reason == "first"
-    assert caught.value.delivery == "not_sent"
-
-
-@pytest.mark.requirement("M-02")
-def test_callbacks_hear_of_a_cancel_once_whenever_they_were_added() -> None:
-    token = CancelToken()
-    heard: list[str] = []
-    token.on_cancel(lambda: heard.append("before"))
-    token.on_cancel(lambda: heard.append("taken away"))()
-    token.cancel()
-    token.cancel()
-    token.on_cancel(lambda: heard.append("after"))
-    assert heard == ["before", "after"]
-
-
-def test_a_callback_that_fails_does_not_silence_the_others(
+def test_a_token_is_cancelled_once_keeps_its_first_reason_and_tells_its_callbacks(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     token = CancelToken()
@@ -71,11 +45,22 @@ def test_a_callback_that_fails_does_not_silence_the_others(
     def fail() -> None:
         raise RuntimeError("broken")
 
+    assert not token.cancelled
+    token.raise_if_cancelled()
     token.on_cancel(fail)
-    token.on_cancel(lambda: heard.append("heard"))
-    assert token.cancel()
-    assert heard == ["heard"]
+    token.on_cancel(lambda: heard.append("before"))
+    token.on_cancel(lambda: heard.append("taken away"))()
+    assert token.cancel("first")
+    assert not token.cancel("second")
+    token.on_cancel(lambda: heard.append("after"))
+    assert token.cancelled
+    assert token.reason == "first"
+    assert heard == ["before", "after"]
     assert "a callback of a cancel token failed" in caplog.text
+    with pytest.raises(syncmcp.RequestCancelled) as caught:
+        token.raise_if_cancelled()
+    assert caught.value.reason == "first"
+    assert caught.value.delivery == "not_sent"
 
 
 @pytest.mark.requirement("M-02")
@@ -83,26 +68,17 @@ def test_a_linked_token_is_cancelled_with_any_of_its_links_and_alone() -> None:
     first, second = CancelToken(), CancelToken()
     linked = CancelToken(first, second)
     alone = first.child()
+    grandchild = first.child().child()
+    timed = CancelToken(CancelToken.after(0.02, "time is up"))
+    gc.collect()  # links that nobody else holds
     second.cancel("second has it")
     assert linked.cancelled
     assert linked.reason == "second has it"
-    assert not first.cancelled
     alone.cancel()
     assert not first.cancelled
     first.cancel("too late for both")
     assert linked.reason == "second has it"
-    assert first.child().reason == "too late for both"
-
-
-@pytest.mark.requirement("M-02")
-def test_a_link_that_nobody_else_holds_still_cancels() -> None:
-    top = CancelToken()
-    grandchild = top.child().child()
-    timed = CancelToken(CancelToken.after(0.02, "time is up"))
-    gc.collect()
-    top.cancel("from the top")
-    assert grandchild.wait(PATIENCE)
-    assert grandchild.reason == "from the top"
+    assert first.child().reason == grandchild.reason == "too late for both"
     assert timed.wait(PATIENCE)
     assert timed.reason == "time is up"
 
@@ -117,10 +93,17 @@ def test_thousands_of_children_leave_nothing_with_their_parent() -> None:
     assert {token.reason for token in kept} == {"all of you"}
 
 
-def test_a_timed_token_that_nobody_holds_is_collected_before_its_time() -> None:
+def test_a_timed_token_that_nobody_holds_is_collected_and_its_clock_put_away() -> None:
+    before = len(timer._heap)
     gone = weakref.ref(CancelToken.after(3600.0))
+    for _ in range(1000):
+        CancelToken.after(3600.0)
     gc.collect()
     assert gone() is None
+    done = threading.Event()
+    reaper.put(done.set)
+    assert done.wait(PATIENCE)
+    assert len(timer._heap) < before + 200
 
 
 @pytest.mark.requirement("M-02")
@@ -175,9 +158,10 @@ def _told(stage: Stage, wire: Wire, times: int) -> bool:
 
 
 @every_wire
+@pytest.mark.parametrize("way", ["blocking", "future"])
 @pytest.mark.requirement("CAN-01", "CAN-04", "M-01", "M-02")
 @pytest.mark.pitfall("14")
-def test_a_token_ends_a_blocking_call_and_tells_the_server_once(wire: Wire) -> None:
+def test_a_call_that_is_cancelled_ends_and_the_server_is_told_once(wire: Wire, way: str) -> None:
     stage, token = Stage(), CancelToken()
 
     def cancel() -> None:
@@ -186,34 +170,25 @@ def test_a_token_ends_a_blocking_call_and_tells_the_server_once(wire: Wire) -> N
         token.cancel("again")
 
     with wire.connect(stage.server) as client:
-        hold = partial(client.call_tool, "hold", {"key": "a"}, cancel=token.child())
-        outcome, _ = in_threads(hold, cancel)
-        assert isinstance(outcome, syncmcp.RequestCancelled)
-        assert (outcome.delivery, outcome.method) == ("unknown", "tools/call")
-        assert outcome.reason == "no longer wanted"
+        if way == "future":
+            future = client.call_tool.future("hold", {"key": "a"})
+            stage.inside("a")
+            assert future.cancel()
+            assert future.cancel()
+            assert future.cancelled()
+            with pytest.raises(concurrent.futures.CancelledError):
+                future.result(PATIENCE)
+        else:
+            hold = partial(client.call_tool, "hold", {"key": "a"}, cancel=token.child())
+            outcome, _ = in_threads(hold, cancel)
+            assert isinstance(outcome, syncmcp.RequestCancelled)
+            assert (outcome.delivery, outcome.method) == ("unknown", "tools/call")
+            assert outcome.reason == "no longer wanted"
         assert _told(stage, wire, 1)
         if wire.announces:
             [context] = stage.inside("a")
             assert stage.stats.cancels == [context.request_id]
-            assert context.cancel_reason == "no longer wanted"
-        assert client.call_tool("echo", {"text": "still here"}).text == "still here"
-        assert _told(stage, wire, 1)
-
-
-@every_wire
-@pytest.mark.requirement("CAN-01", "M-01")
-@pytest.mark.pitfall("14")
-def test_cancelling_a_future_tells_the_server_once(wire: Wire) -> None:
-    stage = Stage()
-    with wire.connect(stage.server) as client:
-        future = client.call_tool.future("hold", {"key": "a"})
-        stage.inside("a")
-        assert future.cancel()
-        assert future.cancel()
-        assert future.cancelled()
-        with pytest.raises(concurrent.futures.CancelledError):
-            future.result(PATIENCE)
-        assert _told(stage, wire, 1)
+            assert way == "future" or context.cancel_reason == "no longer wanted"
         assert client.call_tool("echo", {"text": "still here"}).text == "still here"
         assert _told(stage, wire, 1)
 
@@ -278,32 +253,20 @@ def test_a_token_cancelled_after_the_answer_says_nothing(wire: Wire) -> None:
 
 @pytest.mark.requirement("CAN-05")
 @pytest.mark.pitfall("14", "H10")
-@pytest.mark.parametrize("kind", ["blocking", "future"])
-def test_a_late_answer_is_dropped_and_the_reader_lives_on(kind: str) -> None:
-    script = [
-        *s.handshake(),
+def test_a_late_answer_is_dropped_and_the_reader_lives_on() -> None:
+    late = [
         s.expect("tools/call", label="late"),
         s.expect("notifications/cancelled"),
         s.reply({"content": [{"type": "text", "text": "late"}]}, to="late"),
         s.error(-32603, "late", to="late"),
         s.progress(1, to="late"),
-        s.expect("tools/call"),
-        s.reply({"content": [{"type": "text", "text": "next"}]}),
     ]
-    token = CancelToken()
+    next_one = [s.expect("tools/call"), s.reply({"content": [{"type": "text", "text": "next"}]})]
+    script = [*s.handshake(), *late, *next_one]
     with ScriptedPeer(script) as peer, Wire("stdio", STATEFUL).connect(peer) as client:
-        if kind == "future":
-            future = client.call_tool.future("slow")
-            peer.transcript.wait_received("tools/call")
-            assert future.cancel()
-        else:
-
-            def cancel() -> None:
-                peer.transcript.wait_received("tools/call")
-                token.cancel()
-
-            outcome, _ = in_threads(lambda: client.call_tool("slow", cancel=token), cancel)
-            assert isinstance(outcome, syncmcp.RequestCancelled)
+        future = client.call_tool.future("slow")
+        peer.transcript.wait_received("tools/call")
+        assert future.cancel()
         assert client.call_tool("next", timeout=PATIENCE).text == "next"
         assert peer.transcript.methods().count("notifications/cancelled") == 1
 
@@ -434,17 +397,6 @@ def test_a_signal_handler_may_cancel_a_token_at_any_moment_of_a_call(way: str) -
             number += 2
         assert number > 50
         assert client.call_tool("echo", {"text": "y"}).text == "y"
-
-
-def test_the_clock_of_a_token_that_nobody_holds_is_put_away() -> None:
-    before = len(timer._heap)
-    for _ in range(1000):
-        CancelToken.after(3600.0)
-    gc.collect()
-    done = threading.Event()
-    reaper.put(done.set)
-    assert done.wait(PATIENCE)
-    assert len(timer._heap) < before + 200
 
 
 @pytest.mark.pitfall("32")

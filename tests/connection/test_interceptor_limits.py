@@ -26,7 +26,6 @@ from tests.support.intercepting import (
 )
 from tests.support.stage import (
     PATIENCE,
-    STATEFUL,
     Clock,
     Stage,
     Wire,
@@ -99,7 +98,9 @@ def test_a_pause_is_a_number_of_seconds_and_comes_to_an_end() -> None:
         pauses[:] = [-1]
 
 
-@rotated_with("hook, end", [(hook, end) for hook in ("outgoing", "incoming") for end in ENDS])
+@rotated_with(
+    "hook, end", [(hook, end) for hook in ("outgoing", "incoming") for end in (*ENDS, "cancel")]
+)
 def test_a_future_whose_call_has_ended_does_not_wait_for_a_hook(
     wire: Wire, hook: str, end: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -108,7 +109,9 @@ def test_a_future_whose_call_has_ended_does_not_wait_for_a_hook(
     with wire.connect(stage.server, interceptors=[on_call(hook, gate)]) as client:
         call = client.call_tool.future("echo", {"text": "x"}, timeout=600, cancel=token)
         gate.reached()
-        if end == "token":
+        if end == "cancel":
+            assert call.cancel()
+        elif end == "token":
             token.cancel("enough")
         elif end == "close":
             client.close()
@@ -117,7 +120,11 @@ def test_a_future_whose_call_has_ended_does_not_wait_for_a_hook(
             tick()
         clock.advance(1)
         tick()
-        if hook == "incoming":  # the response had arrived in time
+        if end == "cancel":
+            with pytest.raises(syncmcp.RequestCancelled):
+                call.result(PATIENCE)
+            gate.open.set()
+        elif hook == "incoming":  # the response had arrived in time
             assert not call.done()
             gate.open.set()
             assert call.result(PATIENCE).text == "x"
@@ -129,40 +136,21 @@ def test_a_future_whose_call_has_ended_does_not_wait_for_a_hook(
     assert stage.stats.requests["tools/call"] == (0 if hook == "outgoing" else 1)
 
 
-@rotated_with("hook", ["outgoing", "incoming"])
-def test_a_future_is_cancelled_at_once_though_a_hook_blocks(wire: Wire, hook: str) -> None:
-    gate = Gate()
-    with wire.connect(Stage().server, interceptors=[on_call(hook, gate)]) as client:
-        call = client.call_tool.future("echo", {"text": "x"})
-        gate.reached()
-        assert call.cancel()
-        with pytest.raises(syncmcp.RequestCancelled):
-            call.result(PATIENCE)
-        gate.open.set()
-
-
 @rotated
 def test_a_blocking_call_whose_hook_was_late_ends_by_its_own_limit_and_sends_nothing(
     wire: Wire, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    stage, gate = Stage(), Gate()
-    clock = Clock(monkeypatch, "syncmcp._concurrency.timing")
-    with wire.connect(stage.server, interceptors=[on_call("outgoing", gate)]) as client:
-        error = in_threads(
-            lambda: client.call_tool("echo", {"text": "x"}, timeout=600),
-            lambda: let_go_too_late(gate, clock),
-        )[0]
-    assert isinstance(error, syncmcp.RequestTimeout)
-    assert error.delivery == "not_sent"
+    stage, clock = Stage(), Clock(monkeypatch, "syncmcp._concurrency.timing")
+
+    def dawdle(message: Message) -> None:
+        clock.advance(600)
+        tick()
+
+    with wire.connect(stage.server, interceptors=[on_call("outgoing", dawdle)]) as client:
+        with pytest.raises(syncmcp.RequestTimeout) as caught:
+            client.call_tool("echo", {"text": "x"}, timeout=600)
+        assert caught.value.delivery == "not_sent"
     assert stage.stats.requests["tools/call"] == 0
-
-
-def let_go_too_late(gate: Gate, clock: Clock) -> None:
-    """Open the gate when the call is out of time."""
-    gate.reached()
-    clock.advance(600)
-    tick()
-    gate.open.set()
 
 
 @rotated
@@ -223,13 +211,3 @@ def test_an_interceptor_may_call_the_client_and_does_not_see_what_it_does(
     assert inside == ["audit", "audit"]
     assert stage.stats.requests["tools/call"] == 4
     assert seen.hooks("tools/call").count(("outgoing", "request")) == 4
-
-
-def test_a_client_that_is_being_opened_cannot_be_used_by_its_interceptor() -> None:
-    found: list[Client] = []
-    guard = Does("outgoing", "initialize", lambda _: found[0].ping())
-    client = Client(Stage().server, mode=STATEFUL, interceptors=[guard])
-    found.append(client)
-    with pytest.raises(syncmcp.UsageError, match="cannot call a client that is being opened"):
-        client.open()
-    client.close()

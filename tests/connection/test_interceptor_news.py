@@ -9,9 +9,10 @@ import pytest
 
 import syncmcp
 from syncmcp import HandlerContext, InterceptorFailed, Message
-from syncmcp.testing import RpcError, Server, ToolContext
 from syncmcp.types import ElicitResult
+from tests.connection.questions.asking import FORM, asked, asking_server, demanded
 from tests.support.intercepting import Ask, Does, Gate, Seen, call_of, rotated_asks, throws
+from tests.support.people import Person
 from tests.support.stage import (
     PATIENCE,
     Clock,
@@ -26,45 +27,27 @@ from tests.support.stage import (
 
 @rotated_asks
 def test_notifications_pass_in_order_before_the_callbacks_and_the_result(
-    wire: Wire, ask: Ask
+    wire: Wire, ask: Ask, caplog: pytest.LogCaptureFixture
 ) -> None:
+    def double_or_refuse(message: Message) -> Message:
+        if message.params["progress"] % 5 == 0:
+            raise ValueError("a fifth")
+        return message.with_params({**message.params, "progress": 2 * message.params["progress"]})
+
     heard: list[float] = []
-    double = Does(
-        "incoming",
-        "notifications/progress",
-        lambda m: m.with_params({**m.params, "progress": 2 * m.params["progress"]}),
-    )
     seen = Seen()
-    with wire.connect(Stage().server, interceptors=[double, seen]) as client:
+    chain = [Does("incoming", "notifications/progress", double_or_refuse), seen]
+    with wire.connect(Stage().server, interceptors=chain) as client:
         call = call_of(client, ask)
         call("count", {"steps": 20}, on_progress=lambda done, *_: heard.append(done))
-        assert heard == [2.0 * step for step in range(1, 21)]
+        assert heard == [2.0 * step for step in range(1, 21) if step % 5]
+    assert "notifications/progress was dropped" in caplog.text
     progress = seen.of("notifications/progress")
     assert [message.params["progress"] for _, message in progress] == [*range(1, 21)]
-    names = {name for name in seen.threads if "worker" in name}
-    assert names
+    assert any("worker" in name for name in seen.threads)
     assert {(m.direction, m.kind, m.id) for _, m in progress} == {
         ("incoming", "notification", None)
     }
-
-
-@rotated
-def test_a_notification_that_is_refused_is_dropped_and_logged(
-    wire: Wire, caplog: pytest.LogCaptureFixture
-) -> None:
-    heard: list[float] = []
-
-    def odd_ones(message: Message) -> None:
-        if message.params["progress"] % 2:
-            raise ValueError("odd")
-
-    guard = Does("incoming", "notifications/progress", odd_ones)
-    with wire.connect(Stage().server, interceptors=[guard]) as client:
-        result = client.call_tool(
-            "count", {"steps": 6}, on_progress=lambda done, *_: heard.append(done)
-        )
-    assert (result.text, heard) == ("counted", [2, 4, 6])
-    assert "notifications/progress was dropped" in caplog.text
 
 
 @rotated
@@ -93,46 +76,32 @@ def test_a_hook_that_never_ends_does_not_keep_a_result_beyond_the_limit_of_its_c
         gate.open.set()
 
 
-def _asking() -> Server:
-    server = Server("asking")
-
-    @server.tool()
-    def ask(context: ToolContext) -> str:
-        return str(context.elicit("Who?", {"type": "object", "properties": {}})["action"])
-
-    return server
-
-
-def _decline(request: Any, context: syncmcp.HandlerContext) -> ElicitResult:
-    return ElicitResult(action="decline")
+DECLINING = Person(ElicitResult.decline())
 
 
 @rotated_stateful
 def test_a_question_and_its_answer_pass_on_the_thread_of_the_handler(wire: Wire) -> None:
-    seen, asked = Seen(), []
+    seen, heard = Seen(), list[tuple[str, str]]()
 
-    def rephrase(message: Message) -> Message:
-        return message.with_params({**message.params, "message": "Who are you?"})
-
-    def handler(request: Any, context: syncmcp.HandlerContext) -> Any:
-        asked.append((request.message, threading.current_thread().name))
-        return _decline(request, context)
+    def handler(request: Any, context: HandlerContext) -> ElicitResult:
+        heard.append((request.message, threading.current_thread().name))
+        return ElicitResult.decline()
 
     chain = [
         seen,
-        Does("incoming", "elicitation/create", rephrase),
+        Does("incoming", "elicitation/create", lambda m: m.with_params({**FORM, "message": "Hm?"})),
         Does("outgoing", "elicitation/create", lambda m: m.with_result({"action": "cancel"})),
     ]
-    with wire.connect(_asking(), interceptors=chain, elicitation=handler) as client:
-        assert client.call_tool("ask").text == "cancel"
+    with wire.connect(asking_server(), interceptors=chain, elicitation=handler) as client:
+        assert asked(client, "elicitation/create", FORM)["result"] == {"action": "cancel"}
     (before, question), (after, answer) = seen.of("elicitation/create")
     assert (before, question.kind, question.direction) == ("incoming", "request", "incoming")
     assert (after, answer.kind, answer.direction) == ("outgoing", "response", "outgoing")
     assert question.id == answer.id
     assert answer.result == {"action": "decline"}
     assert answer.elapsed is not None
-    (said, thread) = asked[0]
-    assert said == "Who are you?"
+    ((said, thread),) = heard
+    assert said == "Hm?"
     hooks = [
         name
         for name, (_, _, message) in zip(seen.threads, seen.log, strict=True)
@@ -143,33 +112,23 @@ def test_a_question_and_its_answer_pass_on_the_thread_of_the_handler(wire: Wire)
 
 @rotated_stateful.with_rows("hook", ["incoming", "outgoing"])
 def test_a_question_that_is_refused_is_answered_with_an_error(wire: Wire, hook: str) -> None:
-    server = Server("asking")
-
-    @server.tool()
-    def ask(context: ToolContext) -> str:
-        try:
-            context.elicit("Who?", {"type": "object", "properties": {}})
-        except RpcError as error:
-            return f"{error.code}"
-        return "answered"
-
     refusals: list[Exception] = [ValueError("a slip"), syncmcp.Refused(-31999, "not today")]
     guard = Does(
         hook, "elicitation/create", lambda _: throws(refusals.pop())(_) if refusals else None
     )
-    with wire.connect(server, interceptors=[guard], elicitation=_decline) as client:
-        said = [client.call_tool("ask").text for _ in range(3)]
-    assert said == ["-31999", "-32603", "answered"]
+    with wire.connect(asking_server(), interceptors=[guard], elicitation=DECLINING) as client:
+        answers = [asked(client, "elicitation/create", FORM) for _ in range(3)]
+    assert [answer["error"][0] for answer in answers[:2]] == [-31999, -32603]
+    assert answers[2] == {"result": {"action": "decline"}}
 
 
 @rotated_stateful
 def test_a_hook_that_never_ends_is_given_up_with_its_question(wire: Wire) -> None:
     gate, seen = Gate(), Seen()
     chain = [seen, Does("incoming", "elicitation/create", gate)]
-    with wire.connect(
-        _asking(), interceptors=chain, elicitation=_decline, human_timeout=0.1
-    ) as client:
-        assert client.call_tool("ask").text == "cancel"
+    options: dict[str, Any] = {"elicitation": DECLINING, "human_timeout": 0.1}
+    with wire.connect(asking_server(), interceptors=chain, **options) as client:
+        assert asked(client, "elicitation/create", FORM)["result"] == {"action": "cancel"}
         gate.open.set()
         # What the hook makes of it in the end comes too late.
         answer = seen.wait("elicitation/create", "response", settled=True)
@@ -178,20 +137,14 @@ def test_a_hook_that_never_ends_is_given_up_with_its_question(wire: Wire) -> Non
 
 @rotated_stateful
 def test_a_ping_is_answered_whatever_the_hooks_do_and_shown_to_them(wire: Wire) -> None:
-    server, seen = Server("pinging"), Seen()
-
-    @server.tool()
-    def ping(context: ToolContext) -> str:
-        return str(context.request("ping", timeout=PATIENCE))
-
-    gate = Gate()
+    seen, gate = Seen(), Gate()
     chain = [
         seen,
         Does("outgoing", "ping", throws(ValueError("no"))),
         Does("incoming", "ping", gate),
     ]
-    with wire.connect(server, interceptors=chain) as client:
-        assert client.call_tool("ping").text == "{}"
+    with wire.connect(asking_server(), interceptors=chain) as client:
+        assert demanded(client, "ping") == {"result": {}}
         gate.reached()
         gate.open.set()
         question = seen.wait("ping", "request")
@@ -228,39 +181,21 @@ def test_a_cancel_notice_is_shown_and_cannot_be_held_up(wire: Wire) -> None:
 
 
 @rotated_stateful
-def test_what_the_library_refuses_by_itself_is_shown(wire: Wire) -> None:
-    server, seen = Server("asking"), Seen()
-
-    @server.tool()
-    def ask(context: ToolContext) -> str:
-        with pytest.raises(RpcError):
-            context.request("acme/nobody", timeout=PATIENCE)
-        return "refused"
-
-    with wire.connect(server, interceptors=[seen]) as client:
-        assert client.call_tool("ask").text == "refused"
-        answer = seen.wait("acme/nobody", "response")
-    assert isinstance(answer.error, syncmcp.Refused)
-    assert answer.error.code == -32601
-    assert answer.settled
-
-
-@rotated_stateful
-def test_a_handler_s_report_of_progress_is_shown(wire: Wire) -> None:
-    server, seen = Server("asking"), Seen()
-
-    @server.tool()
-    def ask(context: ToolContext) -> str:
-        params = {"_meta": {"progressToken": "t"}}
-        return str(context.request("acme/think", params, timeout=PATIENCE))
+def test_what_the_library_refuses_and_reports_by_itself_is_shown(wire: Wire) -> None:
+    seen, params = Seen(), {"_meta": {"progressToken": "t"}}
 
     def think(params: dict[str, object], context: HandlerContext) -> dict[str, object]:
         context.report_progress(1, 2, "half")
         return {}
 
-    with wire.connect(server, interceptors=[seen]) as client:
+    with wire.connect(asking_server(), interceptors=[seen]) as client:
+        assert demanded(client, "acme/nobody")["error"][0] == -32601
+        answer = seen.wait("acme/nobody", "response")
+        assert isinstance(answer.error, syncmcp.Refused)
+        assert answer.error.code == -32601
+        assert answer.settled
         client.on_request("acme/think", think)
-        assert client.call_tool("ask").text == "{}"
+        assert demanded(client, "acme/think", params) == {"result": {}}
         report = seen.wait("notifications/progress", "notification")
     assert report.settled
     assert report.direction == "outgoing"

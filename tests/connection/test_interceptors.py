@@ -42,15 +42,26 @@ from tests.support.stage import (
 
 @rotated_asks
 def test_a_call_is_seen_on_its_way_out_and_back_and_at_its_end(wire: Wire, ask: Ask) -> None:
-    seen, stage = Seen(), Stage()
-    with wire.connect(stage.server, interceptors=[seen], name="here") as client:
+    log: list[tuple[str, str, Message]] = []
+    outer, inner = Seen("outer", log), Seen("inner", log)
+    with wire.connect(Stage().server, interceptors=[outer, inner], name="here") as client:
+        del log[:], outer.threads[:]
         assert ask(client, "hello").text == "hello"
-    assert seen.hooks("tools/call") == [
-        ("outgoing", "request"),
-        ("incoming", "response"),
-        ("ended", "response"),
+        if ask is block:
+            assert outer.threads == [threading.current_thread().name] * 3
+        else:
+            assert len(outer.threads) == 3
+            assert all(name.startswith("syncmcp-exchange") for name in outer.threads)
+        of_call = [one for one in log if one[2].method == "tools/call"]
+    assert [(name, hook, message.kind) for name, hook, message in of_call] == [
+        ("outer", "outgoing", "request"),
+        ("inner", "outgoing", "request"),
+        ("inner", "incoming", "response"),
+        ("outer", "incoming", "response"),
+        ("inner", "ended", "response"),
+        ("outer", "ended", "response"),
     ]
-    (_, request), (_, response), (_, end) = seen.of("tools/call")
+    request, _, _, response, _, end = (message for _, _, message in of_call)
     assert request.params["arguments"] == {"text": "hello"}
     assert request.params["_meta"]["progressToken"] == request.id  # as it is on the wire
     assert (request.server, request.direction, request.elapsed) == ("here", "outgoing", None)
@@ -77,38 +88,6 @@ def test_the_messages_that_open_a_connection_are_seen(wire: Wire) -> None:
     ]
     told = seen.hooks("notifications/initialized")
     assert told == ([("outgoing", "notification")] if wire.revision == STATEFUL else [])
-
-
-@rotated
-def test_hooks_of_a_blocking_call_run_on_its_thread_and_those_of_a_future_on_the_pool(
-    wire: Wire,
-) -> None:
-    seen = Seen()
-    with wire.connect(Stage().server, interceptors=[seen]) as client:
-        del seen.threads[:]
-        block(client, "x")
-        assert seen.threads == [threading.current_thread().name] * 3
-        del seen.threads[:]
-        future(client, "x")
-        assert len(seen.threads) == 3
-        assert all(name.startswith("syncmcp-exchange") for name in seen.threads)
-
-
-@both_ways
-def test_what_goes_out_passes_in_order_and_what_comes_in_in_the_reverse_order(ask: Ask) -> None:
-    log: list[tuple[str, str, Message]] = []
-    onion = [Seen("outer", log), Seen("inner", log)]
-    with MEMORY.connect(Stage().server, interceptors=onion) as client:
-        del log[:]
-        ask(client, "x")
-    assert [(name, hook) for name, hook, _ in log] == [
-        ("outer", "outgoing"),
-        ("inner", "outgoing"),
-        ("inner", "incoming"),
-        ("outer", "incoming"),
-        ("inner", "ended"),
-        ("outer", "ended"),
-    ]
 
 
 @both_ways
@@ -138,18 +117,6 @@ def test_the_hooks_of_a_call_share_the_context_of_its_caller_and_leave_it_alone(
     assert said.get() == "caller"
 
 
-@rotated
-def test_the_refusal_of_a_server_is_a_response_with_an_error(wire: Wire) -> None:
-    seen = Seen()
-    with (
-        wire.connect(Stage().server, interceptors=[seen]) as client,
-        pytest.raises(syncmcp.ServerError) as caught,
-    ):
-        client.request("acme/nothing", result=dict)
-    responses = [message for hook, message in seen.of("acme/nothing") if hook != "outgoing"]
-    assert [each.error for each in responses] == [caught.value, caught.value]
-
-
 @rotated_asks
 def test_the_end_of_a_call_without_an_answer_is_told_and_is_no_message(
     wire: Wire, ask: Ask, monkeypatch: pytest.MonkeyPatch
@@ -170,18 +137,6 @@ def test_the_end_of_a_call_without_an_answer_is_told_and_is_no_message(
     assert seen.hooks("tools/call")[:2] == [("outgoing", "request"), ("ended", "response")]
     assert isinstance(end.error, syncmcp.RequestTimeout)
     assert end.elapsed is not None
-
-
-@rotated
-def test_each_page_and_each_round_is_a_request_of_its_own(wire: Wire) -> None:
-    server = Server("pages", page_size=1)
-    for name in ("a", "b", "c"):
-        server.tool(name=name)(lambda: "page")
-    seen = Seen()
-    with wire.connect(server, interceptors=[seen]) as client:
-        assert len(client.list_tools.future().result(PATIENCE).tools) == 3
-    assert seen.hooks("tools/list").count(("outgoing", "request")) == 3
-    assert seen.hooks("tools/list").count(("ended", "response")) == 3
 
 
 def test_a_message_keeps_what_it_carries_out_of_its_repr() -> None:
@@ -215,11 +170,18 @@ def test_a_request_and_its_answer_can_be_changed(wire: Wire, ask: Ask) -> None:
 
 
 @rotated
-def test_a_refusal_can_be_made_good(wire: Wire) -> None:
-    chain = [on_call("incoming", lambda message: _mask(message) if message.error else None)]
+def test_the_refusal_of_a_server_is_seen_and_can_be_made_good(wire: Wire) -> None:
+    seen = Seen()
+    chain = [on_call("incoming", lambda message: _mask(message) if message.error else None), seen]
     with wire.connect(Stage().server, interceptors=chain) as client:
         assert client.call_tool("nowhere").text == "masked"
+        (_, refused) = seen.of("tools/call")[1]
+        assert isinstance(refused.error, syncmcp.ServerError)
         assert block(client, "fine").text == "fine"
+        with pytest.raises(syncmcp.ServerError) as caught:
+            client.request("acme/nothing", result=dict)
+    responses = [message for hook, message in seen.of("acme/nothing") if hook != "outgoing"]
+    assert [each.error for each in responses] == [caught.value, caught.value]
 
 
 @rotated_with("in_place", [False, True])
@@ -267,56 +229,39 @@ def test_a_notification_of_the_program_can_be_changed_and_refused(wire: Wire) ->
         assert stage.stats.notifications["acme/b"] == 0
 
 
+# What the first hook raises for a call, and what the caller gets.
+RAISED: list[tuple[str, Exception, type[syncmcp.McpError]]] = [
+    ("outgoing", syncmcp.Denied("not today"), syncmcp.Denied),
+    ("outgoing", ValueError("a slip"), InterceptorFailed),
+    ("incoming", ValueError("a slip"), InterceptorFailed),
+]
+
+
 @rotated_with(
-    "error, kind, ask",
-    [
-        (error, kind, ask)
-        for error, kind in (
-            (syncmcp.Denied("not today"), syncmcp.Denied),
-            (ValueError("a slip"), InterceptorFailed),
-        )
-        for ask in (block, future)
-    ],
+    "hook, error, kind, ask", [(*raised, ask) for raised in RAISED for ask in (block, future)]
 )
 def test_what_an_interceptor_raises_ends_the_call_and_nothing_else(
-    wire: Wire, ask: Ask, error: Exception, kind: type[syncmcp.McpError]
+    wire: Wire, ask: Ask, hook: str, error: Exception, kind: type[syncmcp.McpError]
 ) -> None:
     stage, outer, inner = Stage(), Seen("outer"), Seen("inner")
-    refuse = [True]
-    guard = on_call("outgoing", lambda _: throws(error)(_) if refuse[0] else None)
+    slips = [error]
+    guard = on_call(hook, lambda _: throws(slips.pop())(_) if slips else None)
     with wire.connect(stage.server, interceptors=[outer, guard, inner], name="here") as client:
         with pytest.raises(kind) as caught:
             ask(client, "x")
-        assert caught.value.server == "here"
-        assert caught.value.method == "tools/call"
+        failed: Any = caught.value
+        assert (failed.server, failed.method) == ("here", "tools/call")
         if kind is InterceptorFailed:
-            assert isinstance(caught.value, InterceptorFailed)
-            assert caught.value.__cause__ is error
-            assert (caught.value.interceptor, caught.value.hook) == ("Does", "outgoing")
-            assert caught.value.delivery == "not_sent"
-            assert "the request was not sent" in str(caught.value)
+            assert failed.__cause__ is error
+            assert (failed.interceptor, failed.hook) == ("Does", hook)
+            assert f"{hook} raised ValueError" in str(failed)
+            assert failed.delivery == ("not_sent" if hook == "outgoing" else "unknown")
+            assert ("the request was not sent" in str(failed)) == (hook == "outgoing")
         assert outer.hooks("tools/call") == [("outgoing", "request"), ("ended", "response")]
-        assert inner.hooks("tools/call") == []
-        assert outer.of("tools/call")[1][1].error is caught.value
-        refuse[0] = False
+        assert (inner.hooks("tools/call") == []) == (hook == "outgoing")
+        assert outer.of("tools/call")[1][1].error is failed
         assert ask(client, "again").text == "again"
-    assert stage.stats.requests["tools/call"] == 1
-
-
-@rotated_asks
-def test_an_answer_that_is_refused_ends_the_call_and_the_next_one_works(
-    wire: Wire, ask: Ask
-) -> None:
-    stage, outer = Stage(), Seen("outer")
-    slips = [KeyError("a slip")]
-    guard = on_call("incoming", lambda _: throws(slips.pop())(_) if slips else None)
-    with wire.connect(stage.server, interceptors=[outer, guard]) as client:
-        with pytest.raises(InterceptorFailed, match="incoming raised KeyError") as caught:
-            ask(client, "x")
-        assert caught.value.delivery == "unknown"  # the server has done it
-        assert outer.hooks("tools/call") == [("outgoing", "request"), ("ended", "response")]
-        assert ask(client, "again").text == "again"
-    assert stage.stats.requests["tools/call"] == 2
+    assert stage.stats.requests["tools/call"] == (1 if hook == "outgoing" else 2)
 
 
 @rotated_asks
@@ -331,13 +276,19 @@ def test_what_is_raised_at_the_end_is_logged_and_changes_nothing(
     assert ("ended", "response") in outer.hooks("tools/call")
 
 
-CHANGES: dict[str, Callable[[Message], Any]] = {
-    "changed the id of": lambda m: Message(m.server, "outgoing", "request", m.method, None),
-    "changed the method of": lambda m: Message(m.server, "outgoing", "request", "ping", m.id),
-    "changed the direction of": lambda m: Message(m.server, "incoming", "request", m.method, m.id),
-    "changed the kind of": lambda m: Message(m.server, "outgoing", "response", m.method, m.id),
-    "returned dict": lambda m: m.params,
-    "made the params a list": lambda m: m.with_params(cast("Any", [1])),
+CHANGES: dict[str, tuple[str, Callable[[Message], Any]]] = {
+    "changed the id of": ("outgoing", lambda m: replace(m, id=None)),
+    "changed the method of": ("outgoing", lambda m: replace(m, method="ping")),
+    "changed the direction of": ("outgoing", lambda m: replace(m, direction="incoming")),
+    "changed the kind of": ("outgoing", lambda m: replace(m, kind="response")),
+    "returned dict": ("outgoing", lambda m: m.params),
+    "made the params a list": ("outgoing", lambda m: m.with_params(cast("Any", [1]))),
+    "cannot be sent as JSON": ("outgoing", lambda m: m.with_params({"x": object()})),
+    "made the result a list": ("incoming", lambda m: m.with_result([])),
+    "another error, which it should raise": (
+        "incoming",
+        lambda m: replace(m, error=ValueError()),
+    ),
 }
 
 
@@ -345,42 +296,27 @@ CHANGES: dict[str, Callable[[Message], Any]] = {
     ("what", "ask"), [(what, (block, future)[number % 2]) for number, what in enumerate(CHANGES)]
 )
 def test_what_makes_a_message_another_one_cannot_be_changed(ask: Ask, what: str) -> None:
-    stage, twist = Stage(), [CHANGES[what]]
-    chain = [on_call("outgoing", lambda message: twist.pop()(message) if twist else None)]
+    hook, change = CHANGES[what]
+    stage, twist = Stage(), [change]
+    chain = [on_call(hook, lambda message: twist.pop()(message) if twist else None)]
+    kind = syncmcp.UsageError if "JSON" in what else InterceptorFailed
     with MEMORY.connect(stage.server, interceptors=chain) as client:
-        with pytest.raises(InterceptorFailed, match=what):
+        with pytest.raises(kind, match=what):
             ask(client, "x")
         assert ask(client, "y").text == "y"
-    assert stage.stats.requests["tools/call"] == 1
-
-
-def test_an_answer_is_no_error_and_no_list_unless_it_is_raised() -> None:
-    twists: list[Callable[[Message], Any]] = [
-        lambda message: replace(message, error=ValueError()),
-        lambda message: message.with_result([]),
-    ]
-    chain = [on_call("incoming", lambda message: twists.pop()(message) if twists else None)]
-    with MEMORY.connect(Stage().server, interceptors=chain) as client:
-        with pytest.raises(InterceptorFailed, match="made the result a list"):
-            block(client, "x")
-        with pytest.raises(InterceptorFailed, match="another error, which it should raise"):
-            block(client, "x")
-
-
-@both_ways
-def test_params_that_json_cannot_express_are_the_callers_mistake(ask: Ask) -> None:
-    twist: list[Any] = [object()]
-    chain = [on_call("outgoing", lambda m: m.with_params({"x": twist.pop()}) if twist else None)]
-    with MEMORY.connect(Stage().server, interceptors=chain) as client:
-        with pytest.raises(syncmcp.UsageError, match="cannot be sent as JSON"):
-            ask(client, "x")
-        assert ask(client, "y").text == "y"
+    assert stage.stats.requests["tools/call"] == (1 if hook == "outgoing" else 2)
 
 
 def test_an_interceptor_that_refuses_the_handshake_keeps_the_client_closed() -> None:
-    slips: list[Exception] = [ValueError("a slip")]
-    guard = Does("outgoing", "initialize", lambda _: throws(slips.pop())(_) if slips else None)
+    # Nor can it call a client that is being opened.
+    slips: list[Callable[[Message], object]] = [
+        throws(ValueError("a slip")),
+        lambda _: client.ping(),
+    ]
+    guard = Does("outgoing", "initialize", lambda m: slips.pop()(m) if slips else None)
     client = Client(Stage().server, mode=STATEFUL, interceptors=[guard])
+    with pytest.raises(syncmcp.UsageError, match="cannot call a client that is being opened"):
+        client.open()
     with pytest.raises(InterceptorFailed, match="raised ValueError"):
         client.open()
     with client:

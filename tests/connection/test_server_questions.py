@@ -11,7 +11,6 @@ import pytest
 import syncmcp
 from syncmcp import CancelToken, Client, Mode
 from syncmcp.testing import script as s
-from tests.support.people import Held
 from tests.support.programs import CEILING
 from tests.support.scripts import NEW, OLD, STATEFUL, WIRES, Scripted, opening, talk
 from tests.support.stage import PATIENCE
@@ -219,22 +218,6 @@ def test_an_id_that_is_used_twice_by_the_server_is_answered_once() -> None:
             peer.open("go")
             client.ping()
         assert [answer["id"] for answer in peer.requests("response", 2)] == [6, 5]
-
-
-def test_by_default_64_questions_may_wait_for_eight_handlers() -> None:
-    held = Held(dict)
-    numbered = [s.request("acme/question", identifier=number) for number in range(8 + 64 + 2)]
-    script = [*opening(), *numbered[:8], s.gate("inside"), *numbered[8:]]
-    script += [s.expect("response")] * len(numbered)
-    with talk(script, on_request={"acme/question": held}) as (peer, _):
-        for _ in range(8):
-            held.entered()
-        peer.open("inside")
-        refused = peer.requests("response", 2)
-        assert [answer["id"] for answer in refused] == [72, 73]
-        assert [answer["error"]["code"] for answer in refused] == [-32603, -32603]
-        held.gate.set()
-        assert len(peer.requests("response", len(numbered))) == len(numbered)
 
 
 def test_handlers_that_lend_their_slots_do_not_open_the_door_to_any_number_of_questions(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -15,10 +15,11 @@ from opentelemetry.propagators.textmap import TextMapPropagator
 from opentelemetry.trace import NonRecordingSpan, SpanContext, TraceFlags, TraceState
 
 import syncmcp
-from syncmcp import Client
 from syncmcp.testing import Server, ToolContext
 from syncmcp.types import ElicitResult
-from tests.support.stage import PATIENCE, STATELESS, Wire, rotated, rotated_stateful, rotated_with
+from tests.connection.questions.asking import ELICITATION, FORM, asked, asking_server, through
+from tests.support.intercepting import on_call
+from tests.support.stage import Wire, rotated, rotated_stateful, rotated_ways, rotated_with
 
 TRACE = 0x0AF7651916CD43DD8448EB211C80319C
 SPAN = 0xB7AD6B7169203331
@@ -42,67 +43,35 @@ def in_span(**bags: str) -> Iterator[None]:
         detach(token)
 
 
-class Looking:
-    """A server that keeps the `_meta` of what it is asked."""
+def looking() -> tuple[Server, list[dict[str, Any]]]:
+    """A server that keeps the trace context of what it is asked."""
+    server, traced = asking_server(), list[dict[str, Any]]()
 
-    def __init__(self) -> None:
-        self.metas: list[dict[str, Any]] = []
-        self.server = Server("looking")
-        self.server.tool()(self.look)
-        self.server.tool()(self.ask)
-
-    def look(self, context: ToolContext) -> str:
+    @server.tool()
+    def look(context: ToolContext) -> str:
         """Keep it."""
-        self.metas.append(context.meta)
+        traced.append({key: context.meta[key] for key in KEYS if key in context.meta})
         return "looked"
 
-    def ask(self, context: ToolContext, meta: dict[str, Any]) -> str:
-        """Ask for a form, with this `_meta`."""
-        schema = {"type": "object", "properties": {}}
-        params = {"message": "Who?", "requestedSchema": schema, "_meta": meta}
-        if context.revision == STATELESS:
-            params["mode"] = "form"
-        answer = context.ask_all({"who": ("elicitation/create", params)})
-        return str(answer["who"]["action"])
-
-    @property
-    def traced(self) -> dict[str, Any]:
-        """The trace context of the newest call."""
-        return {key: self.metas[-1][key] for key in KEYS if key in self.metas[-1]}
+    return server, traced
 
 
-def blocking(client: Client, **options: Any) -> object:
-    return client.call_tool("look", **options)
-
-
-def by_future(client: Client, **options: Any) -> object:
-    return client.call_tool.future("look", **options).result(PATIENCE)
-
-
-Call = Callable[..., object]
-
-
-@rotated_with("call", [blocking, by_future])
+@rotated_ways
 @pytest.mark.requirement("RPC-22")
 def test_a_request_carries_the_current_span_and_baggage_in_the_formats_of_the_w3c(
-    wire: Wire, call: Call
+    wire: Wire, way: str
 ) -> None:
-    looking = Looking()
-    with wire.connect(looking.server) as client, in_span(user="ann", city="Å b"):
-        call(client)
-    assert looking.traced == {
+    server, traced = looking()
+    with wire.connect(server) as client:
+        through(client, way, "look")
+        with in_span(user="ann", city="Å b"):
+            through(client, way, "look")
+    carried = {
         "traceparent": PARENT,
         "tracestate": "congo=t61rcWkgMzE",
         "baggage": "user=ann,city=%C3%85+b",
     }
-
-
-@rotated_with("call", [blocking, by_future])
-def test_without_a_span_nothing_is_added(wire: Wire, call: Call) -> None:
-    looking = Looking()
-    with wire.connect(looking.server) as client:
-        call(client)
-    assert looking.traced == {}
+    assert traced == [{}, carried]  # without a span nothing is added
 
 
 @rotated_with(
@@ -120,13 +89,11 @@ def test_without_a_span_nothing_is_added(wire: Wire, call: Call) -> None:
 def test_a_trace_context_of_the_callers_own_is_not_touched(
     wire: Wire, given: dict[str, str], sent: dict[str, str]
 ) -> None:
-    looking = Looking()
-    with wire.connect(looking.server) as client, in_span(user="ann"):
+    server, traced = looking()
+    with wire.connect(server) as client, in_span(user="ann"):
         client.call_tool("look", meta=given)
-        assert looking.traced == sent
         client.request("tools/call", {"name": "look", "_meta": given}, result=dict)
-        assert looking.traced == sent
-    assert len(looking.metas) == 2
+    assert traced == [sent, sent]
 
 
 class Foreign(TextMapPropagator):
@@ -146,18 +113,17 @@ class Foreign(TextMapPropagator):
 @rotated
 @pytest.mark.requirement("RPC-22")
 def test_what_another_propagator_writes_stays_here_unless_it_looks_like_trace_context(
-    wire: Wire, monkeypatch: pytest.MonkeyPatch
+    wire: Wire,
 ) -> None:
-    looking = Looking()
+    server, traced = looking()
     before = propagate.get_global_textmap()
     propagate.set_global_textmap(Foreign())
     try:
-        with wire.connect(looking.server) as client, in_span():
+        with wire.connect(server) as client, in_span():
             client.call_tool("look")
     finally:
         propagate.set_global_textmap(before)
-    assert looking.traced == {"baggage": "user=ann"}
-    assert "b3" not in looking.metas[0]
+    assert traced == [{"baggage": "user=ann"}]
 
 
 def current() -> tuple[int, int, object]:
@@ -165,9 +131,8 @@ def current() -> tuple[int, int, object]:
     return span.trace_id, span.span_id, baggage.get_baggage("user")
 
 
-@rotated
-@pytest.mark.parametrize(
-    ("meta", "expected"),
+@rotated_with(
+    "meta, expected",
     [
         # The span of the server, and not the baggage that it would have us pass on.
         ({"traceparent": SERVERS, "baggage": "user=eve"}, (TRACE, 0x00F067AA0BA902B7, "ann")),
@@ -175,6 +140,7 @@ def current() -> tuple[int, int, object]:
         ({"traceparent": "nonsense"}, (TRACE, SPAN, "ann")),
         ({"traceparent": 7, "tracestate": "a=1"}, (TRACE, SPAN, "ann")),
     ],
+    ids=lambda meta, expected: str(meta.get("traceparent")),
 )
 def test_a_handler_runs_in_the_span_of_the_server_that_asks_or_of_the_call(
     wire: Wire, meta: dict[str, Any], expected: tuple[int, int, str]
@@ -185,29 +151,27 @@ def test_a_handler_runs_in_the_span_of_the_server_that_asks_or_of_the_call(
         seen.append(current())
         return ElicitResult(action="decline")
 
-    with wire.connect(Looking().server, elicitation=handler) as client, in_span(user="ann"):
-        assert client.call_tool("ask", {"meta": meta}).text == "decline"
+    with wire.connect(asking_server(), elicitation=handler) as client, in_span(user="ann"):
+        answer = asked(client, ELICITATION, {**FORM, "_meta": meta})["result"]
+        assert answer == {"action": "decline"}
         assert current() == (TRACE, SPAN, "ann")
     assert seen == [expected]
 
 
 @rotated_stateful
 def test_an_interceptor_sees_the_trace_context_and_may_change_it(wire: Wire) -> None:
-    looking = Looking()
+    server, traced = looking()
     found: list[str] = []
 
-    class Other(syncmcp.Interceptor):
-        def outgoing(self, message: syncmcp.Message) -> syncmcp.Message | None:
-            if message.method != "tools/call":
-                return None
-            meta = dict(message.params["_meta"])
-            found.append(meta["traceparent"])
-            meta["traceparent"] = SERVERS
-            return message.with_params({**message.params, "_meta": meta})
+    def replace(message: syncmcp.Message) -> syncmcp.Message:
+        meta = message.params["_meta"]
+        found.append(meta["traceparent"])
+        return message.with_params({**message.params, "_meta": {**meta, "traceparent": SERVERS}})
 
-    with wire.connect(looking.server, interceptors=[Other()]) as client, in_span():
+    chain = [on_call("outgoing", replace)]
+    with wire.connect(server, interceptors=chain) as client, in_span():
         client.call_tool("look")
-    assert (found, looking.traced["traceparent"]) == ([PARENT], SERVERS)
+    assert (found, traced[0]["traceparent"]) == ([PARENT], SERVERS)
 
 
 def test_a_program_without_opentelemetry_never_loads_it() -> None:

@@ -174,33 +174,6 @@ def test_questions_one_after_another_cost_the_timer_one_appointment(
     assert len(appointments) == 1
 
 
-@pytest.mark.requirement("M-20")
-def test_each_question_is_given_up_when_its_own_time_has_passed() -> None:
-    first, held = threading.Event(), Held()
-
-    def handler(request: Any, context: HandlerContext) -> ElicitResult:
-        if request.message == "first":
-            first.set()
-            return ElicitResult.decline()
-        answer: ElicitResult = held(request, context)
-        return answer
-
-    script = [
-        *opening(),
-        s.request(ELICITATION, form("first"), identifier="first"),
-        s.expect("response"),
-        # It comes while there is an appointment for the one before, which is over.
-        s.request(ELICITATION, form("second"), identifier="second"),
-        s.expect("response"),
-    ]
-    with talk(script, elicitation=handler, human_timeout=0.1) as (peer, _):
-        answers = {each["id"]: each["result"]["action"] for each in peer.requests("response", 2)}
-        assert answers == {"first": "decline", "second": "cancel"}
-        assert first.is_set()
-        assert held.entered().time_left() == 0
-        held.leave()
-
-
 def test_links_that_are_refused_are_not_remembered() -> None:
     held = Held(ElicitResult.accept)
     before = alive()  # of other tests, if any

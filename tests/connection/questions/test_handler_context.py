@@ -9,11 +9,10 @@ from typing import Any
 
 import pytest
 
-from syncmcp import HandlerContext, Mode, Refused, RequestTimeout, UsageError
+from syncmcp import HandlerContext, Refused, RequestTimeout, UsageError
 from syncmcp._connection.server_requests import _MAX_REPORTS, _REPORT_WINDOW
 from syncmcp.testing import Server, ToolContext
 from syncmcp.testing import script as s
-from syncmcp.types import ElicitResult
 from tests.connection.questions.asking import (
     DONE,
     ELICITATION,
@@ -22,7 +21,6 @@ from tests.connection.questions.asking import (
     ROOTS,
     SAMPLING,
     asked,
-    asker,
     asking_server,
     said,
     through,
@@ -136,20 +134,6 @@ def test_the_variables_of_each_caller_are_seen_by_its_handlers_and_callbacks(
         assert in_threads(*(lambda n=n: one(n) for n in names)) == [True] * 4
     assert {(name, name) for name in names} <= set(heard)
     assert all(message == who for message, who in heard)
-
-
-@BOTH
-@pytest.mark.pitfall("13")
-def test_a_form_and_a_list_of_roots_may_call_back_too(revision: Mode) -> None:
-    def form(request: Any, context: HandlerContext) -> ElicitResult:
-        return ElicitResult.accept({"name": context.client.call_tool("echo", {"text": "x"}).text})
-
-    def roots(context: HandlerContext) -> list[str]:
-        return ["/" * len(context.client.call_tool("echo", {"text": "x"}).text)]
-
-    with asker(revision, elicitation=form, roots=roots, max_handlers=1) as client:
-        assert asked(client, ELICITATION, FORM)["result"]["content"]["name"] == "x"
-        assert asked(client, ROOTS)["result"] == {"roots": [{"uri": "file:///"}]}
 
 
 @rotated_stateful

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import pickle
 import threading
@@ -44,7 +43,7 @@ from tests.connection.questions.asking import (
 )
 from tests.support.people import Held, Obedient, nobody, reply
 from tests.support.scripts import NEW, WIRES, opening, talk
-from tests.support.stage import PATIENCE, Wire, elsewhere, rotated, rotated_stateless
+from tests.support.stage import PATIENCE, Wire, elsewhere, rotated_stateless
 
 CALL = s.expect("tools/call")
 ASK = s.input_required({"q": (SAMPLING, PROMPT)}, "state")
@@ -94,57 +93,6 @@ def test_a_retry_has_a_new_id_the_same_parameters_and_an_answer_under_each_key(
         assert meta["acme.example/k"] == "v"
         assert meta["io.modelcontextprotocol/clientCapabilities"].keys() == LOCAL
     assert before == after == {"name": "x", "arguments": arguments}
-
-
-@pytest.mark.requirement("MRTR-06")
-def test_answers_and_state_of_one_call_touch_no_other() -> None:
-    labelled = s.expect("tools/call", label="asks")
-    script = rounds(
-        labelled,
-        s.input_required({"q": (SAMPLING, PROMPT)}, "state of the first"),
-        s.expect("tools/call", label="other"),
-        s.reply(DONE, to="other"),
-        *LISTED,
-        s.expect("prompts/get"),
-        s.reply({"resultType": "complete", "messages": []}),
-        s.expect("tools/call", label="retry"),
-        s.reply(DONE, to="retry"),
-        s.expect("tools/call", label="after"),
-        s.reply(DONE, to="after"),
-    )
-    held = Held()
-    with talk(script, mode=NEW, sampling=held) as (peer, client):
-        waiting = client.call_tool.future("same", {"a": 1})
-        held.entered()
-        client.call_tool("same", {"a": 1})
-        client.list_tools()
-        client.get_prompt("p")
-        held.leave()
-        waiting.result(PATIENCE)
-        client.call_tool("same", {"a": 1})
-        calls = peer.requests("tools/call", 4)
-        others = [*peer.requests("tools/list"), *peer.requests("prompts/get"), *calls[:2], calls[3]]
-    for message in others:
-        assert message["params"].keys().isdisjoint({"inputResponses", "requestState"})
-    assert calls[2]["params"]["requestState"] == "state of the first"
-
-
-@pytest.mark.parametrize(
-    ("method", "call"),
-    [
-        ("prompts/get", lambda client: client.get_prompt("p", {"a": "b"})),
-        ("resources/read", lambda client: client.read_resource("acme://x")),
-    ],
-)
-@pytest.mark.requirement("MRTR-01")
-def test_prompts_and_resources_may_ask_too(method: str, call: Any) -> None:
-    final = {"resultType": "complete", "messages": [], "contents": []}
-    script = rounds(s.expect(method), ASK, s.expect(method), s.reply(final))
-    with talk(script, mode=NEW, sampling=model) as (peer, client):
-        call(client)
-        again = peer.requests(method, 2)[1]["params"]
-    assert again["requestState"] == "state"
-    assert again["inputResponses"] == {"q": reply().to_wire()}
 
 
 @pytest.mark.parametrize("way", ["blocking", "future"])
@@ -341,35 +289,6 @@ def test_a_future_between_two_rounds_ends_before_the_connection_is_closed(
             future.result(PATIENCE)
     assert caught.value.delivery == "unknown"
     assert asked == []
-
-
-@rotated
-def test_the_questions_of_one_round_are_answered_side_by_side(wire: Any) -> None:
-    barrier = threading.Barrier(3)
-
-    def together(*_: Any) -> Any:
-        barrier.wait(PATIENCE)
-        return reply()
-
-    def form(*_: Any) -> ElicitResult:
-        barrier.wait(PATIENCE)
-        return ElicitResult.accept({"name": "Ann"})
-
-    def roots(context: HandlerContext) -> list[str]:
-        barrier.wait(PATIENCE)
-        return ["/"]
-
-    server = Server("asks")
-
-    @server.tool()
-    def ask(context: ToolContext) -> list[str]:
-        questions = {"a": (SAMPLING, PROMPT), "b": (ELICITATION, FORM), "c": (ROOTS, {})}
-        return sorted(context.ask_all(questions, timeout=PATIENCE))
-
-    with wire.connect(server, sampling=together, elicitation=form, roots=roots) as client:
-        assert json.loads(client.call_tool("ask").raise_for_error().text) == ["a", "b", "c"]
-        future = client.call_tool.future("ask")
-        assert json.loads(future.result(PATIENCE).raise_for_error().text) == ["a", "b", "c"]
 
 
 @pytest.mark.parametrize("way", ["blocking", "future"])

@@ -169,21 +169,6 @@ def test_a_completion_reaches_the_handler_that_waits_for_its_id_and_no_other(wir
     assert outcomes == [False, True]
 
 
-@BOTH
-@pytest.mark.requirement("ELI-17", "M-07")
-def test_a_person_may_say_that_it_is_done(revision: Mode) -> None:
-    outcomes: list[bool] = []
-
-    def handler(request: Any, context: HandlerContext) -> ElicitResult:
-        context.completed()
-        outcomes.append(context.wait_completed())
-        return ElicitResult.accept()
-
-    with asker(revision, elicitation=Elicitation(url=handler)) as client:
-        asked(client, ELICITATION, link())
-    assert outcomes == [True]
-
-
 def visiting_server(*identifiers: str, complete: bool = True) -> tuple[Server, list[ToolContext]]:
     """A server whose tool needs visits before it works, and its calls."""
     server, calls = Server("visits"), list[ToolContext]()
