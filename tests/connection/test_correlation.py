@@ -12,62 +12,9 @@ from typing import Any
 import pytest
 
 import syncmcp
+from tests.connection.puppet import Puppet
 from tests.support.moved_time import MovedTime
 from tests.support.stage import PATIENCE, STATEFUL, in_threads, nervous
-
-
-class Puppet:
-    """An in-process server that shakes hands by itself; the rest is up to the test.
-
-    Attributes:
-        requests: What the client asked, as it came.
-        notices: What it told.
-        answers: What it answered.
-    """
-
-    name = "puppet"
-
-    def __init__(self) -> None:
-        self.requests: SimpleQueue[dict[str, Any]] = SimpleQueue()
-        self.notices: SimpleQueue[dict[str, Any]] = SimpleQueue()
-        self.answers: list[dict[str, Any]] = []
-        self._deliver: Callable[[bytes], None]
-
-    def connect(
-        self, deliver: Callable[[bytes], None], on_close: Callable[[], None] | None = None
-    ) -> Puppet:
-        self._deliver = deliver
-        return self
-
-    def receive(self, frame: bytes) -> None:
-        message = json.loads(frame)
-        if "method" not in message:
-            self.answers.append(message)
-        elif message["method"] == "initialize":
-            info = {"name": "puppet", "version": "1"}
-            capabilities: dict[str, Any] = {"tools": {}}
-            self.answer(
-                message["id"], protocolVersion=STATEFUL, serverInfo=info, capabilities=capabilities
-            )
-        elif "id" in message:
-            self.requests.put(message)
-        else:
-            self.notices.put(message)
-
-    def close(self) -> None:
-        """Nothing is held."""
-
-    def say(self, message: Any) -> None:
-        """Send any JSON value."""
-        self._deliver(json.dumps(message).encode())
-
-    def answer(self, id: Any, **result: Any) -> None:
-        """Answer a request."""
-        self.say({"jsonrpc": "2.0", "id": id, "result": result})
-
-    def next(self) -> dict[str, Any]:
-        """The next request."""
-        return self.requests.get(timeout=PATIENCE)
 
 
 @pytest.fixture
@@ -78,7 +25,6 @@ def puppet() -> Puppet:
 @pytest.fixture
 def client(puppet: Puppet) -> Iterator[syncmcp.Client]:
     with syncmcp.connect(puppet, mode=STATEFUL) as client:
-        puppet.notices.get(timeout=PATIENCE)
         yield client
 
 
@@ -104,26 +50,17 @@ def test_answers_in_any_order_find_their_calls(puppet: Puppet, client: syncmcp.C
 WHAT = {"code": -32700, "message": "what?"}
 STRAY: dict[str, Any] = {
     "an id never used": {"id": 10**9, "result": {}},
-    "an id as text that is no number": {"id": "seven", "result": {}},
     "a huge id": {"id": "9" * 5000, "result": {}},
-    "a negative id": {"id": -1, "result": {}},
     "an id that is a float": {"id": 1.5, "result": {}},
     "an id that is a list": {"id": [1], "result": {}},
-    "true, which equals one": {"id": True, "result": {}},
     "an id alone": {"id": 77},
     "an error for nobody": {"id": None, "error": WHAT},
-    "an error without an id": {"error": WHAT},
     "a result for nobody": {"id": None, "result": {}},
-    "a result without an id": {"result": {}},
     "a cancel of ours": {"method": "notifications/cancelled", "params": {"requestId": "$id"}},
     "a request with a null id": {"id": None, "method": "acme/what"},
-    "a method that is a number": {"id": 77, "method": 7},
     "params that are a list": {"method": "acme/what", "params": [1]},
     "no object": 17,
-    "a string": "hello",
-    "null": None,
     "an empty batch": [],
-    "an object without anything": {},
     "a batch of nothing": [None, 7, "x", [], {}],
 }
 

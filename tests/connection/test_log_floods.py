@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 import syncmcp
 from syncmcp._concurrency.limited_log import LimitedLog
-from syncmcp.testing import Server
+from tests.connection.puppet import Puppet
 from tests.support.stage import PATIENCE, STATEFUL, STATELESS, Clock
 
 TIMES = 500
@@ -86,30 +84,6 @@ def test_long_texts_are_cut_and_exceptions_are_not_kept(
 # What a server sends
 
 
-class Shouting:
-    """A server that sends what a test wants, and then something by which its end is seen."""
-
-    name = "shouting"
-
-    def __init__(self) -> None:
-        self._server = Server("shouting")
-
-    def connect(self, deliver: Callable[[bytes], None], on_close: Callable[[], None]) -> Any:
-        self.deliver = deliver
-        return self._server.connect(deliver, on_close)
-
-    def tell(self, *messages: Any) -> None:
-        for message in messages:
-            self.deliver(message if isinstance(message, bytes) else json.dumps(message).encode())
-
-
-@contextmanager
-def shouting(revision: Any = STATEFUL, **options: Any) -> Iterator[tuple[Shouting, syncmcp.Client]]:
-    server = Shouting()
-    with syncmcp.connect(server, mode=revision, **options) as client:
-        yield server, client
-
-
 def note(method: str, **params: Any) -> dict[str, Any]:
     return {"jsonrpc": "2.0", "method": method, "params": params}
 
@@ -152,12 +126,13 @@ def test_a_flood_of_what_is_odd_is_a_handful_of_records(
     def on_log(message: object) -> None:
         """Never called: the level is invalid."""
 
-    with shouting(on_notification=on_notification, on_log=on_log) as (server, _):
+    options: dict[str, Any] = {"on_notification": on_notification, "on_log": on_log}
+    with syncmcp.connect(server := Puppet(), mode=STATEFUL, **options):
         caplog.clear()
         batch = 100  # fewer than are queued for a callback
         for start in range(0, TIMES, batch):
-            server.tell(*map(FLOODS[flood], range(start, start + batch)))
-            server.tell(note("acme/end"))
+            server.say(*map(FLOODS[flood], range(start, start + batch)))
+            server.say(note("acme/end"))
             assert read.wait(PATIENCE)
             read.clear()
     records = [record for record in caplog.records if record.name.startswith("syncmcp.")]
@@ -179,9 +154,9 @@ def test_requests_where_there_are_none_are_a_handful_of_warnings(
     def on_notification(method: str, params: object) -> None:
         read.set()
 
-    with shouting(STATELESS, on_notification=on_notification) as (server, _):
-        server.tell(*({"jsonrpc": "2.0", "id": n, "method": "ping"} for n in range(TIMES)))
-        server.tell(note("acme/end"))
+    with syncmcp.connect(server := Puppet(), mode=STATELESS, on_notification=on_notification):
+        server.say(*({"jsonrpc": "2.0", "id": n, "method": "ping"} for n in range(TIMES)))
+        server.say(note("acme/end"))
         assert read.wait(PATIENCE)
     told = [text for text in caplog.messages if "does not allow" in text]
     assert len(told) == 2
@@ -200,11 +175,11 @@ def test_a_handler_that_fails_each_time_is_a_handful_of_tracebacks(
         left.release()
         raise LookupError("in on_handler_error")
 
-    client = syncmcp.Client(server := Shouting(), mode=STATEFUL, on_handler_error=failed)
+    client = syncmcp.Client(server := Puppet(), mode=STATEFUL, on_handler_error=failed)
     client.on_request("acme/question", fail)
     with client:
         for number in range(50):
-            server.tell({"jsonrpc": "2.0", "id": f"q{number}", "method": "acme/question"})
+            server.say({"jsonrpc": "2.0", "id": f"q{number}", "method": "acme/question"})
             assert left.acquire(timeout=PATIENCE)
     assert sum("the handler of" in text for text in caplog.messages) <= 2
     assert sum("on_handler_error failed" in text for text in caplog.messages) <= 2

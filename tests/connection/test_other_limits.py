@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from contextlib import ExitStack
 from functools import partial
 from types import SimpleNamespace
 from typing import Any
@@ -19,15 +18,22 @@ from syncmcp._connection.batching import LatestDeadline
 from syncmcp._connection.notifier import Notifier
 from syncmcp.handlers import Elicitation
 from syncmcp.skills import EXTENSION, Skills
-from syncmcp.testing import Server, ToolContext, serve_http
+from syncmcp.testing import Server, ToolContext
 from syncmcp.types import ElicitResult
 from tests.connection.test_call_limits import LIMIT, calling
 from tests.support.intercepting import Gate, on_call
 from tests.support.moved_time import MovedTime
+from tests.support.people import Person
 from tests.support.session_server import on, session_server
-from tests.support.stage import PATIENCE, STATEFUL, STATELESS, Stage
+from tests.support.stage import PATIENCE, STATEFUL, STATELESS, Stage, Wire
 
 both_ways = pytest.mark.parametrize("way", ["blocking", "future"])
+
+
+def connect(target: Any, **options: Any) -> Client:
+    """An open client of 2026-07-28 that has no limits but those given."""
+    unlimited: dict[str, Any] = {"mode": STATELESS, "timeout": None, "idle_timeout": None}
+    return syncmcp.connect(target, **{**unlimited, "extensions": EXTENSIONS, **options})
 
 
 class Silent(Server):
@@ -94,9 +100,7 @@ def test_every_way_to_ask_ends_at_its_limit(way: str, moved: MovedTime) -> None:
     method, ask = WAYS[way]
     server = Silent()
     revision: Mode = STATEFUL if way == "a task" else STATELESS
-    with syncmcp.connect(
-        server, mode=revision, timeout=None, idle_timeout=None, extensions=EXTENSIONS
-    ) as client:
+    with connect(server, mode=revision) as client:
         server.leave(method)
         error = moved.ending(LIMIT, partial(ask, client), server.was_asked)
     assert isinstance(error, syncmcp.RequestTimeout)
@@ -106,7 +110,7 @@ def test_every_way_to_ask_ends_at_its_limit(way: str, moved: MovedTime) -> None:
 @both_ways
 def test_a_call_that_is_resumed_ends_at_its_limit(way: str, moved: MovedTime) -> None:
     server = Silent()
-    with syncmcp.connect(server, mode=STATELESS, timeout=None, idle_timeout=None) as client:
+    with connect(server, extensions=None) as client:  # it asks the caller, and makes no task
         pending = client.begin_tool("ask")
         assert isinstance(pending, syncmcp.InputRequired)
         answers = dict.fromkeys(pending.questions, ElicitResult.decline())
@@ -147,14 +151,14 @@ def test_the_calls_of_a_batch_end_at_their_limits(
             futures.append(batch.call_tool("hold", **of_call))
         return futures[0].exception()
 
-    with syncmcp.connect(stage.server, timeout=None, idle_timeout=None) as client:
+    with connect(stage.server) as client:
         error = moved.ending(LIMIT, run, partial(stage.inside, ""))
     assert isinstance(error, syncmcp.RequestTimeout)
 
 
 def test_a_batch_in_turn_gives_each_call_what_is_left(moved: MovedTime) -> None:
     stage = Stage()
-    with syncmcp.connect(stage.server, timeout=None, idle_timeout=None) as client:
+    with connect(stage.server) as client:
         with client.batch(parallel=False, timeout=LIMIT) as batch:
             first, second = (batch.call_tool("hold", {"key": key}) for key in ("a", "b"))
         stage.inside("a")
@@ -173,15 +177,10 @@ def test_a_frame_of_calls_ends_with_the_last_of_them(moved: MovedTime) -> None:
 def test_each_look_at_a_task_has_the_limit_of_the_client(transport: str, moved: MovedTime) -> None:
     server = Silent()
     server.leave("tasks/get")
-    with ExitStack() as held:
-        target: Any = server
-        if transport == "http":
-            target = held.enter_context(serve_http(server)).url
-        client = held.enter_context(
-            syncmcp.connect(
-                target, mode=STATELESS, timeout=LIMIT, idle_timeout=None, extensions=EXTENSIONS
-            )
-        )
+    with (
+        Wire(transport, STATELESS).serve(server) as target,
+        connect(target, timeout=LIMIT) as client,
+    ):
         error = moved.ending(LIMIT, client.task("1").wait, server.was_asked)
         assert isinstance(error, syncmcp.RequestTimeout)
 
@@ -189,15 +188,8 @@ def test_each_look_at_a_task_has_the_limit_of_the_client(transport: str, moved: 
 def test_answers_to_a_task_have_the_limit_of_the_client(moved: MovedTime) -> None:
     server = Silent()
     server.leave("tasks/update")
-    person = Elicitation(form=lambda request, context: ElicitResult.decline())
-    with syncmcp.connect(
-        server,
-        mode=STATELESS,
-        timeout=LIMIT,
-        idle_timeout=None,
-        extensions=EXTENSIONS,
-        elicitation=person,
-    ) as client:
+    person = Elicitation(form=Person(ElicitResult.decline()))
+    with connect(server, timeout=LIMIT, elicitation=person) as client:
         task = client.start_task("ask")
         assert task.id is not None
         while task.refresh() != "input_required":
@@ -210,9 +202,7 @@ def test_answers_to_a_task_have_the_limit_of_the_client(moved: MovedTime) -> Non
 def test_a_task_is_waited_for_until_the_limit(moved: MovedTime) -> None:
     server = Silent()
     server.leave("tasks/get")
-    with syncmcp.connect(
-        server, mode=STATELESS, timeout=None, idle_timeout=None, extensions=EXTENSIONS
-    ) as client:
+    with connect(server) as client:
         wait = partial(client.task("1").wait, LIMIT)
         assert moved.ending(LIMIT, wait, partial(moved.waits_for, LIMIT)) is False
 
@@ -220,9 +210,7 @@ def test_a_task_is_waited_for_until_the_limit(moved: MovedTime) -> None:
 @both_ways
 def test_a_task_is_looked_at_when_its_server_wants_it(way: str, moved: MovedTime) -> None:
     server = Silent()
-    with syncmcp.connect(
-        server, mode=STATELESS, timeout=None, idle_timeout=None, extensions=EXTENSIONS
-    ) as client:
+    with connect(server) as client:
         server.leave("tasks/get")
         call = moved.start(calling(client, way, "ask"))
         moved.waits_for(7.0)
@@ -259,9 +247,7 @@ def test_a_pause_of_an_interceptor_is_as_long_as_it_says(
     way: str, hook: str, moved: MovedTime
 ) -> None:
     pausing = on_call(hook, lambda message: message.pause(LIMIT))
-    with syncmcp.connect(
-        Stage().server, interceptors=[pausing], timeout=None, idle_timeout=None
-    ) as client:
+    with connect(Stage().server, interceptors=[pausing]) as client:
         call = (
             partial(client.call_tool, "count", {"steps": 0})
             if way == "blocking"

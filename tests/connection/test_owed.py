@@ -15,27 +15,25 @@ import pytest
 
 import syncmcp
 from syncmcp import LimitExceeded
+from tests.connection.puppet import Puppet
 from tests.support.session_server import session_server
 from tests.support.stage import PATIENCE, STATEFUL
 from tests.transports.http_peer import Request
 from tests.transports.old_peer import connected, old_server
-
-FLOOD = 12_000
-"""More answers than are kept for a server."""
-
-STARTED = {
-    "protocolVersion": STATEFUL,
-    "capabilities": {"tools": {}},
-    "serverInfo": {"name": "greedy", "version": "1"},
-}
 
 
 def ping(number: int, padding: str = "") -> dict[str, Any]:
     return {"jsonrpc": "2.0", "id": f"{number}{padding}", "method": "ping"}
 
 
-def event(message: dict[str, Any]) -> bytes:
-    return b"data: " + json.dumps(message).encode() + b"\n\n"
+FLOOD = 12_000
+"""More answers than are kept for a server."""
+
+
+def pings(first: int) -> bytes:
+    """A hundred of them, as events."""
+    each = (json.dumps(ping(first + number)).encode() for number in range(100))
+    return b"".join(b"data: " + one + b"\n\n" for one in each)
 
 
 @contextmanager
@@ -54,7 +52,7 @@ def over_http() -> Iterator[syncmcp.Client]:
         elif b'"tools/call"' in one.body:
             assert listening.wait(PATIENCE)
             for number in range(0, FLOOD, 100):
-                streams[0].chunk(b"".join(event(ping(number + each)) for each in range(100)))
+                streams[0].chunk(pings(number))
         else:
             return False
         return True
@@ -81,7 +79,7 @@ def over_sse() -> Iterator[syncmcp.Client]:
             elif request.message["method"] == "tools/call":
                 request.connection.respond(202)
                 for number in range(0, FLOOD, 100):
-                    old.write(b"".join(event(ping(number + each)) for each in range(100)))
+                    old.write(pings(number))
             else:
                 take(request)
 
@@ -93,49 +91,35 @@ def over_sse() -> Iterator[syncmcp.Client]:
             over.set()
 
 
-class Greedy:
+class Greedy(Puppet):
     """A server in this process that takes no answer until `taking` is set.
 
     Attributes:
-        taken: The answers that it took.
         flood: How many pings follow a call of a tool.
     """
 
-    name = "greedy"
-
     def __init__(self, flood: int = FLOOD) -> None:
+        super().__init__()
         self.flood = flood
-        self.taken: list[dict[str, Any]] = []
-        self.taking = threading.Event()
-        self.blocked = threading.Event()
-        self.called = threading.Event()
+        self.taking, self.blocked, self.called = (threading.Event() for _ in range(3))
         self.changed = threading.Condition()
 
-    def connect(self, deliver: Callable[[bytes], None], on_close: Callable[[], None]) -> Greedy:
-        self.deliver = deliver
-        return self
-
-    def tell(self, message: dict[str, Any]) -> None:
-        self.deliver(json.dumps(message).encode())
+    def take(self, answer: dict[str, Any]) -> None:
+        self.blocked.set()
+        assert self.taking.wait(PATIENCE)
+        with self.changed:
+            super().take(answer)
+            self.changed.notify_all()
 
     def receive(self, frame: bytes) -> None:
-        message = json.loads(frame)
-        method = message.get("method")
-        if method is None:
-            self.blocked.set()
-            assert self.taking.wait(PATIENCE)
-            with self.changed:
-                self.taken.append(message)
-                self.changed.notify_all()
-        elif method == "initialize":
-            self.tell({"jsonrpc": "2.0", "id": message["id"], "result": STARTED})
-        elif method == "tools/call":
+        super().receive(frame)
+        if b'"tools/call"' in frame:
             self.called.set()
-            for number in range(self.flood):
-                self.tell(ping(number))
+            self.say(*map(ping, range(self.flood)))
 
     def close(self) -> None:
         self.taking.set()
+        super().close()
 
 
 def in_memory() -> AbstractContextManager[syncmcp.Client]:
@@ -160,23 +144,10 @@ def test_calls_that_had_not_left_yet_were_not_sent() -> None:
         sent = client.call_tool.future("flood", timeout=PATIENCE)
         assert server.blocked.wait(PATIENCE)
         queued = client.call_tool.future("flood", timeout=PATIENCE)
-        for number in range(FLOOD):
-            server.tell(ping(number))
+        server.say(*map(ping, range(FLOOD)))
         errors = [future.exception(PATIENCE) for future in (sent, queued)]
     assert [type(error) for error in errors] == [LimitExceeded] * 2
     assert [getattr(error, "delivery", "") for error in errors] == ["unknown", "not_sent"]
-
-
-def test_the_bound_is_one_of_bytes_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("syncmcp._concurrency.budget.MAX_BYTES", 1_000_000)
-    server = Greedy(0)
-    with syncmcp.connect(server, mode=STATEFUL) as client:
-        future = client.call_tool.future("wait", timeout=PATIENCE)
-        assert server.called.wait(PATIENCE)
-        for number in range(8):
-            server.tell(ping(number, "x" * 200_000))
-        error = future.exception(PATIENCE)
-    assert isinstance(error, LimitExceeded)
 
 
 def test_a_dump_shows_what_is_owed_and_nothing_once_it_was_taken() -> None:
@@ -187,9 +158,8 @@ def test_a_dump_shows_what_is_owed_and_nothing_once_it_was_taken() -> None:
 
     with syncmcp.connect(server, mode=STATEFUL, on_notification=hear) as client:
         assert client.dump().facts["queues"]["owed"] == 0
-        for number in range(300):
-            server.tell(ping(number))
-        server.tell({"jsonrpc": "2.0", "method": "acme/read"})
+        server.say(*map(ping, range(300)))
+        server.say({"jsonrpc": "2.0", "method": "acme/read"})
         assert heard.wait(PATIENCE)
         facts = client.dump().facts["queues"]
         assert facts["owed"] == 300
@@ -201,17 +171,32 @@ def test_a_dump_shows_what_is_owed_and_nothing_once_it_was_taken() -> None:
         facts = client.dump().facts["queues"]
         assert (facts["owed"], facts["owed bytes"]) == (0, 0)
         future.cancel()
-    assert [answer["id"] for answer in server.taken] == [str(number) for number in range(300)]
+    assert [answer["id"] for answer in server.answers] == [str(number) for number in range(300)]
 
 
-def test_refusals_count_like_answers() -> None:
-    server = Greedy(1)
+def unanswered(number: int) -> dict[str, Any]:
+    method = ("acme/unknown", "sampling/createMessage")[number % 2]
+    return {"jsonrpc": "2.0", "id": number, "method": method, "params": {}}
+
+
+@pytest.mark.parametrize(
+    ("bytes_kept", "owed"),
+    [
+        (1_000_000, [ping(number, "x" * 200_000) for number in range(8)]),
+        (None, [unanswered(number) for number in range(FLOOD)]),
+    ],
+    ids=["bytes", "refusals"],
+)
+def test_the_bound_is_one_of_bytes_too_and_refusals_count_like_answers(
+    bytes_kept: int | None, owed: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if bytes_kept is not None:
+        monkeypatch.setattr("syncmcp._concurrency.budget.MAX_BYTES", bytes_kept)
+    server = Greedy(0)
     with syncmcp.connect(server, mode=STATEFUL) as client:
-        future = client.call_tool.future("flood", timeout=PATIENCE)
-        assert server.blocked.wait(PATIENCE)
-        for number in range(FLOOD):
-            method = ("acme/unknown", "sampling/createMessage")[number % 2]
-            server.tell({"jsonrpc": "2.0", "id": number, "method": method, "params": {}})
+        future = client.call_tool.future("wait", timeout=PATIENCE)
+        assert server.called.wait(PATIENCE)
+        server.say(*owed)
         assert isinstance(future.exception(PATIENCE), LimitExceeded)
 
 
@@ -221,6 +206,6 @@ def test_a_burst_of_thousands_of_pings_is_answered() -> None:
     with syncmcp.connect(server, mode=STATEFUL) as client:
         future = client.call_tool.future("flood", timeout=PATIENCE)
         with server.changed:
-            assert server.changed.wait_for(lambda: len(server.taken) == 2000, PATIENCE)
+            assert server.changed.wait_for(lambda: len(server.answers) == 2000, PATIENCE)
         assert client.dump().facts["client"]["state"] == "open"
         future.cancel()

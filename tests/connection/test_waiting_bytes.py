@@ -24,7 +24,7 @@ from syncmcp.testing import ToolContext
 from syncmcp.testing import script as s
 from syncmcp.testing.script import Step
 from tests.support.intercepting import Seen
-from tests.support.people import Held, Obedient
+from tests.support.people import Held, Obedient, nobody
 from tests.support.scripts import OLD, Scripted, opening, talk
 from tests.support.shops import known
 from tests.support.stage import PATIENCE, STATEFUL, Stage, Wire, in_threads
@@ -102,36 +102,23 @@ def test_callbacks_that_keep_up_miss_nothing(interceptors: list[Seen]) -> None:
     assert heard == [len(LONG)] * 10 + [8 * len(LONG)]
 
 
-def test_long_questions_are_refused_while_others_wait() -> None:
+@pytest.mark.parametrize("long", ["params", "id"])
+def test_long_questions_are_refused_while_others_wait(long: str) -> None:
     held = Held(dict)
-    asked = [s.request("acme/question", {"text": LONG}, identifier=n) for n in range(7)]
-    script = [*opening(), asked[0], s.gate("inside"), *asked[1:], *[s.expect("response")] * 7]
-    with talk(script, max_handlers=1, on_request={"acme/question": held}) as (peer, client):
-        held.entered()
-        peer.open("inside")
-        refused = peer.requests("response", 3)
-        assert [answer["id"] for answer in refused] == [4, 5, 6]
-        assert {answer["error"]["code"] for answer in refused} == {-32603}
-        assert client.dump().facts["queues"]["question bytes"] <= BOUND
-        held.gate.set()
-        answered = peer.requests("response", 7)[3:]
-        assert [answer["id"] for answer in answered] == [0, 1, 2, 3]
-        assert client.dump().facts["queues"]["question bytes"] == 0
-
-
-def test_a_long_id_counts_as_a_part_of_its_question() -> None:
-    held = Held(dict)
-    ids = [f"{n}{LONG}" for n in range(7)]
-    asked = [s.request("acme/question", identifier=id) for id in ids]
+    padding, params = (LONG, {}) if long == "id" else ("", {"text": LONG})
+    ids = [f"{n}{padding}" for n in range(7)]
+    asked = [s.request("acme/question", params, identifier=id) for id in ids]
     script = [*opening(), asked[0], s.gate("inside"), *asked[1:], *[s.expect("response")] * 7]
     with talk(script, max_handlers=1, on_request={"acme/question": held}) as (peer, client):
         held.entered()
         peer.open("inside")
         refused = peer.requests("response", 3)
         assert [answer["id"] for answer in refused] == ids[4:]
+        assert {answer["error"]["code"] for answer in refused} == {-32603}
         assert 4 * len(LONG) < client.dump().facts["queues"]["question bytes"] <= BOUND
         held.gate.set()
-        peer.requests("response", 7)
+        answered = peer.requests("response", 7)[3:]
+        assert [answer["id"] for answer in answered] == ids[:4]
         assert client.dump().facts["queues"]["question bytes"] == 0
 
 
@@ -210,15 +197,17 @@ def test_a_question_that_is_cancelled_while_it_waits_takes_no_memory() -> None:
         assert peer.requests("response", 2)[1]["id"] == 0
 
 
+@pytest.mark.requirement("CAN-06")
 def test_a_question_that_is_cancelled_before_the_client_is_open_takes_no_memory() -> None:
     asked = [s.request("acme/early", {"text": LONG}, identifier=n) for n in range(20)]
     pairs = [step for n in range(20) for step in (asked[n], cancelled(n))]
-    ping = [s.request("ping", identifier=99), s.expect("response"), s.gate("look")]
+    first, last = ([s.request("ping", identifier=n), s.expect("response")] for n in (99, 100))
     hello = s.expect("initialize", label="start")
     welcome = s.reply({"protocolVersion": OLD, "capabilities": {}, "serverInfo": {}}, to="start")
-    with Scripted([hello, *pairs, *ping, welcome, s.expect("notifications/initialized")]) as peer:
+    opened = [welcome, s.expect("notifications/initialized"), *last]
+    with Scripted([hello, *pairs, *first, s.gate("look"), *opened]) as peer:
         client = Client(peer, mode=OLD)
-        client.on_request("acme/early", lambda params, context: {})
+        client.on_request("acme/early", nobody)
 
         def look() -> int:
             peer.requests("response", 1)
@@ -226,9 +215,10 @@ def test_a_question_that_is_cancelled_before_the_client_is_open_takes_no_memory(
             peer.open("look")
             return count
 
-        opened, count = in_threads(client.open, look)
+        client_opened, count = in_threads(client.open, look)
+        assert [answer["id"] for answer in peer.requests("response", 2)] == [99, 100]
         client.close()
-        assert opened is client
+        assert client_opened is client
         assert count <= 1  # the reading thread may still have the last one in hand
 
 
