@@ -11,17 +11,18 @@ from typing import Any
 import pytest
 
 import syncmcp
-from syncmcp import Elicitation, HandlerContext, RequestCancelled
-from syncmcp._concurrency.timing import Timer, TimerEntry, monotonic
+from syncmcp import Client, Elicitation, HandlerContext, RequestCancelled, RequestTimeout
+from syncmcp._concurrency.timing import Timer, TimerEntry, monotonic, timer
 from syncmcp._connection.answering import check_offered
 from syncmcp._connection.questions import InboundRequest
+from syncmcp._connection.server_requests import _ProgressReports
 from syncmcp.testing import script as s
 from syncmcp.transports.memory import MemoryTransport
 from syncmcp.types import ElicitResult
 from tests.connection.questions.asking import DONE, ELICITATION, FORM, PROMPT, SAMPLING, URL, model
-from tests.support.people import Held, Obedient
-from tests.support.scripts import NEW, WIRES, opening, talk
-from tests.support.stage import PATIENCE
+from tests.support.people import Held, Obedient, nobody
+from tests.support.scripts import NEW, OLD, WIRES, Scripted, opening, talk
+from tests.support.stage import PATIENCE, in_threads
 
 ASK = s.request(SAMPLING, PROMPT, identifier="q")
 AFTER = [s.request("ping", identifier="after"), s.expect("response")]
@@ -217,3 +218,90 @@ def test_a_call_does_not_keep_the_questions_that_were_answered_in_it() -> None:
         assert len(alive()) - before <= 2
         peer.open("counted")
         assert future.result(PATIENCE).text == "done"
+
+
+# Questions that come before the client is open: they wait for it, and end with it.
+
+OPENED: dict[str, Any] = {
+    "protocolVersion": OLD,
+    "capabilities": {"tools": {}},
+    "serverInfo": {"name": "x", "version": "1"},
+}
+
+
+def early(identifier: str) -> s.Step:
+    """A question that wants to be told of its progress."""
+    params = {**PROMPT, "_meta": {"progressToken": identifier}}
+    return s.request(SAMPLING, params, identifier=identifier)
+
+
+def beating() -> int:
+    """How many questions tell their server from time to time that they are thought about."""
+    with timer._lock:
+        actions = [entry.action for _, _, entry in timer._heap]
+    return sum(
+        isinstance(getattr(action, "__self__", None), _ProgressReports) for action in actions
+    )
+
+
+@WIRES
+def test_a_question_that_comes_before_the_answer_to_initialize_is_answered(wire: str) -> None:
+    script = [
+        s.expect("initialize", label="start"),
+        early("early"),
+        s.reply(OPENED, to="start"),
+        s.expect("notifications/initialized"),
+        s.expect("response"),
+    ]
+    with talk(script, wire, sampling=model) as (peer, _):
+        (answer,) = peer.requests("response")
+        assert (answer["id"], answer["result"]["model"]) == ("early", "double")
+
+
+@pytest.mark.parametrize(
+    ("revision", "first"), [(OLD, "initialize"), (NEW, "server/discover")], ids=[OLD, NEW]
+)
+@pytest.mark.requirement("TMO-01")
+def test_a_question_instead_of_the_answer_does_not_hold_the_limit_of_opening(
+    revision: Any, first: str
+) -> None:
+    with Scripted([s.expect(first), early("early"), s.silence()]) as peer:
+        client = Client(peer, mode=revision, sampling=nobody, open_timeout=0.2, close_timeout=0.1)
+        try:
+            (error,) = in_threads(client.open, patience=PATIENCE)
+            assert isinstance(error, RequestTimeout)
+        finally:
+            client.close()
+
+
+def test_the_questions_of_a_connection_that_never_opens_end_with_it() -> None:
+    kept, hearts = len(alive()), beating()
+    script = [
+        s.expect("initialize", label="start"),
+        *(early(f"early {number}") for number in range(5)),
+        s.reply({**OPENED, "protocolVersion": "1999-01-01"}, to="start"),
+    ]
+    with Scripted(script) as peer:
+        client = Client(peer, mode=OLD, sampling=nobody)
+        with pytest.raises(syncmcp.McpError, match="1999-01-01"):
+            client.open()
+        client.close()
+        assert beating() <= hearts
+        assert len(alive()) <= kept
+
+
+def test_so_many_questions_may_wait_for_the_client_to_open_as_for_a_handler() -> None:
+    script = [
+        s.expect("initialize", label="start"),
+        *(early(f"{number}") for number in range(3)),
+        s.expect("response"),
+        s.reply(OPENED, to="start"),
+        s.expect("notifications/initialized"),
+        s.expect("response"),
+        s.expect("response"),
+    ]
+    with talk(script, sampling=model, max_questions=2) as (peer, _):
+        first, *others = peer.requests("response", 3)
+        assert (first["id"], first["error"]["code"]) == ("2", -32603)
+        assert {other["id"] for other in others} == {"0", "1"}
+        assert all("result" in other for other in others)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, HTTPServer
 from typing import Any
 from uuid import uuid4
 
@@ -39,12 +37,13 @@ from tests.support.stage import (
     rotated_stateful_ways,
     rotated_with,
 )
+from tests.transports.http_peer import serving
 
 BOTH = pytest.mark.parametrize("revision", [OLD, NEW])
 RESULT: dict[str, Any] = {"content": [{"type": "text", "text": "done"}]}
 
 
-URLS = ["https://example.org/a?b=c%20d&e=#frag", "http://127.0.0.1:9/consent"]
+WHOLE = "https://example.org/a?b=c%20d&e=#frag"
 
 
 # What is safe is in `tests/handlers/test_links.py`.
@@ -60,41 +59,16 @@ def test_nobody_is_sent_to_what_is_no_safe_url(url: str, revision: Mode) -> None
         assert fault(client, ELICITATION, link(url=url))[0] == -32602
 
 
-@pytest.fixture
-def site() -> Iterator[tuple[str, list[str]]]:
-    """A site on this computer, and what was asked of it."""
-    seen: list[str] = []
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            seen.append(self.path)
-            self.send_response(204)
-            self.end_headers()
-
-        do_HEAD = do_POST = do_OPTIONS = do_GET  # noqa: N815
-
-        def log_message(self, format: str, *args: Any) -> None:
-            """Say nothing."""
-
-    with HTTPServer(("127.0.0.1", 0), Handler) as server:
-        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
-        thread.start()
-        yield f"http://127.0.0.1:{server.server_address[1]}/consent", seen
-        server.shutdown()
-        thread.join(PATIENCE)
-
-
 @rotated_with("result", ["accept", "decline", "cancel"])
 @pytest.mark.requirement("ELI-06", "ELI-09", "ELI-10")
-def test_nothing_behind_a_link_is_fetched_whatever_the_person_says(
-    result: Any, wire: Wire, site: tuple[str, list[str]]
-) -> None:
-    url, seen = site
+def test_nothing_behind_a_link_is_fetched_whatever_the_person_says(result: Any, wire: Wire) -> None:
     answer = ElicitResult(action=result, content={"x": 1})
-    handlers = Elicitation(url=lambda *_: answer)
-    with wire.connect(asking_server(), elicitation=handlers) as client:
-        assert asked(client, ELICITATION, link(url=url)) == {"result": {"action": result}}
-    assert seen == []
+    with (
+        serving(lambda request: request.connection.respond(204)) as site,
+        wire.connect(asking_server(), elicitation=Elicitation(url=lambda *_: answer)) as client,
+    ):
+        assert asked(client, ELICITATION, link(url=site.url)) == {"result": {"action": result}}
+        assert site.requests == []
 
 
 class Warden:
@@ -111,7 +85,7 @@ class Warden:
 
 
 @BOTH
-@pytest.mark.requirement("ELI-08", "ELI-10")
+@pytest.mark.requirement("ELI-08", "ELI-10", "ELI-11")
 def test_each_link_needs_a_yes_of_its_own_before_it_is_followed(revision: Mode) -> None:
     followed: list[str] = []
 
@@ -119,7 +93,7 @@ def test_each_link_needs_a_yes_of_its_own_before_it_is_followed(revision: Mode) 
         followed.append(request.url)
         return ElicitResult.accept()
 
-    wanted, unwanted = URLS[0], URLS[1]
+    wanted, unwanted = WHOLE, "http://127.0.0.1:9/consent"
     warden = Warden(wanted)
     with asker(
         revision, elicitation=Elicitation(url=handler), approval=Approval(reviewer=warden)
@@ -169,7 +143,7 @@ def test_a_completion_reaches_the_handler_that_waits_for_its_id_and_no_other(wir
     assert outcomes == [False, True]
 
 
-def visiting_server(*identifiers: str, complete: bool = True) -> tuple[Server, list[ToolContext]]:
+def visiting_server(*identifiers: str) -> tuple[Server, list[ToolContext]]:
     """A server whose tool needs visits before it works, and its calls."""
     server, calls = Server("visits"), list[ToolContext]()
 
@@ -178,19 +152,8 @@ def visiting_server(*identifiers: str, complete: bool = True) -> tuple[Server, l
         calls.append(context)
         if len(calls) > 1:
             return f"open {key}"
-        if complete:
-            told = threading.Thread(target=complete_when_asked, args=(context,))
-            told.start()
         raise MustVisit({name: ("Sign in", URL["url"] + name) for name in identifiers})
 
-    def complete_when_asked(context: ToolContext) -> None:
-        for _ in identifiers:
-            assert inside.acquire(timeout=PATIENCE)
-        for name in identifiers:
-            context.complete_elicitation(name)
-
-    inside = threading.Semaphore(0)
-    server.inside = inside  # type: ignore[attr-defined]
     return server, calls
 
 
@@ -207,23 +170,24 @@ def test_an_error_that_needs_a_visit_leads_there_waits_and_makes_the_call_again(
     def handler(request: ElicitRequestURLParams, context: HandlerContext) -> ElicitResult:
         requests.append(request)
         contexts.append(context)
-        server.inside.release()  # type: ignore[attr-defined]
+        if len(requests) == 2:
+            for name in ("one", "two"):
+                calls[0].complete_elicitation(name)
         return ElicitResult.accept()
 
-    with wire.connect(server, elicitation=Elicitation(url=handler)) as client:
+    options: dict[str, Any] = {"elicitation": Elicitation(url=handler), "max_handlers": 1}
+    with wire.connect(server, **options) as client:
         assert through(client, way, "locked", {"key": "a"}, meta=meta).text == "open a"
     assert len(calls) == 2
     assert calls[0].request_id != calls[1].request_id
     assert [call.meta["acme.example/k"] for call in calls] == [1, 1]
     assert {request.elicitation_id for request in requests} == {"one", "two"}
     assert all(request.url == f"{URL['url']}{request.elicitation_id}" for request in requests)
+    params = {"name": "locked", "arguments": {"key": "a"}}
     for context in contexts:
         assert context.resumes_call
         assert context.call is not None
-        assert (context.call.method, context.call.params) == (
-            "tools/call",
-            {"name": "locked", "arguments": {"key": "a"}},
-        )
+        assert (context.call.method, context.call.params) == ("tools/call", params)
 
 
 @rotated_stateful.with_rows(
@@ -239,7 +203,7 @@ def test_an_error_that_needs_a_visit_leads_there_waits_and_makes_the_call_again(
 def test_where_nobody_goes_there_the_caller_gets_the_servers_own_error(
     wire: Wire, given: Any
 ) -> None:
-    server, calls = visiting_server("one", complete=False)
+    server, calls = visiting_server("one")
     with wire.connect(server, elicitation=given) as client:
         with pytest.raises(UrlElicitationRequired) as caught:
             client.call_tool("locked", {"key": "a"})
