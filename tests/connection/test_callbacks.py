@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from functools import partial
 from queue import SimpleQueue
 from typing import Any
 
@@ -17,10 +18,11 @@ from tests.support.stage import (
     STATEFUL,
     Stage,
     Wire,
+    elsewhere,
     every_wire,
     in_threads,
-    rotated,
     rotated_stateful,
+    rotated_ways,
     rotated_with,
 )
 
@@ -30,39 +32,28 @@ MEMORY = Wire("memory", STATEFUL)
 @every_wire
 @pytest.mark.requirement("PRG-01", "M-23")
 @pytest.mark.pitfall("30")
-def test_progress_comes_in_order_and_before_the_result(wire: Wire) -> None:
-    stage = Stage()
-    with wire.connect(stage.server) as client:
-        for _ in range(3):
-            heard: list[Any] = []
-            client.call_tool(
-                "count",
-                {"steps": 100},
-                on_progress=lambda *report, heard=heard: heard.append(report),
-            )
-            # Right after the call, without waiting.
-            assert heard == [(step, 100, f"step {step}") for step in range(1, 101)]
-
-
-@rotated
-@pytest.mark.requirement("M-23")
-def test_each_call_hears_its_own_progress_and_the_client_hears_all(wire: Wire) -> None:
+def test_progress_of_each_call_comes_in_order_and_before_its_result(wire: Wire) -> None:
     stage = Stage()
     everything: list[tuple[float, float | None]] = []
-    mine: dict[int, list[float]] = {3: [], 5: []}
+    sizes = (30, 50)
 
-    def job(steps: int) -> Any:
-        return lambda: client.call_tool(
-            "count", {"steps": steps}, on_progress=lambda step, *_: mine[steps].append(step)
-        )
+    def job(steps: int) -> list[Any]:
+        mine: list[Any] = []
+        for _ in range(2):
+            mine.clear()
+            options: Any = {"on_progress": lambda *report: mine.append(report)}
+            client.call_tool("count", {"steps": steps}, **options)
+            # Right after the call, without waiting.
+            assert mine == [(step, steps, f"step {step}") for step in range(1, steps + 1)]
+        return mine
 
     with wire.connect(
         stage.server, on_progress=lambda step, total, _: everything.append((step, total))
     ) as client:
-        in_threads(job(3), job(5))
-    assert mine == {3: [1, 2, 3], 5: [1, 2, 3, 4, 5]}
+        outcomes = in_threads(*(partial(job, size) for size in sizes))
+    assert [len(outcome) for outcome in outcomes] == [*sizes]
     assert sorted(everything) == sorted(
-        (step, total) for total in (3, 5) for step in range(1, total + 1)
+        2 * [(step, total) for total in sizes for step in range(1, total + 1)]
     )
 
 
@@ -96,48 +87,33 @@ def test_progress_of_nothing_that_is_open_goes_to_nobody() -> None:
     assert heard == [6]
 
 
-@rotated
-@pytest.mark.requirement("M-01")
-def test_a_blocked_callback_of_one_call_delays_no_other_call(wire: Wire) -> None:
+@rotated_ways
+@pytest.mark.requirement("M-01", "TMO-01")
+@pytest.mark.pitfall("4")
+def test_a_callback_that_never_returns_delays_no_other_call_and_costs_its_own_its_time_alone(
+    wire: Wire, way: str
+) -> None:
     stage = Stage()
     inside, gate = threading.Event(), threading.Event()
 
     def block(*_: object) -> None:
         inside.set()
-        assert gate.wait(2 * PATIENCE)
+        gate.wait(2 * PATIENCE)
 
     heard: list[float] = []
+    options: dict[str, Any] = {"timeout": 1.0, "on_progress": block}
     with wire.connect(stage.server) as client:
-        slow = client.call_tool.future("count", {"steps": 2}, on_progress=block)
+        if way == "future":
+            slow = client.call_tool.future("count", {"steps": 2}, **options)
+        else:
+            slow = elsewhere(lambda: client.call_tool("count", {"steps": 2}, **options))
         assert inside.wait(PATIENCE)
         quick = client.call_tool(
             "count", {"steps": 2}, timeout=PATIENCE, on_progress=lambda n, *_: heard.append(n)
         )
         assert quick.text == "counted"
         assert heard == [1, 2]
-        assert not slow.done()
-        gate.set()
         assert slow.result(PATIENCE).text == "counted"
-
-
-@pytest.mark.parametrize("way", ["blocking", "future"])
-@pytest.mark.requirement("TMO-01")
-@pytest.mark.pitfall("4")
-def test_a_callback_that_never_returns_costs_the_call_its_time_but_not_its_result(way: str) -> None:
-    stage = Stage()
-    gate = threading.Event()
-
-    def block(*_: object) -> None:
-        gate.wait(2 * PATIENCE)
-
-    with MEMORY.connect(stage.server) as client:
-        if way == "future":
-            result = client.call_tool.future(
-                "count", {"steps": 3}, timeout=1.0, on_progress=block
-            ).result(PATIENCE)
-        else:
-            result = client.call_tool("count", {"steps": 3}, timeout=1.0, on_progress=block)
-        assert result.text == "counted"
         assert not gate.is_set()
         gate.set()
     with stage.stats as stats:
@@ -214,33 +190,20 @@ def test_log_messages_that_do_not_fit_are_counted_in_one_warning(
     ]
 
 
-@rotated
-def test_a_progress_callback_may_call_the_client_and_wait(wire: Wire) -> None:
+@rotated_with("error", {"error": RuntimeError("broken"), "exit": SystemExit(3)})
+def test_a_callback_may_call_the_client_and_when_it_fails_the_call_goes_on(
+    wire: Wire, error: BaseException, caplog: pytest.LogCaptureFixture
+) -> None:
     stage = Stage()
     heard: list[str | None] = []
     with wire.connect(stage.server) as client:
 
         def again(*_: object) -> None:
             heard.append(client.call_tool("echo", {"text": "inner"}, timeout=PATIENCE).text)
+            raise error
 
-        assert client.call_tool("count", {"steps": 2}, on_progress=again).text == "counted"
-    assert heard == ["inner", "inner"]
-
-
-@rotated_with("error", {"error": RuntimeError("broken"), "exit": SystemExit(3)})
-def test_a_callback_that_fails_is_logged_and_the_call_goes_on(
-    wire: Wire, error: BaseException, caplog: pytest.LogCaptureFixture
-) -> None:
-    stage = Stage()
-    heard: list[float] = []
-
-    def fail(step: float, *_: object) -> None:
-        heard.append(step)
-        raise error
-
-    with wire.connect(stage.server) as client:
-        assert client.call_tool("count", {"steps": 3}, on_progress=fail).text == "counted"
-    assert heard == [1, 2, 3]
+        assert client.call_tool("count", {"steps": 3}, on_progress=again).text == "counted"
+    assert heard == ["inner"] * 3
     assert "a callback failed" in caplog.text
 
 

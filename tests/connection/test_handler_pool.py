@@ -15,12 +15,8 @@ import syncmcp
 from syncmcp import HandlerContext, Refused
 from syncmcp.testing import Server, ToolContext
 from syncmcp.testing.server.wire import RpcError
-from syncmcp.types import (
-    CallToolResult,
-    CreateMessageRequestParams,
-    CreateMessageResult,
-    TextContent,
-)
+from syncmcp.types import CallToolResult, CreateMessageResult
+from tests.support.people import Person, reply
 from tests.support.programs import running
 from tests.support.shops import known
 from tests.support.stage import (
@@ -31,20 +27,11 @@ from tests.support.stage import (
     Wire,
     rotated,
     rotated_stateful,
+    rotated_stateless,
     rotated_with,
 )
 
 INTERNAL_ERROR = -32603
-
-
-def heard(request: CreateMessageRequestParams) -> str:
-    content = request.messages[0].content
-    assert isinstance(content, TextContent)
-    return content.text
-
-
-def said(text: str | None) -> CreateMessageResult:
-    return CreateMessageResult(role="assistant", content=TextContent(text=text or ""), model="none")
 
 
 def curious() -> Server:
@@ -79,7 +66,7 @@ def test_more_questions_than_threads_are_all_answered_and_never_by_more_threads(
     lock = threading.Lock()
     inside = most = 0
 
-    def answer(request: CreateMessageRequestParams, context: HandlerContext) -> CreateMessageResult:
+    def answer(request: Any, context: HandlerContext) -> CreateMessageResult:
         nonlocal inside, most
         with lock:
             inside += 1
@@ -87,7 +74,7 @@ def test_more_questions_than_threads_are_all_answered_and_never_by_more_threads(
         both_are_here.wait(PATIENCE)
         with lock:
             inside -= 1
-        return said(f"heard {heard(request)}")
+        return reply(f"heard {request.messages[0].text}")
 
     with wire.connect(curious(), sampling=answer, max_handlers=2) as client:
         futures = {str(number): asked(client, str(number)) for number in range(12)}
@@ -99,16 +86,18 @@ def test_more_questions_than_threads_are_all_answered_and_never_by_more_threads(
 @pytest.mark.pitfall("13")
 @rotated_with("kind", ["blocking", "future"])
 def test_questions_may_nest_five_deep_on_one_thread_of_the_pool(wire: Wire, kind: str) -> None:
-    def dig(request: CreateMessageRequestParams, context: HandlerContext) -> CreateMessageResult:
-        depth = int(heard(request))
+    def dig(request: Any, context: HandlerContext) -> CreateMessageResult:
+        depth = int(request.messages[0].text)
         if depth == 0:
-            return said("the bottom")
+            return reply("the bottom")
         arguments = {"text": str(depth - 1)}
-        if kind == "blocking":
-            result = context.client.call_tool("ask", arguments)
-        else:
-            result = context.client.call_tool.future("ask", arguments).result()
-        return said(f"{depth}, {result.text}")
+        call_tool = context.client.call_tool
+        result = (
+            call_tool("ask", arguments)
+            if kind == "blocking"
+            else call_tool.future("ask", arguments).result()
+        )
+        return reply(f"{depth}, {result.text}")
 
     with wire.connect(curious(), sampling=dig, max_handlers=1, timeout=PATIENCE) as client:
         assert client.call_tool("ask", {"text": "5"}).text == "5, 4, 3, 2, 1, the bottom"
@@ -137,8 +126,8 @@ def test_calls_of_handlers_do_not_stand_in_line_behind_those_that_wait_for_them(
     arrived, go, all_are_back = threading.Semaphore(0), threading.Event(), threading.Barrier(4)
     early: list[str] = []
 
-    def answer(request: CreateMessageRequestParams, context: HandlerContext) -> CreateMessageResult:
-        call_tool, text = context.client.call_tool, heard(request)
+    def answer(request: Any, context: HandlerContext) -> CreateMessageResult:
+        call_tool, text = context.client.call_tool, request.messages[0].text
         arrived.release()
         assert go.wait(PATIENCE)
         future = call_tool.future("echo", {"text": f"future {text}"})
@@ -149,7 +138,7 @@ def test_calls_of_handlers_do_not_stand_in_line_behind_those_that_wait_for_them(
         # All have looked before the first of them makes room in the line.
         all_are_back.wait(PATIENCE)
         freed.set()
-        return said(", ".join(map(str, got)))
+        return reply(", ".join(map(str, got)))
 
     options: dict[str, Any] = {"max_in_flight": 4, "max_handlers": 4, "timeout": 3 * PATIENCE}
     with wire.connect(server, sampling=answer, **options) as client:
@@ -183,10 +172,10 @@ def test_a_handler_that_is_stuck_in_a_call_of_its_own_is_left_alone_too(wire: Wi
         assert free.wait(PATIENCE)
         return "free"
 
-    def answer(request: CreateMessageRequestParams, context: HandlerContext) -> CreateMessageResult:
-        if heard(request) == "stuck":
+    def answer(request: Any, context: HandlerContext) -> CreateMessageResult:
+        if request.messages[0].text == "stuck":
             context.client.call_tool("hold")
-        return said("here")
+        return reply("here")
 
     options: dict[str, Any] = {"max_handlers": 1, "human_timeout": 0.2}
     with wire.connect(server, sampling=answer, **options) as client:
@@ -216,10 +205,10 @@ def test_questions_beyond_max_questions_are_refused_and_those_in_line_are_not_lo
     free = threading.Event()
     entered = threading.Semaphore(0)
 
-    def answer(request: CreateMessageRequestParams, context: HandlerContext) -> CreateMessageResult:
+    def answer(request: Any, context: HandlerContext) -> CreateMessageResult:
         entered.release()
         assert free.wait(PATIENCE)
-        return said(f"heard {heard(request)}")
+        return reply(f"heard {request.messages[0].text}")
 
     options: dict[str, Any] = {"max_handlers": 2, "max_questions": 3}
     with wire.connect(curious(), sampling=answer, **options) as client:
@@ -250,19 +239,12 @@ def test_questions_beyond_max_questions_are_refused_and_those_in_line_are_not_lo
     assert ["and 2 more" in text for text in told] == [False, True]
 
 
-@pytest.mark.parametrize("transport", ["memory", "http"])
-def test_questions_that_come_with_a_result_are_bounded_by_our_own_calls_alone(
-    transport: str,
-) -> None:
-    def answer(request: CreateMessageRequestParams, context: HandlerContext) -> CreateMessageResult:
-        return said(f"heard {heard(request)}")
-
-    options: dict[str, Any] = {"max_handlers": 1, "max_questions": 1}
-    wire = Wire(transport, STATELESS)
-    with wire.connect(curious(), sampling=answer, **options) as client:
-        futures = {str(number): asked(client, str(number)) for number in range(20)}
-        for text, future in futures.items():
-            assert future.result(PATIENCE).text == f"heard {text}"
+@rotated_stateless
+def test_questions_that_come_with_a_result_are_bounded_by_our_own_calls_alone(wire: Wire) -> None:
+    options: dict[str, Any] = {"max_handlers": 1, "max_questions": 1, "sampling": Person()}
+    with wire.connect(curious(), **options) as client:
+        for future in [asked(client, "?") for _ in range(20)]:
+            assert future.result(PATIENCE).text == "hello"
 
 
 STUCK = """
