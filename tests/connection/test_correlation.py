@@ -39,6 +39,7 @@ def test_answers_in_any_order_find_their_calls(puppet: Puppet, client: syncmcp.C
         str(number): client.call_tool.future("say", {"text": str(number)}) for number in range(100)
     }
     requests = [puppet.next() for _ in futures]
+    requests[0]["id"] = str(requests[0]["id"])  # a number that comes back as text is the same id
     random.Random(7).shuffle(requests)
     assert len({request["id"] for request in requests}) == len(futures)
     for request in requests:
@@ -100,14 +101,6 @@ def test_the_first_of_two_answers_counts(puppet: Puppet, client: syncmcp.Client)
         puppet.answer(id, content=content("third"))
         assert settled in ("first", "second")
         assert future.result(0).text == settled
-
-
-def test_a_number_that_comes_back_as_text_is_still_the_same_id(
-    puppet: Puppet, client: syncmcp.Client
-) -> None:
-    future = client.call_tool.future("say")
-    puppet.answer(str(puppet.next()["id"]), content=content("said"))
-    assert future.result(PATIENCE).text == "said"
 
 
 @pytest.mark.requirement("RPC-04", "M-01")

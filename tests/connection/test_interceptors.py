@@ -498,27 +498,6 @@ def test_a_blocking_call_whose_hook_was_late_ends_by_its_own_limit_and_sends_not
     assert stage.stats.requests["tools/call"] == 0
 
 
-@rotated
-def test_calls_of_32_threads_each_have_their_own_way(wire: Wire) -> None:
-    seen = Seen()
-
-    def stamp(message: Message) -> Message:
-        text = message.params["arguments"]["text"]
-        return message.with_params({**message.params, "arguments": {"text": f"{text}!"}})
-
-    chain = [seen, on_call("outgoing", stamp)]
-    with wire.connect(Stage().server, interceptors=chain) as client:
-        jobs = [
-            lambda n=n: (block(client, f"b{n}").text, future(client, f"f{n}").text)
-            for n in range(32)
-        ]
-        assert in_threads(*jobs) == [(f"b{n}!", f"f{n}!") for n in range(32)]
-    calls = seen.of("tools/call")
-    for hook in ("outgoing", "incoming", "ended"):
-        assert len({message.id for each, message in calls if each == hook}) == 64
-    assert len(calls) == 3 * 64
-
-
 @rotated_asks
 def test_a_result_is_freed_with_its_call_and_not_by_the_garbage_collector(
     wire: Wire, ask: Ask

@@ -47,29 +47,6 @@ def test_a_ping_that_comes_before_the_answer_to_initialize_is_answered_too(wire:
         assert answer == {"jsonrpc": "2.0", "id": 1, "result": {}}
 
 
-@pytest.mark.requirement("RPC-24")
-def test_a_ping_is_answered_while_every_callback_is_stuck() -> None:
-    stuck = threading.Event()
-    gate = threading.Event()
-
-    def block(*_: object) -> None:
-        stuck.set()
-        gate.wait(CEILING)
-
-    script = [
-        *opening(),
-        s.notify("acme/news"),
-        s.gate("stuck"),
-        s.request("ping", identifier=1),
-        s.expect("response"),
-    ]
-    with talk(script, on_notification=block) as (peer, _):
-        assert stuck.wait(CEILING)
-        peer.open("stuck")
-        assert peer.requests("response")[0]["result"] == {}
-        gate.set()
-
-
 @WIRES
 @pytest.mark.requirement("RPC-08", "RPC-19")
 def test_a_request_that_nobody_handles_is_refused_as_unknown(wire: str) -> None:

@@ -23,6 +23,7 @@ from tests.connection.questions.asking import (
     ROOTS,
     SAMPLING,
     asker,
+    asking_server,
     said,
 )
 from tests.support.people import nobody, reply
@@ -34,48 +35,30 @@ LISTED = [s.reply({"resultType": "complete", "tools": []})]
 
 
 def names_server() -> Server:
-    """A server whose tool, prompt and resource want to know a name."""
-    server = Server("names")
+    """A server whose tools, prompt and resource want to know a name."""
+    server = asking_server()
 
     def name(context: ToolContext) -> str:
         return str(context.elicit("Who are you?", FORM["requestedSchema"])["content"]["name"])
 
-    @server.tool()
-    def greet(context: ToolContext, greeting: str = "hello") -> str:
-        return f"{greeting} {name(context)}"
-
-    @server.tool()
-    def twice(context: ToolContext) -> str:
-        return f"{name(context)} and {name(context)}"
-
-    @server.tool()
     def many(context: ToolContext) -> list[str]:
         asked: Any = {"a": (ELICITATION, FORM), "b": (SAMPLING, PROMPT), "c": (ROOTS, {})}
         return sorted(context.ask_all(asked, timeout=PATIENCE))
 
-    @server.tool()
-    def plain() -> str:
-        return "plain"
-
-    @server.tool()
     def later(context: ToolContext) -> str:
         context.pause_round()
         return "now"
 
-    @server.tool()
-    def capabilities(context: ToolContext) -> dict[str, Any]:
-        return context.client_capabilities
+    def greet(context: ToolContext, greeting: str = "hello") -> str:
+        return f"{greeting} {name(context)}"
 
-    server.prompt(name="hi")(lambda context: f"Say hi to {name(context)}")
+    def twice(context: ToolContext) -> str:
+        return f"{name(context)} and {name(context)}"
 
-    @server.prompt(name="ask")
-    def ask(context: ToolContext) -> str:
-        return f"Say hi to {name(context)}"
-
-    @server.resource("acme://card")
-    def card(context: ToolContext) -> str:
-        return f"card of {name(context)}"
-
+    for tool in (greet, twice, many, later):
+        server.add_tool(tool)
+    server.prompt(name="ask")(lambda context: f"Say hi to {name(context)}")
+    server.resource("acme://card")(lambda context: f"card of {name(context)}")
     return server
 
 
@@ -120,7 +103,7 @@ def test_a_call_comes_back_with_its_questions_and_goes_on_with_their_answers(
 @rotated_stateless
 def test_a_call_is_pending_as_often_as_it_asks_and_for_what_was_not_answered(wire: Wire) -> None:
     with wire.connect(names_server()) as client:
-        assert client.begin_tool("plain").text == "plain"  # type: ignore[union-attr]
+        assert client.begin_tool("echo", {"text": "plain"}).text == "plain"  # type: ignore[union-attr]
         later: Any = client.begin_tool("later")
         assert later.questions == {}
         assert client.resume(later).text == "now"  # type: ignore[union-attr]

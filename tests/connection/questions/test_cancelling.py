@@ -207,27 +207,6 @@ def test_giving_up_a_call_with_an_open_question_stops_its_handler_and_tells_the_
             assert stats.requests["tools/call"] == 2
 
 
-@both_ways
-@pytest.mark.requirement("M-02")
-def test_the_end_of_a_call_is_the_end_of_its_question_whatever_the_server_does(way: str) -> None:
-    handler = Obedient()
-    script = [
-        *opening(),
-        s.expect("tools/call"),
-        ASK,
-        s.expect("notifications/cancelled"),
-        s.expect("response"),
-        *AFTER,
-    ]
-    with talk(script, sampling=handler) as (peer, client):
-        Caller(client, way, "x").run(handler)
-        handler.obeyed()
-        # It is refused, and not forgotten: it may have been about something else.
-        refused, after = peer.requests("response", 2)
-        assert (refused["id"], refused["error"]["code"], after["id"]) == ("q", -1, "after")
-        assert len(peer.requests("notifications/cancelled")) == 1
-
-
 @pytest.mark.parametrize(
     ("revision", "way"), [(OLD, "blocking"), (NEW, "blocking"), (NEW, "future")], ids=str
 )

@@ -12,6 +12,7 @@ from syncmcp import Elicitation, Handlers, Mode, Sampling, UsageError
 from syncmcp.testing import script as s
 from tests.connection.questions.asking import (
     DONE,
+    ELICITATION,
     PROMPT,
     ROOTS,
     SAMPLING,
@@ -21,6 +22,7 @@ from tests.connection.questions.asking import (
     demanded,
     model,
     person,
+    question,
     said,
     visitor,
 )
@@ -85,6 +87,13 @@ def test_what_has_a_handler_is_declared_as_the_revision_has_it(kind: str, revisi
     options, declared = DECLARED[kind]
     with asker(revision, **options) as client:
         assert said(client, "capabilities") == as_of(revision, declared)
+        if kind != "all":
+            return
+        assert asked(client, SAMPLING, PROMPT)["result"]["model"] == "double"
+        assert asked(client, ROOTS)["result"] == {"roots": []}
+        if revision not in STATEFUL[:2]:
+            form = question(ELICITATION, revision)
+            assert asked(client, ELICITATION, form)["result"]["action"] == "accept"
 
 
 @pytest.mark.parametrize("kind", ["nothing", "all"])

@@ -5,14 +5,13 @@ from __future__ import annotations
 import gc
 import logging
 import threading
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 import syncmcp
 from syncmcp import Client, Elicitation, HandlerContext, RequestCancelled, RequestTimeout
-from syncmcp._concurrency.timing import Timer, TimerEntry, monotonic, timer
+from syncmcp._concurrency.timing import timer
 from syncmcp._connection.answering import check_offered
 from syncmcp._connection.questions import InboundRequest
 from syncmcp._connection.server_requests import _ProgressReports
@@ -150,29 +149,6 @@ def test_the_timer_sends_nothing_when_nobody_has_answered_in_time(
         assert again["params"]["inputResponses"]["q"]["action"] == "cancel"
     assert len(senders) == 3
     assert "syncmcp-timer" not in senders
-
-
-@pytest.mark.requirement("M-20")
-def test_questions_one_after_another_cost_the_timer_one_appointment(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    appointments: list[float] = []
-    at = Timer.at
-
-    def counted(self: Timer, when: float, action: Callable[[], object]) -> TimerEntry:
-        if 50 < when - monotonic() <= 100:  # the time of a handler; that of a call is longer
-            appointments.append(when)
-        return at(self, when, action)
-
-    monkeypatch.setattr(Timer, "at", counted)
-    questions = [
-        step
-        for name in ("a", "b", "c")
-        for step in (s.request(SAMPLING, PROMPT, identifier=name), s.expect("response"))
-    ]
-    with talk([*opening(), *questions], sampling=model, human_timeout=100.0) as (peer, _):
-        assert len(peer.requests("response", 3)) == 3
-    assert len(appointments) == 1
 
 
 def test_links_that_are_refused_are_not_remembered() -> None:

@@ -25,13 +25,11 @@ from tests.connection.questions.asking import (
     ELICITATION,
     FORM,
     PROMPT,
-    ROOTS,
     SAMPLING,
     URL,
     asked,
     asker,
     asking_server,
-    every_revision,
     model,
     person,
     said,
@@ -133,18 +131,6 @@ def test_a_limit_that_makes_no_sense_is_refused() -> None:
     for name, value in WRONG:
         with pytest.raises(UsageError, match=name):
             Client(asking_server(), **{name: value})
-
-
-@every_revision
-@pytest.mark.requirement("M-04", "M-06", "M-03")
-def test_the_same_functions_answer_in_every_revision(revision: Any) -> None:
-    handlers = Elicitation(person, visitor)
-    with asker(revision, sampling=model, elicitation=handlers, roots=["/"]) as client:
-        assert asked(client, SAMPLING, PROMPT)["result"]["model"] == "double"
-        assert asked(client, ROOTS)["result"] == {"roots": [{"uri": "file:///"}]}
-        if revision not in ("2024-11-05", "2025-03-26"):
-            params = {name: value for name, value in FORM.items() if name != "mode"}
-            assert asked(client, ELICITATION, params)["result"]["action"] == "accept"
 
 
 @pytest.mark.parametrize("revision", [OLD, NEW])
