@@ -224,6 +224,7 @@ def test_an_exchange_is_looked_at_a_quarter_of_a_second_after_its_deadline(
         assert isinstance(ended.get(timeout=PATIENCE), Exception)
 
 
+@pytest.mark.pitfall("21")
 def test_the_end_of_a_session_is_told_for_half_a_second(
     moved: MovedTime, monkeypatch: pytest.MonkeyPatch
 ) -> None:
