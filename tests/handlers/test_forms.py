@@ -46,6 +46,7 @@ def titled(*values: str) -> list[Schema]:
 CHOICE: Schema = {"type": "string", "enum": ["red", "green"]}
 CHOICES: Schema = {"type": "array", "items": {"type": "string", "enum": ["red", "green", "blue"]}}
 
+PATTERN: Schema = {"type": "string", "pattern": "a"}
 COMMAS: Schema = {"type": "array", "items": {"type": "string", "enum": ["a,b", "c"]}}
 
 
@@ -249,52 +250,39 @@ def test_what_is_no_form_is_refused_with_the_reason(schema: Any, word: str) -> N
     assert word in caught.value.reason
 
 
-@pytest.mark.parametrize("name", ["", "\ud800", "x" * 10_001])
-def test_a_name_that_cannot_be_shown_is_refused(name: str) -> None:
-    with pytest.raises(UnsupportedForm) as caught:
-        Form.read(schema_of(**{name: {"type": "string"}}))
-    assert caught.value.field == name
-    assert len(str(caught.value)) < 300
-
-
-def test_a_required_field_that_is_not_there_is_refused() -> None:
+def test_names_that_cannot_be_shown_or_are_not_there_are_refused() -> None:
+    for name in ("", "\ud800", "x" * 10_001):
+        with pytest.raises(UnsupportedForm) as caught:
+            Form.read(schema_of(**{name: {"type": "string"}}))
+        assert caught.value.field == name
+        assert len(str(caught.value)) < 300
     with pytest.raises(UnsupportedForm, match=r"'gone'.*not there"):
         Form.read(schema_of("gone", it={"type": "string"}))
-
-
-def test_a_refusal_shows_control_characters_in_a_name_as_escapes() -> None:
     with pytest.raises(UnsupportedForm) as caught:
         Form.read(schema_of(**{"a\x1b[31m\u202e": {"type": "null"}}))
     assert str(caught.value).isprintable()
+    assert isinstance(caught.value, UsageError)
+    copy = pickle.loads(pickle.dumps(caught.value))
+    assert (copy.field, copy.reason) == (caught.value.field, caught.value.reason)
+    assert str(copy) == str(caught.value)
 
 
-def test_a_refusal_is_a_usage_error_that_keeps_its_facts_when_pickled() -> None:
-    error = refusal_of({"type": "null"})
-    assert isinstance(error, UsageError)
-    copy = pickle.loads(pickle.dumps(error))
-    assert (copy.field, copy.reason, str(copy)) == (error.field, error.reason, str(error))
-
-
-def test_two_hundred_fields_are_read_and_one_more_is_refused() -> None:
-    fields = {f"f{number}": {"type": "boolean"} for number in range(201)}
-    with pytest.raises(UnsupportedForm, match="200 fields"):
-        Form.read(schema_of(**fields))
-    del fields["f0"]
-    assert len(Form.read(schema_of(**fields)).fields) == 200
-
-
-def test_a_thousand_options_are_read_and_one_more_is_refused() -> None:
-    values = [str(number) for number in range(1_001)]
-    assert "1000" in refusal_of({"type": "string", "enum": values}).reason
-    assert len(field_of({"type": "string", "enum": values[:-1]}).options) == 1_000
-
-
-def test_twenty_patterns_are_read_and_one_more_is_refused() -> None:
-    fields = {f"f{number}": {"type": "string", "pattern": "a"} for number in range(21)}
-    with pytest.raises(UnsupportedForm, match="20 patterns"):
-        Form.read(schema_of(**fields))
-    del fields["f0"]
-    assert len(Form.read(schema_of(**fields)).fields) == 20
+@pytest.mark.parametrize(
+    ("most", "words", "make"),
+    [
+        (200, "200 fields", lambda n: {f"f{one}": {"type": "boolean"} for one in range(n)}),
+        (20, "20 patterns", lambda n: {f"f{one}": PATTERN for one in range(n)}),
+        (1000, "1000", lambda n: {"it": {"type": "string", "enum": [*map(str, range(n))]}}),
+    ],
+    ids=["fields", "patterns", "options"],
+)
+def test_two_hundred_fields_are_read_and_one_more_is_refused(
+    most: int, words: str, make: Callable[[int], Schema]
+) -> None:
+    with pytest.raises(UnsupportedForm, match=words):
+        Form.read(schema_of(**make(most + 1)))
+    fields = Form.read(schema_of(**make(most))).fields
+    assert most in {len(fields), len(fields[0].options)}
 
 
 def nested(depth: int) -> Schema:
@@ -422,24 +410,14 @@ DEFAULTS: Schema = {
 def test_defaults_of_every_kind_fill_what_was_left_out() -> None:
     form = Form.read(schema_of(**DEFAULTS))
     expected = {name: part["default"] for name, part in DEFAULTS.items() if "default" in part}
-    assert form.defaults() == expected
-    assert form.with_defaults({}) == expected
-    assert form.with_defaults({"whole": 5, "bare": "x"}) == {**expected, "whole": 5, "bare": "x"}
-    assert form.problems(form.with_defaults({})) == {}
-
-
-def test_changing_filled_in_defaults_leaves_the_form_as_it_is() -> None:
-    form = Form.read(schema_of(it={**CHOICES, "default": ["red"]}))
-    filled = form.with_defaults({})["it"]
-    assert isinstance(filled, list)
-    filled.append("blue")
-    assert form.defaults() == {"it": ["red"]}
-
-
-def test_filling_in_defaults_leaves_the_given_content_as_it_is() -> None:
     content: dict[str, Any] = {}
-    assert Form.read(schema_of(**DEFAULTS)).with_defaults(content)
+    filled: Any = form.with_defaults(content)
+    assert form.defaults() == filled == expected
     assert content == {}
+    assert form.problems(filled) == {}
+    assert form.with_defaults({"whole": 5, "bare": "x"}) == {**expected, "whole": 5, "bare": "x"}
+    filled["choices"].append("green")  # the form stays as it is
+    assert form.defaults() == expected
 
 
 @pytest.mark.parametrize(
@@ -691,11 +669,8 @@ SECRET = [
 )
 def test_a_field_that_looks_like_a_secret_is_marked(schema: Schema) -> None:
     assert field_of({"type": "string", **schema}).secret
-
-
-def test_the_name_alone_can_mark_a_secret() -> None:
-    (field,) = Form.read(schema_of(db_passwd={"type": "string", "title": "Login"})).fields
-    assert field.secret
+    (by_name,) = Form.read(schema_of(db_passwd={"type": "string", "title": "Login"})).fields
+    assert by_name.secret
 
 
 @pytest.mark.parametrize(

@@ -61,11 +61,6 @@ def test_a_path_becomes_a_uri_and_back_whatever_is_in_it(
     assert to_root(str(path)).uri == to_root(root.uri).uri == to_root(root).uri == root.uri
 
 
-def test_the_home_of_nobody_is_refused() -> None:
-    with pytest.raises(UsageError, match="home directory"):
-        to_root("~nobody-of-that-name/x")
-
-
 @pytest.mark.parametrize(
     ("given", "root"),
     [
@@ -134,18 +129,16 @@ def test_a_uri_that_is_no_root_is_refused(uri: str) -> None:
         path_of(uri)
 
 
-@pytest.mark.parametrize("uri", ["/tmp", "tmp", "", "c:/x"])
-def test_the_uri_of_a_root_object_is_never_taken_for_a_path(uri: str) -> None:
-    with pytest.raises(UsageError, match="file: URI"):
-        to_root(Root(uri=uri))
-
-
-@pytest.mark.parametrize(
-    "value", ["", "a\0b", None, 5, b"/tmp", ["/tmp"], {"uri": "file:///"}, ...], ids=repr
-)
-def test_what_is_no_path_is_refused(value: Any) -> None:
-    with pytest.raises(UsageError, match="root"):
-        to_root(value)
+def test_what_is_no_path_is_refused() -> None:
+    value: Any
+    for value in ("", "a\0b", None, 5, b"/tmp", ["/tmp"], {"uri": "file:///"}, ...):
+        with pytest.raises(UsageError, match="root"):
+            to_root(value)
+    for uri in ("/tmp", "tmp", "", "c:/x"):  # the URI of a root is never taken for a path
+        with pytest.raises(UsageError, match="file: URI"):
+            to_root(Root(uri=uri))
+    with pytest.raises(UsageError, match="home directory"):
+        to_root("~nobody-of-that-name/x")
 
 
 def test_what_is_not_there_is_refused(place: Path) -> None:
@@ -163,17 +156,14 @@ def test_what_cannot_be_read_is_refused(place: Path, monkeypatch: pytest.MonkeyP
     def may(path: object, mode: int) -> bool:
         return path != place / "one"
 
+    (place / "loop").symlink_to(place / "loop")
+    with pytest.raises(UsageError, match="unreadable"):
+        to_root(place / "loop")
     # The tests may run as a user who may read everything.
     monkeypatch.setattr(os, "access", may)
     with pytest.raises(UsageError, match="one' is unreadable"):
         to_root(place / "one")
     assert to_root(place / "two").uri == (place / "two").as_uri()
-
-
-def test_a_link_that_leads_in_a_circle_is_refused(place: Path) -> None:
-    (place / "loop").symlink_to(place / "loop")
-    with pytest.raises(UsageError, match="unreadable"):
-        to_root(place / "loop")
 
 
 @pytest.mark.parametrize(
@@ -189,31 +179,21 @@ def test_windows_paths_have_uris_and_back(path: str, uri: str) -> None:
     assert path_of(uri, PureWindowsPath) == PureWindowsPath(path)
 
 
-@pytest.mark.parametrize(
-    "path", ["\\\\host\\share\\x", "\\\\?\\C:\\x", "\\\\.\\pipe\\x", "\\x", "x", "C:x", "C:"]
-)
-def test_windows_paths_of_other_computers_or_without_a_drive_are_refused(path: str) -> None:
-    with pytest.raises(UsageError, match="root"):
-        uri_of(PureWindowsPath(path))
-
-
-@pytest.mark.parametrize(
-    "uri",
-    [
-        "file:///x", "file:///C", "file:///C:x", "file:///C|/x", "file:///CC:/x", "file://C:/x",
-        "file:///C:/a%5c..%5cb", "file:///C:/a\\..\\b", "file:///C:/%2e%2e/x", "file:///C:/..",
-        "file://host/share/x", "file:////host/share/x",
-    ],
-)  # fmt: skip
-def test_uris_that_are_no_windows_roots_are_refused(uri: str) -> None:
-    with pytest.raises(UsageError, match="root"):
-        path_of(uri, PureWindowsPath)
-
-
-@pytest.mark.parametrize("path", ["x", "", "//host/x"])
-def test_posix_paths_that_are_no_roots_are_refused(path: str) -> None:
-    with pytest.raises(UsageError, match="absolute"):
-        uri_of(PurePosixPath(path))
+def test_paths_and_uris_that_are_no_roots_are_refused() -> None:
+    share = "\\\\host\\share\\x"
+    for path in (share, "\\\\?\\C:\\x", "\\\\.\\pipe\\x", "\\x", "x", "C:x", "C:"):
+        with pytest.raises(UsageError, match="root"):
+            uri_of(PureWindowsPath(path))
+    for uri in (
+        *("file:///x", "file:///C", "file:///C:x", "file:///C|/x", "file:///CC:/x", "file://C:/x"),
+        *("file:///C:/a%5c..%5cb", "file:///C:/a\\..\\b", "file:///C:/%2e%2e/x", "file:///C:/.."),
+        *("file://host/share/x", "file:////host/share/x"),
+    ):
+        with pytest.raises(UsageError, match="root"):
+            path_of(uri, PureWindowsPath)
+    for path in ("x", "", "//host/x"):
+        with pytest.raises(UsageError, match="absolute"):
+            uri_of(PurePosixPath(path))
 
 
 def uris(roots: Roots) -> list[str]:
@@ -260,21 +240,16 @@ def test_a_root_that_went_away_is_shown_as_missing_and_kept_from_servers(
     place: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     roots = Roots([place / "one", place / "two"])
-    (place / "one").rmdir()
+    (place / "one").rename(place / "away")
     assert [status.status for status in roots.list()] == ["missing", "ok"]
     with caplog.at_level(logging.WARNING, "syncmcp.handlers.roots"):
         assert uris(roots) == [(place / "two").as_uri()]
     assert "missing" in caplog.text
+    (place / "away").rename(place / "one")
+    assert uris(roots) == [(place / name).as_uri() for name in ("one", "two")]
+    (place / "one").rmdir()
     assert roots.remove(place / "one").uri == (place / "one").as_uri()
     assert [status.status for status in roots.list()] == ["ok"]
-
-
-def test_a_root_that_comes_back_is_shown_again(place: Path) -> None:
-    roots = Roots([place / "one"])
-    (place / "one").rename(place / "away")
-    assert uris(roots) == []
-    (place / "away").rename(place / "one")
-    assert uris(roots) == [(place / "one").as_uri()]
 
 
 @pytest.mark.parametrize(
@@ -374,38 +349,29 @@ def test_of_lists_that_replace_each_other_at_once_one_is_left_whole(place: Path)
 def test_the_source_is_asked_each_time_with_the_context(place: Path) -> None:
     asked: list[object] = []
 
-    def source(context: HandlerContext) -> list[Path]:
+    def source(context: HandlerContext) -> list[Any]:
         asked.append(context)
-        return [place / ("one", "two")[len(asked) % 2]]
+        # It may change and read the roots, and name what is there already.
+        elsewhere(lambda: roots.add(place / f"made-{len(asked)}")).result(PATIENCE)
+        listed = [status.path.name for status in roots.list()]
+        assert listed == ["one", *(f"made-{n}" for n in range(1, len(asked) + 1))]
+        return [Root(uri=(place / "one").as_uri(), name=f"x{len(asked)}")]
 
-    roots = Roots([place / "file.txt"], source=source)
-    first, second = uris(roots), uris(roots)
-    assert first == [(place / name).as_uri() for name in ("file.txt", "two")]
-    assert second == [(place / name).as_uri() for name in ("file.txt", "one")]
+    for number in (1, 2):
+        (place / f"made-{number}").mkdir()
+    roots = Roots([place / "one"], source=source)
+    for number in (1, 2):
+        names = [root.name for root in roots.current(CONTEXT)]
+        assert sorted(map(str, names)) == sorted([f"x{number}", *["None"] * number])
     assert asked == [CONTEXT, CONTEXT]
 
 
-def test_a_source_may_name_what_is_there_already(place: Path) -> None:
-    roots = Roots([place / "one"], source=lambda _: [Root(uri=(place / "one").as_uri(), name="x")])
-    assert [root.name for root in roots.current(CONTEXT)] == ["x"]
+def test_what_a_source_returns_is_checked_and_its_error_comes_through() -> None:
+    item: Any
+    for item in ("file://host/x", "https://x/", "/does/not/exist", 5):
+        with pytest.raises(UsageError, match="root"):
+            Roots(source=lambda _, item=item: [item]).current(CONTEXT)
 
-
-def test_a_source_may_change_and_read_the_roots(place: Path) -> None:
-    def source(context: HandlerContext) -> list[Path]:
-        elsewhere(lambda: roots.add(place / "two")).result(PATIENCE)
-        return [status.path for status in roots.list()]
-
-    roots = Roots([place / "one"], source=source)
-    assert uris(roots) == [(place / name).as_uri() for name in ("one", "two")]
-
-
-@pytest.mark.parametrize("item", ["file://host/x", "https://x/", "/does/not/exist", 5])
-def test_what_a_source_returns_is_checked(item: Any) -> None:
-    with pytest.raises(UsageError, match="root"):
-        Roots(source=lambda _: [item]).current(CONTEXT)
-
-
-def test_the_error_of_a_source_comes_through() -> None:
     def source(context: HandlerContext) -> list[str]:
         raise LookupError("no project is open")
 
@@ -431,56 +397,27 @@ def test_each_real_change_is_told_on_the_thread_that_made_it(place: Path) -> Non
     assert told == [me, me]
 
 
-def test_who_unsubscribed_is_told_no_more_and_the_others_still_are(place: Path) -> None:
-    roots = Roots()
-    first: list[str] = []
-    second: list[str] = []
-    leave = roots.on_change(lambda: first.append("x"))
-    roots.on_change(lambda: second.append("x"))
-    leave()
-    leave()
-    roots.add(place / "one")
-    assert (first, second) == ([], ["x"])
-
-
-def test_the_same_callback_may_be_given_twice(place: Path) -> None:
-    roots = Roots()
-    told: list[str] = []
-
-    def callback() -> None:
-        told.append("x")
-
-    leave = roots.on_change(callback)
-    roots.on_change(callback)
-    roots.add(place / "one")
-    leave()
-    roots.add(place / "two")
-    assert len(told) == 3
-
-
-def test_a_callback_that_fails_is_logged_and_stops_nothing(
+def test_callbacks_may_fail_come_twice_be_taken_away_and_use_the_roots(
     place: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    roots = Roots()
-    told: list[str] = []
+    roots, told = Roots(), list[int]()
 
     def fail() -> None:
         raise LookupError("of the callback")
 
+    def callback() -> None:  # no lock is held meanwhile
+        told.append(elsewhere(lambda: len(roots.list())).result(PATIENCE))
+
     roots.on_change(fail)
-    roots.on_change(lambda: told.append("x"))
+    leave = roots.on_change(callback)
+    roots.on_change(callback)
     roots.add(place / "one")
-    assert told == ["x"]
+    assert told == [1, 1]
     assert "of the callback" in caplog.text
-
-
-def test_no_lock_is_held_while_a_callback_runs(place: Path) -> None:
-    roots = Roots()
-    seen: list[int] = []
-
-    roots.on_change(lambda: seen.append(elsewhere(lambda: len(roots.list())).result(PATIENCE)))
-    roots.add(place / "one")
-    assert seen == [1]
+    leave()
+    leave()
+    roots.add(place / "two")
+    assert told == [1, 1, 2]
 
 
 def test_many_threads_may_change_the_roots_at_once(place: Path) -> None:
@@ -557,8 +494,5 @@ def test_a_relative_path_is_held_against_roots_from_the_working_directory(
     monkeypatch.chdir(place / "one")
     assert contains([place / "one"], "x")
     assert not contains([place / "one"], "../two")
-
-
-def test_a_wrong_root_is_an_error_and_not_an_answer() -> None:
-    with pytest.raises(UsageError, match=r"absolute|computer"):
+    with pytest.raises(UsageError, match=r"absolute|computer"):  # and no answer
         contains(["file://host/x"], "/")
