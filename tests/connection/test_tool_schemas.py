@@ -32,6 +32,10 @@ def test_ever_new_tools_on_single_pages_are_not_kept_for_ever(
     monkeypatch.setattr(tool_schemas, "MAX_SINGLE_PAGES", 10_000)
     cache = ToolSchemaCache()
     cache.learn([tool("listed")], 0, whole=True)
+    for _ in range(100):
+        cache.learn([tool("page", 1000)], 0, whole=False)
+    assert cache.complete, "the same page again adds nothing"
+    assert list(cache.by_name) == ["listed", "page"]
     for number in range(100):
         cache.learn([tool(f"page-{number}", 1000)], 0, whole=False)
         assert f"page-{number}" in cache.by_name
@@ -48,13 +52,3 @@ def test_schemas_of_single_pages_count_by_their_memory(monkeypatch: pytest.Monke
         schema = {"type": "object", "examples": [{} for _ in range(5_000)]}
         cache.learn([Tool(name=f"page-{number}", input_schema=schema)], 0, whole=False)
         assert len(cache.by_name) <= 4
-
-
-def test_the_same_page_again_adds_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tool_schemas, "MAX_SINGLE_PAGES", 3_000)
-    cache = ToolSchemaCache()
-    cache.learn([tool("listed")], 0, whole=True)
-    for _ in range(100):
-        cache.learn([tool("page", 1000)], 0, whole=False)
-    assert cache.complete
-    assert list(cache.by_name) == ["listed", "page"]

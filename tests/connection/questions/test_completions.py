@@ -223,19 +223,28 @@ def test_a_completion_that_is_read_before_the_error_is_looked_at_is_not_lost(wir
 
 
 @pytest.mark.parametrize("revision", [OLD, NEW])
-def test_where_nothing_is_visited_a_callback_learns_so_on_a_pool_thread(revision: Mode) -> None:
+@pytest.mark.parametrize("action", ["decline", "cancel", "form"])
+@pytest.mark.requirement("M-07")
+def test_without_consent_to_a_visit_there_is_nothing_to_wait_for(
+    action: Any, revision: Mode
+) -> None:
+    waits: list[Future[bool]] = []
     contexts, told = list[HandlerContext](), [Future[tuple[bool, str]]() for _ in range(2)]
 
     def hear(number: int) -> Callable[[bool], None]:
         return lambda done: told[number].set_result((done, threading.current_thread().name))
 
-    def fill_in(request: Any, context: HandlerContext) -> ElicitResult:
+    def answer(request: Any, context: HandlerContext) -> ElicitResult:
         contexts.append(context)
+        waits.append(elsewhere(context.wait_completed))
         context.on_completed(hear(0))
-        return ElicitResult.accept({"name": "Ada"})
+        if action == "form":  # nothing is visited
+            return ElicitResult.accept({"name": "Ada"})
+        return ElicitResult(action=action)
 
-    with asker(revision, name="forms", elicitation=fill_in) as client:
-        asked(client, ELICITATION, FORM)
+    with asker(revision, name="forms", elicitation=Elicitation(answer, answer)) as client:
+        asked(client, ELICITATION, FORM if action == "form" else link())
+        assert not waits[0].result(PATIENCE)
         outcome, thread = told[0].result(PATIENCE)
         contexts[0].on_completed(hear(1))  # the question is over, and so is the news of it
         late, late_thread = told[1].result(PATIENCE)
@@ -440,23 +449,6 @@ def test_the_time_for_an_answer_is_no_limit_after_the_answer(
         peer.open("late")
         assert begun_late.result(PATIENCE)
         assert agreeing.outcomes() == [True]
-
-
-@pytest.mark.parametrize("action", ["decline", "cancel"])
-@pytest.mark.requirement("M-07")
-def test_without_consent_there_is_nothing_to_wait_for(action: Any) -> None:
-    waits: list[Future[bool]] = []
-    told = Future[bool]()
-
-    def handler(request: Any, context: HandlerContext) -> ElicitResult:
-        waits.append(elsewhere(context.wait_completed))
-        context.on_completed(told.set_result)
-        return ElicitResult(action=action)
-
-    with asker(OLD, elicitation=Elicitation(url=handler)) as client:
-        assert asked(client, ELICITATION, link()) == {"result": {"action": action}}
-        assert not waits[0].result(PATIENCE)
-        assert not told.result(PATIENCE)
 
 
 @pytest.mark.parametrize("revision", [OLD, NEW])

@@ -51,7 +51,14 @@ def test_an_id_keeps_its_type_and_is_free_once_its_request_is_settled(
     assert [registry.get(each) for each in odd] == [None] * 5
 
 
-def test_requests_of_a_round_have_no_id_and_are_all_open(registry: QuestionRegistry) -> None:
+def test_requests_of_a_round_have_no_id_and_one_that_has_ended_stays_out(
+    registry: QuestionRegistry,
+) -> None:
+    ended = request(registry)
+    assert ended.cancel("its round has failed")
+    assert not registry.add(ended)
+    assert not registry.begin(ended)
+    assert (len(registry), registry.waiting) == (0, 0)
     asked = [request(registry) for _ in range(3)]
     assert all(map(registry.add, asked))
     assert len(registry) == 3
@@ -73,30 +80,17 @@ def test_the_first_end_of_a_request_is_its_outcome(registry: QuestionRegistry) -
     assert not registry.begin(asked)
 
 
-def test_a_request_that_ended_before_it_was_added_stays_out(registry: QuestionRegistry) -> None:
-    asked = request(registry)
-    assert asked.cancel("its round has failed")
-    assert not registry.add(asked)
-    assert not registry.begin(asked)
-    assert (len(registry), registry.waiting) == (0, 0)
-
-
-def test_the_end_of_the_connection_cancels_what_is_open_and_lets_nothing_in(
-    registry: QuestionRegistry,
+@pytest.mark.parametrize("end", ["connection", "client"])
+def test_the_end_of_the_connection_or_of_the_client_cancels_what_is_open(
+    registry: QuestionRegistry, end: str
 ) -> None:
-    outcomes: list[Outcome] = []
-    asked, late = request(registry, 1, outcomes), request(registry, 2)
-    assert registry.add(asked)
-    registry.close(ClosedError("the client was closed"))
-    assert outcomes == [None]
-    assert not registry.add(late)
-    assert (len(registry), registry.waiting) == (0, 0)
-
-
-def test_a_request_whose_client_is_gone_is_cancelled(registry: QuestionRegistry) -> None:
     outcomes: list[Outcome] = []
     asked = request(registry, 1, outcomes)
     assert registry.add(asked)
-    asked._run()
+    if end == "client":
+        asked._run()
+    else:
+        registry.close(ClosedError("the client was closed"))
+        assert not registry.add(request(registry, 2))
     assert outcomes == [None]
     assert (len(registry), registry.waiting) == (0, 0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -27,7 +28,7 @@ from tests.connection.questions.asking import (
     fault,
     model,
 )
-from tests.support.people import Interface, nobody, reply
+from tests.support.people import Interface, Person, nobody, reply
 from tests.support.scripts import NEW, OLD
 from tests.support.stage import PATIENCE
 
@@ -35,15 +36,16 @@ BOTH = pytest.mark.parametrize("revision", [OLD, NEW])
 LINK = {**URL, "elicitationId": "e"}
 
 
-class Gatekeeper:
-    """A reviewer who says no and keeps what it was asked."""
+class Reviewer:
+    """A reviewer who says what a function says, and keeps what was asked."""
 
-    def __init__(self) -> None:
+    def __init__(self, decide: Callable[[Question], Verdict]) -> None:
         self.asked: list[str] = []
+        self._decide = decide
 
     def review(self, question: Question, /) -> Verdict:
         self.asked.append(question.kind)
-        return Verdict.deny()
+        return self._decide(question)
 
 
 @pytest.mark.requirement("M-17", "M-18")
@@ -51,7 +53,7 @@ class Gatekeeper:
 def test_that_a_person_fills_in_forms_says_nothing_of_links(personal: str) -> None:
     theirs = Interface(ElicitResult.accept({"name": "Ann"}))
     one_mode: Any = {personal: getattr(theirs, personal)}
-    keeper = Gatekeeper()
+    keeper = Reviewer(lambda question: Verdict.deny())
     with asker(
         NEW, elicitation=Elicitation(form=nobody, url=nobody), approval=Approval(reviewer=keeper)
     ) as client:
@@ -88,13 +90,9 @@ def test_what_a_person_answers_directly_is_on_record(revision: Any, answer: Elic
 def test_a_model_cannot_call_a_tool_that_no_server_gave_it(
     revision: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def eager(
-        request: CreateMessageRequestParams, context: HandlerContext, /
-    ) -> CreateMessageResult:
-        use = ToolUseContent(id="u", name="rm", input={})
-        return reply().model_copy(update={"content": [TextContent(text="I will"), use]})
-
-    with asker(revision, sampling=eager) as client:
+    use = ToolUseContent(id="u", name="rm", input={})
+    eager = reply().model_copy(update={"content": [TextContent(text="I will"), use]})
+    with asker(revision, sampling=Person(eager)) as client:
         assert fault(client, SAMPLING, PROMPT)[0] == -32603
     assert "the request has no tools" in caplog.text
 
@@ -125,31 +123,19 @@ def test_a_model_that_takes_no_notice_of_being_stopped_is_left_to_itself(revisio
         assert asked(client, SAMPLING, PROMPT)["result"]["model"] == "double"
 
 
-class Spendthrift:
-    """A reviewer who grants the model more than the server asked for."""
-
-    def review(self, question: Question, /) -> Verdict:
-        if question.answer is not None:
-            return Verdict.allow()
-        assert isinstance(question.request, CreateMessageRequestParams)
-        more = question.request.max_tokens + 1
-        return Verdict.allow(question.request.model_copy(update={"max_tokens": more}))
-
-
 @pytest.mark.requirement("SAMP-04")
 def test_a_reviewer_cannot_grant_more_tokens_than_the_server_asked_for(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    granted: list[int] = []
+    def more(question: Question) -> Verdict:
+        if question.answer is not None:
+            return Verdict.allow()
+        wish: Any = question.request
+        return Verdict.allow(wish.model_copy(update={"max_tokens": wish.max_tokens + 1}))
 
-    def count(
-        request: CreateMessageRequestParams, context: HandlerContext, /
-    ) -> CreateMessageResult:
-        granted.append(request.max_tokens)
-        return reply()
-
-    with asker(NEW, sampling=count, approval=Approval(reviewer=Spendthrift())) as client:
+    model = Person()
+    with asker(NEW, sampling=model, approval=Approval(reviewer=Reviewer(more))) as client:
         asked(client, SAMPLING, PROMPT)
-    assert granted == [PROMPT["maxTokens"]]
+    assert [request.max_tokens for request in model.requests] == [PROMPT["maxTokens"]]
     [record] = [each for each in caplog.records if each.name == "syncmcp.handlers"]
     assert f"asked for {PROMPT['maxTokens']}" in record.getMessage()
