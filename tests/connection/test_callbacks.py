@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from concurrent.futures import Future
 from functools import partial
 from queue import SimpleQueue
 from typing import Any
@@ -102,6 +103,7 @@ def test_a_callback_that_never_returns_delays_no_other_call_and_costs_its_own_it
 
     heard: list[float] = []
     options: dict[str, Any] = {"timeout": 1.0, "on_progress": block}
+    slow: Future[Any]
     with wire.connect(stage.server) as client:
         if way == "future":
             slow = client.call_tool.future("count", {"steps": 2}, **options)

@@ -155,7 +155,7 @@ def test_a_future_does_not_wait_for_a_headers_function_and_a_blocking_call_sends
         else:
             future = client.call_tool.future("echo", {"text": "x"}, timeout=600, cancel=token)
             assert inside.wait(PATIENCE)
-            ways = {
+            ways: dict[str, Callable[[], object]] = {
                 "token": token.cancel,
                 "close": client.close,
                 "timeout": partial(pass_time, 600),
@@ -166,7 +166,7 @@ def test_a_future_does_not_wait_for_a_headers_function_and_a_blocking_call_sends
                 error = future.exception(PATIENCE)
             finally:
                 gate.set()
-    ends = {"token": syncmcp.RequestCancelled, "close": syncmcp.ClosedError}
+    ends: Any = {"token": syncmcp.RequestCancelled, "close": syncmcp.ClosedError}
     assert type(error) is ends.get(end, syncmcp.RequestTimeout)
     assert error.delivery == "not_sent"
     assert stage.stats.requests["tools/call"] == 0

@@ -368,10 +368,12 @@ def test_the_source_is_asked_each_time_with_the_context(place: Path) -> None:
 
 
 def test_what_a_source_returns_is_checked_and_its_error_comes_through() -> None:
-    item: Any
+    given: list[Any] = []
+    roots = Roots(source=lambda _: given[-1:])
     for item in ("file://host/x", "https://x/", "/does/not/exist", 5):
+        given.append(item)
         with pytest.raises(UsageError, match="root"):
-            Roots(source=lambda _, item=item: [item]).current(CONTEXT)
+            roots.current(CONTEXT)
 
     def source(context: HandlerContext) -> list[str]:
         raise LookupError("no project is open")
