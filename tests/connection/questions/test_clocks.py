@@ -16,6 +16,7 @@ import syncmcp
 from syncmcp import HandlerContext, LimitExceeded, RequestTimeout
 from syncmcp._concurrency.timing import Deadline, Hold
 from syncmcp.approval import Approval, Decision, Rule, Rules
+from syncmcp.interceptors import Interceptor
 from syncmcp.testing import RpcError, Server, ToolContext
 from tests.connection.questions.asking import (
     PROMPT,
@@ -26,7 +27,6 @@ from tests.connection.questions.asking import (
     model,
     through,
 )
-from tests.support.intercepting import Seen
 from tests.support.people import Held, reply
 from tests.support.scripts import NEW, OLD
 from tests.support.stage import PATIENCE, Clock, Wire, rotated, rotated_ways, tick
@@ -103,12 +103,16 @@ def test_no_clock_stands_still_for_what_the_library_answers_itself(
     assert (caught.value.kind, caught.value.seconds) == ("total", 70.0)
 
 
+class Watching(Interceptor):
+    """Sees every message."""
+
+
 @pytest.mark.parametrize(
     ("mode", "options"),
     [
         (OLD, {"approval": Approval(Rules([Rule(kind="roots", decision=Decision.ALLOW)]))}),
         (NEW, {"approval": Approval(Rules([Rule(kind="roots", decision=Decision.ALLOW)]))}),
-        (OLD, {"interceptors": [Seen()]}),
+        (OLD, {"interceptors": [Watching()]}),
     ],
     ids=["approval-old", "approval-new", "interceptors"],
 )

@@ -6,6 +6,7 @@ import logging
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
+from concurrent.futures import TimeoutError as NotYet
 from typing import Any
 
 import pytest
@@ -33,11 +34,12 @@ from tests.connection.questions.asking import (
     through,
 )
 from tests.connection.questions.visiting import COMPLETE, READ, Agreeing, ask, complete, link
+from tests.support.moved_time import MovedTime
 from tests.support.parts import without_pauses
 from tests.support.scripts import NEW, OLD, WIRES, Scripted, opening, talk
 from tests.support.session_server import SessionServer, session_server
 from tests.support.shops import known
-from tests.support.stage import PATIENCE, Clock, Wire, elsewhere, is_gone, rotated_stateful
+from tests.support.stage import PATIENCE, Wire, elsewhere, is_gone, rotated_stateful
 from tests.transports.http_peer import Request
 
 RESULT: dict[str, Any] = {"content": [{"type": "text", "text": "done"}]}
@@ -435,17 +437,17 @@ def test_a_wait_goes_on_where_there_never_was_a_stream_but_those_of_calls() -> N
 
 
 @pytest.mark.requirement("M-07")
-def test_the_time_for_an_answer_is_no_limit_after_the_answer(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    clock = Clock(monkeypatch, "syncmcp._concurrency.timing")
+def test_the_time_for_an_answer_is_no_limit_after_the_answer(moved: MovedTime) -> None:
     script = [*opening(), ask(request=1), s.expect("response"), s.gate("late"), complete()]
-    agreeing = Agreeing(timeout=None)
+    agreeing = Agreeing()
     with talk(script, elicitation=agreeing.elicitation, human_timeout=300.0) as (peer, _):
         context = agreeing.asked()
         peer.requests("response")
-        clock.advance(301)
+        moved.advance(301)
         begun_late = elsewhere(context.wait_completed)
+        for wait in (*agreeing.waits, begun_late):
+            with pytest.raises(NotYet):
+                wait.result(0.05)
         peer.open("late")
         assert begun_late.result(PATIENCE)
         assert agreeing.outcomes() == [True]

@@ -36,17 +36,18 @@ class Agreeing:
 
     Attributes:
         contexts: Of the questions, in their order.
+        waits: Of those who wait for the visits.
     """
 
     def __init__(self, timeout: float | None = None) -> None:
         self.contexts: list[HandlerContext] = []
         self._timeout = timeout
-        self._waits: list[Future[bool]] = []
+        self.waits: list[Future[bool]] = []
         self._asked = threading.Semaphore(0)
 
     def __call__(self, request: Any, context: HandlerContext) -> ElicitResult:
         self.contexts.append(context)
-        self._waits.append(elsewhere(lambda: context.wait_completed(self._timeout)))
+        self.waits.append(elsewhere(lambda: context.wait_completed(self._timeout)))
         self._asked.release()
         return ElicitResult.accept()
 
@@ -61,4 +62,4 @@ class Agreeing:
 
     def outcomes(self) -> list[bool]:
         """What the waits brought."""
-        return [wait.result(PATIENCE) for wait in self._waits]
+        return [wait.result(PATIENCE) for wait in self.waits]
