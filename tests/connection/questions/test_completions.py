@@ -454,15 +454,21 @@ def test_the_time_for_an_answer_is_no_limit_after_the_answer(moved: MovedTime) -
 
 
 @pytest.mark.parametrize("revision", [OLD, NEW])
+@pytest.mark.parametrize("done", [True, False])
 @pytest.mark.requirement("ELI-17", "M-07")
-def test_a_person_who_gives_up_after_the_consent_ends_the_wait(revision: Mode) -> None:
+def test_a_person_who_is_done_or_gives_up_after_the_consent_ends_the_wait(
+    done: bool, revision: Mode
+) -> None:
     agreeing = Agreeing()
     with asker(revision, elicitation=agreeing.elicitation) as client:
         assert asked(client, ELICITATION, link()) == {"result": {"action": "accept"}}
         context = agreeing.asked()
         assert context.resumes_call == (revision == NEW)
-        context.cancel.cancel("no more")
-        assert agreeing.outcomes() == [False]
+        if done:
+            context.completed()
+        else:
+            context.cancel.cancel("no more")
+        assert agreeing.outcomes() == [done]
         assert client.list_tools().tools
 
 
