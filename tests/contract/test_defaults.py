@@ -98,7 +98,7 @@ CONSTANTS = {
     "Schema: depth": "_protocol.schema.MAX_DEPTH",
     "Schema: values": "_protocol.schema.MAX_SIZE",
     "Schema: subschemas": "_protocol.schema.MAX_SUBSCHEMAS",
-    "Schema: characters of one reference": "_protocol.schema.place.MAX_REFERENCE",
+    "Schema: characters of one URI": "_protocol.schema.place.MAX_REFERENCE",
     "Schema: characters of one unrolled pattern": "_protocol.schema.patterns.MAX_PATTERN",
     "Schema: characters of all unrolled patterns": "_protocol.schema.patterns.MAX_PATTERNS",
     "Nesting of a tool's schema for a model": "llm._tools.MAX_DEPTH",

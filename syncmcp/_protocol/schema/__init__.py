@@ -10,6 +10,7 @@ import math
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from functools import cache
 from typing import Any, Final
+from urllib.parse import urljoin
 
 from jsonschema.validators import validator_for
 from jsonschema_specifications import REGISTRY
@@ -19,6 +20,7 @@ from referencing.jsonschema import specification_with
 from syncmcp._protocol.metadata import direct_subschemas
 from syncmcp._protocol.schema.patterns import MAX_PATTERNS, Pattern
 from syncmcp._protocol.schema.place import (
+    MAX_REFERENCE,
     Dialect,
     Knowledge,
     Place,
@@ -156,13 +158,14 @@ class _Compiler:
         self._dynamic = False
 
     def compile(self, schema: Any) -> Schema:
-        waiting = [schema]
-        while waiting:
-            part = waiting.pop()
-            self._examine(part)
-            self._dynamic |= isinstance(part, dict) and not _DYNAMIC.isdisjoint(part)
-            waiting += _parts(self._metaschema, part)
         try:
+            waiting = [(schema, _HERE)]
+            while waiting:
+                part, base = waiting.pop()
+                self._examine(part)
+                self._dynamic |= isinstance(part, dict) and not _DYNAMIC.isdisjoint(part)
+                base = self._join(base, part)
+                waiting += [(inner, base) for inner in _parts(self._metaschema, part)]
             registry = REGISTRY.with_resource(_HERE, self._resource(schema)).crawl()
             resolver = registry.resolver(_HERE).in_subresource(self._resource(schema))
             self._follow_references(schema, resolver)
@@ -194,6 +197,23 @@ class _Compiler:
         if named and dialect_of(schema) != self._uri:
             raise UnsupportedSchema("there are schemas of two dialects in it")
 
+    def _join(self, base: str, schema: Any) -> str:
+        """The base URI within a subschema, of which `referencing` makes one for each, too."""
+        id = self._resource(schema).id()
+        if id is None:
+            return base
+        self._measure(len(id))
+        self._run.spend(2 * self._knowledge.joining)
+        joined = urljoin(base, id)
+        self._measure(len(joined))
+        return joined
+
+    def _measure(self, identifier: int) -> None:
+        """Check the length of an identifier, in characters."""
+        if identifier > MAX_REFERENCE:
+            raise UnsupportedSchema(f"an identifier has more than {MAX_REFERENCE:,} characters")
+        self._knowledge.longest = max(self._knowledge.longest, identifier)
+
     def _add_pattern(self, pattern: str) -> None:
         if pattern not in self._knowledge.patterns:
             compiled = self._knowledge.patterns[pattern] = Pattern(pattern)
@@ -205,22 +225,27 @@ class _Compiler:
         """Check that all applied references lead to schemas, and compile the patterns of these."""
         dialect = self._knowledge.dialect
         words = self._metaschema.keys() - (() if self._dynamic else _KEPT)
-        waiting, followed = [(schema, resolver)], set()
+        # With how many references lead there, one after the other.
+        waiting, followed = [(schema, resolver, 0)], set()
         while waiting:
-            part, resolver = waiting.pop()
+            part, resolver, before = waiting.pop()
             if isinstance(part, bool) or id(part) in followed:
                 continue
             followed.add(id(part))
-            self._examine(part)  # a reference may lead to the value of any keyword
+            if id(part) not in self._examined:  # a reference may lead to the value of any keyword
+                self._examine(part)
+                # Which URI it is joined to is not known here: any of those before, and their sum.
+                self._measure(self._knowledge.longest + len(self._resource(part).id() or ""))
             applied = dialect.applied(part)
             for word in REFERENCES & applied.keys() & dialect.words.keys():
+                self._run.spend(self._knowledge.looking_up(word, applied[word], before))
                 found = resolve(word, applied[word], resolver)
-                waiting.append((found.contents, found.resolver))
+                waiting.append((found.contents, found.resolver, before + 1))
             for pattern in (*applied.get("patternProperties", ()), applied.get("pattern")):
                 if pattern is not None:
                     self._add_pattern(pattern)
             waiting += [
-                (inner, resolver.in_subresource(self._resource(inner)))
+                (inner, resolver.in_subresource(self._resource(inner)), before)
                 for inner in _parts(words, applied)
             ]
 

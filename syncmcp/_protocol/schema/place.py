@@ -25,16 +25,22 @@ MAX_STEPS: Final = 2_000_000
 MAX_NESTING: Final = 400
 """The most subschemas that are applied at one time, each within another."""
 MAX_REFERENCE: Final = 2_000
-"""The longest reference, in characters."""
+"""The longest reference, and the longest identifier joined to those around it, in characters."""
 LOOK_EVERY: Final = 10_000
 """After how many steps a check finds out whether its call has ended."""
 
 # One step: so many characters read, or so many members looked up.
 _CHARACTERS: Final = 100
 MEMBERS: Final = 16
-# The steps of creating a place, and of resolving a reference.
+# The steps of creating a place, and of resolving a reference: at least, and for each reference
+# before it that a dynamic one goes through.
 _PLACE: Final = 10
 _LOOK_UP: Final = 40
+_GO_THROUGH: Final = 8
+# For a pointer, one step: so many pairs of its parts, as `referencing` looks at all before each.
+_PAIRS: Final = 10
+# One step: so many characters of an identifier, which is joined to each base.
+_JOINED: Final = 16
 
 
 class Problem:
@@ -116,13 +122,28 @@ class Dialect(NamedTuple):
 
 
 class Knowledge:
-    """What all checks by one schema share; `known` are the ids of valid subschemas, `None` all."""
+    """What all checks by one schema share; `known` are the ids of valid subschemas, `None` all.
+
+    `longest` is the length of its longest identifier, joined to those around it; 0 without any.
+    """
 
     def __init__(self, dialect: Dialect, known: set[int] | None) -> None:
         self.dialect = dialect
         self.known = known
+        self.longest = 0
         self.patterns: dict[str, Pattern] = {}
         self._choices: dict[int, tuple[bool, frozenset[Hashable]]] = {}
+
+    @property
+    def joining(self) -> float:
+        """The steps of joining an identifier or a reference to a base."""
+        return self.longest / _JOINED
+
+    def looking_up(self, word: str, reference: Any, before: int) -> float:
+        """The steps of resolving a reference, with so many `before` it."""
+        parts = sum(map(reference.count, "/%")) if isinstance(reference, str) else 0
+        steps = _LOOK_UP + parts * parts / _PAIRS + (1 + parts) * self.joining
+        return steps if word == "$ref" else steps + before * (_GO_THROUGH + self.joining)
 
     def choices(self, values: list[Any], run: Run) -> tuple[bool, frozenset[Hashable]]:
         """Whether an ``enum`` contains arrays or objects, and the identities of its values."""
@@ -159,7 +180,7 @@ class Place:
         elif schema is not True:
             words, applied = knowledge.dialect.words, knowledge.dialect.applied(schema)
             self._words = [(words[word], applied[word]) for word in words if word in applied]
-        run.spend(_PLACE)
+        run.spend(_PLACE + knowledge.joining)
 
     def iter_errors(self, value: Any, path: str | int | None = None) -> Iterator[Problem]:
         """Yield the problems of `value`, which is at `path` in the value around it."""
@@ -202,7 +223,7 @@ class Place:
         key = f"{word} {reference}"
         place = self._inner.get(key)
         if place is None:
-            self.run.spend(_LOOK_UP)
+            self.run.spend(self.knowledge.looking_up(word, reference, self._depth))
             found = resolve(word, reference, self.resolver)
             known, schema = self.knowledge.known, found.contents
             if known is not None and isinstance(schema, dict) and id(schema) not in known:

@@ -212,6 +212,80 @@ def test_a_long_chain_into_what_is_no_schema_is_followed_within_a_second() -> No
     assert compiled.problem(1) is None
 
 
+def identified(levels: int, id: str) -> dict[str, Any]:
+    """A schema within a schema, each with an identifier, which the next one is joined to."""
+    made: dict[str, Any] = {"type": "integer"}
+    for _ in range(levels):
+        made = {"$id": id, "not": made}
+    return made
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"$id": "http://x/" + "a/" * 1_000},
+        {"$id": "http://x/", "items": identified(30, "a/" * 40)},
+        {"$ref": "#/odd/x", "odd": {"x": identified(30, "a/" * 40)}},
+    ],
+    ids=["long", "grown", "grown-in-what-is-no-schema"],
+)
+def test_an_identifier_that_is_long_where_it_stands_is_refused(schema: dict[str, Any]) -> None:
+    # Each schema below it would have a URI of its length, and each reference take its time.
+    with pytest.raises(UnsupportedSchema, match="an identifier has more than 2,000 characters"):
+        compile_schema(schema)
+
+
+def test_identifiers_are_read_and_joined_as_people_write_them() -> None:
+    names = [f"{number}.json" for number in range(2_000)]
+    schemas = {name: {"$id": name, "items": {"$ref": "1.json"}} for name in names[2:]}
+    last = {"1.json": {"$id": "1.json", "type": "integer"}}
+    schema = {"$id": "https://example.com/schemas/", "$defs": {**schemas, **last}}
+    compiled = compile_schema({**schema, "items": {"$ref": "1999.json"}})
+    assert compiled.problem([[1]]) is None
+    assert compiled.problem([["a"]]) is not None
+    odd = {"odd": {"x": identified(2, "https://example.com/a/")}, "items": {"$ref": "#/odd/x"}}
+    assert compile_schema(odd).problem(["a"]) is not None
+
+
+def in_turn() -> dict[str, Any]:
+    """A schema that refers to one, which refers to one, and so on; all have dynamic references."""
+    dynamic = {"$dynamicRef": "#a"}
+    parts = {
+        f"d{n}": {"$id": f"d{n}", "$dynamicAnchor": "a", "anyOf": [dynamic, {"$ref": f"d{n - 1}"}]}
+        for n in range(1, 3_000)
+    }
+    return {"$id": "http://x/", "$defs": {"d0": {"$id": "d0"}, **parts}}
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {
+            "$id": "http://x/" + "a/" * 900,
+            "properties": {f"{n}": {"$id": f"{n}"} for n in range(19_000)},
+        },
+        {
+            "$defs": {"d": nested(190, "not")},
+            "anyOf": [{"$ref": "#/$defs/d" + "/not" * 190}] * 9_000,
+        },
+        {
+            "$defs": {"d": nested(190, "not")},
+            "anyOf": [{"$ref": "#/$defs/d" + "%2Fnot" * 190}] * 9_000,
+        },
+        {
+            "$defs": {"d": {"$id": "http://x/" + "a/" * 900, "items": identified(90, "b")}},
+            "anyOf": [{"$ref": "#/$defs/d/items" + "/not" * 80}] * 2_000,
+        },
+        in_turn(),
+    ],
+    ids=["identifiers", "pointers", "encoded-pointers", "identifiers-in-pointers", "dynamic"],
+)
+def test_what_a_reference_takes_is_paid_for(schema: dict[str, Any]) -> None:
+    schema = json.loads(json.dumps(schema))  # as it comes: nothing is shared
+    with pytest.raises(UnsupportedSchema, match=f"{MAX_STEPS:,} steps"):
+        compile_schema(schema)
+
+
 @pytest.mark.parametrize(
     ("written", "value", "fits"),
     [
