@@ -326,6 +326,12 @@ def test_a_tenth_is_a_tenth() -> None:
             "['rows'][1] lacks 'id'",
         ),
         ({"type": ["string", "null"]}, 1, (), "is not of type string or null"),
+        (
+            {"patternProperties": {"^a": {"type": "integer"}}},
+            {"ab": ""},
+            ("ab",),
+            "['ab'] is not of type integer",
+        ),
         ({"prefixItems": [{}, False]}, [1, 2], (1,), "[1] must not be there"),
         ({"uniqueItems": True}, ["a", "b", "a"], (2,), "[2] is there twice"),
         ({"maxLength": 3}, "a secret", (), "has more than 3 characters"),
