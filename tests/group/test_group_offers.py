@@ -196,16 +196,13 @@ class TestRouting:
                 with pytest.raises(UsageError):
                     group.read_resource(uri)
 
-    def test_a_prompt_is_got_by_its_key_or_itself(self) -> None:
-        with ClientGroup({"a": shop("a"), "b": shop("b")}) as group:
+    def test_a_prompt_is_got_by_its_key_or_itself_and_what_nobody_has_is_a_mistake(self) -> None:
+        with ClientGroup({"a": shop("a", "search"), "b": shop("b")}) as group:
             for what in ("b_order", group.prompts["b_order"]):
                 got = group.get_prompt(what, {"what": "fish"})
                 assert "order fish at b" in str(got.messages[0])
             with pytest.raises(UsageError, match="what"):
                 group.get_prompt(group.prompts["a_order"])
-
-    def test_what_nobody_has_is_the_callers_mistake(self) -> None:
-        with ClientGroup({"a": shop("a", "search")}) as group:
             with pytest.raises(UsageError, match="did you mean 'search'"):
                 group.call_tool("serch")
             with pytest.raises(UsageError, match="no server of the group has a prompt 'x'"):
@@ -214,12 +211,6 @@ class TestRouting:
                 group.call_tool(3)  # type: ignore[arg-type]
             with pytest.raises(UsageError):
                 group.call_tool()  # type: ignore[call-arg]
-
-    def test_a_call_of_a_closed_group_says_so(self) -> None:
-        group = ClientGroup({"a": shop("a", "t")})
-        for call in (group.call_tool, group.call_tool.future, group.call_tool.stream):
-            with pytest.raises(ClosedError):
-                call("t")
 
 
 class TestHandlers:
@@ -350,21 +341,22 @@ class TestComingAndGoing:
             assert other.sessions == []
             assert group.call_tool("t").text == "t of a"
 
-    def test_only_an_open_group_takes_servers(self) -> None:
-        group = ClientGroup()
+    def test_only_an_open_group_takes_servers_and_calls(self) -> None:
+        group = ClientGroup({"broken": MISSING}, require=())
+        for call in (group.call_tool, group.call_tool.future, group.call_tool.stream):
+            with pytest.raises(ClosedError):
+                call("t")
         with pytest.raises(ClosedError):
             group.add("a", shop("a"))
-        with group, pytest.raises(UsageError):
-            group.add("", shop("a"))
-        with group, pytest.raises(UsageError, match="no server 'x'"):
-            group.remove("x")
-
-    def test_a_broken_server_can_be_removed_and_tried_again(self) -> None:
-        with ClientGroup({"a": MISSING}, require=()) as group:
+        with group:
             with pytest.raises(UsageError):
-                group.add("a", shop("a"))
-            group.remove("a")
-            group.add("a", shop("a", "t"))
+                group.add("", shop("a"))
+            with pytest.raises(UsageError, match="no server 'x'"):
+                group.remove("x")
+            with pytest.raises(UsageError, match="'broken' already"):
+                group.add("broken", shop("a"))
+            group.remove("broken")
+            group.add("broken", shop("a", "t"))
             assert group.call_tool("t").text == "t of a"
 
     def test_a_client_that_was_open_is_left_open(self) -> None:
