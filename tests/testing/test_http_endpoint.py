@@ -15,7 +15,7 @@ from wsgiref.validate import validator
 import pytest
 import requests
 
-from syncmcp.testing import HttpEndpoint, Server, demo_server, serve_http, wsgi_app
+from syncmcp.testing import HttpEndpoint, Server, ToolContext, demo_server, serve_http, wsgi_app
 from tests.support.stage import Stage
 from tests.testing.wires import (
     MODERN,
@@ -218,6 +218,39 @@ def test_what_cannot_be_served_is_refused_with_its_status(http: Http) -> None:
         ),
     ):
         assert (status, answer["error"]["code"]) == expected
+
+
+def test_one_connection_serves_many_calls_and_their_streams() -> None:
+    with serve_http(demo_server()) as running, Http(running.url) as client:
+        client.start()
+        for _ in range(20):
+            assert client.post("tools/call", COUNT)[0] == 200
+            assert client.post("ping")[0] == 200
+        assert (running.connections, running.open_connections) == (1, 1)
+        running.drop_connections()
+        client.close()
+        assert client.post("ping")[0] == 200
+        assert running.connections == 2
+        running.endpoint.forget_sessions()
+        assert client.post("ping")[0] == 404
+
+
+def test_hanging_up_cancels_in_the_new_era() -> None:
+    server = Server()
+
+    @server.tool()
+    def hang(context: ToolContext) -> str:
+        context.report_progress(1)
+        assert context.cancelled.wait(PATIENCE)
+        return "gone"
+
+    with serve_http(server) as running, Http(running.url) as client:
+        response = client.open_modern("tools/call", {"name": "hang"}, progressToken=1)
+        assert "progress" in read_event(response)["data"]
+        response.close()
+        client.close()
+        assert server.stats.wait_for(lambda stats: stats.disconnects == 1)
+        assert server.stats.wait_for(lambda stats: (stats.running, stats.cancelled) == (0, 1))
 
 
 @pytest.mark.parametrize(

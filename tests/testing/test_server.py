@@ -82,7 +82,7 @@ def test_discover_tells_what_the_server_is_and_only_the_revisions_given_are_spok
 
 
 def test_what_is_no_message_or_unknown_is_an_error_and_no_notification_is_answered(
-    client: Memory, server: Server
+    client: Memory,
 ) -> None:
     not_json = b'{"jsonrpc":"2.0","id":1,"method":"ping","params":{"a":NaN}}'
     for frame in (b"{", b"\xff", b"[1", not_json):
@@ -103,10 +103,6 @@ def test_what_is_no_message_or_unknown_is_an_error_and_no_notification_is_answer
     client.start()
     for method in ("server/discover", "subscriptions/listen", "no/such"):
         assert client.call(method)["error"]["code"] == -32601
-    stats = server.stats
-    assert (stats.requests["no/such"], stats.notifications["no/such"]) == (2, 1)
-    assert (stats.sessions, stats.opened) == (1, 1)
-    assert not stats.wait_for(lambda seen: seen.sessions == 5, timeout=0.01)
 
 
 def test_the_input_schema_comes_from_the_signature(client: Memory) -> None:
@@ -421,3 +417,14 @@ def test_custom_methods_work_in_both_eras_and_win(client: Memory, server: Server
     client.notify("x/note", {"n": 1})
     client.notify("x/note", {"n": 2})
     assert heard == [{"n": 1}, {"n": 2}]
+
+
+def test_the_counters_tell_what_happened(client: Memory, server: Server) -> None:
+    client.start()
+    client.tool("add", {"a": 1, "b": 2})
+    client.call("no/such")
+    stats = server.stats
+    assert stats.requests == {"initialize": 1, "tools/call": 1, "no/such": 1}
+    assert stats.notifications == {"notifications/initialized": 1}
+    assert (stats.replies, stats.errors, stats.sessions, stats.opened) == (3, 1, 1, 1)
+    assert not stats.wait_for(lambda seen: seen.sessions == 5, timeout=0.01)
