@@ -206,6 +206,16 @@ def test_what_the_server_does_to_its_connection_happens_to_the_one_of_the_client
         assert sock.recv(1) == b""
 
 
+def test_a_server_that_is_not_there_is_a_connection_cut() -> None:
+    with socket.socket() as taken:  # its port is nobody's, and stays so
+        taken.bind(("127.0.0.1", 0))
+        url = f"http://127.0.0.1:{taken.getsockname()[1]}/mcp"
+        with FaultProxy(url) as proxy, Client(proxy) as client:
+            assert client.raw() == b""
+            [exchange] = proxy.exchanges
+            assert (exchange.sent, exchange.ended) == (False, "server left")
+
+
 # Cuts
 
 HEAD = b"HTTP/1.1 200 Whatever\r\nContent-Length: 10\r\nX-Name: value\r\n\r\n"
@@ -384,6 +394,8 @@ def test_a_hold_goes_on_when_it_is_released(fault: Fault) -> None:
         assert answers == [b"0123456789"]
         assert server.requests[0].body == body
         proxy.queue(Hold("head", seconds=0.01))  # goes on by itself
+        assert client.ask() == b"0123456789"
+        proxy.queue(Hold("head")).release()  # in advance
         assert client.ask() == b"0123456789"
 
 

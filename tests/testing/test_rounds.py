@@ -19,6 +19,7 @@ from tests.testing.talks import (
     CAPABILITIES,
     EVERYTHING,
     FORM,
+    NEWEST_STATEFUL,
     ROOTS,
     text_of,
 )
@@ -80,6 +81,14 @@ def test_a_round_may_ask_nothing_or_again_what_was_not_answered(
         found = context.ask_all({"a": ("roots/list", None), "b": ("roots/list", None)})
         return ",".join(found)
 
+    @server.tool()
+    def patience(context: ToolContext) -> str:
+        context.pause_round()
+        return context.revision
+
+    with Memory(server) as old:  # which has no rounds
+        old.start()
+        assert text_of(old.tool("patience")) == NEWEST_STATEFUL
     first = _open_round(line, "survey")
     assert "inputRequests" not in first
     second = _retry(line, first["requestState"], None, "survey")["result"]

@@ -275,6 +275,47 @@ def test_an_id_in_use_is_refused_and_one_of_another_type_is_another(
     assert server.stats.wait_for(lambda stats: stats.sessions == 0)
 
 
+def test_changed_lists_are_told_to_initialized_sessions(server: Server) -> None:
+    with Memory(server) as early, Memory(server) as late:
+        early.call("initialize", initialize())
+        late.start()
+        server.add_tool(lambda: 1, name="new")
+        server.remove_tool("new")
+        server.remove_prompt("hello")
+        server.remove_resource("demo://readme")
+        kinds = ("tools", "tools", "prompts", "resources")
+        for kind in kinds:
+            assert late.next()["method"] == f"notifications/{kind}/list_changed"
+        assert early.frames.empty()
+
+
+def test_a_listener_is_acknowledged_then_told_then_ended(client: Memory, server: Server) -> None:
+    wanted = {"toolsListChanged": True, "resourceSubscriptions": ["a:b"]}
+    asked = modern({"notifications": {**wanted, "unknown": 1}})
+    client.ask("subscriptions/listen", asked, identifier="L")
+    tag = {"_meta": {"io.modelcontextprotocol/subscriptionId": "L"}}
+    acknowledged = client.next()
+    assert acknowledged["method"] == "notifications/subscriptions/acknowledged"
+    assert acknowledged["params"] == {"notifications": wanted, **tag}
+    server.list_changed("prompts")
+    server.resource_updated("other:uri")
+    server.list_changed("tools")
+    told = client.next()
+    assert (told["method"], told["params"]) == ("notifications/tools/list_changed", tag)
+    server.resource_updated("a:b")
+    assert client.next()["params"] == {"uri": "a:b", **tag}
+    server.listeners.end()
+    ended = client.next()
+    assert (ended["id"], ended["result"]) == ("L", {"resultType": "complete", **tag})
+    # One that is cancelled hears nothing more.
+    client.ask("subscriptions/listen", asked, "M")
+    client.next()
+    client.notify("notifications/cancelled", {"requestId": "M"})
+    assert server.stats.listeners == 0
+    server.list_changed("tools")
+    assert "result" in client.call("tools/list", modern())
+
+
 def test_lists_come_in_pages_and_only_their_own_cursors_are_taken(client: Memory) -> None:
     client.start()
     whole = client.call("tools/list")["result"]
