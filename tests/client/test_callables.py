@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import inspect
+import traceback
 from typing import Any, Optional
 
 import pytest
 
 import syncmcp
-from syncmcp import McpError, RequestCancelled, ToolError, UsageError
+from syncmcp import Client, McpError, RequestCancelled, ToolError, UsageError, types
 from syncmcp._client.functions import NOT_GIVEN, ToolFunction
+from syncmcp._protocol.steps import InputQuestion, InputRound
 from syncmcp.cli import calls
+from syncmcp.interceptors import Message
 from syncmcp.testing import Server
 from syncmcp.types import Tool
+from tests.observe.test_hostile_text import EVIL, FORGED, check_text
 from tests.support.stage import PATIENCE, Stage, Wire, rotated
 
 ODD = {
@@ -205,3 +209,20 @@ def test_a_signature_takes_no_more_time_than_its_schema_is_long(shown: str) -> N
     else:
         assert sum("(required)" in line for line in calls._help_lines(tool)) == len(listed)
     assert Counted.compared < 20 * len(listed)  # each with each other one were 125,000
+
+
+def test_what_objects_show_of_a_server() -> None:
+    result = types.CallToolResult.from_wire({"content": [{"type": EVIL}]})
+    question = InputQuestion("roots/list", {})
+    schema = {"required": ["a"], "additionalProperties": False}
+    tool = types.Tool.from_wire({"name": EVIL, "inputSchema": schema})
+    function = ToolFunction(Client(Server()), tool, {})
+    texts = [repr(result), repr(InputRound({EVIL: question}, None)), repr(function)]
+    texts.append(repr(Message("a server", "incoming", "request", EVIL)))
+    for given in ({}, {"a": 1, "b": 1}):
+        with pytest.raises(TypeError, match="forged") as caught:
+            function(**given)
+        texts += [str(caught.value), traceback.format_exception_only(caught.value)[0].rstrip()]
+    for text in texts:
+        assert FORGED in text
+        check_text(text, one_line=True)

@@ -12,6 +12,9 @@ from typing import Any
 import pytest
 
 import syncmcp
+from syncmcp._base.secrets import Secrets
+from syncmcp._connection.pending_request import error_of_response
+from syncmcp._protocol import jsonrpc
 from tests.connection.puppet import Puppet
 from tests.support.moved_time import MovedTime
 from tests.support.stage import PATIENCE, STATEFUL, in_threads, nervous
@@ -162,3 +165,11 @@ def test_a_call_that_is_answered_while_its_limit_passes_has_one_end(
     final = client.call_tool.future("say")
     puppet.answer(puppet.next()["id"], content=content("still here"))
     assert final.result(PATIENCE).text == "still here"
+
+
+def test_an_error_of_a_server_quotes_the_beginning_of_a_long_message() -> None:
+    message = jsonrpc.Error(1, -32000, "bad t0ken-aaaa-bbbb " + "x y " * 100_000, None)
+    error = error_of_response(message, None, "a-server", Secrets(["t0ken-aaaa-bbbb"]))
+    assert error.message.startswith("bad *** x y")
+    assert error.message.endswith(" more characters)")
+    assert len(error.message) < 20_000

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 import syncmcp
+from syncmcp._base.secrets import Secrets
 from syncmcp._concurrency.limited_log import LimitedLog
 from tests.connection.puppet import Puppet
 from tests.support.stage import PATIENCE, STATEFUL, STATELESS, Clock
@@ -17,6 +18,7 @@ from tests.support.stage import PATIENCE, STATEFUL, STATELESS, Clock
 TIMES = 500
 
 LIMITED = "syncmcp._concurrency.limited_log"
+TOKEN = "t0ken-aaaa-bbbb-cccc"
 
 
 @pytest.fixture
@@ -171,3 +173,19 @@ def test_a_handler_that_fails_each_time_is_a_handful_of_tracebacks(
     assert sum("the handler of" in text for text in caplog.messages) <= 2
     assert sum("on_handler_error failed" in text for text in caplog.messages) <= 2
     assert sum(record.exc_info is not None for record in caplog.records) == 2
+
+
+def test_what_a_server_can_provoke_in_the_log_has_no_secret(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    log = LimitedLog(Secrets([TOKEN]))
+    for number in range(3):
+        pad = "x" * (1000 - len(TOKEN) // 2)
+        log.log(
+            logging.getLogger("syncmcp"), logging.INFO, "%s, %r, %s, %d",
+            ValueError(TOKEN), TOKEN, f"{pad}{TOKEN}", number,
+        )  # fmt: skip
+    log.flush()
+    assert len(caplog.records) == 2
+    assert TOKEN[:6] not in caplog.text

@@ -16,7 +16,6 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 
 import syncmcp
 from syncmcp import Client, Http, UsageError
-from syncmcp._connection import wire_log
 from syncmcp.observe.diagnosis import Dump
 from syncmcp.observe.metrics import Measured
 from syncmcp.observe.tracing import Spans
@@ -119,19 +118,6 @@ def test_a_dump_works_in_every_state_and_outlives_the_connection() -> None:
     assert facts["client"]["state"] == "closed"
     assert '"die"' in facts["frames"][-1]["text"]
     assert dumped(Client(programs.server(), lazy=True))["client"]["state"] == "not open"
-
-
-def test_only_the_newest_frames_are_kept_and_of_each_its_beginning() -> None:
-    stage = Stage()
-    with syncmcp.connect(stage.server) as client:
-        for _ in range(wire_log.FRAMES):
-            client.call_tool("echo", {"text": "x" * 5000})
-        frames = dumped(client)["frames"]
-    assert len(frames) == wire_log.FRAMES
-    assert all(len(frame["text"]) < 2 * wire_log.KEPT_BYTES for frame in frames)
-    assert all(frame["bytes"] > 5000 for frame in frames)
-    assert frames[-1]["text"].endswith("bytes more")
-    assert [frame["direction"] for frame in frames[-2:]] == ["sent", "received"]
 
 
 def test_threads_of_other_clients_are_left_out() -> None:

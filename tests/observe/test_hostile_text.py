@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import logging
 import socket
 import sys
@@ -10,18 +9,12 @@ import threading
 import traceback
 import unicodedata
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-import syncmcp
-from syncmcp import Client, Http, McpError, ServerError, Stdio, types
-from syncmcp._base.text import make_visible, several_lines, visible
-from syncmcp._client.functions import ToolFunction
-from syncmcp._protocol.steps import InputQuestion, InputRound
-from syncmcp.interceptors import Message
-from syncmcp.testing import ScriptedPeer, Server
+from syncmcp import Client, Http, McpError, ServerError, Stdio
+from syncmcp.testing import ScriptedPeer
 from syncmcp.testing import script as s
 from tests.support.scripts import EVERYTHING, NEW, OLD
 
@@ -290,42 +283,3 @@ def test_a_status_line_of_any_text(line: str, watch: Watch) -> None:
         client.close()
         thread.join()
     assert watch.errors
-
-
-def test_what_objects_show_of_a_server() -> None:
-    result = types.CallToolResult.from_wire({"content": [{"type": EVIL}]})
-    question = InputQuestion("roots/list", {})
-    schema = {"required": ["a"], "additionalProperties": False}
-    tool = types.Tool.from_wire({"name": EVIL, "inputSchema": schema})
-    function = ToolFunction(Client(Server()), tool, {})
-    texts = [repr(result), repr(InputRound({EVIL: question}, None)), repr(function)]
-    texts.append(repr(Message("a server", "incoming", "request", EVIL)))
-    for given in ({}, {"a": 1, "b": 1}):
-        with pytest.raises(TypeError, match="forged") as caught:
-            function(**given)
-        texts += [str(caught.value), traceback.format_exception_only(caught.value)[0].rstrip()]
-    for text in texts:
-        assert FORGED in text
-        check_text(text, one_line=True)
-
-
-def test_all_loggers_of_the_library_are_guarded() -> None:
-    root = Path(syncmcp.__file__).parent
-    texts = [path.read_text("utf-8") for path in root.rglob("*.py")]
-    trees = [ast.parse(text) for text in texts if 'getLogger("syncmcp' in text]  # or in a docstring
-    calls = [
-        ast.unparse(node)
-        for tree in trees
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Call) and ast.unparse(node.func) == "logging.getLogger"
-    ]
-    assert [call for call in calls if "'syncmcp" in call] == []  # `logger` makes them
-    assert sum("logger(" in text for text in texts) > 20
-    assert make_visible in logging.getLogger("syncmcp.wire").filters
-
-
-def test_lines_are_kept_apart_and_marked() -> None:
-    assert several_lines("a\r\nb\tc\x1b\u2028d") == "a\n  | b\tc\u241b<U+2028>d"
-    assert str(McpError("one\ntwo", server="s")) == "[s]: one\n  | two"
-    assert McpError("one\ntwo").message == "one\ntwo"
-    assert visible("plain text") == "plain text"

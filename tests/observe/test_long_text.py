@@ -7,13 +7,12 @@ from typing import Any
 import pytest
 
 from syncmcp import Client, McpError, types
-from syncmcp._base.text import MOST_QUOTED
-from syncmcp._protocol.tasks import TaskState, cancelled_error
 from syncmcp.skills import Skills, problem
 from syncmcp.testing import ScriptedPeer, Server
 from syncmcp.testing import script as s
 from tests.support.scripts import EVERYTHING, NEW, OLD
 
+MOST_QUOTED = 16 * 1024
 LONG = "\xe9" * 100_000
 
 
@@ -57,8 +56,7 @@ def test_an_error_about_a_revision_quotes_little_of_it(
     check_text(caught.value)
 
 
-def test_an_error_about_a_task_or_a_skill_quotes_little_of_it() -> None:
-    check_text(cancelled_error(TaskState("t", "cancelled", 1, {"statusMessage": LONG})))
+def test_an_error_about_a_skill_quotes_little_of_it() -> None:
     frontmatter = {"name": "a", "description": "b"}
     entry = {"uri": f"skill://{LONG}/SKILL.md", "frontmatter": frontmatter, "resources": []}
     skill = types.Skill.from_wire(entry)

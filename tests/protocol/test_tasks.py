@@ -25,6 +25,7 @@ from syncmcp._protocol.tasks import (
     MIN_INTERVAL,
     RELATED_TASK_KEY,
     TaskState,
+    cancelled_error,
     created_task_id,
     related_task_id,
     with_related_task,
@@ -615,3 +616,8 @@ def test_messages_say_which_task_they_belong_to_and_results_which_they_created()
     assert created_task_id(begun(CORE)) == "t1"
     for result in (RESULT, {"task": 5}, {"task": {"taskId": 5}}):
         assert created_task_id(result) is None
+
+
+def test_an_error_about_a_cancelled_task_quotes_little_of_its_message() -> None:
+    error = cancelled_error(TaskState("t", "cancelled", 1, {"statusMessage": "x" * 100_000}))
+    assert len(error.message) < 2 * 16 * 1024

@@ -8,12 +8,7 @@ from typing import Any
 import pydantic
 import pytest
 
-from syncmcp import McpError, types
-from syncmcp._base.checks import validate
-from syncmcp._base.numbers import MAX_QUESTIONS
-from syncmcp._base.secrets import Secrets
-from syncmcp._base.text import MOST_PROBLEMS
-from syncmcp.errors import InvalidOutput
+from syncmcp import types
 from syncmcp.types.base import WireModel
 
 types.load()
@@ -52,7 +47,7 @@ def test_a_list_of_a_model_is_read_to_its_first_invalid_item() -> None:
     [
         (types.CallToolResult, {"content": [1] * 1000}),
         (types.ListToolsResult, {"tools": [{}] * 1000}),
-        (types.Task, {"inputRequests": dict.fromkeys(map(str, range(MAX_QUESTIONS + 1)), 1)}),
+        (types.Task, {"inputRequests": dict.fromkeys(map(str, range(1000)), 1)}),
     ],
 )
 def test_there_are_few_problems_however_many_parts_are_invalid(
@@ -62,27 +57,3 @@ def test_there_are_few_problems_however_many_parts_are_invalid(
         model.from_wire(value)
 
     assert caught.value.error_count() < 10
-
-
-def test_no_error_looks_at_each_of_many_problems() -> None:
-    class Theirs(pydantic.BaseModel):
-        numbers: list[int]
-
-    many: dict[str, Any] = {"numbers": ["x"] * (MOST_PROBLEMS + 1)}
-    with pytest.raises(InvalidOutput, match=f"{MOST_PROBLEMS + 1} problems") as caught:
-        validate(Theirs, many, "a/method")
-
-    Secrets().clean(caught.value)
-    assert caught.value.__cause__ is None
-
-    result = types.CallToolResult(content=[], structured_content=many)
-    with pytest.raises(InvalidOutput, match=f"{MOST_PROBLEMS + 1} problems"):
-        result.parse(Theirs)
-
-
-def test_a_few_problems_are_told_and_remain_the_cause() -> None:
-    with pytest.raises(McpError, match=r"content\.0\.unknown") as caught:
-        validate(types.CallToolResult, {"content": [1]}, "tools/call")
-
-    Secrets().clean(caught.value)
-    assert isinstance(caught.value.__cause__, pydantic.ValidationError)

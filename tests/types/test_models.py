@@ -13,7 +13,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from syncmcp import errors, types
-from syncmcp._base.text import MOST_QUOTED
 from syncmcp.errors import InvalidOutput
 from syncmcp.types import CallToolResult, TextContent
 
@@ -95,7 +94,7 @@ def test_raise_for_error_quotes_no_more_of_a_long_text_than_it_removes_secrets_f
         with pytest.raises(errors.ToolError) as caught:
             result.raise_for_error()
         message = str(caught.value)
-        assert len(message) < 2 * MOST_QUOTED
+        assert len(message) < 2 * 16 * 1024
         assert "canary" not in message
         assert "more characters)" in message
         assert caught.value.result.text == filler + end

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from syncmcp._base import terminal as base_terminal
 from syncmcp.approval import Question
 from syncmcp.types import ListRootsRequestParams
 from syncmcp.ui.browser import Browser
@@ -68,18 +67,3 @@ def test_keys_count_after_half_a_second_without_one(
     person.sees("» De")
     person.types(CTRL_C)
     answer.result(PATIENCE)
-
-
-def test_lines_at_a_terminal_count_half_a_second_after_the_last_one(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    waits: list[float] = []
-
-    def comes_input(number: int, seconds: float) -> bool:
-        waits.append(seconds)
-        return len(waits) < 3
-
-    monkeypatch.setattr(base_terminal, "discard_input", lambda number: None)
-    monkeypatch.setattr(base_terminal, "_comes_input", comes_input)
-    base_terminal._wait_for_silence(0)
-    assert waits == [0.5] * 3

@@ -9,7 +9,7 @@ import pytest
 
 from syncmcp._base.escapes import readings
 from syncmcp._base.secrets import MOST_SENT, Secrets
-from tests.observe.test_known_secrets import FORMS, PASSWORD, TOKEN
+from tests.base.test_secrets import FORMS, PASSWORD, TOKEN
 
 ODD = "\u00fcml\u00e4ut-\u2603 \U0001f600 & <more>"
 

@@ -211,3 +211,18 @@ def test_without_a_terminal_nobody_is_asked(
         error = Question(LoopbackReceiver).answer()
     assert isinstance(error, LoginRequired)
     assert "nobody can be asked here" in str(error)
+
+
+def test_lines_at_a_terminal_count_half_a_second_after_the_last_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    waits: list[float] = []
+
+    def comes_input(number: int, seconds: float) -> bool:
+        waits.append(seconds)
+        return len(waits) < 3
+
+    monkeypatch.setattr(terminal, "discard_input", lambda number: None)
+    monkeypatch.setattr(terminal, "_comes_input", comes_input)
+    terminal._wait_for_silence(0)
+    assert waits == [0.5] * 3
