@@ -12,13 +12,10 @@ from typing import Any
 
 import pytest
 import requests
-from requests.auth import AuthBase
 
-from syncmcp._http.session import HttpSession, finish
 from syncmcp._http.url_guard import UnsafeUrl, UrlGuard
 from syncmcp.auth.fetch import Driver
 from syncmcp.auth.steps import HttpRequest, HttpResponse
-from syncmcp.config import Http
 from syncmcp.errors import AuthError, ConnectFailed, UsageError
 from tests.support.parts import Exchange, aborted, was_aborted
 from tests.support.stage import elsewhere
@@ -429,42 +426,6 @@ def test_the_guard_learns_where_the_server_is_from_what_it_publishes() -> None:
             assert not guard._server_kinds
             made.fetch(get(f"http://mcp.home.example:{server.port}/metadata"))
             assert guard._server_kinds
-
-
-@pytest.mark.requirement("SEC-01")
-@pytest.mark.parametrize(("body", "headers"), [(b"no", {}), (b"", {"Connection": "close"})])
-def test_the_guard_learns_where_the_server_is_from_its_answers(
-    body: bytes, headers: dict[str, str]
-) -> None:
-    resolver = Resolver()
-    guard = UrlGuard("https://unknown.example/mcp", look_up=lambda host, port: [])
-    met: list[requests.Response] = []
-
-    class Auth(AuthBase):
-        def __call__(self, request: requests.PreparedRequest) -> requests.PreparedRequest:
-            request.register_hook("response", self.look)  # type: ignore[no-untyped-call]
-            return request
-
-        def look(self, response: requests.Response, **_: Any) -> None:
-            met.append(response)
-            guard.record_peer(response)
-
-    def script(one: Request) -> None:
-        one.connection.respond(401, body, headers)
-        if headers:
-            one.connection.close()
-
-    with serving(script) as server:
-        config = Http(f"http://mcp.example.org:{server.port}/mcp", auth=Auth())
-        session = HttpSession(config, 1)
-        exchange = Exchange()
-        exchange.resolve = resolver
-        with exchange:
-            response = session.send(exchange, "GET", session.url, session.merged(session.headers))
-            finish(exchange, response)
-        session.close()
-        assert met == [response]
-    guard.check("https://127.0.0.1/token")  # a server on this computer may name it
 
 
 # --- failures

@@ -19,8 +19,6 @@ from typing import Any
 
 import pytest
 
-from syncmcp._concurrency.fair_lock import FairLock
-from syncmcp._concurrency.files import FileLock
 from syncmcp.auth import Deadline, FileStore, KeyringStore, MemoryStore, OAuth, TokenStore
 from syncmcp.errors import AuthError, RequestTimeout
 from tests.auth.authorization_server import call, signed_in
@@ -445,47 +443,6 @@ def test_a_failure_under_the_lock_releases_it(store: TokenStore) -> None:
         pass
 
 
-def queued(turns: FairLock, name: str, order: list[str]) -> threading.Thread:
-    """Start a thread that waits for a turn; return once it does."""
-    waits = threading.Event()
-
-    def wait(event: threading.Event, seconds: float | None) -> bool:
-        waits.set()
-        return event.wait(seconds)
-
-    def run() -> None:
-        with turns.take(Deadline(WAIT), wait):
-            order.append(name)
-
-    thread = threading.Thread(target=run, daemon=True)
-    thread.start()
-    assert waits.wait(WAIT)
-    return thread
-
-
-def test_threads_take_turns_in_the_order_in_which_they_came() -> None:
-    turns, order = FairLock(), list[str]()
-    with turns.take(Deadline(WAIT)):
-        threads = [queued(turns, str(number), order) for number in range(20)]
-    for thread in threads:
-        thread.join(WAIT)
-    assert order == [str(number) for number in range(20)]
-
-
-def test_ctrl_c_in_the_wait_costs_nobody_else_a_turn() -> None:
-    turns, order = FairLock(), list[str]()
-
-    def interrupted(event: threading.Event, seconds: float | None) -> bool:
-        raise KeyboardInterrupt
-
-    with turns.take(Deadline(WAIT)):
-        with pytest.raises(KeyboardInterrupt), turns.take(Deadline(WAIT), interrupted):
-            pass
-        thread = queued(turns, "next", order)
-    thread.join(WAIT)
-    assert order == ["next"]
-
-
 # --- ... and in several
 
 
@@ -543,28 +500,3 @@ def test_a_process_that_takes_the_lock_again_at_once_starves_nobody(path: Path) 
                 pass
         store.save("stop", {})
         assert heard(other) == "stopped"
-
-
-def test_who_has_passed_the_gate_is_next(tmp_path: Path) -> None:
-    lock = FileLock(tmp_path / "x.lock")
-    other = FileLock(tmp_path / "x.lock")  # as another process would have it
-    at_the_door = threading.Event()
-    order: list[str] = []
-
-    def wait(event: threading.Event, seconds: float | None) -> bool:
-        if not event.is_set():
-            at_the_door.set()
-        return event.wait(seconds)
-
-    def run() -> None:
-        with other.take(Deadline(WAIT), wait):
-            order.append("other")
-
-    thread = threading.Thread(target=run, daemon=True)
-    with lock.take(Deadline(WAIT)):
-        thread.start()
-        assert at_the_door.wait(WAIT)
-    with lock.take(Deadline(WAIT)):
-        order.append("again")
-    thread.join(WAIT)
-    assert order == ["other", "again"]

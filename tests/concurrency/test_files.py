@@ -13,7 +13,7 @@ import pytest
 
 from syncmcp._concurrency import files
 from syncmcp._concurrency.fair_lock import FairLock
-from syncmcp._concurrency.files import SharedJson, UnusableFile, write_atomically
+from syncmcp._concurrency.files import FileLock, SharedJson, UnusableFile, write_atomically
 from syncmcp._concurrency.timing import Deadline
 from syncmcp.errors import RequestTimeout
 from tests.support.stage import PATIENCE
@@ -198,3 +198,69 @@ def test_files_are_opened_as_bytes_where_a_system_would_change_their_line_ends()
         "assert files._CREATE & files._READ & os.O_BINARY\n"
     )
     subprocess.run([sys.executable, "-c", program], check=True)
+
+
+def queued(turns: FairLock, name: str, order: list[str]) -> threading.Thread:
+    """Start a thread that waits for a turn; return once it does."""
+    waits = threading.Event()
+
+    def wait(event: threading.Event, seconds: float | None) -> bool:
+        waits.set()
+        return event.wait(seconds)
+
+    def run() -> None:
+        with turns.take(Deadline(PATIENCE), wait):
+            order.append(name)
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    assert waits.wait(PATIENCE)
+    return thread
+
+
+def test_threads_take_turns_in_the_order_in_which_they_came() -> None:
+    turns, order = FairLock(), list[str]()
+    with turns.take(Deadline(PATIENCE)):
+        threads = [queued(turns, str(number), order) for number in range(20)]
+    for thread in threads:
+        thread.join(PATIENCE)
+    assert order == [str(number) for number in range(20)]
+
+
+def test_ctrl_c_in_the_wait_costs_nobody_else_a_turn() -> None:
+    turns, order = FairLock(), list[str]()
+
+    def interrupted(event: threading.Event, seconds: float | None) -> bool:
+        raise KeyboardInterrupt
+
+    with turns.take(Deadline(PATIENCE)):
+        with pytest.raises(KeyboardInterrupt), turns.take(Deadline(PATIENCE), interrupted):
+            pass
+        thread = queued(turns, "next", order)
+    thread.join(PATIENCE)
+    assert order == ["next"]
+
+
+def test_who_has_passed_the_gate_is_next(tmp_path: Path) -> None:
+    lock = FileLock(tmp_path / "x.lock")
+    other = FileLock(tmp_path / "x.lock")  # as another process would have it
+    at_the_door = threading.Event()
+    order: list[str] = []
+
+    def wait(event: threading.Event, seconds: float | None) -> bool:
+        if not event.is_set():
+            at_the_door.set()
+        return event.wait(seconds)
+
+    def run() -> None:
+        with other.take(Deadline(PATIENCE), wait):
+            order.append("other")
+
+    thread = threading.Thread(target=run, daemon=True)
+    with lock.take(Deadline(PATIENCE)):
+        thread.start()
+        assert at_the_door.wait(PATIENCE)
+    with lock.take(Deadline(PATIENCE)):
+        order.append("again")
+    thread.join(PATIENCE)
+    assert order == ["other", "again"]

@@ -22,6 +22,10 @@ DIALECTS = {f"_protocol/{name}.py" for name in ("revisions", "stateful", "statel
 # The longest a file of the library may be, in lines: beyond that it is two ideas.
 LONGEST_FILE = 620
 
+# Fewer files of tests than this may import private modules that are not of their own part: each
+# other one leaves the library free to move.
+MOST_OUTSIDE = 30
+
 
 def relative(path: Path) -> str:
     return path.relative_to(ROOT).as_posix()
@@ -66,6 +70,38 @@ def test_a_file_is_one_idea_long_and_its_annotations_cost_nothing(path: Path) ->
     tree = parse(path)
     if any(not isinstance(node, (ast.Expr, ast.Assign)) for node in tree.body):
         assert "from __future__ import annotations" in text
+
+
+def files_of_tests(folder: Path = ROOT / "tests") -> Iterator[Path]:
+    """The modules of the tests, without what is installed among them."""
+    for path in sorted(folder.iterdir()):
+        if path.is_dir() and not path.name.startswith((".", "node_modules")):
+            yield from files_of_tests(path)
+        elif path.suffix == ".py":
+            yield path
+
+
+def private_parts(path: Path) -> set[str]:
+    """From which parts of the library a file imports modules or names that are private."""
+    names: list[str] = []
+    for node in ast.walk(parse(path)):
+        if isinstance(node, ast.ImportFrom):
+            names += [f"{node.module}.{alias.name}" for alias in node.names]
+        elif isinstance(node, ast.Import):
+            names += [alias.name for alias in node.names]
+    private = [name for name in names if re.match(r"syncmcp\.(.*\.)?_[^_]", name)]
+    return {name.split(".")[1] for name in private}
+
+
+def test_few_tests_import_private_modules_outside_of_the_folders_that_mirror_them() -> None:
+    """`tests/base` is about `syncmcp/_base`, and so on; files in `tests/auth` may know `auth`."""
+    mirrors = {path.name[1:] for path in PACKAGE.glob("_[a-z]*") if path.is_dir()}
+    outside = []
+    for path in files_of_tests():
+        part = path.relative_to(ROOT / "tests").parts[0]
+        if part not in mirrors and private_parts(path) - {part}:
+            outside.append(relative(path))
+    assert len(outside) < MOST_OUTSIDE, "\n".join(outside)
 
 
 def needed_by(distribution: str) -> set[str]:

@@ -12,12 +12,16 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
+import requests
 
 from syncmcp._concurrency.timing import Deadline
 from syncmcp._http.exchange import AbortableExchange, ExchangeAborted
 from syncmcp._http.url_guard import UnsafeUrl, UrlGuard
+from syncmcp.auth.fetch import Driver
+from syncmcp.auth.steps import HttpRequest
 from syncmcp.errors import AuthError
 from tests.support.stage import elsewhere
+from tests.transports.socks_proxy import socks_proxy
 
 WAIT = 20.0
 
@@ -544,3 +548,19 @@ def test_a_check_looks_nothing_up() -> None:
     judge.check("https://93.184.215.14/token")
     refused(judge, "https://10.0.0.1/")
     assert resolver.asked == []
+
+
+@pytest.mark.requirement("SEC-01", "SEC-02")
+@pytest.mark.parametrize(
+    "url", ["http://169.254.169.254/token", "https://127.0.0.1/token", "http://10.0.0.1/token"]
+)
+def test_no_proxy_is_asked_for_an_address_that_the_guard_refuses(url: str) -> None:
+    with socks_proxy(1) as proxy, requests.Session() as session:
+        session.proxies = {"http": proxy.url, "https": proxy.url}
+        found: list[Any] = [(2, 1, 6, "", ("93.184.215.14", 443))]
+        guard = UrlGuard("https://mcp.example.com/mcp", look_up=lambda *_: found)
+        driver = Driver(guard, session=session)
+        with pytest.raises(UnsafeUrl):
+            driver.fetch(HttpRequest("GET", url, {}))
+        driver.close()
+    assert proxy.asked == []

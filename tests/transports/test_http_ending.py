@@ -14,7 +14,6 @@ from typing import Any
 import pytest
 import requests
 
-from syncmcp._http import connecting
 from syncmcp.auth import Deadline
 from syncmcp.config import Http
 from syncmcp.errors import ClosedError, RequestTimeout
@@ -201,25 +200,6 @@ def test_the_deadline_ends_a_connection_attempt() -> None:
 
 
 @pytest.mark.pitfall("H1b")
-def test_withdrawing_ends_a_connection_attempt_and_leaves_no_socket_open(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    waited: list[socket.socket] = []
-
-    def withdraw(sock: socket.socket, seconds: float | None) -> bool:
-        waited.append(sock)
-        assert transport.cancel(out) == "not_sent"
-        return False
-
-    monkeypatch.setattr(connecting, "wait_for_write", withdraw)
-    with full_backlog() as port, opened(f"http://127.0.0.1:{port}/") as (transport, receiver):
-        out = request(seconds=None)
-        transport.send(out)
-        assert not receiver.failures
-    assert [sock.fileno() for sock in waited] == [-1]
-
-
-@pytest.mark.pitfall("H1b")
 def test_withdrawing_ends_an_exchange_with_a_mute_proxy() -> None:
     mute = Mute()
     proxies = {"https": f"http://127.0.0.1:{mute.port}"}
@@ -230,30 +210,6 @@ def test_withdrawing_ends_an_exchange_with_a_mute_proxy() -> None:
         assert transport.cancel(out) == "not_sent"
         assert_ended_quietly(running, receiver)
     mute.close()
-
-
-@pytest.mark.pitfall("H1b")
-@pytest.mark.parametrize("scheme", ["http", "https"])
-def test_withdrawing_at_the_moment_when_it_is_connected_leaves_no_socket_open(
-    scheme: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    connect = connecting._connect_one
-    connected: list[socket.socket] = []
-    with (
-        socket.create_server(("127.0.0.1", 0)) as listener,
-        opened(f"{scheme}://127.0.0.1:{listener.getsockname()[1]}/") as (transport, receiver),
-    ):
-        out = request(seconds=None)
-
-        def withdraw_then(sock: socket.socket, *args: Any) -> None:
-            connect(sock, *args)
-            connected.append(sock)
-            assert transport.cancel(out) == "not_sent"
-
-        monkeypatch.setattr(connecting, "_connect_one", withdraw_then)
-        transport.send(out)
-        assert not receiver.failures
-    assert [sock.fileno() for sock in connected] == [-1]
 
 
 @pytest.mark.pitfall("H1b")
@@ -278,29 +234,6 @@ def test_what_comes_to_a_foreign_session_after_the_withdrawal_is_closed() -> Non
             assert running.error is None
             assert not receiver.failures
             assert server.connection(0).ended.wait(WAIT)
-
-
-def test_one_address_that_swallows_packets_leaves_time_for_the_next(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    connect_one = connecting._connect_one
-
-    def connect(sock: socket.socket, address: Any, *args: Any) -> None:
-        if address[1] == 1:
-            raise TimeoutError("nothing came back")
-        connect_one(sock, address, *args)
-
-    monkeypatch.setattr(connecting, "_connect_one", connect)
-    with (
-        serving(lambda one: one.connection.result(one)) as server,
-        opened("http://mcp.invalid/") as (transport, receiver),
-    ):
-        kind = (socket.AF_INET, socket.SOCK_STREAM, 0, "")
-        addresses = [(*kind, ("127.0.0.1", port)) for port in (1, server.port)]
-        monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: addresses)
-        transport.send(request())
-        assert not receiver.failures
-        assert len(server.requests) == 1
 
 
 @pytest.mark.pitfall("H1c")

@@ -12,9 +12,6 @@ import pytest
 import requests
 from urllib3.connectionpool import HTTPConnectionPool
 
-from syncmcp._http.exchange import AbortableExchange
-from syncmcp._http.session import HttpSession
-from syncmcp.auth import Deadline
 from syncmcp.config import Http
 
 from .certificates import Certificates
@@ -149,15 +146,3 @@ def test_ctrl_c_at_the_moment_of_release_leaves_the_connection_to_the_next(
         assert receiver.failures == []
     assert len(server.requests) == 2
     assert len(server.connections) == 1
-
-
-def test_a_response_that_is_read_after_its_exchange_gives_its_connection_back() -> None:
-    with serving(lambda one: one.connection.result(one)) as server:
-        session = HttpSession(Http(server.url), 1)
-        for number in range(2):
-            with AbortableExchange(Deadline(WAIT)) as own:
-                body = b'{"id": %d}' % number
-                response = session.send(own, "POST", server.url, {}, body)
-            assert response.json()["id"] == number
-        session.close()
-        assert len(server.connections) == 1

@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 
-from syncmcp._concurrency.timing import Latch
 from syncmcp.auth import Deadline
 from syncmcp.config import Stdio
 from syncmcp.errors import ConnectFailed, RequestTimeout
@@ -43,14 +42,15 @@ class Waits:
         self._noted: list[tuple[bool, str, float | None]] = []
         process: Any = transport._process
         latches = {transport._output_ended: "output", transport._errors_ended: "errors"}
-        wait = Latch.wait
+        latch_class = type(transport._output_ended)
+        wait = latch_class.wait
 
-        def wait_for_a_latch(latch: Latch, seconds: float | None) -> bool:
+        def wait_for_a_latch(latch: Any, seconds: float | None) -> bool:
             if latch in latches:
                 self._note(latches[latch], seconds)
             return wait(latch, seconds)
 
-        patch.setattr(Latch, "wait", wait_for_a_latch)
+        patch.setattr(latch_class, "wait", wait_for_a_latch)
         for name in ("wait", "tree_ended"):
             patch.setattr(process, name, self._noting(name, getattr(process, name)))
         for thread in (transport._drain, transport._reader):

@@ -13,7 +13,6 @@ from pathlib import Path
 
 import pytest
 
-from syncmcp._base.secrets import Secrets
 from syncmcp.errors import ConnectionLost, LimitExceeded
 from syncmcp.transports._pipes import LineReader, StderrSink, TruncatedLine
 from tests.support.stage import Clock
@@ -242,7 +241,7 @@ for line in sys.stdin:
 @pytest.mark.alone
 @pytest.mark.pitfall("10")
 def test_stderr_without_a_newline_takes_little_memory() -> None:
-    sink = StderrSink("devnull", "test", Secrets())
+    sink = StderrSink("devnull", "test", python("").secrets)
     tracemalloc.start()
     try:
         for _ in range(64):
