@@ -76,7 +76,11 @@ class Stdio:
         UsageError: An option is invalid.
     """
 
-    @hinting(args="each word is an argument of its own, Stdio(command, *args)")
+    @hinting(  # noqa: S604 - no shell is used
+        args="each word is an argument of its own, Stdio(command, *args)",
+        shell="no shell is used; for one, write Stdio('sh', '-c', LINE)",
+        timeout="a client or a call takes it, as connect(Stdio(...), timeout=...)",
+    )
     def __init__(
         self,
         command: str | os.PathLike[str],
@@ -197,7 +201,7 @@ class Http:
         if auth is not None and not callable(auth) and not _is_pair(auth):
             raise UsageError(
                 "auth must be a requests authentication object or a pair of user name and"
-                f" password, not {_kind(auth)}"
+                f" password, not {_kind(auth)}; a bearer token is token="
             )
         _check_session(session)
         if proxies is not None:
@@ -258,7 +262,9 @@ class Http:
 
 def _with_token(token: object, headers: Headers | None, other: bool) -> Mapping[str, str]:
     if not isinstance(token, str) or not re.fullmatch(r"[\x21-\x7e]+", token):
-        raise UsageError("token must be a str of visible ASCII characters")  # not quoted: a secret
+        raise UsageError(  # not quoted: a secret
+            "token must be one word of visible ASCII characters, without 'Bearer' and white space"
+        )
     given = {} if headers is None or callable(headers) else headers
     check_headers(given, "headers")
     if other or callable(headers) or "authorization" in map(str.lower, given):

@@ -352,14 +352,14 @@ class RequestTimeout(McpError, _TimeoutBase):
     If the request was sent, the server is notified once, where the protocol allows it.
 
     Attributes:
-        kind: The timeout: ``"total"`` (the call's `timeout`), ``"idle"`` (its `idle_timeout`) or
-            ``"open"`` (that of opening the connection).
+        kind: The timeout: ``"total"`` (the call's `timeout`), ``"idle"`` (its `idle_timeout`),
+            ``"open"`` (that of opening the connection) or ``"login"`` (that of a sign-in).
         seconds: The length of the timeout, in seconds.
         delivery: ``"not_sent"`` if no byte of the request was written, else ``"unknown"``.
         messages: For a tool loop, the whole conversation so far; else `None`.
     """
 
-    kind: Literal["total", "idle", "open"] = "total"
+    kind: Literal["total", "idle", "open", "login"] = "total"
     seconds: float | None = None
     delivery: Delivery = "unknown"
     messages: list[SamplingMessage] | None = None
@@ -489,10 +489,7 @@ class HeaderMismatch(ServerError, code=-32020):
 
 
 class MissingCapability(ServerError, code=-32021):
-    """The request needs a capability that this client did not declare (2026-07-28).
-
-    The `hint` names the option of the client.
-    """
+    """The client did not declare a required capability (2026-07-28): `hint` names the option."""
 
     def __init__(self, message: str = "", **facts: Any) -> None:
         super().__init__(message, **facts)
@@ -500,6 +497,8 @@ class MissingCapability(ServerError, code=-32021):
         required = data.get("requiredCapabilities")
         named = required if isinstance(required, dict) else {}
         options = [f"{name}=" for name in ("sampling", "elicitation", "roots") if name in named]
+        if named.get("elicitation", {}) == {"url": {}}:  # a plain function answers forms only
+            options[options.index("elicitation=")] += "Elicitation(form=..., url=...)"
         if options and self.hint is None:
             self.hint = f"give the client a handler: {', '.join(options)}"
 

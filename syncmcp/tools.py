@@ -15,6 +15,7 @@ from syncmcp._client.core import core_of
 from syncmcp._concurrency.cancel import CancelToken
 from syncmcp._concurrency.futures import done_futures
 from syncmcp._concurrency.timing import Deadline
+from syncmcp._connection.options import did_you_mean
 from syncmcp._protocol.capabilities import SAMPLING
 from syncmcp._protocol.conversation import check_tool_results, tool_uses
 from syncmcp.approval import as_approval
@@ -188,7 +189,9 @@ class ToolLoop:
         on_text: Callable[[str], object] | None = None,
         on_progress: ToolProgress | None = None,
     ) -> None:
-        check_callable(llm, "llm")
+        check_callable(llm, "llm", ("request", "context"))
+        if not isinstance(tools_of, ClientGroup) and not hasattr(tools_of, "list_tools"):
+            raise UsageError(f"tools_of must be a client or a group, not {tools_of!r:.80}")
         callbacks = {"on_step": on_step, "on_text": on_text, "on_progress": on_progress}
         for name, callback in callbacks.items():
             if callback is not None:
@@ -265,6 +268,8 @@ def _request(
         content = types.TextContent(text=request)
         request = [types.SamplingMessage(role="user", content=content)]
     if not isinstance(request, types.CreateMessageRequestParams):
+        if not isinstance(request, Iterable):
+            raise UsageError(f"request must be a text or a conversation, not {request!r:.80}")
         request = types.CreateMessageRequestParams(messages=list(request), max_tokens=_MAX_TOKENS)
     given = {name: value for name, value in replaced.items() if value is not None}
     return request.model_copy(update=given)
@@ -306,10 +311,12 @@ class _Run:
             raise
         self._tools = {tool.name: tool for tool in listed}
         if names is not None:
-            wanted = list(names)
+            wanted = [names] if isinstance(names, str) else list(names)
             unknown = [name for name in wanted if name not in self._tools]
             if unknown:
-                raise UsageError(f"there is no tool {unknown[0]!r}")
+                hint = did_you_mean(unknown[0], self._tools)
+                text = f"there is no tool {unknown[0]!r}"
+                raise UsageError(f"{text}: {hint}" if hint else text)
             self._tools = {name: self._tools[name] for name in wanted}
 
     def _list_tools(self) -> Iterable[Tool]:

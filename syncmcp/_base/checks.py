@@ -97,7 +97,7 @@ def check_callable(
     """Raise `UsageError` unless `handler` can be called with `arguments`, without an event loop."""
     call = getattr(handler, "__call__", None)  # noqa: B004 - the method itself is inspected
     if call is None:
-        raise UsageError(f"{name} is not callable")
+        raise UsageError(f"{name} is not callable: a function is needed here, not {handler!r:.80}")
     if inspect.iscoroutinefunction(handler) or inspect.iscoroutinefunction(call):
         raise UsageError(f"{name} is a coroutine function; a plain function is needed here")
     if arguments is not None:
@@ -124,7 +124,8 @@ def check_mapping(value: object, name: str) -> None:
     """Raise `UsageError` unless an argument is a mapping or `None`."""
     # The type is compared first: `isinstance` with an abstract class is slow.
     if value is not None and type(value) is not dict and not isinstance(value, Mapping):
-        raise UsageError(f"{name} is a mapping or None, not {value!r}")
+        hint = ": json.loads makes one of it" if isinstance(value, str) else ""
+        raise UsageError(f"{name} must be a mapping or None, not a {_kind(value)}{hint}")
 
 
 def seconds(value: float | None, name: str) -> float | None:
@@ -134,7 +135,7 @@ def seconds(value: float | None, name: str) -> float | None:
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         raise UsageError(f"{name} is a number of seconds or None, not {value!r}")
     if value != value or value < 0:  # noqa: PLR0124 - NaN alone differs from itself
-        raise UsageError(f"{name} cannot be {value!r}")
+        raise UsageError(f"{name} must be 0 or more seconds, or None, not {value!r}")
     # More than the platform can wait for (about 292 years) counts as no limit.
     return None if value >= threading.TIMEOUT_MAX else float(value)
 
@@ -157,4 +158,5 @@ def whole_number(value: Any, name: str) -> int:
 def text(value: object, name: str) -> None:
     """Raise `UsageError` unless an argument is a string that is not empty."""
     if not isinstance(value, str) or not value:
-        raise UsageError(f"{name} is a string that is not empty, not {value!r}")
+        hint = ": pass its name" if hasattr(value, "name") else ""
+        raise UsageError(f"{name} must be a string that is not empty, not {value!r:.80}{hint}")

@@ -431,7 +431,7 @@ class Client:
 
     @property
     def roots(self) -> Roots:
-        """The roots that servers are to work in: add, remove, replace and list (spec: "Roots").
+        """The directories in which servers should work; they may change at any time ("Roots").
 
         The server is notified of each change. Roots inform a server; they do not confine it.
 

@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from functools import partial
 from typing import Any, Final, Union
 
-from typing_extensions import Unpack
+from typing_extensions import Never, Unpack
 
 from syncmcp import types
 from syncmcp._base.checks import text, whole_number
@@ -76,7 +76,7 @@ class ToolFunction:
         call: BoundOperation[..., types.CallToolResult] = self._client.call_tool
         return call
 
-    def __call__(self, **arguments: Any) -> types.CallToolResult:
+    def __call__(self, *unnamed: Never, **arguments: Any) -> types.CallToolResult:
         """Call the tool and block until its result is there.
 
         Raises:
@@ -84,25 +84,25 @@ class ToolFunction:
             ToolError: The tool ran and reported an error.
             McpError: See `Client.call_tool`.
         """
-        self._check(arguments)
+        self._check(arguments, unnamed)
         return self._call(self.tool.name, arguments, **self._options).raise_for_error()
 
-    def future(self, **arguments: Any) -> RequestFuture[types.CallToolResult]:
+    def future(self, *unnamed: Never, **arguments: Any) -> RequestFuture[types.CallToolResult]:
         """Call the tool and return a future at once. A failed tool is a result with `is_error`.
 
         Raises:
             TypeError: An argument is missing or unknown; nothing was sent.
         """
-        self._check(arguments)
+        self._check(arguments, unnamed)
         return self._call.future(self.tool.name, arguments, **self._options)
 
-    def stream(self, **arguments: Any) -> ResultStream[types.CallToolResult]:
+    def stream(self, *unnamed: Never, **arguments: Any) -> ResultStream[types.CallToolResult]:
         """Call the tool; iterate over its progress, its log messages and, last, its result.
 
         Raises:
             TypeError: An argument is missing or unknown; nothing was sent.
         """
-        self._check(arguments)
+        self._check(arguments, unnamed)
         return self._call.stream(self.tool.name, arguments, **self._options)
 
     def map(
@@ -139,14 +139,18 @@ class ToolFunction:
     def __repr__(self) -> str:
         return f"<tool {visible(self.__name__)}{self.__signature__}>"
 
-    def _check(self, arguments: Mapping[str, Any]) -> None:
+    def _check(self, arguments: Mapping[str, Any], unnamed: tuple[Never, ...]) -> None:
         schema = self.tool.input_schema
         known = _properties(schema)
         others = takes_others(schema)
         shown = visible(self.__name__)
+        if unnamed:
+            raise TypeError(f"{shown}() takes its arguments by name: {visible(repr(self))}")
         for name in arguments:
             if name not in known and not others:
-                raise TypeError(f"{shown}() got an unexpected keyword argument {name!r}")
+                hint = did_you_mean(name, known)
+                text = f"{shown}() got an unexpected keyword argument {name!r}"
+                raise TypeError(f"{text}: {hint}" if hint else text)
         for name in required_names(schema):
             if name not in arguments:
                 raise TypeError(f"{shown}() missing a required argument: {name!r}")

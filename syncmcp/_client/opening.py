@@ -327,7 +327,7 @@ def open_connection(
             raise ConnectFailed(
                 f"lost before it was ready: {error.message}{hint}", **error.__dict__
             ) from error
-        if isinstance(error, RequestTimeout):
+        if isinstance(error, RequestTimeout) and error.kind != "login":
             assumed = command is not None and mode == "auto" and known_revision in STATEFUL
             raise _open_timeout(
                 error, connection, deadline, option, failed_probe, assumed=assumed
@@ -431,8 +431,9 @@ def _perform_request(
             result = connection.request(
                 ask.method, ask.params, options, deadline, dialect=ask.dialect
             )
-    except RequestTimeout:
-        if ask.probe and not deadline.expired:
+    except RequestTimeout as error:
+        # Another request would ask the person who did not sign in once more.
+        if ask.probe and not deadline.expired and error.kind != "login":
             return ProbeTimedOut()
         raise
     except RequestCancelled:
@@ -487,13 +488,21 @@ def resolve_target(
     if isinstance(target, ServerEntry):
         return resolve_entry(target, name)
     if not hasattr(target, "connect"):
-        hint = ""
-        if isinstance(target, (list, tuple)):
-            hint = "; a command is Stdio(*words)"
-        elif isinstance(target, Mapping):
-            hint = "; a file of servers is read by syncmcp.servers_file.read"
-        raise UsageError(f"{target!r} is not a URL, Stdio, Http or server{hint}")
+        raise UsageError(f"{target!r} is not a URL, Stdio, Http or server{_target_hint(target)}")
     return target, name, None
+
+
+def _target_hint(given: object) -> str:
+    """What to write for a value that is not a target."""
+    if isinstance(given, (list, tuple)):
+        return "; a command is Stdio(*words)"
+    if isinstance(given, os.PathLike):
+        return "; a script is Stdio('python', path), a file of servers servers_file.read(path)"
+    if isinstance(given, Mapping):
+        if hasattr(given, "guarded"):  # a file that was read already
+            return "; connect one of its servers, servers[NAME], or give all to a ClientGroup"
+        return "; a command is Stdio(...), a file of servers syncmcp.servers_file.read(path)"
+    return ""
 
 
 def _copied(target: Http) -> Http:

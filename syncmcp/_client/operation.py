@@ -174,6 +174,9 @@ class ResultStream(Generic[R]):
         self._finalizer.atexit = False
         wake_when_done(future, items.close)
 
+    def __repr__(self) -> str:
+        return f"<ResultStream of {self._future!r}>"
+
     @property
     def dropped(self) -> int:
         """The number of discarded items: of more than 1,024 queued items the oldest is dropped."""

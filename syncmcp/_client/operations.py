@@ -550,8 +550,10 @@ def _known(names: Iterable[str], known: Iterable[str], what: str) -> None:
 
 def _strings(arguments: object, name: str) -> dict[str, str]:
     if not isinstance(arguments, Mapping):
-        raise UsageError(f"{name} is a mapping or None, not {arguments!r}")
+        raise UsageError(f"{name} must be a mapping or None, not {arguments!r:.80}")
     for key, value in arguments.items():
         if not isinstance(key, str) or not isinstance(value, str):
-            raise UsageError(f"{name} are strings by name, and {key!r} is {value!r}")
+            raise UsageError(
+                f"{name} must have strings as names and values, not {key!r:.80}: {value!r:.80}"
+            )
     return dict(arguments)

@@ -467,7 +467,8 @@ class CallbackQueue:
                 continue
             try:
                 self._context.run(item.callback, *item.args)
-            except BaseException:  # sys.exit() in a callback ends the callback
-                self._log.log(_callbacks_log, logging.ERROR, "a callback failed", exc_info=True)
+            except BaseException as error:  # sys.exit() in a callback ends the callback
+                text = "a callback failed: %s"
+                self._log.log(_callbacks_log, logging.ERROR, text, repr(error), exc_info=True)
             finally:
                 self._budget.give(item.size)

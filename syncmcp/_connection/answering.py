@@ -442,4 +442,5 @@ def _without_nulls(wire: dict[str, Any]) -> dict[str, Any]:
 
 def _expect(result: object, model: type, who: str) -> None:
     if not isinstance(result, model):
-        raise UsageError(f"{who} returns {model.__name__}, not {type(result).__name__}")
+        kind = type(result).__name__
+        raise UsageError(f"{who} must return {model.__name__}, and returned {kind}")

@@ -88,7 +88,7 @@ def _classify(
         return ConnectFailed(f"the proxy {proxy()} cannot be used: {text}")
     if any(isinstance(one, _TLS_ERRORS) for one in chain):
         if "WRONG_VERSION_NUMBER" in text or "RECORD_LAYER_FAILURE" in text:
-            return ConnectFailed(f"the server does not speak TLS here (http://?): {text}")
+            return ConnectFailed(f"the server does not speak TLS here (is it http://?): {text}")
         return ConnectFailed(f"TLS failed (see verify= and cert=): {text}")
     if any(isinstance(one, socket.gaierror) for one in chain):
         return ConnectFailed(f"the host name cannot be resolved (DNS): {text}")
@@ -99,7 +99,9 @@ def _classify(
     ):
         return UsageError(f"this cannot be sent over HTTP: {text}")
     if isinstance(root, ConnectionRefusedError):
-        return ConnectFailed(f"the connection was refused: {text}")
+        return ConnectFailed(
+            f"the connection was refused (does the server run, on this port?): {text}"
+        )
     return ConnectFailed(f"no connection came about: {text}")
 
 

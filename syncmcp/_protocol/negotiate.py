@@ -209,7 +209,7 @@ def negotiate(
             why = failure.message
             if isinstance(failure, HttpError) and failure.status >= 300:
                 why = f"HTTP {failure.status}"
-            text = f"{error.message}; nor is it an older server (GET for HTTP+SSE: {why})"
+            text = f"{error.message}; it is not an HTTP+SSE server either (GET: {why})"
             raise type(error)(text, **error.__dict__) from failure
     return (yield from _negotiate("legacy" if mode == "auto" else mode, hello, None))
 

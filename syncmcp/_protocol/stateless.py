@@ -44,7 +44,11 @@ _INFO_KEY = _PREFIX + "clientInfo"
 _LOG_LEVEL_KEY = _PREFIX + "logLevel"
 
 # Requests of other revisions in whose place there are subscriptions.
-_WATCHING = frozenset(("resources/subscribe", "resources/unsubscribe"))
+_INSTEAD = {
+    "ping": "any other request shows whether the server answers",
+    "resources/subscribe": "listen(uris=...) watches resources",
+    "resources/unsubscribe": "listen(uris=...) watches resources",
+}
 
 # Requests without a progress token: the probe, subscriptions, and requests about tasks.
 _WITHOUT_PROGRESS = frozenset(("server/discover", "subscriptions/listen", *EXTENSION_REQUESTS))
@@ -83,7 +87,7 @@ class Stateless(Dialect):
     def unsupported_reason(self, method: str) -> str:
         extension = EXTENSION_REQUESTS.get(method)
         if extension is None:
-            hint = ": listen(uris=...) watches resources" if method in _WATCHING else ""
+            hint = f": {_INSTEAD[method]}" if method in _INSTEAD else ""
             return super().unsupported_reason(method) + hint
         return f"the extension {extension} is not switched on: see extensions= of Client"
 

@@ -14,7 +14,7 @@ import logging
 import threading
 from collections.abc import Callable, Hashable, Mapping
 from datetime import datetime, timezone
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from syncmcp import types
 from syncmcp._base.checks import check_callable
@@ -67,6 +67,14 @@ __all__ = [
 ]
 
 _log = logger("syncmcp.approval")
+
+_WHAT: Final[Mapping[Kind, str]] = {
+    "sampling": "the question to a model",
+    "form": "the form",
+    "url": "the visit to the address",
+    "roots": "the question for the roots",
+    "tool": "the call of the tool",
+}
 
 
 class _Ruling(NamedTuple):
@@ -332,7 +340,7 @@ class Approval:
             text = "[%s] %s denied: %s"
             self._note(question, logging.WARNING, text, question.kind, verdict.reason)
         raise Denied(
-            f"{question.kind} was denied",
+            f"{_WHAT[question.kind]} was denied",
             kind=question.kind,
             reason=verdict.reason,
             by=by,

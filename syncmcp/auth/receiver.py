@@ -343,7 +343,9 @@ def check_browser_url(url: str) -> None:
 
 def login_timed_out(deadline: Deadline) -> RequestTimeout:
     """The error of a login that was not completed in time."""
-    return RequestTimeout("nobody signed in in time", seconds=deadline.seconds, delivery="not_sent")
+    limit = deadline.seconds
+    text = f"nobody signed in within {limit or 0.0:g} s (option login_timeout)"
+    return RequestTimeout(text, kind="login", seconds=limit, delivery="not_sent")
 
 
 def print_to_stderr(text: str) -> None:

@@ -97,6 +97,10 @@ class TokenAuth(AuthBase):
         # What is sent and received while signing in; clients never show it.
         self.secrets = Secrets()
         given = self._given_store
+        if given is not None and not hasattr(given, "load"):
+            raise UsageError(
+                f"store must be a store, as FileStore(path), not a {type(given).__name__}"
+            )
         self._store: TokenStore = MemoryStore() if given is None else given
         self.prover = self._make_prover()
         # Guards the manager, which is made when the server is known.

@@ -15,6 +15,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 import syncmcp
+from syncmcp._base.similar import similar
 from syncmcp._base.text import logger
 from syncmcp.cli import calls, doctor, inspection, manage
 from syncmcp.cli.output import (
@@ -45,7 +46,7 @@ from syncmcp.errors import McpError
 def shell(session: Session) -> None:
     """Type commands at one connection; Tab completes.
 
-    Commands stand without TARGET. Ctrl-D or exit ends.
+    Write commands without TARGET. Ctrl-D or exit ends it.
 
     For example: syncmcp shell https://example.com/mcp
     """
@@ -71,7 +72,9 @@ def shell(session: Session) -> None:
             known = words[1:] and words[1] not in ("help", "quit", "exit")
             words = [words[1], "--help"] if known else []
         if words and words[0] not in COMMANDS:
-            session.out.note(f"{words[0]}: there is no such command; help lists them")
+            close = similar(words[0], COMMANDS, 1)
+            hint = f"did you mean {close[0]}?" if close else "a tool is called by: call TOOL"
+            session.out.note(f"{words[0]}: there is no such command; {hint} help lists them")
         elif words:
             run_command(words, outer)
         else:
@@ -176,7 +179,8 @@ def show_help_of(
 
     For example: syncmcp help call
     """
-    run_command([*(words or ()), "--help"])
+    if code := run_command([*(words or ()), "--help"]):
+        raise typer.Exit(code)
 
 
 _ABOUT = """Use MCP servers from a shell.

@@ -152,7 +152,7 @@ def _constraints(details: Mapping[str, Any]) -> Iterator[str]:
 
 
 Force = Annotated[
-    bool, typer.Option("--force", "-f", help="Let --output replace a file that is there.")
+    bool, typer.Option("--force", "-f", help="Let --output replace an existing file.")
 ]
 
 
@@ -216,7 +216,7 @@ _Items = Annotated[
 def call(
     session: Session,
     tool: Annotated[
-        str | None, typer.Argument(metavar="TOOL", help="Its name.", show_default=False)
+        str | None, typer.Argument(metavar="TOOL", help="The name of the tool.", show_default=False)
     ] = None,
     arguments: _Items = None,
     given: Annotated[
@@ -231,21 +231,22 @@ def call(
     ] = None,
     force: Force = False,
     show_help: Annotated[
-        bool, typer.Option("--help", "-h", help="Show this, or with a tool what it takes.")
+        bool, typer.Option("--help", "-h", help="Show this help, or the arguments of TOOL.")
     ] = False,
 ) -> None:
     """Call a tool.
 
-    One that its server does not mark read-only is called after you agreed, or with --yes.
+    A tool that its server does not mark as read-only needs your consent, or --yes.
 
     For example: syncmcp call https://example.com/mcp search query=tea limit=5
     """
     if tool is None:
-        raise CommandError("which tool?", hint="`syncmcp tools` lists them")
+        hint = "name it before --, as in `call TOOL -- COMMAND`; `syncmcp tools` lists them"
+        raise CommandError("which tool?", hint=hint)
     if output is not None:
         check_output_path(output, force=force)
     client = session.client
-    found = _find_by_name(tool, client.iter_tools(**session.request_options()))
+    found = _find_by_name("tool", tool, client.iter_tools(**session.request_options()))
     if show_help:
         session.out.show(found.to_wire(), *_help_lines(found))
         return
@@ -301,7 +302,7 @@ def read(
 @with_session
 def prompt(
     session: Session,
-    name: Annotated[str, typer.Argument(metavar="NAME", help="Its name.")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="The name of the prompt.")],
     arguments: _Items = None,
 ) -> None:
     """Get a prompt, filled in.
@@ -310,7 +311,7 @@ def prompt(
     """
     given = parse_strings(arguments or ())
     client = session.client
-    found = _find_by_name(name, client.iter_prompts(**session.request_options()))
+    found = _find_by_name("prompt", name, client.iter_prompts(**session.request_options()))
     result = client.get_prompt(found, given, **session.request_options())
     said = (f"{message.role}: {_block_text(message.content)}" for message in result.messages)
     session.out.show(result.to_wire(), *said)
@@ -323,7 +324,7 @@ def complete(
         str, typer.Argument(metavar="REF", help="A prompt, or a template of resources.")
     ],
     argument: Annotated[str, typer.Argument(metavar="ARGUMENT", help="One of its arguments.")],
-    value: Annotated[str, typer.Argument(metavar="VALUE", help="What has been typed of it.")] = "",
+    value: Annotated[str, typer.Argument(metavar="VALUE", help="The beginning of its value.")] = "",
     settled: _Items = None,
 ) -> None:
     """Complete an argument of a prompt or of a template.
@@ -347,7 +348,7 @@ def is_template(ref: str) -> bool:
     return "{" in ref or "://" in ref
 
 
-def _find_by_name(name: str, offered: Iterable[Any]) -> Any:
+def _find_by_name(kind: str, name: str, offered: Iterable[Any]) -> Any:
     """The tool or prompt of this name. If there is none, the error names similar ones."""
     names = []
     for one in offered:
@@ -356,7 +357,7 @@ def _find_by_name(name: str, offered: Iterable[Any]) -> Any:
         names.append(one.name)
     close = similar(name, names, 3)
     hint = f"did you mean {' or '.join(close)}?" if close else "`syncmcp list` shows what there is"
-    raise CommandError(f"the server has no {name!r}", hint=hint)
+    raise CommandError(f"the server has no {kind} {name!r}", hint=hint)
 
 
 def _check_arguments(tool: types.Tool, values: dict[str, Any], server: str) -> None:

@@ -52,7 +52,7 @@ class Finding:
         if "process_exit_code" in facts:
             said += f" (exit code {facts['process_exit_code']})"
         if "stderr" in facts:
-            said += f"; its stderr ended with: {facts['stderr']}"
+            said += f"; its stderr ended with: {facts['stderr'].splitlines()[-1].strip()}"
         return cls(step, "failed", said, hint or facts.get("hint"), error)
 
     def facts(self) -> dict[str, Any]:

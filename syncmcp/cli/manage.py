@@ -47,20 +47,18 @@ auth_app = typer.Typer(
 def login(
     session: Session,
     scope: Annotated[
-        list[str] | None, typer.Option(help="Ask for this; may be given several times.")
+        list[str] | None, typer.Option(help="Request this scope; may be given several times.")
     ] = None,
-    browser: Annotated[
-        bool, typer.Option(help="Open a browser, or show the address to go to.")
-    ] = True,
+    browser: Annotated[bool, typer.Option(help="Open a browser, or only show the address.")] = True,
     client_id: Annotated[
         str | None,
-        typer.Option(metavar="ID", help="The client that you registered there by hand."),
+        typer.Option(metavar="ID", help="The id of a client that you registered there."),
     ] = None,
     client_secret_env: Annotated[
         str | None,
         typer.Option(
             metavar="NAME",
-            help="The variable of the environment that has its secret; needs --issuer.",
+            help="The environment variable with its secret; needs --issuer.",
         ),
     ] = None,
     client_metadata_url: Annotated[
@@ -71,15 +69,15 @@ def login(
         str | None,
         typer.Option(
             metavar="URI",
-            help="Where the browser is to come back to: http://localhost:PORT/PATH.",
+            help="The address that the browser returns to: http://localhost:PORT/PATH.",
         ),
     ] = None,
     issuer: Annotated[
         str | None,
-        typer.Option(metavar="URL", help="The only authorization server that is acceptable."),
+        typer.Option(metavar="URL", help="Accept only this authorization server."),
     ] = None,
 ) -> None:
-    """Sign in; later commands use, and renew, what this gets.
+    """Sign in; later commands use and renew the token.
 
     For example: syncmcp auth login https://example.com/mcp
     """
@@ -119,9 +117,9 @@ def logout(session: Session) -> None:
 
 @with_session
 def status(session: Session) -> None:
-    """Say whether there is a token of a server.
+    """Show whether a token is stored for a server.
 
-    The exit code is 3 if there is none.
+    The exit code is 3 if not.
 
     For example: syncmcp auth status https://example.com/mcp
     """
@@ -214,7 +212,7 @@ _Config = Annotated[
 _Json = Annotated[bool, typer.Option("--json", help="Print them as JSON.")]
 _Name = Annotated[
     str,
-    typer.Argument(metavar="NAME", help="Its name.", autocompletion=complete_servers),
+    typer.Argument(metavar="NAME", help="The name of the server.", autocompletion=complete_servers),
 ]
 
 
@@ -254,7 +252,7 @@ def approve(
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask: you know it.")] = False,
     json: _Json = False,
 ) -> None:
-    """Approve a server that a file names, as it stands there.
+    """Approve a server of a file, as the file defines it.
 
     Nothing is started or contacted. If the entry changes, approve it again.
 
@@ -340,7 +338,7 @@ _Known = Annotated[str, typer.Argument(metavar="PATH", help=_PATH, autocompletio
 def show_roots(json: _AsRoots = False) -> None:
     """List the roots.
 
-    A root that is not there at the moment is not shown to servers.
+    Servers do not see a root that is missing.
 
     For example: syncmcp roots list
     """
@@ -350,6 +348,8 @@ def show_roots(json: _AsRoots = False) -> None:
         out.result({"roots": [status.root.to_wire() for status in statuses]})
     else:
         out.table(("Root", "State"), [(str(each.path), each.status) for each in statuses])
+        if not statuses:
+            out.note("no roots; `syncmcp roots add DIRECTORY` adds one")
 
 
 @roots_app.command()

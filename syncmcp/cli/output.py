@@ -7,6 +7,7 @@ characters are written as escapes, which changes no value.
 from __future__ import annotations
 
 import json
+import re
 import signal
 import sys
 import threading
@@ -40,7 +41,7 @@ from syncmcp.errors import (
     TransportError,
     UsageError,
 )
-from syncmcp.servers_file import NotApproved
+from syncmcp.servers_file import NotApproved, ServersFileError
 from syncmcp.ui import shorten, visible
 
 # On a narrower terminal, the columns of a table would be unreadable or left out.
@@ -264,7 +265,8 @@ def explain(error: BaseException) -> None:
         console.print(Text(several_lines(text), style), soft_wrap=True)
 
     about = " ".join(str(facts[name]) for name in ("code", "status") if name in facts)
-    console.print(Text("error: ", "bold red"), end="")
+    first = "the tool failed: " if "tool" in facts else "error: "
+    console.print(Text(first, "bold red"), end="")
     line(f"{facts['message']} ({about})" if about else str(facts["message"]))
     if "server" in facts:
         line(f"  server: {facts['server']}", "dim")
@@ -285,6 +287,10 @@ def _kind(error: BaseException) -> str:
 def _message(error: BaseException) -> str:
     if isinstance(error, typer.TyperException):
         return error.format_message()
+    if isinstance(error, ServersFileError):
+        return str(error)
+    if isinstance(error, ConnectFailed):  # the hint names the option of the command line
+        return re.sub(r": (pass others with env=|env= passes on) .*", "", error.message)
     if isinstance(error, McpError):
         return error.message
     return str(error) or "interrupted"

@@ -139,7 +139,7 @@ def _parse_json(text: str, what: str) -> Any:
     try:
         return json.loads(text, parse_constant=_reject_constant)
     except ValueError as error:
-        hint = "a text goes behind = instead of :="
+        hint = 'write {"name": value}' if text[:1] == "{" else "a text goes behind =, not :="
         raise CommandError(f"{what} is not JSON: {error}", hint=hint) from error
     except RecursionError as error:
         raise CommandError(f"{what} is nested too deeply") from error
@@ -285,12 +285,15 @@ class Settings:
     ] = None
     bearer: Annotated[
         str | None,
-        typer.Option(metavar="TOKEN|@FILE", help="Send this token; one in a file is not seen."),
+        typer.Option(metavar="TOKEN|@FILE", help="Send this token, or the one in this file."),
     ] = None
     env: Annotated[
         list[str] | None,
         typer.Option(
-            "--env", "-e", metavar="NAME[=VALUE]", help="Give the command this variable, or yours."
+            "--env",
+            "-e",
+            metavar="NAME[=VALUE]",
+            help="Set this variable for the command, or pass yours on.",
         ),
     ] = None
     cwd: Annotated[
@@ -299,7 +302,7 @@ class Settings:
     ] = None
     config: Annotated[
         Path | None,
-        typer.Option("--config", "-c", metavar="FILE", help="Look names up in this file alone."),
+        typer.Option("--config", "-c", metavar="FILE", help="Look names up in this file only."),
     ] = None
     trust: Annotated[
         bool,
@@ -311,7 +314,7 @@ class Settings:
             "--model",
             "-m",
             metavar="PROVIDER:NAME",
-            help="Let this model answer where the server asks for one, after you agreed.",
+            help="Let this model answer the server, if you agree.",
             autocompletion=complete_providers,
         ),
     ] = None
@@ -319,17 +322,17 @@ class Settings:
         str,
         typer.Option(
             metavar="REVISION",
-            help="Insist on this one, or with 'legacy' on an older one.",
+            help="Use this revision of the protocol; 'legacy': an older one.",
             autocompletion=complete_revisions,
         ),
     ] = "auto"
     timeout: Annotated[
         float | None,
-        typer.Option(metavar="SECONDS", help="The longest that a request may take; 300."),
+        typer.Option(metavar="SECONDS", help="The longest time for a request.  [default: 300]"),
     ] = None
     idle_timeout: Annotated[
         float | None,
-        typer.Option(metavar="SECONDS", help="The longest silence after a first sign of life; 60."),
+        typer.Option(metavar="SECONDS", help="The longest silence of a server.  [default: 60]"),
     ] = None
     open_timeout: Annotated[
         float,

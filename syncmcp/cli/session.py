@@ -399,7 +399,7 @@ def with_session(
     return run
 
 
-_TARGET_HELP = "A URL, or a name (see servers); left out where a command stands after --."
+_TARGET_HELP = "A URL, or a name (see servers); omit it if a command follows --."
 
 
 def _keyword_parameter(name: str, annotation: Any) -> inspect.Parameter:

@@ -430,7 +430,7 @@ class GroupState:
 
 def _closed_error(server: str | None = None) -> ClosedError:
     if server is None:
-        return ClosedError("the group is not open")
+        return ClosedError("the group is not open: use it in a with block, or call open()")
     return ClosedError("the group has closed or removed this server", server=server)
 
 

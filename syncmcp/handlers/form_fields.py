@@ -259,7 +259,7 @@ class Field:
                 return None if isinstance(value, bool) else "Answer yes or no."
             case "choice":
                 fits = isinstance(value, str) and value in self._values
-                return None if fits else "Choose one of the options."
+                return None if fits else self._one_of()
             case "choices":
                 return self._choices_problem(value)
 
@@ -292,6 +292,13 @@ class Field:
         if problem is not None or value is None:
             raise ValueError(problem)
         return value
+
+    def _one_of(self) -> str:
+        """Name the options if they are few and short."""
+        values = [option.value for option in self.options]
+        named = ", ".join(map(repr, values))
+        short = len(named) <= 80 and all(value.isascii() for value in values)
+        return f"Choose one of {named}." if short else "Choose one of the options."
 
     @cached_property
     def _values(self) -> frozenset[str]:

@@ -86,6 +86,11 @@ class Roots:
         self._limited_log = LimitedLog()  # a server may ask for the roots without end
         self._callbacks: dict[object, Callable[[], object]] = {}
 
+    def __repr__(self) -> str:
+        with self._lock:
+            named = list(self._roots)
+        return f"<Roots {', '.join(map(repr, named))}>" if named else "<Roots>"
+
     def __reduce__(self) -> tuple[Any, ...]:
         # A copy has the same roots and source, but no callbacks.
         return restored, ([status.root for status in self.list()], self._source)
@@ -372,7 +377,7 @@ def _status(path: Path) -> Status:
 def _checked_items(items: object) -> Iterator[RootLike]:
     """Iterate over roots; refuse a single root, though it may be iterable."""
     if isinstance(items, (str, bytes, os.PathLike, types.Root)) or not isinstance(items, Iterable):
-        raise UsageError(f"roots are given as a list of them, not as {_type_of(items)}")
+        raise UsageError(f"roots must be a list, not {_type_of(items)}")
     return iter(cast("Iterable[RootLike]", items))
 
 

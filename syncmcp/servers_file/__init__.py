@@ -280,7 +280,7 @@ def _servers(content: dict[str, Any], file: Path) -> dict[str, Any]:
         raise _error(file, f"has {problem}")
     servers = content[keys[0]]
     if not isinstance(servers, dict):
-        raise _error(file, "is an object of servers by their names", keys[0])
+        raise _error(file, "must be an object of servers by their names", keys[0])
     if "" in servers:
         raise _error(file, "a server has no name", keys[0])
     return servers

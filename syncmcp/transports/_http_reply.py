@@ -41,7 +41,7 @@ _TITLE = re.compile(r"<title[^>]*>([^<]+)", re.IGNORECASE)
 
 _SESSION = re.compile(r"\bsession\b", re.IGNORECASE)
 
-_PATH_HINT = "; is the path right? (often it is /mcp)"
+PATH_HINT = "; is the path right? (often it is /mcp)"
 
 # Ten digits of seconds are 300 years, of milliseconds 115 days: beyond any deadline, and cheap to
 # convert.
@@ -88,7 +88,7 @@ def error_for(
     excerpt = _excerpt(body, secrets)
     if status == 200:
         shown = secrets.shorten(content_type_as_sent(response), 80)
-        hint = _PATH_HINT if content_type(response) == "text/html" else ""
+        hint = PATH_HINT if content_type(response) == "text/html" else ""
         return HttpError(
             f"the server answered with the content type {shown!r} instead of JSON or events{hint}",
             status=status,
@@ -107,7 +107,7 @@ def error_for(
     reason = secrets.shorten(response.reason or "", 80) or "with an error status"
     text = f"the server answered {reason}"
     if status in (404, 405):
-        text += _PATH_HINT
+        text += PATH_HINT
     if status == 413:
         text += ": the request is too large for it"
     elif status == 431:
@@ -189,7 +189,7 @@ def redirect_target(response: requests.Response, method: str, url: str) -> str |
         return target.partition("#")[0]
     raise HttpError(
         f"the server redirects to {shown}, which is not followed"
-        " (only the same origin and only with 307 or 308)",
+        " (only the same origin and only with 307 or 308); if you trust it, connect to it",
         status=status,
     )
 

@@ -238,7 +238,7 @@ class StdioTransport(Transport):
                 return f"command not found: {command!r}{hint}"
             return f"command not found: {command!r}{hint}; PATH searched: {path}"
         if isinstance(error, PermissionError):
-            return f"{command!r} is not executable"
+            return f"{command!r} is not executable; is it a script? Stdio('python', {command!r})"
         return f"{command!r} could not be run: {error.strerror}"
 
     def start_thread(self, role: str, target: Callable[[], None]) -> threading.Thread:

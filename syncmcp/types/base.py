@@ -247,7 +247,7 @@ class PaginatedResult(Result, Generic[Item]):
     def __repr__(self) -> str:
         names = [repr(getattr(each, "name", "?")) for each in self._all()[:_SHOWN]]
         more = ["..."] if len(self) > _SHOWN else []
-        what = f"{len(self)} {self._field}".replace("_", " ")
+        what = counted(len(self), self._field.replace("_", " "))
         return f"<{type(self).__name__} of {what}{': ' * bool(names)}{', '.join(names + more)}>"
 
     __str__ = __repr__
@@ -255,6 +255,11 @@ class PaginatedResult(Result, Generic[Item]):
     def _all(self) -> list[Item]:
         items: list[Item] = getattr(self, self._field)
         return items
+
+
+def counted(number: int, things: str) -> str:
+    """A number of things, whose plural ends with an s."""
+    return f"{number} {things.removesuffix('s') if number == 1 else things}"
 
 
 class CacheableResult(Result):

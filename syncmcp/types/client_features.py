@@ -74,6 +74,8 @@ class ElicitResult(Result):
             ValidationError: A value is of a type that no form has (pydantic's error). If a handler
                 raises it, it has the effect of `syncmcp.InvalidAnswer`.
         """
+        if content is not None and not isinstance(content, Mapping):
+            raise TypeError(f"content maps fields to values; it is not a {type(content).__name__}")
         return cls(action="accept", content=None if content is None else dict(content))
 
     @classmethod

@@ -23,6 +23,7 @@ from syncmcp.types.base import (
     Role,
     TaggedModel,
     WireModel,
+    counted,
 )
 from syncmcp.types.content import ContentBlock, ResourceLink, TextContent, UnknownContent
 
@@ -235,7 +236,8 @@ class CallToolResult(Result):
         try:
             return json.loads(self.text)
         except (ValueError, RecursionError) as error:
-            text = "the tool result has no structured content, and its text is not JSON"
+            text = "the result of the tool has no structured content, and its text is not JSON: see"
+            text += " text and content"
             raise InvalidOutput(text) from error
 
     @property
@@ -374,7 +376,8 @@ class GetPromptResult(Result):
     def __repr__(self) -> str:
         said = [block for each in self.messages if isinstance(block := each.content, TextContent)]
         shown = [repr(shorten(block.text, _SHOWN)) for block in said[:1]]
-        return ": ".join((f"<GetPromptResult of {len(self.messages)} messages", *shown)) + ">"
+        count = counted(len(self.messages), "messages")
+        return ": ".join((f"<GetPromptResult of {count}", *shown)) + ">"
 
     __str__ = __repr__
 

@@ -90,7 +90,7 @@ def test_a_tool_that_fails_says_why_on_stderr(command: Command, demo: str) -> No
 
 def test_a_name_that_is_nearly_right_is_suggested(command: Command, demo: str) -> None:
     ran = command("call", demo, "ecko", "text=x")
-    assert (ran.code, ran.error["message"]) == (2, "the server has no 'ecko'")
+    assert (ran.code, ran.error["message"]) == (2, "the server has no tool 'ecko'")
     assert ran.error["hint"] == "did you mean echo?"
     assert command("prompt", demo, "hallo").error["hint"] == "did you mean hello?"
     assert "syncmcp list" in command("call", demo, "zzz").error["hint"]

@@ -6,18 +6,32 @@ import difflib
 import inspect
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
 import requests
 
 import syncmcp
-from syncmcp import ClosedError, ConnectFailed, InvalidParams, UsageError
-from syncmcp.auth import OAuth
+from syncmcp import (
+    ClosedError,
+    ConnectFailed,
+    InvalidAnswer,
+    InvalidParams,
+    Refused,
+    RequestTimeout,
+    UsageError,
+    servers_file,
+)
+from syncmcp.approval import DenyAll
+from syncmcp.auth import Deadline, OAuth, Redirect, SignInRequest, Waiting
+from syncmcp.auth.receiver import login_timed_out
 from syncmcp.errors import MissingCapability
 from syncmcp.handlers.roots import Roots
-from syncmcp.testing import Server, demo_server
+from syncmcp.testing import AuthorizationServer, Server, demo_server, serve_http
+from syncmcp.types import ElicitResult
+from tests.transports.http_peer import serving
 
 SHOP = Server("shop")
 
@@ -55,6 +69,8 @@ MISTAKES: list[tuple[Callable[[Any], object], type[Exception], str]] = [
     (lambda _: connect({"command": "python"}), UsageError, "servers_file.read"),
     (lambda _: Stdio(["python", "a.py"]), UsageError, "Stdio(*words)"),
     (lambda _: Stdio("python", args=["a.py"]), TypeError, "Stdio(command, *args)"),
+    (lambda _: Stdio("python", shell=True), TypeError, "Stdio() has no shell=: "),
+    (lambda _: Stdio("python", timeout=3), TypeError, "Stdio() has no timeout=: "),
     (lambda _: Http(URL, auth=OAuth), UsageError, "auth is the class OAuth: write OAuth("),
     (lambda _: Http(URL, params={}), TypeError, "Http() has no params=: "),
     (lambda _: Http(URL, proxy="x"), TypeError, "proxies="),
@@ -119,7 +135,7 @@ def test_results_print_as_one_line() -> None:
         read = client.read_resource("demo://readme")
         assert str(read) == "<ReadResourceResult 'This is the demo server.'>"
         assert repr(client.read_resource("demo://pixel.png")) == "<ReadResourceResult image/png>"
-        assert str(client.get_prompt("hello")) == "<GetPromptResult of 1 messages: 'Say hello.'>"
+        assert str(client.get_prompt("hello")) == "<GetPromptResult of 1 message: 'Say hello.'>"
 
 
 def test_an_unknown_tool_is_likened_to_those_that_are_listed() -> None:
@@ -290,3 +306,177 @@ def test_a_token_that_cannot_be_one_is_refused_without_being_quoted(options: Any
     with pytest.raises(UsageError) as raised:
         syncmcp.Http("https://example.com/mcp", **options)
     assert "two words" not in str(raised.value)
+
+
+def test_a_missing_handler_for_links_names_the_option_for_them() -> None:
+    with (
+        syncmcp.connect(demo_server(), elicitation=lambda *_: ElicitResult.decline()) as client,
+        pytest.raises(MissingCapability, match=r"elicitation=Elicitation\(form=\.\.\., url="),
+    ):
+        client.call_tool("connect_account")
+
+
+def test_arguments_as_a_text_of_json_are_told_how_to_become_a_mapping() -> None:
+    with syncmcp.connect(SHOP) as client:
+        call: Any = client.call_tool
+        with pytest.raises(UsageError, match=r"mapping or None, not a str: json\.loads"):
+            call("add", '{"a": 1}')
+        with pytest.raises(UsageError, match=r": pass its name$"):
+            call(client.list_tools()[0])
+        with pytest.raises(UsageError, match="timeout must be 0 or more seconds"):
+            call("add", {}, timeout=-1)
+
+
+def test_a_tool_as_a_function_says_which_names_its_arguments_have() -> None:
+    with syncmcp.connect(SHOP) as client:
+        plus: Any = client.tool("add")
+        for call in (plus, plus.future, plus.stream):
+            with pytest.raises(TypeError, match=r"by name: <tool add\(\*, a: int, b: int\)"):
+                call(1, 2)
+        with pytest.raises(TypeError, match=r"argument 'bb': did you mean 'b'\?"):
+            plus(a=1, bb=2)
+        with pytest.raises(TypeError, match=r"argument 'zzz'$"):
+            plus(a=1, zzz=2)
+
+
+def test_a_script_that_is_no_program_names_the_interpreter(tmp_path: Path) -> None:
+    script = tmp_path / "server.py"
+    script.touch()
+    with pytest.raises(ConnectFailed, match=r"not executable; is it a script\? Stdio\('python', "):
+        syncmcp.connect(syncmcp.Stdio(script))
+    target: Any = script
+    with pytest.raises(UsageError, match=r"a script is Stdio\('python', path\)"):
+        syncmcp.connect(target)
+
+
+def test_a_file_of_servers_is_not_a_server(tmp_path: Path) -> None:
+    file = tmp_path / "mcp.json"
+    file.write_text('{"mcpServers": {"shop": {"command": "python"}}}')
+    servers: Any = servers_file.read(file)
+    with pytest.raises(UsageError, match=r"servers\[NAME\], or give all to a ClientGroup"):
+        syncmcp.connect(servers)
+
+
+def test_what_is_no_list_of_roots_is_named() -> None:
+    for given in (".", Path(), 3):
+        roots: Any = given
+        with pytest.raises(UsageError, match="roots must be a list, not a "):
+            syncmcp.Client(SHOP, roots=roots)
+
+
+def test_a_tool_loop_refuses_what_it_cannot_use_at_once() -> None:
+    loop: Any = syncmcp.ToolLoop
+    with syncmcp.connect(SHOP) as client:
+        with pytest.raises(UsageError, match=r"llm is not callable: a function .*, not 'gpt'"):
+            loop("gpt", client)
+        with pytest.raises(UsageError, match=r"llm is called with \(request, context\)"):
+            loop(lambda request: None, client)
+        with pytest.raises(UsageError, match="tools_of must be a client or a group, not"):
+            loop(lambda request, context: None, [client])
+        right = loop(lambda request, context: None, client)
+        with pytest.raises(UsageError, match="request must be a text or a conversation, not None"):
+            right.run(None)
+        with pytest.raises(UsageError, match=r"there is no tool 'ad': did you mean 'add'\?"):
+            right.run("go", tools="ad")
+        with pytest.raises(UsageError, match=r"there is no tool 'zzz'$"):
+            right.run("go", tools=["zzz"])
+
+
+def test_an_answer_of_the_wrong_type_says_which_type_it_must_be() -> None:
+    content: Any = "Ada"
+    with pytest.raises(TypeError, match="content maps fields to values; it is not a str"):
+        ElicitResult.accept(content)
+    answer: Any = {"outputFormat": "json"}
+    with (
+        syncmcp.connect(demo_server(), elicitation=lambda *_: answer) as client,
+        pytest.raises(Refused, match="must return ElicitResult, and returned dict"),
+    ):
+        client.call_tool("ask_user_preferences")
+    wrong = ElicitResult.accept({"outputFormat": "pdf"})
+    with (
+        syncmcp.connect(demo_server(), elicitation=lambda *_: wrong) as client,
+        pytest.raises(InvalidAnswer, match=r"Choose one of 'json', 'markdown', 'plain'\."),
+    ):
+        client.call_tool("ask_user_preferences")
+
+
+def test_a_store_that_is_a_path_is_refused_at_once() -> None:
+    store: Any = "tokens.json"
+    with pytest.raises(UsageError, match=r"store, as FileStore\(path\), not a str"):
+        OAuth(store=store)
+
+
+def test_a_ping_that_the_revision_lacks_says_what_to_do_instead() -> None:
+    with (
+        syncmcp.connect(SHOP, mode="2026-07-28") as client,
+        pytest.raises(syncmcp.NotSupported, match="any other request shows whether the server"),
+    ):
+        client.ping()
+
+
+def test_streams_and_roots_print_as_what_they_are(tmp_path: Path) -> None:
+    with syncmcp.connect(SHOP, name="shop", roots=[tmp_path]) as client:
+        with client.call_tool.stream("add", {"a": 1, "b": 2}) as stream:
+            assert repr(stream).startswith("<ResultStream of <RequestFuture tools/call [shop] ")
+        assert repr(client.roots) == f"<Roots {tmp_path.as_uri()!r}>"
+        assert repr(client.list_tools()) == "<ListToolsResult of 1 tool: 'add'>"
+    assert repr(Roots()) == "<Roots>"
+
+
+def test_the_address_of_an_event_stream_that_is_none_is_questioned() -> None:
+    with (
+        serving(lambda request: request.connection.respond(404)) as server,
+        pytest.raises(syncmcp.HttpError, match=r"; is this the URL of its event stream\?"),
+    ):
+        syncmcp.connect(syncmcp.Http(server.url, transport="sse"), retry=None)
+
+
+def test_a_refused_connection_asks_whether_the_server_runs() -> None:
+    with pytest.raises(ConnectFailed, match=r"refused \(does the server run, on this port\?\)"):
+        syncmcp.connect("http://127.0.0.1:1/mcp", retry=None)
+
+
+class Nobody:
+    """A receiver at which nobody signs in."""
+
+    redirect_uri = "http://127.0.0.1:1/callback"
+    asked = 0
+
+    def agree(self, request: SignInRequest, deadline: Deadline) -> bool:
+        return True
+
+    def start(self, registered: Sequence[str] = ()) -> Waiting:
+        return self
+
+    def receive(self, redirect: Redirect, deadline: Deadline) -> Mapping[str, str]:
+        self.asked += 1
+        raise login_timed_out(deadline)
+
+    def __enter__(self) -> Waiting:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Close nothing."""
+
+
+def test_a_person_who_does_not_sign_in_is_asked_once_and_the_error_says_so() -> None:
+    nobody = Nobody()
+    with (
+        AuthorizationServer() as authorization,
+        serve_http(SHOP, authorization_server=authorization) as http,
+    ):
+        login = OAuth(allow=authorization.issuer, receiver=nobody, login_timeout=7.0)
+        with pytest.raises(RequestTimeout, match=r"within 7 s \(option login_timeout\)") as late:
+            syncmcp.connect(syncmcp.Http(http.url, auth=login))
+    assert (late.value.kind, late.value.seconds) == ("login", 7.0)
+    assert nobody.asked == 1
+
+
+def test_a_denied_question_says_what_was_denied() -> None:
+    with (
+        syncmcp.connect(
+            demo_server(), sampling=lambda *_: pytest.fail("asked"), approval=DenyAll()
+        ) as client,
+        pytest.raises(syncmcp.Denied, match="the question to a model was denied"),
+    ):
+        client.call_tool("request_llm_help", {"question": "why?"})

@@ -169,7 +169,7 @@ TEMPLATE = ResourceTemplate(name="city", uri_template="acme://{country}/{city}")
         ((LETTER, "tone", "", "Ann"), "context"),
         ((None, "tone", ""), "ref is the name"),
         (({"type": "ref/prompt", "name": "letter"}, "tone", ""), "ref is the name"),
-        (("", "tone", ""), "ref is a string that is not empty"),
+        (("", "tone", ""), "ref must be a string that is not empty"),
         (("{country}", "tone", ""), "'{country}' may be the name of a prompt or a URI template"),
         (("to: {who}", "tone", ""), "may be the name of a prompt or a URI template"),
         (("a acme://city", "tone", ""), "may be the name of a prompt or a URI template"),

@@ -81,7 +81,7 @@ def test_when_both_ways_fail_the_first_error_names_both(failure: McpError, told:
     assert played.said == [INITIALIZE, OLDER_TRANSPORT]
     assert type(error) is InvalidRequest
     assert error.status == 405
-    assert error.message == (f"refused; nor is it an older server (GET for HTTP+SSE: {told})")
+    assert error.message == (f"refused; it is not an HTTP+SSE server either (GET: {told})")
     assert error.__cause__ is failure
 
 

@@ -417,7 +417,7 @@ class TestTheAgent:
         with at_the_terminal(
             example("agent.py"), "--ui", "terminal", "--script", str(file)
         ) as person:
-            person.sees("━━ demo is about to be called: one of its tools ━━")
+            person.sees("━━ demo will run one of its tools, if you agree ━━")
             person.answers("Call it?", DOWN, ENTER, "run", ENTER)
             person.sees("━━ demo asks you to fill in a form ━━")
             person.answers("What will you do?", DOWN, ENTER)
@@ -431,7 +431,7 @@ class TestTheAgent:
         with at_the_terminal(
             example("agent.py"), "--ui", "terminal", "--script", str(file)
         ) as person:
-            person.answers("━━ demo is about to be called: one of its tools ━━", CTRL_C)
+            person.answers("━━ demo will run one of its tools, if you agree ━━", CTRL_C)
             person.sees("the call was not allowed")
             person.sees("agent: Well then.")
             assert "Hello" not in person.screen

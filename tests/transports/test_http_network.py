@@ -116,7 +116,7 @@ def test_tls_to_a_server_without_tls_says_so() -> None:
         error = send_one(f"https://127.0.0.1:{listener.getsockname()[1]}/").error
         thread.join(WAIT)
     assert type(error) is ConnectFailed
-    assert "does not speak TLS here (http://?)" in error.message
+    assert "does not speak TLS here (is it http://?)" in error.message
 
 
 @pytest.mark.pitfall("8")

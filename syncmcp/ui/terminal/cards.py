@@ -530,7 +530,7 @@ def _review_url(screen: Screen, question: Question, request: ElicitRequestURLPar
 
 
 def _review_tool_call(screen: Screen, question: Question, call: ToolCall) -> Verdict:
-    screen.banner(question.server, "is about to be called: one of its tools")
+    screen.banner(question.server, "will run one of its tools, if you agree")
     screen.say("The tool:")
     screen.read(call.tool)
     text = arguments_text(call)
