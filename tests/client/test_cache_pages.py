@@ -90,6 +90,29 @@ def test_a_page_that_was_fetched_alone_is_not_put_together_with_kept_ones(
         assert library.asked == []
 
 
+@rotated_stateless
+@pytest.mark.requirement("M-35")
+def test_after_a_new_first_page_those_behind_it_are_new_ones_too(wire: Wire) -> None:
+    library = Library()
+    with wire.connect(library.server) as client:
+
+        def by_cursors(**options: Any) -> list[str]:
+            """A list whose later pages may be kept ones."""
+            page = client.list_tools(cursor=None, **options)
+            names = [tool.name for tool in page.tools]
+            while page.next_cursor is not None:
+                page = client.list_tools(cursor=page.next_cursor)
+                names += [tool.name for tool in page.tools]
+            return names
+
+        assert blocking(client) == by_cursors() == OLD
+        assert library.asked == [0, 2, 4]
+        library.keys = NEW
+        assert by_cursors(cache="refresh") == NEW
+        assert by_cursors() == NEW
+        assert library.asked == [0, 2, 4, 0, 2, 4, 6]
+
+
 def test_an_iterator_counts_kept_pages_as_they_are_needed_and_goes_on_with_them() -> None:
     library = Library()
     with MEMORY.connect(library.server) as client:

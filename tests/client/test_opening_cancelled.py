@@ -67,20 +67,36 @@ def test_the_call_that_opens_ends_at_its_cancel(wire: str, way: str) -> None:
             assert outcome.reason == "not needed any more"
 
 
+def test_a_call_that_is_cancelled_before_it_opens_starts_nothing() -> None:
+    token = CancelToken()
+    token.cancel()
+    with Scripted([]) as peer, closing(syncmcp.Client(peer, lazy=True)) as client:
+        with pytest.raises(RequestCancelled) as caught:
+            client.call_tool("buy", cancel=token)
+        assert caught.value.delivery == "not_sent"
+        assert caught.value.method == "tools/call"
+        assert not peer.transcript.methods()
+
+
+def somebody_waits(client: syncmcp.Client) -> threading.Event:
+    """Set once a thread waits for the opening that another one has begun."""
+    waiting, changed = threading.Event(), client._core._changed
+    wait = changed.wait
+
+    def watched(timeout: float | None = None) -> bool:
+        waiting.set()
+        return wait(timeout)
+
+    changed.wait = watched  # type: ignore[method-assign]
+    return waiting
+
+
 def test_a_call_that_waits_opens_anew_when_the_one_that_opened_is_cancelled() -> None:
     token = CancelToken()
     listed = s.reply({"resultType": "complete", "tools": []})
     answered = [*opening(NEW), s.expect("tools/list"), listed]
     with Scripted(SILENT, answered) as peer, closing(syncmcp.Client(peer, lazy=True)) as client:
-        waiting = threading.Event()
-        changed = client._core._changed
-        wait = changed.wait
-
-        def watched(timeout: float | None = None) -> bool:
-            waiting.set()
-            return wait(timeout)
-
-        changed.wait = watched  # type: ignore[method-assign]
+        waiting = somebody_waits(client)
 
         def second() -> object:
             peer.methods(1)
@@ -97,22 +113,30 @@ def test_a_call_that_waits_opens_anew_when_the_one_that_opened_is_cancelled() ->
         assert isinstance(then, ListToolsResult)
 
 
-def test_the_cancel_of_one_that_waits_ends_no_opening() -> None:
+@pytest.mark.parametrize("early", [True, False])
+def test_the_cancel_of_one_that_waits_ends_no_opening(early: bool) -> None:
     token = CancelToken()
     with (
         serving(slow := SlowServer()) as http,
         closing(syncmcp.Client(http.url, lazy=True)) as client,
     ):
+        waiting = somebody_waits(client)
 
         def second() -> object:
             assert slow.asked.wait(PATIENCE)
-            token.cancel()
+            if early:
+                token.cancel()
             try:
                 return client.ping(cancel=token)
             finally:
                 client.close()
 
-        first, then = in_threads(client.open, second, patience=PATIENCE)
+        def cancel() -> None:
+            if not early:
+                assert waiting.wait(PATIENCE)
+                token.cancel()
+
+        first, then, _ = in_threads(client.open, second, cancel, patience=PATIENCE)
         slow.go.set()
         assert isinstance(then, RequestCancelled)
         assert isinstance(first, syncmcp.ClosedError)

@@ -83,6 +83,19 @@ def test_a_list_has_all_its_pages_with_an_empty_cursor_too(wire: str, what: str,
 
 
 @pytest.mark.requirement("M-35")
+def test_a_page_at_a_time_with_the_cursor_of_the_page_before() -> None:
+    steps = [page("a", nextCursor=""), page("b", nextCursor="2"), page("c")]
+    with pages(*steps) as (client, peer):
+        first = client.list_tools(cursor=None)
+        assert (names(first), first.next_cursor) == (["a"], "")
+        second = client.list_tools(cursor=first.next_cursor)
+        assert (names(second), second.next_cursor) == (["b"], "2")
+        third = client.list_tools.future(cursor="2").result(CEILING)
+        assert (names(third), third.next_cursor) == (["c"], None)
+        assert cursors(peer, 3) == ["absent", "", "2"]
+
+
+@pytest.mark.requirement("M-35")
 def test_iterating_fetches_a_page_when_it_is_needed_and_not_before() -> None:
     steps = [page("a", "b", nextCursor="1"), page(nextCursor="2"), page("c")]
     with pages(*steps) as (client, peer):

@@ -304,6 +304,23 @@ def test_another_client_goes_on_without_a_handshake(mode: Any) -> None:
         assert server.seen["session-1", "ping"] == 1
 
 
+@pytest.mark.parametrize("status", [404, 400])
+def test_a_session_that_the_server_no_longer_knows_is_replaced(status: int) -> None:
+    def refuse(one: Request) -> bool:
+        if one.headers.get("mcp-session-id") == "gone" or b"discover" in one.body:
+            one.connection.respond(status)
+            return True
+        return False
+
+    with session_server() as server:
+        server.before = refuse
+        target = Http(server.url, session_id="gone", last_event_id="7")
+        with syncmcp.connect(target) as client:
+            assert client.session_id == "session-1"
+            assert client.call_tool("pid").text == "session-1"
+        assert (server.seen["gone", "ping"], server.seen["", "ping"]) == (1, 0)
+
+
 @pytest.mark.requirement("HTL-09", "M-34")
 def test_another_client_hears_what_came_after_the_last_event() -> None:
     gets: list[Request] = []

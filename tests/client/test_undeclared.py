@@ -164,6 +164,21 @@ def test_what_the_revision_lacks_is_refused_in_any_case(wire: Wire) -> None:
     assert server.asked() == set()
 
 
+def test_the_log_level_of_a_call_and_of_a_stateless_server_needs_nobody_to_declare_it() -> None:
+    server, levels = Modest(), []
+
+    def look(context: ToolContext) -> str:
+        levels.append(context.meta.get("io.modelcontextprotocol/logLevel"))
+        return ""
+
+    server.add_tool(look, name="look")
+    with syncmcp.connect(server, mode=STATELESS) as client:
+        client.set_log_level("info")
+        client.call_tool("look", undeclared="try")
+        client.call_tool("look", undeclared="try", log_level="error")
+    assert levels == ["info", "error"]
+
+
 # -- change events ---------------------------------------------------------------------------------
 @rotated
 @pytest.mark.requirement("M-12")
