@@ -136,7 +136,10 @@ PARTS: Final = (
     Part(
         "requests",
         ("_connection/pending_request.py",),
-        ("connection/test_correlation.py",),
+        tuple(
+            f"connection/test_{name}.py"
+            for name in ("call_limits", "cancellation", "correlation", "deadlines")
+        ),
         ("connection/test_correlation.py::test_a_crowd_of_threads_gets_its_own_answers_only",),
     ),
     Part(
