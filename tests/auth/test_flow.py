@@ -193,7 +193,14 @@ def test_the_token_request() -> None:
     walk = Walk({f"{ISSUER}/token": told(ANSWER)})
     token = walk.run(redeem(one, back(one), 1000.0))
     (fetch,) = walk.asked
-    assert (fetch.method, fetch.token) == ("POST", True)
+    assert (fetch.method, fetch.token, fetch.algorithms, fetch.renew) == ("POST", True, None, None)
+    assert fetch.headers == {
+        "Accept": "application/json",
+        "Content-Type": "application/x-www-form-urlencoded",
+    }
+    bound = attempt(dpop_signing_alg_values_supported=["ES256", "PS256"])
+    walk.run(redeem(bound, back(bound), 0.0))
+    assert walk.asked.pop().algorithms == ("ES256", "PS256")
     assert form(fetch) == {
         "grant_type": "authorization_code",
         "code": "code-canary",
@@ -255,6 +262,11 @@ def test_a_client_with_a_key_signs_each_request_for_a_token() -> None:
     walk.run(refresh(token, client, server(), 0.0, assertion))
     walk.run(revoke(token, client, server(), assertion))
     assert [form(fetch)["client_assertion"] for fetch in walk.asked] == [*"abcd"]
+    # An assertion is accepted once: who repeats the request has it made anew.
+    signed = iter("ef")
+    assert walk.asked[0].renew is not None
+    renewed = [walk.asked[0].renew() for _ in range(2)]
+    assert [form(fetch)["client_assertion"] for fetch in renewed] == ["e", "f"]
 
 
 @pytest.mark.parametrize("kind", ["bearer", "Bearer", "DPoP"])
