@@ -291,6 +291,8 @@ def test_ctrl_c_while_a_batch_is_sent_ends_all_of_it(monkeypatch: pytest.MonkeyP
 
 def test_calls_are_collected_within_the_block_alone_and_a_batch_is_used_once() -> None:
     with MEMORY.connect(Stage().server) as client:
+        with pytest.raises(syncmcp.NotSupported), client.batch() as batch:
+            batch.list_prompts()  # what the server does not declare is refused at the call
         batch = client.batch()
         with pytest.raises(UsageError, match="within its `with` block"):
             batch.ping()
