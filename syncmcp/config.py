@@ -353,9 +353,10 @@ def check_url(url: object) -> None:
     if not isinstance(url, str):
         raise UsageError(f"url must be a str, not {_kind(url)}")
     if not url.lower().startswith(("http://", "https://")):
-        raise UsageError(
-            f"{redact_url(url)!r} is not an http:// or https:// URL; for a command use Stdio(...)"
-        )
+        remedy = "a command use Stdio(...)"
+        if url.lower().endswith(".json"):
+            remedy = "a file of servers use syncmcp.servers_file.read(...)"
+        raise UsageError(f"{redact_url(url)!r} is not an http:// or https:// URL; for {remedy}")
     # Parsers of URLs disagree about these, so that the host which is shown and compared would be
     # another one than the host that is contacted.
     if not url.isprintable() or " " in url or "\\" in url:

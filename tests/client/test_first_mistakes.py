@@ -67,6 +67,7 @@ MISTAKES: list[tuple[Callable[[Any], object], type[Exception], str]] = [
     ),
     (lambda _: connect(["python", "a.py"]), UsageError, "a command is Stdio(*words)"),
     (lambda _: connect({"command": "python"}), UsageError, "servers_file.read"),
+    (lambda _: connect("mcp.json"), UsageError, "for a file of servers use"),
     (lambda _: Stdio(["python", "a.py"]), UsageError, "Stdio(*words)"),
     (lambda _: Stdio("python", args=["a.py"]), TypeError, "Stdio(command, *args)"),
     (lambda _: Stdio("python", shell=True), TypeError, "Stdio() has no shell=: "),

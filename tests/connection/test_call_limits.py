@@ -203,7 +203,8 @@ both_ways = pytest.mark.parametrize("way", ["blocking", "future"])
 def connect(target: Any, **options: Any) -> Client:
     """An open client of 2026-07-28 that has no limits but those given."""
     unlimited: dict[str, Any] = {"mode": STATELESS, "timeout": None, "idle_timeout": None}
-    return syncmcp.connect(target, **{**unlimited, "extensions": EXTENSIONS, **options})
+    unlimited["extensions"] = EXTENSIONS
+    return syncmcp.connect(target, **{**unlimited, **options})
 
 
 class Silent(Server):

@@ -16,7 +16,8 @@ import pytest
 import syncmcp
 from syncmcp import LimitExceeded
 from syncmcp.auth import Deadline
-from tests.connection.test_log_floods import Shouting, note
+from tests.connection.puppet import Puppet
+from tests.connection.test_log_floods import note
 from tests.support.session_server import SessionServer, session_server
 from tests.support.stage import PATIENCE, STATEFUL
 from tests.transports.http_peer import Connection, Request
@@ -110,11 +111,18 @@ def test_pings_whose_answers_nobody_takes_cost_no_more_than_the_bound() -> None:
         assert memory.growth() < GROWTH
 
 
+class Flood(Puppet):
+    """Answers the client as any server does, and keeps nothing."""
+
+    def receive(self, frame: bytes) -> None:
+        self._session.receive(frame)
+
+
 def test_floods_of_pings_and_of_what_is_no_message_leave_nothing(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level(logging.WARNING, "syncmcp")
-    server, read = Shouting(), threading.Event()
+    server, read = Flood(), threading.Event()
     odd = (
         b"[garbage",
         {"jsonrpc": "2.0", "id": "nobody's", "result": {}},
@@ -130,9 +138,9 @@ def test_floods_of_pings_and_of_what_is_no_message_leave_nothing(
 
     def flood() -> None:
         for number in range(200):
-            server.tell(ping(number), *odd)
+            server.say(ping(number), *odd)
             if number % 100 == 99:
-                server.tell(note("acme/end"))
+                server.say(note("acme/end"))
                 assert read.wait(PATIENCE)
                 read.clear()
 
