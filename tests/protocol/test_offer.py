@@ -202,6 +202,14 @@ ALL_DECLARED: dict[str, Any] = {
 }
 
 
+# What the newest revision has in the place of a request.
+INSTEAD = {
+    "ping": ": any other request shows whether the server answers",
+    "resources/subscribe": ": listen(uris=...) watches resources",
+    "resources/unsubscribe": ": listen(uris=...) watches resources",
+}
+
+
 def closed(revision: str, capabilities: dict[str, Any]) -> dict[str, Unavailable]:
     return unavailable_requests(dialect_for(revision, None), capabilities)
 
@@ -218,8 +226,7 @@ def test_a_server_can_be_asked_what_the_revision_has_and_it_declares(revision: s
         if revision == NEWEST and method in ("tasks/cancel", "tasks/get", "tasks/update"):
             assert reason.startswith("the extension io.modelcontextprotocol/tasks is not switched")
         else:
-            watching = revision == NEWEST and method.endswith("subscribe")
-            hint = ": listen(uris=...) watches resources" if watching else ""
+            hint = INSTEAD.get(method, "") if revision == NEWEST else ""
             assert reason == f"revision {revision} has no such request{hint}"
     # A server of which nothing is known may have everything.
     assert closed(revision, every_capability(dialect)) == gated
