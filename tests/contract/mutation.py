@@ -135,15 +135,25 @@ PARTS: Final = (
     Part(
         "requests",
         ("_connection/pending_request.py",),
-        tuple(
-            f"connection/test_{name}.py"
-            for name in ("call_limits", "cancellation", "correlation", "deadlines")
+        (
+            "client/test_listening.py",
+            *(
+                f"connection/test_{name}.py"
+                for name in ("call_limits", "cancellation", "correlation", "deadlines")
+            ),
+            "observe/test_diagnosis.py",
         ),
     ),
     Part(
         "calls",
         ("_client/driver.py", "_client/retrying.py"),
-        ("client/test_driver.py", "client/test_retry.py"),
+        (
+            "client/test_driver.py",
+            "client/test_retry.py",
+            "client/test_structured_output.py",
+            "client/test_task_cancelling.py",
+            "connection/test_call_limits.py",
+        ),
     ),
 )
 
