@@ -9,6 +9,7 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from docutils.parsers.rst import directives
 from sphinx.util.docutils import SphinxDirective
 
 import syncmcp
@@ -59,10 +60,12 @@ class Summary(SphinxDirective):
     """A table of the names of a module or class, each with the first sentence of its docstring.
 
     The lines of the content are groups, ``Title: name name``; without content, there is one table.
+    With ``:members:`` the members of the class that the groups name follow.
     """
 
     required_arguments = 1
     has_content = True
+    option_spec = {"members": directives.flag}  # noqa: RUF012 - as docutils has it
 
     def run(self) -> list[nodes.Node]:
         """Write the tables as `autosummary` does, without files of their own."""
@@ -81,7 +84,17 @@ class Summary(SphinxDirective):
             lines += [f"Values and types: {', '.join(f'`{name}`' for name in plain)}.", ""] * any(
                 plain
             )
+        if "members" in self.options:
+            for name in " ".join(text for _, _, text in groups).split():
+                lines += [f".. {directive(home, name)}:: {home}.{name}", ""]
         return self.parse_text_to_nodes("\n".join(lines))
+
+
+def directive(home: str, name: str) -> str:
+    """The directive that documents a member of a class."""
+    module, _, owner = home.rpartition(".")
+    member = vars(getattr(importlib.import_module(module), owner)).get(name)
+    return "autoproperty" if isinstance(member, property) else "automethod"
 
 
 def described(home: str, name: str) -> bool:
