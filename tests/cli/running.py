@@ -8,8 +8,10 @@ import re
 import subprocess
 import sys
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from html import escape
+from itertools import groupby
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -138,6 +140,26 @@ class AtTerminal:
         """All that is on the screen."""
         return "\n".join(line.rstrip() for line in self._screen.display).rstrip()
 
+    def picture(self, typed: str) -> str:
+        """A drawing (SVG) of the screen, below what a person has typed to get there."""
+        rows = [f"<tspan font-weight='bold'>$ {escape(typed)}</tspan>"]
+        for number in range(self.screen.count("\n") + 1):
+            cells = [self._screen.buffer[number][column] for column in range(self._screen.columns)]
+            row = "".join(_span(*each) for each in groupby(cells, lambda one: one.fg))
+            row = row.rstrip("\N{NO-BREAK SPACE}")
+            rows += [row] if row or number else []
+        width, height = 9 * self._screen.columns, 20 * len(rows) + 20
+        lines = [
+            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}">',
+            f"<title>{escape(typed)}</title>",
+            f'<rect width="{width}" height="{height}" rx="8" fill="#fff"/>',
+            '<g font-family="monospace" font-size="14" fill="#1f2328">',
+            *(f'<text x="12" y="{24 + 20 * at}">{row}</text>' for at, row in enumerate(rows)),
+            "</g>",
+            "</svg>",
+        ]
+        return "\n".join(lines) + "\n"
+
     def _reads(self) -> bool:
         try:
             data: bytes = self._child.read_nonblocking(65536, self._patience)
@@ -146,6 +168,16 @@ class AtTerminal:
         self.raw += data
         self._stream.feed(data)
         return True
+
+
+def _span(color: str, cells: Iterable[Any]) -> str:
+    # Viewers run other spaces together.
+    text = escape("".join(cell.data for cell in cells)).replace(" ", "\N{NO-BREAK SPACE}")
+    return text if color == "default" else f"<tspan fill='{_INK.get(color, color)}'>{text}</tspan>"
+
+
+# On paper the colours of terminals are too light.
+_INK = {"cyan": "#0a7080", "brown": "#7a5700", "green": "#1a7f37", "red": "#b3261e"}
 
 
 class _Screen(pyte.Screen):

@@ -18,6 +18,8 @@ from tests.support.stage import PATIENCE
 
 pytestmark = pytest.mark.slow
 
+PICTURES = Path(__file__).parents[2] / "docs" / "pictures"
+
 HOSTILE = "before\x1b[2J\x1b[31mafter\u202e\x07"
 
 
@@ -88,6 +90,26 @@ def test_what_may_change_something_is_called_after_a_yes(
         terminal.types(*keys)
         assert terminal.ends() == code
     assert said in terminal.screen
+
+
+def test_a_call_that_a_person_allows(elsewhere: Path) -> None:
+    """With ``SYNCMCP_PICTURES=1`` a picture of it goes to ``docs/pictures/``."""
+    server = Server("books")
+
+    @server.tool(annotations={"destructiveHint": True})
+    def delete_book(id: int) -> str:
+        """Delete a book for ever."""
+        return f"Book {id} is gone."
+
+    with serve_http(server) as http:
+        with at_terminal("call", http.url, "delete_book", "id=7", columns=90) as terminal:
+            terminal.answers("Call it?", DOWN, ENTER, "run", ENTER)
+            assert terminal.ends() == 0
+        drawn = terminal.picture(f"syncmcp call {http.url} delete_book id=7")
+    assert terminal.screen.endswith("Book 7 is gone.")
+    assert "delete_book" in drawn
+    if os.environ.get("SYNCMCP_PICTURES"):
+        (PICTURES / "terminal.svg").write_text(drawn, encoding="utf-8")
 
 
 def test_progress_is_a_bar_and_ctrl_c_ends_the_call(elsewhere: Path, hostile: str) -> None:
