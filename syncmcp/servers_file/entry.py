@@ -171,7 +171,7 @@ class ServerEntry:
             parsed.url or None,
             parsed.env,
             parsed.headers,
-            parsed.cwd,
+            parsed.cwd or str(self._rules.values.folder) if command else None,
             _digest([*self._facts(), files]),
             tuple(files),
             folders,
@@ -358,7 +358,11 @@ class ServerEntry:
         words = [self._expand(command, "command")]
         words += [self._expand(word, f"args[{i}]") for i, word in enumerate(parsed.args)]
         env = {name: self._expand(value, f"env.{name}") for name, value in parsed.env.items()}
-        cwd = None if parsed.cwd is None else os.path.expanduser(self._expand(parsed.cwd, "cwd"))
+        # Not in the current directory, which may be that of a foreign project: interpreters and
+        # package managers load code and settings from where they are started.
+        cwd = str(self._rules.values.folder)
+        if parsed.cwd is not None:
+            cwd = os.path.join(cwd, os.path.expanduser(self._expand(parsed.cwd, "cwd")))
         if not words[0]:
             raise self._error("is empty once its placeholders are filled in", "command")
         words[0] = os.path.expanduser(words[0])

@@ -71,9 +71,9 @@ def named_files(
     """The files and directories of the project that a command names.
 
     A file counts if it is in the folder of the project or in a work tree that contains the file of
-    servers; by its path, or by where links lead. If paths are relative to the working directory of
-    this process, so does a file there, since it depends on where the program runs what they name. A
-    link out of the project counts with its destination, not with the content of that.
+    servers; by its path, or by where links lead. If the `PATH` has relative directories, so does a
+    file in the working directory of this process. A link out of the project counts with its
+    destination, not with the content of that.
 
     Each word is looked up in the directory in which the program would be started, and in each
     directory of the project that another word names (``--directory DIR``), also with the endings
@@ -83,11 +83,11 @@ def named_files(
     Raises `OSError` if the directory of this process, or one above the file of servers, is out of
     reach, and `ValueError` for more words than `MAX_WORDS`, counted for each of the directories.
     """
-    base = os.path.join(os.getcwd(), os.path.expanduser(cwd or "."))
+    base = os.path.join(folder, os.path.expanduser(cwd or "."))
     # All work trees: the marker of a nested one may itself have come with the project.
     own = {folder, *work_trees(file), *work_trees(Path(os.path.realpath(file)))}
     folders = _search_path(env)
-    if not all(map(os.path.isabs, (os.path.expanduser(cwd or ""), *folders))):
+    if not all(map(os.path.isabs, folders)):
         own |= _trees(Path(os.getcwd(), "file"))
     roots = ProjectFolders(own)
     words = _distinct(

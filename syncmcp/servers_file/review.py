@@ -167,7 +167,8 @@ class ServerReview:
         url: The URL, or `None`.
         env: The environment variables that the program would get in addition to the usual ones.
         headers: The headers that would be sent with each request.
-        cwd: The working directory of the program, if the file names one.
+        cwd: The working directory of the program, as the file has it, relative to the folder of the
+            file; or that folder. For a file in ``.vscode`` or ``.cursor`` that is the one above.
         digest: The digest under which the approval is stored.
         files: The files of the project that the command names. Their contents are part of the
             digest.

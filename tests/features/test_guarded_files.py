@@ -56,7 +56,7 @@ def test_the_files_of_another_project_need_approval(home: Path) -> None:
         assert read(place.path).guarded
         with pytest.raises(NotApproved, match="nobody approved"):
             syncmcp.connect(read(place.path)["one"])
-    assert not Path("ran").exists()
+    assert not [*home.parent.rglob("ran")]
 
 
 @MARK
@@ -169,3 +169,41 @@ def test_settings_behind_a_link_are_the_persons_own_and_none_without_a_home(
     assert is_own(file)
     monkeypatch.setattr("os.path.expanduser", lambda path: path)
     assert not is_own(file)
+
+
+@MARK
+@pytest.mark.parametrize(
+    ("path", "stated", "start"),
+    [
+        (".config/Claude/claude_desktop_config.json", {}, ".config/Claude"),
+        ("checkout/mcp.json", {}, "checkout"),
+        ("checkout/.vscode/mcp.json", {}, "checkout"),
+        ("checkout/.cursor/mcp.json", {"cwd": "src/x"}, "checkout/src/x"),
+        ("checkout/mcp.json", {"cwd": "~/src"}, "src"),
+        ("checkout/mcp.json", {"cwd": "/"}, "/"),
+    ],
+)
+def test_a_server_starts_in_the_folder_of_its_file(
+    home: Path, path: str, stated: dict[str, str], start: str
+) -> None:
+    file = home / path
+    file.parent.mkdir(parents=True)
+    file.write_text(json.dumps({"mcpServers": {"one": {"command": "x", **stated}}}))
+    entry = read(file, trust=True)["one"]
+    target = entry.target()
+    assert isinstance(target, syncmcp.Stdio)
+    assert target.cwd == str(home / start)
+    assert entry.review().cwd == stated.get("cwd", str(home / start))
+    assert f"\nin {entry.review().cwd}\n" in str(entry.review())
+
+
+@MARK
+@pytest.mark.slow
+def test_no_code_of_the_current_directory_is_run(home: Path) -> None:
+    Path("syncmcp.py").write_text("open('ran', 'w')")
+    command = {"command": sys.executable, "args": ["-m", "syncmcp.testing"]}
+    file = home / "mcp.json"
+    file.write_text(json.dumps({"mcpServers": {"one": command}}))
+    with syncmcp.connect(read(file, trust=True)["one"]) as client:
+        assert client.call_tool("add", {"a": 1, "b": 2}).text == "3"
+    assert not Path("ran").exists()

@@ -287,7 +287,7 @@ def test_a_folder_named_like_the_home_directory_is_one_of_the_project(project: P
     assert asks_again(stated, lambda: (project / "~" / "server.py").write_text("evil"))
 
 
-def test_the_directory_of_the_process_decides_what_a_relative_word_names(
+def test_the_directory_of_the_process_does_not_decide_what_a_relative_word_names(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, project: Path
 ) -> None:
     stated, file = program("src/server.py"), str(project / "mcp.json")
@@ -295,7 +295,8 @@ def test_the_directory_of_the_process_decides_what_a_relative_word_names(
     (tmp_path / "other" / "src").mkdir(parents=True)
     (tmp_path / "other" / "src" / "server.py").write_text("evil")
     monkeypatch.chdir(tmp_path / "other")
-    assert not entry(stated, file).approved
+    assert entry(stated, file).approved
+    assert entry(stated, file).review().files == (str(project / "src" / "server.py"),)
 
 
 @pytest.mark.parametrize(
