@@ -18,7 +18,7 @@ from referencing import Resource, Specification
 from referencing.jsonschema import specification_with
 
 from syncmcp._protocol.metadata import direct_subschemas
-from syncmcp._protocol.schema.patterns import MAX_PATTERNS, Pattern
+from syncmcp._protocol.schema.patterns import MAX_PATTERN, MAX_PATTERNS, Pattern
 from syncmcp._protocol.schema.place import (
     MAX_REFERENCE,
     Dialect,
@@ -56,6 +56,14 @@ DIALECTS: Final[Mapping[str, str]] = {
 
 # The base URI of a schema without an identifier.
 _HERE: Final = "schema:"
+
+# So many types there are, and so many names one list of them may have.
+_TYPES: Final = 7
+# The steps of compiling a pattern, and of each of its characters, which may be a class of Unicode.
+_PATTERN: Final = 100
+_PATTERN_CHARACTER: Final = 50
+# The size that any pattern counts as at least.
+_SMALLEST: Final = 10
 
 # References whose target depends on the schemas around them in a check: any anchor may be meant.
 _DYNAMIC: Final = frozenset(("$dynamicRef", "$recursiveRef"))
@@ -191,6 +199,9 @@ class _Compiler:
                 self._shapes[word] = shape
             for problem in shape.iter_errors(schema[word], word):
                 raise UnsupportedSchema(f"it is no {DIALECTS[self._uri]}: {problem}")
+        types = schema.get("type")
+        if isinstance(types, list) and len(types) > _TYPES:  # each is looked at for each value
+            raise UnsupportedSchema(f"it is no {DIALECTS[self._uri]}: it repeats a type")
         if schema.get("multipleOf") == math.inf:
             raise UnsupportedSchema("a number in it is too large")
         named = "$schema" in schema and self._knowledge.dialect.specification.id_of(schema)
@@ -216,8 +227,9 @@ class _Compiler:
 
     def _add_pattern(self, pattern: str) -> None:
         if pattern not in self._knowledge.patterns:
+            self._run.spend(_PATTERN + _PATTERN_CHARACTER * min(len(pattern), MAX_PATTERN))
             compiled = self._knowledge.patterns[pattern] = Pattern(pattern)
-            self._pattern_size += compiled.size
+            self._pattern_size += max(compiled.size, _SMALLEST)
             if self._pattern_size > MAX_PATTERNS:
                 raise UnsupportedSchema("its patterns are too large together")
 

@@ -115,9 +115,9 @@ class _Reader:
                 self._class()
             case "(":
                 self._outside.append(self.size)
-                self.size = 0
                 found = _GROUP.match(self._pattern, self._at)
                 assert found is not None  # it may be a bare parenthesis
+                self.size = 0 if found[0] == "(?:" else _PLAIN  # the engine notes where it is
                 self._take(found[0], found[0])
             case ")":
                 if not self._outside:
@@ -129,8 +129,11 @@ class _Reader:
                 self._brace()
             case ".":
                 self._atom(char, _ANY_CHARACTER, _WIDE)
-            case "*" | "+" | "?" | "|":
+            case "*" | "+" | "?":
                 self._take(char, char)
+            case "|":
+                self._take(char, char)
+                self.size += _PLAIN
             case _:
                 self._atom(char, char, _PLAIN)
 
@@ -177,10 +180,11 @@ class _Reader:
             # Nothing at all, and anything at all.
             self._atom(f"{opened}]", r"[\s\S]" if opened == "[^" else r"[^\s\S]", _WIDE)
             return
-        before = self.size
+        before, beyond = self.size, 0
         self._take(opened, opened)
         while not self._pattern.startswith("]", self._at):
             char = self._pattern[self._at : self._at + 1]
+            beyond += char > "\x7f" or self._pattern[self._at : self._at + 2] in {r"\u", r"\x"}
             if char == "\\":
                 self._escape(inside=True)
             elif not char:
@@ -190,7 +194,7 @@ class _Reader:
             else:
                 self._take(char, char)
         self._take("]", "]")
-        # A class is one state, however many characters it names.
+        # A class is one state, however many characters of ASCII it names; of others it is many.
         widest = _WIDE if opened == "[^" else _PLAIN
-        self._last = max(widest, min(self.size - before, _UNICODE))
+        self._last = max(widest, min(self.size - before, _UNICODE)) + beyond
         self.size = before + self._last

@@ -209,6 +209,7 @@ def _dependent(
 def _pattern_properties(
     place: Place, schemas: Mapping[str, Any], value: Any, _schema: Any
 ) -> Iterator[Problem]:
+    place.run.spend(len(schemas) / MEMBERS)
     for pattern, schema in schemas.items():
         for name in value if isinstance(value, dict) else ():
             if place.matches(pattern, name):
@@ -280,7 +281,8 @@ def _same_value(place: Place, said: Mapping[str, Any], value: Any) -> Iterator[P
     for word in REFERENCES & said.keys():
         yield place.refer(word, said[word])
     schemas = [schema for word in ("allOf", "anyOf", "oneOf") for schema in said.get(word, ())]
-    needs = said.get("dependentSchemas", {})
+    needs = said.get("dependentSchemas", {}) if isinstance(value, dict) else {}
+    place.run.spend(len(needs) / MEMBERS)
     schemas += [schema for name, schema in needs.items() if name in value]
     if "if" in said:
         schemas.append(said["if"])

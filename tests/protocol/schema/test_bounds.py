@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from syncmcp._protocol.schema import compile_schema
+from syncmcp._protocol.schema import DIALECTS, compile_schema
 from syncmcp._protocol.schema.place import MAX_NESTING, MAX_STEPS
 from syncmcp.errors import UnsupportedSchema
 
@@ -170,6 +170,50 @@ def test_many_items_are_told_apart_one_by_one(items: list[Any]) -> None:
 )
 def test_what_costs_much_elsewhere_costs_nothing_here(schema: dict[str, Any], value: Any) -> None:
     assert compile_schema(schema).problem(value) is None
+
+
+@pytest.mark.parametrize("uri", DIALECTS)
+def test_a_list_of_types_has_no_more_names_than_there_are(uri: str) -> None:
+    # Each of them is looked at for each value, and stands in the message.
+    types = ["string", "number", "object", "array", "boolean", "null", "integer"]
+    assert compile_schema({"$schema": uri, "type": types}).problem(1) is None
+    with pytest.raises(UnsupportedSchema, match="repeats a type"):
+        compile_schema({"$schema": uri, "type": ["string"] * 100_000})
+
+
+def test_the_dependencies_of_names_are_not_looked_for_among_items() -> None:
+    needs = {f"name {number}": True for number in range(40_000)}
+    items = [f"item {number}" for number in range(40_000)]
+    compiled = compile_schema({"dependentSchemas": needs, "unevaluatedItems": False})
+    began = process_time()
+    assert compiled.problem(items) is not None
+    assert process_time() - began < 1
+    # Of an array, no name is wanted.
+    wanted = {"dependentSchemas": {"x": {"items": True}}, "unevaluatedItems": False}
+    assert compile_schema(wanted).problem(["x"]) is not None
+
+
+@pytest.mark.parametrize(
+    ("pattern", "count"),
+    [
+        ("[" + "".join(chr(0x4E00 + 2 * number) for number in range(1_970)) + "]{30}", 1),
+        ("(?:" + "|" * 1_000 + "){400}$", 1),
+        ("(" * 900 + ")" * 900 + "{3}", 1),
+        ("", 1_001),
+    ],
+    ids=["wide class", "bars", "groups", "many"],
+)
+def test_what_takes_the_memory_of_the_engine_counts(pattern: str, count: int) -> None:
+    names = [pattern + str(number) for number in range(count)]
+    with pytest.raises(UnsupportedSchema, match="too large"):
+        compile_schema({"patternProperties": dict.fromkeys(names, True)})
+
+
+def test_compiling_patterns_is_paid_for() -> None:
+    letters = "".join(rf"\p{{{name}}}" for name in ("L", "N", "P", "S", "Z", "M")) * 10
+    patterns = {f"[{letters}]{number}": True for number in range(300)}
+    with pytest.raises(UnsupportedSchema, match="steps"):
+        compile_schema({"patternProperties": patterns})
 
 
 def test_patterns_on_long_texts_are_paid_for() -> None:
