@@ -192,6 +192,8 @@ silent = syncmcp.Stdio(
     "import sys; sys.stderr.write('up\\\\n'); sys.stderr.flush(); sys.stdin.read()",
     stderr=lambda line: say("ready"),
 )
+# Loads all modules: of an import that is interrupted, Python may leave a file open.
+syncmcp.connect(SERVER).close()
 try:
     syncmcp.connect(silent)
 except KeyboardInterrupt:
