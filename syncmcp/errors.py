@@ -133,11 +133,13 @@ class McpError(Exception):
         server: The name of the server (option `name`; its command or URL by default), or `None`.
         method: The JSON-RPC method concerned, or `None`.
         attempts: How often the request was sent, or was to be sent; see `Retry`.
+        hint: What to do, or what the cause may be, as far as the library can guess; else `None`.
     """
 
     server: str | None = None
     method: str | None = None
     attempts: int = 1
+    hint: str | None = None
 
     def __init__(self, message: str = "", **facts: Any) -> None:
         # Bounded here for all: what shows a message takes time for each of its characters.
@@ -250,7 +252,7 @@ class TransportError(McpError):
 
     def _details(self) -> list[str]:
         details = [] if self.exit_code is None else [_ending(self.exit_code)]
-        details += super()._details()
+        details += [*super()._details(), *filter(None, (self.hint,))]
         if self.stderr_tail:
             details.append(f"stderr ended with: {self.stderr_tail}")
         return details
@@ -435,14 +437,12 @@ class ServerError(McpError):
         code: The JSON-RPC error code.
         data: The `data` of the error, or `None`.
         status: The HTTP status that the error came with, if that was an error status; else 0.
-        hint: What the library guesses about the cause, such as a similar name; else `None`.
         codes: Of the class: the subclass of each code.
     """
 
     code: int = 0
     data: Any = None
     status: int = 0
-    hint: str | None = None
     codes: ClassVar[dict[int, type[ServerError]]] = {}
 
     def __init_subclass__(cls, *, code: int | None = None) -> None:

@@ -323,10 +323,11 @@ def open_connection(
         if isinstance(error, ConnectionLost) and not isinstance(error, SessionLost):
             # Complete, as the process has ended.
             error.stderr_tail = connection.transport.stderr_tail() or error.stderr_tail
-            hint = "" if command is None else _variables_hint(command, error.stderr_tail)
-            raise ConnectFailed(
-                f"lost before it was ready: {error.message}{hint}", **error.__dict__
-            ) from error
+            text = f"lost before it was ready: {error.message}"
+            if command is not None:
+                known, error.hint = _variables_hint(command, error.stderr_tail)
+                text += known
+            raise ConnectFailed(text, **error.__dict__) from error
         if isinstance(error, RequestTimeout) and error.kind != "login":
             assumed = command is not None and mode == "auto" and known_revision in STATEFUL
             raise _open_timeout(
@@ -369,8 +370,8 @@ def _reconnect(
     return connect(choice.older)
 
 
-def _variables_hint(command: Stdio, last_words: str) -> str:
-    """Which variables a server had that ended before it was ready: it may have needed another."""
+def _variables_hint(command: Stdio, last_words: str) -> tuple[str, str | None]:
+    """Which variables a server had that ended before it was ready, and how to give it others."""
     with delaying_forks():
         from syncmcp.transports._process import environment
 
@@ -380,11 +381,11 @@ def _variables_hint(command: Stdio, last_words: str) -> str:
     if wanted:
         # The server chose these words: they are no advice of ours.
         names = ", ".join(wanted[:3])
-        return f"; it names {names}, which it was not given: env= passes on what it may know"
+        return f"; it names {names}, which it was not given", "env= passes on what it may know"
     if command.inherit_env == "all":
-        return ""
+        return "", None
     names = ", ".join(sorted(given)) or "none"
-    return f"; it was given the variables {names}: pass others with env= or inherit_env='all'"
+    return f"; it was given the variables {names}", "pass others with env= or inherit_env='all'"
 
 
 def _open_timeout(

@@ -7,7 +7,6 @@ characters are written as escapes, which changes no value.
 from __future__ import annotations
 
 import json
-import re
 import signal
 import sys
 import threading
@@ -289,8 +288,6 @@ def _message(error: BaseException) -> str:
         return error.format_message()
     if isinstance(error, ServersFileError):
         return str(error)
-    if isinstance(error, ConnectFailed):  # the hint names the option of the command line
-        return re.sub(r": (pass others with env=|env= passes on) .*", "", error.message)
     if isinstance(error, McpError):
         return error.message
     return str(error) or "interrupted"

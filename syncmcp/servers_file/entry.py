@@ -194,7 +194,7 @@ class ServerEntry:
             made, texts = self._http(parsed), [parsed.url, *parsed.headers.values()]
         else:
             made = self._stdio(parsed, parsed.command)
-            texts = [parsed.command, *parsed.args, *parsed.env.values()]
+            texts = [parsed.command, *parsed.args, *parsed.env.values(), parsed.cwd or ""]
             if approved is not None:
                 made.before_start = _Unchanged(approved, self._names(parsed), self._facts())
         for text in texts:  # a server may show what became a part of something longer on its own

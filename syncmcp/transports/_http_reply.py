@@ -41,7 +41,7 @@ _TITLE = re.compile(r"<title[^>]*>([^<]+)", re.IGNORECASE)
 
 _SESSION = re.compile(r"\bsession\b", re.IGNORECASE)
 
-PATH_HINT = "; is the path right? (often it is /mcp)"
+_PATH_HINT = "; is the path right? (often it is /mcp)"
 
 # Ten digits of seconds are 300 years, of milliseconds 115 days: beyond any deadline, and cheap to
 # convert.
@@ -77,18 +77,26 @@ def is_rpc_response(body: bytes) -> bool:
 
 
 def error_for(
-    response: requests.Response, sent: Mapping[str, Any], body: bytes, secrets: Secrets
+    response: requests.Response,
+    sent: Mapping[str, Any],
+    body: bytes,
+    secrets: Secrets,
+    path_hint: str = "",
 ) -> HttpError | SessionLost:
     """The error for an error status, or for a 200 whose body is neither JSON nor events.
 
-    `sent` are the headers of the request, `body` is what was read of the response. `secrets` were
-    sent to the server, which may repeat them.
+    Args:
+        response: What came.
+        sent: The headers of the request.
+        body: What was read of the response.
+        secrets: What was sent to the server, which may repeat it.
+        path_hint: What to say of the path; by default where it seems to be wrong.
     """
     status = response.status_code
     excerpt = _excerpt(body, secrets)
     if status == 200:
         shown = secrets.shorten(content_type_as_sent(response), 80)
-        hint = PATH_HINT if content_type(response) == "text/html" else ""
+        hint = path_hint or (_PATH_HINT if content_type(response) == "text/html" else "")
         return HttpError(
             f"the server answered with the content type {shown!r} instead of JSON or events{hint}",
             status=status,
@@ -106,8 +114,8 @@ def error_for(
         return AuthError(f"{text}: see token=, auth= and headers=", status=status, body=excerpt)
     reason = secrets.shorten(response.reason or "", 80) or "with an error status"
     text = f"the server answered {reason}"
-    if status in (404, 405):
-        text += PATH_HINT
+    if status < 500:
+        text += path_hint or (_PATH_HINT if status in (404, 405) else "")
     if status == 413:
         text += ": the request is too large for it"
     elif status == 431:

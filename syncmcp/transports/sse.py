@@ -19,14 +19,7 @@ from syncmcp._http.errors import WIRE_ERRORS
 from syncmcp._http.exchange import AbortableExchange
 from syncmcp._http.session import body_of, content_type, finish
 from syncmcp.config import Http
-from syncmcp.errors import (
-    ConnectFailed,
-    ConnectionLost,
-    HttpError,
-    McpError,
-    ProtocolError,
-    SessionLost,
-)
+from syncmcp.errors import ConnectFailed, ConnectionLost, McpError, ProtocolError, SessionLost
 from syncmcp.transports import _http_reply as reply
 from syncmcp.transports._http_base import EVENTS, JSON, HttpSender
 from syncmcp.transports._http_reply import EventStream
@@ -39,7 +32,6 @@ __all__ = ["SseTransport"]
 _LATE_POST = 0.1
 
 _SESSION_LOST = "the server no longer knows this session"
-
 
 _PATH_HINT = "; is this the URL of its event stream? (often it is /sse)"
 
@@ -124,11 +116,8 @@ class SseTransport(HttpSender):
         try:
             if response.status_code != 200 or content_type(response) != EVENTS:
                 body = self._endpoint.error_body(exchange, response)
-                error = reply.error_for(response, headers, body, self._secrets)
-                if self._config.transport == "sse" and type(error) is HttpError:
-                    said = error.message.partition(reply.PATH_HINT)[0]
-                    error = HttpError(said + _PATH_HINT, **error.__dict__)
-                raise error
+                hint = _PATH_HINT if self._config.transport == "sse" else ""
+                raise reply.error_for(response, headers, body, self._secrets, hint)
             self._stream = _Stream(exchange, response, events)
             self._post_url = reply.post_url(self._endpoint.url, self._stream.endpoint())
             self._secrets.add_url(self._post_url)  # it has the id of the session

@@ -146,6 +146,7 @@ def test_an_argument_that_a_tool_would_ignore_is_refused(command: Command, demo:
         (["tools"], "a URL, a name, or a command after --"),
         (["tools", "python", "server.py"], "a command that starts a server stands after --"),
         (["toolz"], "`syncmcp help` lists the commands"),
+        (["help", "toolz"], "`syncmcp help` lists the commands"),
         (["call", "http://x", "add", "--a", "1"], "a tool's arguments are written name=value"),
     ],
 )
@@ -155,6 +156,12 @@ def test_a_line_that_cannot_be_read_comes_with_a_hint(
     ran = command(*words)
     assert ran.code == 2
     assert ran.error["hint"].startswith(hint)
+
+
+def test_a_file_of_servers_that_is_not_there_is_named(command: Command) -> None:
+    ran = command("ping", "--config", "nowhere.json", "demo")
+    assert ran.code == 2
+    assert "nowhere.json" in ran.error["message"]
 
 
 def test_a_resource_that_is_not_there_comes_with_a_hint(command: Command, demo: str) -> None:

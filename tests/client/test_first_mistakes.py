@@ -202,10 +202,13 @@ DIES = "import sys; sys.exit('there is no ' + 'SHOP' + '_API_KEY')"
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({}, "it names SHOP_API_KEY, which it was not given: env= passes on what it may"),
+        (
+            {},
+            "it names SHOP_API_KEY, which it was not given (exit code 1; env= passes on what it",
+        ),
         (
             {"env": {"SHOP_API_KEY": "x"}, "inherit_env": "none"},
-            "given the variables SHOP_API_KEY: pass others",
+            "given the variables SHOP_API_KEY (exit code 1; pass others",
         ),
         ({"inherit_env": "all"}, None),
     ],

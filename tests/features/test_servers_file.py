@@ -312,6 +312,11 @@ def test_the_values_of_placeholders_are_secret_on_their_own(tmp_path: Path) -> N
             "url": "https://h.example/${TOKEN}/mcp",
             "headers": {"X-Auth": "user:${input:pass}", "Y": "a-${PREFIXED}-b"},
         },
+        "directory": {
+            "command": "${PREFIXED}",
+            "args": ["${input:pass}"],
+            "cwd": "/srv/x-${TOKEN}",
+        },
     }
     file = tmp_path / "mcp.json"
     file.write_text(json.dumps({"mcpServers": entries}))

@@ -12,24 +12,9 @@ import pytest
 from syncmcp._protocol.schema import DIALECTS, compile_schema
 from syncmcp._protocol.schema.place import MAX_NESTING, MAX_STEPS
 from syncmcp.errors import UnsupportedSchema
+from tests.protocol.schema.deep import boxed, within
 
 pytestmark = pytest.mark.requirement("SCHM-08")
-
-
-def nested(levels: int, word: str) -> Any:
-    """A schema within a schema within a schema."""
-    made: Any = {}
-    for _ in range(levels):
-        made = {word: made}
-    return made
-
-
-def boxed(levels: int) -> Any:
-    """A list within a list within a list."""
-    made: Any = 1
-    for _ in range(levels):
-        made = [made]
-    return made
 
 
 def fan_out(word: str, levels: int, last: dict[str, Any]) -> dict[str, Any]:
@@ -45,7 +30,7 @@ def fan_out(word: str, levels: int, last: dict[str, Any]) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("schema", "part"),
     [
-        (nested(10_000, "not"), "levels deep"),
+        (within("not", 10_000), "levels deep"),
         ({"enum": [[number] for number in range(300_000)]}, "values in it"),
         ({"anyOf": [{} for _ in range(20_001)]}, "20,000 schemas"),
     ],
@@ -57,7 +42,7 @@ def test_a_schema_that_is_too_much_is_refused(schema: Any, part: str) -> None:
 
 
 def test_depth_and_size_that_people_need_are_allowed() -> None:
-    assert compile_schema(nested(90, "items")).problem(boxed(90)) is None
+    assert compile_schema(within("items", 90)).problem(boxed(90)) is None
     names = [f"value {number}" for number in range(100_000)]
     choice = compile_schema({"enum": names})
     assert choice.problem(names[-1]) is None
@@ -124,7 +109,7 @@ def test_a_value_that_is_too_deep_is_refused(schema: dict[str, Any]) -> None:
 
 
 def test_a_stack_that_is_nearly_full_is_an_error_like_any_other() -> None:
-    schema, compiled = nested(90, "items"), compile_schema({"items": {"$ref": "#"}})
+    schema, compiled = within("items", 90), compile_schema({"items": {"$ref": "#"}})
 
     def further(job: Callable[[], object]) -> None:
         try:
@@ -309,11 +294,11 @@ def in_turn() -> dict[str, Any]:
             "properties": {f"{n}": {"$id": f"{n}"} for n in range(19_000)},
         },
         {
-            "$defs": {"d": nested(190, "not")},
+            "$defs": {"d": within("not", 190)},
             "anyOf": [{"$ref": "#/$defs/d" + "/not" * 190}] * 9_000,
         },
         {
-            "$defs": {"d": nested(190, "not")},
+            "$defs": {"d": within("not", 190)},
             "anyOf": [{"$ref": "#/$defs/d" + "%2Fnot" * 190}] * 9_000,
         },
         {

@@ -12,26 +12,11 @@ from syncmcp._protocol import schema as compiling
 from syncmcp._protocol.schema import compile_schema, place
 from syncmcp._protocol.schema.place import LOOK_EVERY, MAX_STEPS, Run
 from syncmcp.errors import UnsupportedSchema
+from tests.protocol.schema.deep import boxed, within
 
 pytestmark = pytest.mark.requirement("SCHM-08")
 
 NESTING = 6
-
-
-def within(word: str, levels: int) -> Any:
-    """A schema, or any object, within this word of another, and so on."""
-    made: Any = {}
-    for _ in range(levels):
-        made = {word: made}
-    return made
-
-
-def boxed(levels: int) -> Any:
-    """A list within a list within a list."""
-    made: Any = 1
-    for _ in range(levels):
-        made = [made]
-    return made
 
 
 def refusal(job: Callable[[], object]) -> str:
