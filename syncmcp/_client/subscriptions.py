@@ -256,6 +256,8 @@ class _Refresher(Listener):
         elif changed and client is not None:
             try:
                 value = self._fetch(client)
+            except ClosedError:
+                return  # the client was closed meanwhile, and this listener with it
             except McpError as error:
                 text = "[%s] a refresh after a change failed: %s"
                 self._limited_log.log(_log, logging.WARNING, text, self._label, error)

@@ -194,6 +194,26 @@ def test_a_list_that_cannot_be_fetched_is_said_and_the_next_one_comes() -> None:
         assert heard.wait(1) == [[]]
 
 
+def test_closing_during_a_fetch_is_no_failure_of_it(caplog: pytest.LogCaptureFixture) -> None:
+    server = shop()
+    asked, go_on = threading.Event(), threading.Event()
+
+    def hold(params: dict[str, Any], context: Any) -> dict[str, Any]:
+        asked.set()
+        assert go_on.wait(PATIENCE)
+        return {"tools": []}
+
+    server.on_request("tools/list", hold)
+    with syncmcp.connect(server, mode=STATEFUL) as client:
+        listener = client.on_tools_changed(print, debounce=0)
+        server.list_changed("tools")
+        assert asked.wait(PATIENCE)
+        client.close()
+        go_on.set()
+        assert listener.stop(PATIENCE)  # behind the fetch
+    assert not [record for record in caplog.records if record.name == "syncmcp.subscriptions"]
+
+
 @pytest.mark.filterwarnings("ignore:a client of shop was never closed")
 @pytest.mark.parametrize("revision", [STATEFUL, STATELESS])
 def test_a_client_that_nobody_has_is_not_kept_by_what_it_fetches(revision: syncmcp.Mode) -> None:
