@@ -15,9 +15,13 @@ LONGEST_NAME: Final = 64
 """Longer names are not compared, in characters: the time grows with more than their length."""
 
 
+def comparable(names: Iterable[str]) -> list[str]:
+    """Those of the names that `similar` compares."""
+    return list(islice((name for name in names if len(name) <= LONGEST_NAME), MOST_NAMES))
+
+
 def similar(word: str, names: Iterable[str], count: int) -> list[str]:
     """At most `count` of the names that are spelled like `word`, the most similar one first."""
     if len(word) > LONGEST_NAME:
         return []
-    short = (name for name in names if len(name) <= LONGEST_NAME)
-    return difflib.get_close_matches(word, islice(short, MOST_NAMES), count)
+    return difflib.get_close_matches(word, comparable(names), count)

@@ -102,6 +102,7 @@ class ClientCore:
         self.retry_rules.on_retry = self.wire.repeated
         self.validation = ValidationOptions.of(settings.validate_output, settings.validate_input)
         self.schemas = handlers.schemas
+        self.prompt_names: list[str] = []  # of the newest list or page, for hints
         self.session_state = SessionState()
         self._fork_generation = timing.fork_generation
         # Guards everything below; held for changes only, never during I/O.

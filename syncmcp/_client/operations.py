@@ -17,6 +17,7 @@ from typing_extensions import Unpack
 
 from syncmcp import types
 from syncmcp._base.checks import text, validate
+from syncmcp._base.similar import comparable
 from syncmcp._client.core import ClientCore, HasCore
 from syncmcp._client.operation import operation
 from syncmcp._client.pages import ALL_PAGES, AllPages, cached_or_exchange, iterate, pages
@@ -275,7 +276,9 @@ def list_prompts(
     **options: Unpack[CallOptions],
 ) -> Steps[types.ListPromptsResult]:
     """List the server's prompts: all of them, or one page; see `list_tools`."""
-    return (yield from pages("prompts/list", types.ListPromptsResult, core, cursor, max_pages))
+    listed = yield from pages("prompts/list", types.ListPromptsResult, core, cursor, max_pages)
+    core.prompt_names = comparable(prompt.name for prompt in listed.prompts)
+    return listed
 
 
 def iter_prompts(
@@ -304,7 +307,12 @@ def get_prompt(
         UsageError: An argument is missing, unknown or not a string.
     """
     params = prompt_params(name, arguments)
-    raw = yield from exchange("prompts/get", params, max_rounds=core.settings.max_rounds)
+    try:
+        raw = yield from exchange("prompts/get", params, max_rounds=core.settings.max_rounds)
+    except ServerError as error:  # servers have no code in common for it
+        if params["name"] not in core.prompt_names:
+            error.hint = did_you_mean(params["name"], core.prompt_names) or error.hint
+        raise
     return validate(types.GetPromptResult, raw, "prompts/get")
 
 

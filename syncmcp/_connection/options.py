@@ -11,9 +11,9 @@ from contextvars import Context
 from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 from syncmcp._base.checks import check_callable, seconds
+from syncmcp._base.similar import similar
 from syncmcp._base.text import logger
 from syncmcp._concurrency.cancel import CancelToken, as_token
-from syncmcp._concurrency.forks import delaying_forks
 from syncmcp._concurrency.pool import current
 from syncmcp._protocol.capabilities import Undeclared
 from syncmcp._protocol.metadata import BAGGAGE, KEYS, PARENT, STATE, check_keys, has_trace_shape
@@ -193,9 +193,6 @@ class ResolvedOptions:
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
     """A question that names what is spelled like `word`; empty if nothing is."""
-    with delaying_forks():
-        from syncmcp._base.similar import similar  # here: only errors need it
-
     close = similar(word, known, 2)
     return f"did you mean {' or '.join(map(repr, close))}?" if close else ""
 

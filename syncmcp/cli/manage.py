@@ -111,8 +111,11 @@ def logout(session: Session) -> None:
     For example: syncmcp auth logout https://example.com/mcp
     """
     server = _http_server(session)
-    stored_login(server).logout()
-    session.out.show({"url": server.label}, f"signed out of {server.label}")
+    login = stored_login(server)
+    signed_in = login.token is not None
+    login.logout()
+    told = "signed out of" if signed_in else "not signed in to"
+    session.out.show({"url": server.label}, f"{told} {server.label}")
 
 
 @with_session
@@ -322,9 +325,8 @@ def _server_facts(entry: ServerEntry) -> dict[str, Any]:
 
 
 roots_app = typer.Typer(
-    help="The directories that servers may work in, if you agree.",
-    invoke_without_command=True,
-    callback=show_help,
+    cls=_ListByDefault,
+    help="The directories that servers may work in, if you agree.\n\nAlone, it is list.",
     rich_markup_mode=None,
 )
 

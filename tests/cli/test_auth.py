@@ -61,6 +61,7 @@ def test_a_person_signs_in_once_for_all_later_commands(
         examined
     )
     assert command("auth", "logout", private).out == f"signed out of {private}\n"
+    assert command("auth", "logout", private).out == f"not signed in to {private}\n"
     assert command("tools", private).code == 3
 
 

@@ -150,6 +150,17 @@ def test_an_unknown_tool_is_likened_to_those_that_are_listed() -> None:
         assert raised.value.hint is None
 
 
+def test_an_unknown_prompt_is_likened_to_those_that_are_listed() -> None:
+    with syncmcp.connect(demo_server()) as client:
+        with pytest.raises(InvalidParams) as raised:
+            client.get_prompt("helo")
+        assert raised.value.hint is None
+        client.list_prompts()
+        with pytest.raises(InvalidParams, match=r"did you mean 'hello'\?") as raised:
+            client.get_prompt("helo")
+        assert raised.value.hint == "did you mean 'hello'?"
+
+
 def test_of_many_or_long_names_few_are_compared(monkeypatch: pytest.MonkeyPatch) -> None:
     compared: list[str] = []
 
