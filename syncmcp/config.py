@@ -7,9 +7,9 @@ import re
 from collections.abc import Callable, Mapping
 from copy import copy
 from typing import TYPE_CHECKING, Any, Literal
-from urllib.parse import urlsplit
 
 from syncmcp._base.checks import check_headers, hinting, seconds, whole_number
+from syncmcp._base.origin import split_url
 from syncmcp._base.secrets import Secrets
 from syncmcp._base.text import MASK, names_a_secret, redact, redact_url
 from syncmcp._concurrency.forks import delaying_forks
@@ -365,7 +365,7 @@ def check_url(url: object) -> None:
             " cannot be seen"
         )
     try:
-        parts = urlsplit(url)
+        parts = split_url(url)
         host = parts.netloc.rpartition("@")[2]
         # Of an escape in a name `requests` makes the letter; a zone of IPv6 has one.
         usable = bool(parts.hostname) and parts.port != 0 and ("%" not in host or host[0] == "[")

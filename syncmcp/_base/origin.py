@@ -1,11 +1,18 @@
-"""Whose a URL is: scheme, host and port, normalized for comparison."""
+"""The parts of a URL, and whose it is: scheme, host and port, normalized for comparison."""
 
 from __future__ import annotations
 
-from typing import NamedTuple
-from urllib.parse import urlsplit
+import re
+from typing import Final, NamedTuple
+from urllib.parse import SplitResult, urljoin, urlsplit
+
+LONGEST_HOST: Final = 253
+"""The longest name that a host can have, in characters."""
 
 _DEFAULT_PORTS = {"http": 80, "https": 443}
+_BEYOND_ASCII = re.compile(r"[^\x00-\x7f]")
+# No URL has this character, and none of its parts ends at it.
+_REPLACED: Final = "\x7f"
 
 
 class Origin(NamedTuple):
@@ -23,6 +30,26 @@ class Origin(NamedTuple):
 
 def origin_of(url: str) -> Origin:
     """Scheme, host and port of a URL; `ValueError` if it is invalid."""
-    parts = urlsplit(url)
+    parts = split_url(url)
     scheme = parts.scheme.lower()
     return Origin(scheme, (parts.hostname or "").lower(), parts.port or _DEFAULT_PORTS.get(scheme))
+
+
+def split_url(url: str) -> SplitResult:
+    """The parts of a URL; `ValueError` if it is invalid. All URLs are split here.
+
+    `urlsplit` normalizes a host that is not ASCII. The time for that is quadratic in the number of
+    combining marks, and no other thread runs meanwhile: a longer one than hosts are is invalid.
+    """
+    if not url.isascii():
+        host = urlsplit(_BEYOND_ASCII.sub(_REPLACED, url)).netloc  # maybe with user and port
+        if _REPLACED in host and len(host) > LONGEST_HOST:
+            raise ValueError("its host is longer than hosts can be")
+    return urlsplit(url)
+
+
+def join_url(base: str, reference: str) -> str:
+    """The URL that a reference, relative or not, stands for; `ValueError` if one is invalid."""
+    for one in (base, reference):
+        split_url(one)
+    return urljoin(base, reference)

@@ -18,11 +18,12 @@ import threading
 from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
 from typing import Any
-from urllib.parse import parse_qsl, unquote, urlsplit
+from urllib.parse import parse_qsl, unquote
 
 from pydantic_core import ValidationError
 
 from syncmcp._base.escapes import readings
+from syncmcp._base.origin import split_url
 from syncmcp._base.text import MASK, MOST_PROBLEMS, MOST_QUOTED, names_a_secret, redact, visible
 from syncmcp._base.text import quote as quote_text
 from syncmcp.errors import InterceptorFailed, McpError
@@ -372,7 +373,7 @@ def _strings(value: object, name: str = "") -> Iterator[tuple[str, str]]:
 def _userinfo(url: str) -> str:
     """User and password of a URL; also if a character makes it invalid that has to be encoded."""
     with contextlib.suppress(ValueError):
-        parts = urlsplit(url)
+        parts = split_url(url)
         if parts.hostname and parts.port != 0:
             return parts.netloc.rpartition("@")[0]
     found = url.partition("://")[2].rpartition("@")[0]

@@ -16,8 +16,8 @@ import enum
 import ipaddress
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
-from urllib.parse import urlsplit
 
+from syncmcp._base.origin import split_url
 from syncmcp._base.text import redact
 from syncmcp._concurrency.timing import Deadline
 from syncmcp._http.connecting import look_up, resolve
@@ -213,15 +213,15 @@ class UrlGuard:
 
 
 def _is_plain(url: str) -> bool:
-    return urlsplit(url).scheme.lower() == "http"
+    return split_url(url).scheme.lower() == "http"
 
 
 def _host(url: str) -> str:
-    return (urlsplit(url).hostname or "").rstrip(".")
+    return (split_url(url).hostname or "").rstrip(".")
 
 
 def _origin(url: str) -> tuple[str, str, int]:
-    parts = urlsplit(url)
+    parts = split_url(url)
     # Of http only addresses and `localhost` may be used, for which the origin does not matter.
     return parts.scheme.lower(), _host(url), parts.port or _HTTPS_PORT
 

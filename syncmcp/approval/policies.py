@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, TypeAlias, Union, get_args
-from urllib.parse import urlsplit
 
 from syncmcp import types
+from syncmcp._base.origin import split_url
 from syncmcp._concurrency.forks import delaying_forks
 from syncmcp._concurrency.rate_limit import SlidingWindow
 from syncmcp.errors import UsageError
@@ -375,6 +375,6 @@ def tokens_of(request: Request) -> int:
 
 def _host(url: str) -> str:
     try:
-        return ascii(urlsplit(url).hostname or "")[:80]
+        return ascii(split_url(url).hostname or "")[:80]
     except ValueError:
         return "unreadable"

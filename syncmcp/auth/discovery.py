@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
-from urllib.parse import SplitResult, urlsplit, urlunsplit
+from urllib.parse import SplitResult, urlunsplit
 
 import pydantic
 
-from syncmcp._base.origin import origin_of
+from syncmcp._base.origin import origin_of, split_url
 from syncmcp._base.text import whole
 from syncmcp._protocol.revisions import STATEFUL
 from syncmcp.auth.steps import FetchSteps, HttpRequest, HttpResponse, json_body
@@ -141,7 +141,7 @@ def canonical_resource(url: str) -> str:
 
     Without user, query and fragment, which are no part of it and may be secret.
     """
-    path = urlsplit(url).path
+    path = split_url(url).path
     return f"{origin_of(url)}{'' if path == '/' else path}"
 
 
@@ -154,7 +154,7 @@ def covers(resource: str, url: str) -> bool:
     if not resource.isprintable() or " " in resource or "\\" in resource:
         return False
     try:
-        parts, whole = urlsplit(resource), urlsplit(url)
+        parts, whole = split_url(resource), split_url(url)
         if origin_of(resource) != origin_of(url) or parts.fragment or parts.username is not None:
             return False
     except ValueError:
@@ -167,12 +167,12 @@ def covers(resource: str, url: str) -> bool:
 
 def is_wider(resource: str, url: str) -> bool:
     """Whether a resource identifier that covers the server at `url` is that of a parent path."""
-    return urlsplit(resource).path.rstrip("/") != urlsplit(url).path.rstrip("/")
+    return split_url(resource).path.rstrip("/") != split_url(url).path.rstrip("/")
 
 
 def _resource_metadata_urls(url: str, hint: str | None) -> list[str]:
     """The possible URLs of the metadata of the MCP server at `url`, in order (RFC 9728 §3.1)."""
-    path = urlsplit(url).path
+    path = split_url(url).path
     root = f"{origin_of(url)}{_RESOURCE}"
     places = [] if hint is None else [hint]
     places += [root] if path in ("", "/") else [f"{root}{path}", root]
@@ -188,7 +188,7 @@ def _server_metadata_urls(issuer: str) -> list[str]:
         DiscoveryFailed: `issuer` is no issuer identifier (RFC 8414 §2).
     """
     try:
-        parts = urlsplit(issuer)
+        parts = split_url(issuer)
         usable = bool(parts.scheme and parts.hostname) and parts.port != 0
     except ValueError:
         usable = False

@@ -12,14 +12,14 @@ import threading
 import weakref
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final, TypeVar
-from urllib.parse import parse_qsl, urljoin
+from urllib.parse import parse_qsl
 
 import requests
 from requests.models import PreparedRequest
 from requests.utils import default_user_agent
 
 from syncmcp._base.checks import check_headers
-from syncmcp._base.origin import Origin, origin_of
+from syncmcp._base.origin import Origin, join_url, origin_of
 from syncmcp._base.secrets import Secrets
 from syncmcp._concurrency.timing import Deadline, timer
 from syncmcp._http.connections import Adapter
@@ -269,8 +269,8 @@ def _redirect_target(request: HttpRequest, url: str, response: HttpResponse) -> 
         return None
     if not _SECRET_HEADERS.isdisjoint(name.lower() for name in request.headers):
         return None
-    with contextlib.suppress(ValueError):  # of urljoin and of the port
-        target = urljoin(url, location)
+    with contextlib.suppress(ValueError):  # of a URL that is none
+        target = join_url(url, location)
         # What another site publishes is not the issuer's, nor the MCP server's.
         if origin_of(target) == origin_of(url):
             return target

@@ -16,8 +16,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import NamedTuple, TypeAlias
-from urllib.parse import parse_qsl, quote, urlencode, urlsplit, urlunsplit
+from urllib.parse import parse_qsl, quote, urlencode, urlunsplit
 
+from syncmcp._base.origin import split_url
 from syncmcp._base.text import whole
 from syncmcp.auth.discovery import OFFLINE, AuthServer, named, union_scopes
 from syncmcp.auth.steps import (
@@ -186,7 +187,7 @@ class PendingAuthorization:
             if OFFLINE in self.scope.split():
                 # Without it, the server may ignore `offline_access` (OpenID Connect Core §11).
                 fields["prompt"] = "consent"
-        parts = urlsplit(endpoint)
+        parts = split_url(endpoint)
         theirs = [
             (name, value)
             for name, value in parse_qsl(parts.query, keep_blank_values=True)

@@ -13,8 +13,8 @@ import webbrowser
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Final
-from urllib.parse import urlsplit
 
+from syncmcp._base.origin import split_url
 from syncmcp._base.terminal import ask_at_terminal, has_terminal
 from syncmcp._base.text import redact_url
 from syncmcp._concurrency.private_page import PrivatePage, page_to
@@ -138,7 +138,7 @@ class LoopbackReceiver:
         """
         shown = redact_url(redirect_uri)
         try:
-            parts = urlsplit(redirect_uri)
+            parts = split_url(redirect_uri)
             if parts.scheme == "http" and not (parts.query or parts.fragment or parts.username):
                 return cls(
                     parts.port or _HTTP_PORT,
@@ -193,7 +193,7 @@ class LoopbackReceiver:
         found: list[int] = []
         for uri in registered:
             with contextlib.suppress(ValueError):  # not a URL
-                parts = urlsplit(uri)
+                parts = split_url(uri)
                 origin = (parts.scheme, parts.hostname, parts.path)
                 if origin == ("http", self._host, self._path) and parts.port:
                     found.append(parts.port)

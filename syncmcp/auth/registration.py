@@ -11,9 +11,9 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
-from urllib.parse import urlsplit
 
 from syncmcp._base.numbers import is_number
+from syncmcp._base.origin import split_url
 from syncmcp._base.text import redact_url, whole
 from syncmcp.auth.discovery import AuthServer, named, union_scopes
 from syncmcp.auth.steps import (
@@ -64,9 +64,9 @@ class ClientIdentity:
 def _check_metadata_url(url: str) -> None:
     """Check the URL (basic/authorization/client-registration#implementation-requirements)."""
     try:
-        parts = urlsplit(url)
+        parts = split_url(url)
     except ValueError:  # brackets that do not match
-        parts = urlsplit("")
+        parts = split_url("")
     dots = {".", ".."}.intersection(parts.path.split("/"))
     usable = parts.scheme == "https" and parts.hostname and parts.path not in ("", "/")
     if not usable or dots or parts.fragment or parts.username is not None:
@@ -139,7 +139,7 @@ def client_metadata(name: str, redirect_uris: Sequence[str], method: str) -> dic
 
 def is_loopback(url: str) -> bool:
     """Whether a redirect URI leads to this computer (RFC 8252 §7.3)."""
-    parts = urlsplit(url)
+    parts = split_url(url)
     return parts.scheme == "http" and parts.hostname in ("localhost", "127.0.0.1", "::1")
 
 
@@ -149,7 +149,7 @@ def check_redirect_uri(url: str) -> None:
     (basic/authorization/security-considerations#communication-security)
     """
     try:
-        parts = urlsplit(url)
+        parts = split_url(url)
         fits = is_loopback(url) or (parts.scheme == "https" and bool(parts.hostname))
         fits = fits and not parts.fragment
     except ValueError:

@@ -16,9 +16,9 @@ from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
-from urllib.parse import urlsplit, urlunsplit
+from urllib.parse import urlunsplit
 
-from syncmcp._base.origin import Origin, origin_of
+from syncmcp._base.origin import Origin, origin_of, split_url
 from syncmcp._concurrency.timing import Deadline
 from syncmcp.auth import steps
 from syncmcp.auth.discovery import named
@@ -362,7 +362,7 @@ class DPoPProver:
         payload = {
             "jti": secrets.token_urlsafe(16),
             "htm": method,
-            "htu": urlunsplit(urlsplit(url)._replace(query="", fragment="")),
+            "htu": urlunsplit(split_url(url)._replace(query="", fragment="")),
             "iat": int(time.time()),
             **claims,
         }

@@ -13,11 +13,12 @@ from abc import abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit, urlunsplit
+from urllib.parse import urlunsplit
 
 import requests
 from requests.auth import AuthBase
 
+from syncmcp._base.origin import split_url
 from syncmcp._base.secrets import Secrets
 from syncmcp._base.text import redact, whole
 from syncmcp._concurrency.forks import delaying_forks
@@ -322,7 +323,7 @@ class TokenAuth(AuthBase):
 
 def _without_user(url: str) -> str:
     """A URL without user and fragment, which are secret and name no resource."""
-    parts = urlsplit(url)
+    parts = split_url(url)
     return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2], fragment=""))
 
 

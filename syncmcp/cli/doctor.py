@@ -11,12 +11,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from time import perf_counter
 from typing import Any, Literal
-from urllib.parse import urlsplit
 
 import typer
 from rich.text import Text
 from typing_extensions import Self
 
+from syncmcp._base.origin import split_url
 from syncmcp._base.text import logger
 from syncmcp._client.client import Client
 from syncmcp._concurrency.timing import Deadline
@@ -87,7 +87,7 @@ def _check_address(target: Http, timeout: float) -> Iterator[Finding]:
     from syncmcp._http.connecting import resolve
     from syncmcp._http.exchange import AbortableExchange
 
-    parts = urlsplit(target.url)
+    parts = split_url(target.url)
     host, secure = parts.hostname or "", parts.scheme.lower() == "https"
     port = parts.port or (443 if secure else 80)
     if get_environ_proxies(target.url):

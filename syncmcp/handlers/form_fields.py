@@ -11,9 +11,9 @@ from datetime import date, datetime
 from enum import Enum
 from functools import cached_property
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeAlias, cast
-from urllib.parse import urlsplit
 
 from syncmcp._base.numbers import is_number
+from syncmcp._base.origin import split_url
 
 if TYPE_CHECKING:
     from pydantic_core import SchemaValidator
@@ -80,7 +80,7 @@ def _is_uri(text: str) -> bool:
     if not _URI.fullmatch(text):
         return False
     try:
-        parts = urlsplit(text)
+        parts = split_url(text)
         return parts.scheme not in ("http", "https") or (bool(parts.hostname) and parts.port != 0)
     except ValueError:  # brackets that do not match, a port out of range
         return False

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any, Final, Literal
-from urllib.parse import urlsplit
 
+from syncmcp._base.origin import split_url
 from syncmcp._base.text import MASK, names_a_secret, redact, visible
 from syncmcp._concurrency.files import SharedJson, UnusableFile, state_directory
 from syncmcp.errors import UsageError
@@ -231,7 +231,7 @@ class ServerReview:
     def _url_warnings(self) -> list[str]:
         found = []
         try:
-            parts = urlsplit(self.url or "")
+            parts = split_url(self.url or "")
             host = parts.hostname
         except ValueError:
             return ["The URL cannot be read."]

@@ -8,10 +8,11 @@ import uuid
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote, urlsplit
+from urllib.parse import unquote
 
 from typing_extensions import TypedDict
 
+from syncmcp._base.origin import split_url
 from syncmcp.testing.server.context import ToolContext
 from syncmcp.testing.server.server import Server
 from syncmcp.testing.server.wire import REVISIONS, Message, since
@@ -137,7 +138,7 @@ def _text(answer: Message) -> str:
 
 
 def _path_of(uri: str) -> Path:
-    return Path(unquote(urlsplit(uri).path)).resolve()
+    return Path(unquote(split_url(uri).path)).resolve()
 
 
 def _count(place: Path) -> int:

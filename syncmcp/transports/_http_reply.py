@@ -9,13 +9,12 @@ from collections.abc import Iterator, Mapping
 from email.utils import parsedate_to_datetime
 from itertools import islice
 from typing import Any
-from urllib.parse import urljoin, urlsplit
 
 import requests
 from pydantic_core import from_json
 from sseclient import SSEClient
 
-from syncmcp._base.origin import origin_of
+from syncmcp._base.origin import join_url, origin_of, split_url
 from syncmcp._base.secrets import Secrets
 from syncmcp._http.exchange import check
 from syncmcp._http.session import content_type, content_type_as_sent
@@ -182,14 +181,14 @@ def redirect_target(response: requests.Response, method: str, url: str) -> str |
     if status not in (301, 302, 303, 307, 308) or location is None:
         return None
     try:
-        target = urljoin(url, location)
-        parts = urlsplit(target)
+        target = join_url(url, location)
+        parts = split_url(target)
         shown = f"{parts.scheme}://{parts.hostname}{f':{parts.port}' if parts.port else ''}"
         shown += parts.path
         allowed = (
             (status in (307, 308) or method == "GET")
             and origin_of(target) == origin_of(url)
-            and "@" not in urlsplit(location).netloc
+            and "@" not in split_url(location).netloc
         )
     except ValueError:
         shown, target, allowed = "an address that cannot be read", "", False
@@ -224,8 +223,8 @@ def post_url(url: str, named: bytes) -> str:
         raise ProtocolError("the server's event `endpoint` holds no address")
     text = named.decode("ascii")
     try:
-        target = urljoin(url, text)
-        if "@" in urlsplit(text).netloc:
+        target = join_url(url, text)
+        if "@" in split_url(text).netloc:
             raise ProtocolError("the server wants messages posted to an address with a user in it")
         here, there = origin_of(url), origin_of(target)
     except ValueError:

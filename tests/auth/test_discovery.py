@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import pytest
@@ -129,6 +130,18 @@ def test_metadata_about_another_resource_are_refused(identifier: str) -> None:
     with pytest.raises(DiscoveryFailed, match="about another"):
         walk.run(discover(SERVER))
     assert walk.urls == [PATH_FORM]
+
+
+def test_metadata_with_a_host_that_takes_seconds_to_normalize_are_refused_at_once() -> None:
+    marks = "\u0301\u0316" * 30_000
+    walk = Walk({PATH_FORM: resource(resource=f"https://mcp.example{marks}/mcp")})
+    before = time.process_time()
+    with pytest.raises(DiscoveryFailed, match="about another"):
+        walk.run(discover(SERVER))
+    walk = Walk({PATH_FORM: resource(authorization_servers=[f"https://issuer.example{marks}"])})
+    with pytest.raises(DiscoveryFailed, match="not the identifier"):
+        walk.run(discover(SERVER))
+    assert time.process_time() - before < 0.5
 
 
 def test_a_resource_with_a_query_covers_just_that() -> None:

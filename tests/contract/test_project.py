@@ -93,6 +93,18 @@ def private_parts(path: Path) -> set[str]:
     return {name.split(".")[1] for name in private}
 
 
+def test_urls_are_split_in_one_place_as_their_hosts_may_take_long_to_normalize() -> None:
+    parsers = {"urlsplit", "urlparse", "urljoin", "urldefrag"}
+    users = {
+        relative(path)
+        for path in SOURCES
+        for node in ast.walk(parse(path))
+        if (isinstance(node, ast.ImportFrom) and parsers.intersection(a.name for a in node.names))
+        or (isinstance(node, ast.Attribute) and node.attr in parsers)
+    }
+    assert users == {"syncmcp/_base/origin.py"}
+
+
 def test_few_tests_import_private_modules_outside_of_the_folders_that_mirror_them() -> None:
     """`tests/base` is about `syncmcp/_base`, and so on; files in `tests/auth` may know `auth`."""
     mirrors = {path.name[1:] for path in PACKAGE.glob("_[a-z]*") if path.is_dir()}

@@ -135,6 +135,17 @@ def test_a_file_of_any_content_is_read_in_seconds(content: Callable[[], str]) ->
     assert len(str(caught.value)) < 1000
 
 
+def test_a_host_that_takes_seconds_to_normalize_is_the_problem_of_its_entry_at_once() -> None:
+    marks = "\u0301\u0316" * 30_000
+    found = servers(f'{{"url": "https://a{marks}/mcp"}}')
+    before = time.process_time()
+    warnings = found["bad"].review().warnings
+    with pytest.raises(ServersFileError):
+        found["bad"].target()
+    assert time.process_time() - before < 1
+    assert warnings == ("The URL cannot be read.",)
+
+
 def test_a_stored_token_that_expires_at_no_time_is_an_invalid_login() -> None:
     def login(when: Any) -> Login:
         issuer = {"issuer": "https://example.com"}

@@ -10,13 +10,13 @@ import math
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from functools import cache
 from typing import Any, Final
-from urllib.parse import urljoin
 
 from jsonschema.validators import validator_for
 from jsonschema_specifications import REGISTRY
 from referencing import Resource, Specification
 from referencing.jsonschema import specification_with
 
+from syncmcp._base.origin import join_url
 from syncmcp._protocol.metadata import direct_subschemas
 from syncmcp._protocol.schema.patterns import MAX_PATTERN, MAX_PATTERNS, Pattern
 from syncmcp._protocol.schema.place import (
@@ -215,7 +215,7 @@ class _Compiler:
             return base
         self._measure(len(id))
         self._run.spend(2 * self._knowledge.joining)
-        joined = urljoin(base, id)
+        joined = join_url(base, id)
         self._measure(len(joined))
         return joined
 

@@ -6,8 +6,8 @@ import socket
 import ssl
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from urllib.parse import urlsplit
 
+from syncmcp._base.origin import split_url
 from syncmcp.testing.faults import Exchange, ExchangeLog, Fault, Planned
 from syncmcp.testing.faults.relay import Address, Relay
 from syncmcp.testing.listener import HOST, Closing, Listener
@@ -214,7 +214,7 @@ class FaultProxy(Closing):
 
 
 def _split_target(target: str) -> tuple[Address, str]:
-    parts = urlsplit(target)
+    parts = split_url(target)
     if parts.scheme != "http" or not parts.hostname:
         raise ValueError(f"{target!r} is not an http:// URL")
     path = parts.path + (f"?{parts.query}" if parts.query else "")

@@ -8,8 +8,8 @@ from contextlib import suppress
 from functools import partial
 from http import HTTPStatus
 from typing import BinaryIO, NamedTuple
-from urllib.parse import urlsplit
 
+from syncmcp._base.origin import split_url
 from syncmcp.testing.listener import (
     HeadTooLong,
     Listener,
@@ -53,11 +53,11 @@ def listen_http(answer: Answer, port: int = 0) -> Listener:
 
 def find_foreign_host(headers: Mapping[str, str], allowed: Container[object]) -> str | None:
     """Say which host or origin of a request is not allowed: web pages must not reach the server."""
-    host = urlsplit(f"//{headers.get('host', '')}").hostname
+    host = split_url(f"//{headers.get('host', '')}").hostname
     if host not in allowed:
         return f"Host not allowed: {host}"
     origin = headers.get("origin")
-    if origin is not None and urlsplit(origin).hostname not in allowed:
+    if origin is not None and split_url(origin).hostname not in allowed:
         return f"Origin not allowed: {origin}"
     return None
 
