@@ -7,6 +7,7 @@ import json
 import math
 import os
 import re
+import stat
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePath
@@ -265,14 +266,20 @@ class ServerEntry:
         if kind is not None and kind.lower() not in kinds:
             what = "command" if command is not None else "url"
             raise self._error(f"cannot be {kind!r} for a server with a {what}", "type")
-        args, env = self._list("args"), self._mapping("env")
+        args, env, cwd = self._list("args"), self._mapping("env"), self._text("cwd")
+        if command is not None and cwd is None and _is_open_to_all(self._rules.values.folder):
+            raise self._error(
+                "is missing: the server would start in the folder of the file, where every user"
+                " of this computer can put code for it to load",
+                "cwd",
+            )
         if command is not None and self._rules.confine:
             self._check_confined(command, args, env)
         return _ParsedEntry(
             command,
             args,
             env,
-            self._text("cwd"),
+            cwd,
             url or "",
             "auto" if kind is None or command else _HTTP[kind.lower()],
             self._mapping("headers"),
@@ -399,6 +406,15 @@ class ServerEntry:
 
     def __repr__(self) -> str:
         return f"<ServerEntry {self.name!r} of {str(self.file)!r}>"
+
+
+def _is_open_to_all(folder: Path) -> bool:
+    """Whether all users may create files in a folder, but not change this file, as in ``/tmp``."""
+    try:
+        mode = folder.stat().st_mode
+    except OSError:  # the start will say so
+        return False
+    return bool(mode & stat.S_ISVTX and mode & stat.S_IWOTH)
 
 
 @dataclass(frozen=True)

@@ -131,6 +131,7 @@ class AtTerminal:
         """Wait for its end; return its exit code."""
         while self._reads():
             pass
+        self._child.wait()  # `close` gives it a tenth of a second
         self._child.close()
         code: int = self._child.exitstatus if self._child.exitstatus is not None else -1
         return code

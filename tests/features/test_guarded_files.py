@@ -11,7 +11,7 @@ from types import SimpleNamespace
 import pytest
 
 import syncmcp
-from syncmcp import NotApproved
+from syncmcp import NotApproved, ServersFileError
 from syncmcp.servers_file import known_files, read
 from syncmcp.servers_file.named_files import MARKERS, is_own
 
@@ -169,6 +169,27 @@ def test_settings_behind_a_link_are_the_persons_own_and_none_without_a_home(
     assert is_own(file)
     monkeypatch.setattr("os.path.expanduser", lambda path: path)
     assert not is_own(file)
+
+
+@MARK
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no such folders")
+@pytest.mark.parametrize("trust", [True, False])
+def test_no_server_starts_by_default_where_every_user_can_put_code(
+    tmp_path: Path, trust: bool
+) -> None:
+    shared = tmp_path / "shared"
+    shared.mkdir()
+    shared.chmod(0o1777)
+    file = shared / "mcp.json"
+    file.write_text(
+        json.dumps({"mcpServers": {"one": {"command": "x"}, "two": {"url": "http://x"}}})
+    )
+    servers = read(file, trust=trust)
+    with pytest.raises(ServersFileError, match="every user of this computer can put code"):
+        syncmcp.connect(servers["one"])
+    assert servers["two"].problem is None
+    file.write_text(json.dumps({"mcpServers": {"one": {"command": "x", "cwd": str(tmp_path)}}}))
+    assert read(file, trust=trust)["one"].problem is None
 
 
 @MARK
