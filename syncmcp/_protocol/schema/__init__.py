@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping
-from functools import cache
+from functools import cache, partial
 from typing import Any, Final
 
 from jsonschema.validators import validator_for
@@ -28,6 +28,7 @@ from syncmcp._protocol.schema.place import (
     Run,
     quoted,
     resolve,
+    segment_beyond_ascii,
     too_deep,
 )
 from syncmcp._protocol.schema.words import REFERENCES, words_of
@@ -213,17 +214,18 @@ class _Compiler:
         id = self._resource(schema).id()
         if id is None:
             return base
-        self._measure(len(id))
+        self._measure(len(id), id)
         self._run.spend(2 * self._knowledge.joining)
         joined = join_url(base, id)
-        self._measure(len(joined))
+        self._measure(len(joined), id)
         return joined
 
-    def _measure(self, identifier: int) -> None:
-        """Check the length of an identifier, in characters."""
-        if identifier > MAX_REFERENCE:
+    def _measure(self, joined: int, id: str) -> None:
+        """Check the length of an identifier, joined to those around it, in characters."""
+        if joined > MAX_REFERENCE:
             raise UnsupportedSchema(f"an identifier has more than {MAX_REFERENCE:,} characters")
-        self._knowledge.longest = max(self._knowledge.longest, identifier)
+        self._knowledge.longest = max(self._knowledge.longest, joined)
+        self._knowledge.segment = max(self._knowledge.segment, segment_beyond_ascii(id))
 
     def _add_pattern(self, pattern: str) -> None:
         if pattern not in self._knowledge.patterns:
@@ -244,22 +246,28 @@ class _Compiler:
             if isinstance(part, bool) or id(part) in followed:
                 continue
             followed.add(id(part))
-            if id(part) not in self._examined:  # a reference may lead to the value of any keyword
-                self._examine(part)
-                # Which URI it is joined to is not known here: any of those before, and their sum.
-                self._measure(self._knowledge.longest + len(self._resource(part).id() or ""))
             applied = dialect.applied(part)
             for word in REFERENCES & applied.keys() & dialect.words.keys():
                 self._run.spend(self._knowledge.looking_up(word, applied[word], before))
                 found = resolve(word, applied[word], resolver)
+                self._examine_further(found.contents)
                 waiting.append((found.contents, found.resolver, before + 1))
             for pattern in (*applied.get("patternProperties", ()), applied.get("pattern")):
                 if pattern is not None:
                     self._add_pattern(pattern)
-            waiting += [
-                (inner, resolver.in_subresource(self._resource(inner)), before)
-                for inner in _parts(words, applied)
-            ]
+            for inner in _parts(words, applied):
+                self._examine_further(inner)
+                inside = resolver.in_subresource(self._resource(inner))
+                waiting.append((inner, inside, before))
+
+    def _examine_further(self, schema: Any) -> None:
+        """Check a subschema that a reference leads to: it may be in the value of any keyword."""
+        if id(schema) in self._examined:
+            return
+        self._examine(schema)
+        identifier = self._resource(schema).id() or ""
+        # Which URI it is joined to is not known here: any of those before, and their sum.
+        self._measure(self._knowledge.longest + len(identifier), identifier)
 
 
 @cache
@@ -282,7 +290,7 @@ def _dialect(uri: str) -> tuple[Dialect, Dialect, dict[str, tuple[Any, Any]]]:
     theirs = specification_with(uri)
     specification: Specification[Any] = Specification(  # type: ignore[call-arg]
         name=theirs.name,
-        id_of=lambda contents: (isinstance(contents, dict) and theirs.id_of(contents)) or None,
+        id_of=partial(_id_of, theirs),
         subresources_of=lambda schema: map(_without_dialect, _parts(metaschema, schema)),
         anchors_in=lambda _, contents: theirs.anchors_in(contents),
         maybe_in_subresource=theirs.maybe_in_subresource,
@@ -292,6 +300,15 @@ def _dialect(uri: str) -> tuple[Dialect, Dialect, dict[str, tuple[Any, Any]]]:
     shallow = {**words, "$ref": _to_shape, "$dynamicRef": _is_schema, "$recursiveRef": _is_schema}
     del shallow["uniqueItems"]  # a name that is required twice does no harm
     return dialect, dialect._replace(words=shallow), metaschema
+
+
+def _id_of(specification: Specification[Any], schema: Any) -> str | None:
+    """The identifier of a schema, which `referencing` joins to those around it."""
+    found = specification.id_of(schema) if isinstance(schema, dict) else None
+    if not isinstance(found, str):  # the metaschema says so, if a subschema is there
+        return None
+    segment_beyond_ascii(found)
+    return found or None
 
 
 def _parts(words: Container[str], schema: Any) -> Iterator[Any]:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from referencing.exceptions import InvalidAnchor, NoSuchAnchor, PointerToNowhere, Unresolvable
 from referencing.jsonschema import lookup_recursive_ref
 
+from syncmcp._base.origin import LONGEST_HOST
 from syncmcp._base.text import cut
 from syncmcp._protocol.schema.patterns import Pattern
 from syncmcp.errors import UnsupportedSchema
@@ -41,6 +42,8 @@ _GO_THROUGH: Final = 8
 _PAIRS: Final = 10
 # One step: so many characters of an identifier, which is joined to each base.
 _JOINED: Final = 16
+# One step: so many pairs of characters of a host that is not ASCII, which is normalized.
+_NORMALIZED: Final = 64
 
 
 class Problem:
@@ -125,24 +128,28 @@ class Knowledge:
     """What all checks by one schema share; `known` are the ids of valid subschemas, `None` all.
 
     `longest` is the length of its longest identifier, joined to those around it; 0 without any.
+    `segment` is that of the longest segment beyond ASCII in them.
     """
 
     def __init__(self, dialect: Dialect, known: set[int] | None) -> None:
         self.dialect = dialect
         self.known = known
         self.longest = 0
+        self.segment = 0
         self.patterns: dict[str, Pattern] = {}
         self._choices: dict[int, tuple[bool, frozenset[Hashable]]] = {}
 
     @property
     def joining(self) -> float:
         """The steps of joining an identifier or a reference to a base."""
-        return self.longest / _JOINED
+        return self.longest / _JOINED + self.segment**2 / _NORMALIZED
 
     def looking_up(self, word: str, reference: Any, before: int) -> float:
         """The steps of resolving a reference, with so many `before` it."""
-        parts = sum(map(reference.count, "/%")) if isinstance(reference, str) else 0
+        text = reference if isinstance(reference, str) else ""
+        parts = sum(map(text.count, "/%"))
         steps = _LOOK_UP + parts * parts / _PAIRS + (1 + parts) * self.joining
+        steps += segment_beyond_ascii(text) ** 2 / _NORMALIZED
         return steps if word == "$ref" else steps + before * (_GO_THROUGH + self.joining)
 
     def choices(self, values: list[Any], run: Run) -> tuple[bool, frozenset[Hashable]]:
@@ -269,6 +276,23 @@ def resolve(word: str, reference: Any, resolver: Any) -> Any:
     if not isinstance(found.contents, (dict, bool)):
         raise UnsupportedSchema(f"{where} to no schema")
     return found
+
+
+def segment_beyond_ascii(reference: str) -> int:
+    """The length of the longest segment that is not ASCII; 0 without any. One may be a host.
+
+    `UnsupportedSchema` if it is longer than hosts can be.
+    """
+    place = reference.partition("#")[0]
+    if place.isascii():
+        return 0
+    longest = max(len(segment) for segment in place.split("/") if not segment.isascii())
+    if longest > LONGEST_HOST:
+        raise UnsupportedSchema(
+            f"an identifier or a reference has a part with more than {LONGEST_HOST} characters,"
+            " not all of them ASCII"
+        )
+    return longest
 
 
 def identity(value: Any, run: Run, depth: int = 0) -> Hashable:

@@ -264,6 +264,41 @@ def test_an_identifier_that_is_long_where_it_stands_is_refused(schema: dict[str,
         compile_schema(schema)
 
 
+FOREIGN_HOST = "http://a" + "\u0f73" * 300
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"$id": FOREIGN_HOST},
+        {"items": {"$id": f"//{FOREIGN_HOST}/x"}},
+        {"$ref": f"{FOREIGN_HOST}/#/x"},
+        {"$ref": "#/odd", "odd": {"$id": FOREIGN_HOST}},
+        {"$ref": "#/odd", "odd": {"items": {"$id": FOREIGN_HOST + "\u0301\u0316" * 30_000}}},
+    ],
+    ids=["identifier", "below", "reference", "in-what-is-no-schema", "below-what-is-no-schema"],
+)
+def test_a_host_beyond_ascii_that_is_longer_than_hosts_can_be_is_refused(schema: Any) -> None:
+    began = process_time()
+    with pytest.raises(UnsupportedSchema, match="more than 253 characters, not all of them ASCII"):
+        compile_schema(schema)
+    assert process_time() - began < 0.5  # to normalize the last one takes seconds
+
+
+def test_identifiers_and_references_may_have_letters_beyond_ascii() -> None:
+    id, name = "https://b\u00fccher.example/\u672c/", "\u672c" * 300
+    schema = {"$id": id, "$defs": {name: {"$id": "\u672c.json", "type": "integer"}}}
+    for reference in (f"#/$defs/{name}", "\u672c.json", f"{id}\u672c.json#"):
+        compiled = compile_schema({**schema, "items": {"$ref": reference}})
+        assert compiled.problem([1]) is None
+        assert compiled.problem(["a"]) is not None
+
+
+def test_an_identifier_that_is_no_text_is_refused_wherever_it_stands() -> None:
+    with pytest.raises(UnsupportedSchema, match="not of type string"):
+        compile_schema({"$ref": "#/odd", "odd": {"properties": {"a": {"$id": 5}}}})
+
+
 def test_identifiers_are_read_and_joined_as_people_write_them() -> None:
     names = [f"{number}.json" for number in range(2_000)]
     schemas = {name: {"$id": name, "items": {"$ref": "1.json"}} for name in names[2:]}
@@ -286,6 +321,11 @@ def in_turn() -> dict[str, Any]:
     return {"$id": "http://x/", "$defs": {"d0": {"$id": "d0"}, **parts}}
 
 
+def foreign_hosts(count: int) -> dict[str, Any]:
+    """Schemas whose identifiers take long to normalize."""
+    return {f"{n}": {"$id": f"http://{n}{'%' * 240}/".replace("%", "\u0f73")} for n in range(count)}
+
+
 @pytest.mark.parametrize(
     "schema",
     [
@@ -306,8 +346,16 @@ def in_turn() -> dict[str, Any]:
             "anyOf": [{"$ref": "#/$defs/d/items" + "/not" * 80}] * 2_000,
         },
         in_turn(),
+        {"properties": foreign_hosts(1_200)},
     ],
-    ids=["identifiers", "pointers", "encoded-pointers", "identifiers-in-pointers", "dynamic"],
+    ids=[
+        "identifiers",
+        "pointers",
+        "encoded-pointers",
+        "identifiers-in-pointers",
+        "dynamic",
+        "hosts",
+    ],
 )
 def test_what_a_reference_takes_is_paid_for(schema: dict[str, Any]) -> None:
     schema = json.loads(json.dumps(schema))  # as it comes: nothing is shared
