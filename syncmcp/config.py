@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from copy import copy
 from typing import TYPE_CHECKING, Any, Literal
 
-from syncmcp._base.checks import check_headers, hinting, seconds, whole_number
+from syncmcp._base.checks import check_headers, hinting, kind_of, seconds, whole_number
 from syncmcp._base.origin import split_url
 from syncmcp._base.secrets import Secrets
 from syncmcp._base.text import MASK, names_a_secret, redact, redact_url
@@ -201,7 +201,7 @@ class Http:
         if auth is not None and not callable(auth) and not _is_pair(auth):
             raise UsageError(
                 "auth must be a requests authentication object or a pair of user name and"
-                f" password, not {_kind(auth)}; a bearer token is token="
+                f" password, not {kind_of(auth)}; a bearer token is token="
             )
         _check_session(session)
         if proxies is not None:
@@ -280,18 +280,13 @@ def _token(option: str, value: object) -> str | None:
     raise UsageError(f"{option} must be a str {meaning}")
 
 
-def _kind(value: object) -> str:
-    """Return the type's name for an error message; the value may be a secret."""
-    return "None" if value is None else type(value).__name__
-
-
 def _path(option: str, value: object) -> str:
     text = os.fspath(value) if isinstance(value, os.PathLike) else value
     if isinstance(text, str):
         return text
     words = isinstance(value, (list, tuple))
     hint = ": each word is an argument of its own, Stdio(*words)" if words else ""
-    raise UsageError(f"{option} must be a str or a path, not {_kind(value)}{hint}")
+    raise UsageError(f"{option} must be a str or a path, not {kind_of(value)}{hint}")
 
 
 def _file(option: str, value: object) -> str:
@@ -339,19 +334,21 @@ def _variables(env: object) -> dict[str, str]:
 def _check_strings(option: str, value: object) -> dict[str, str]:
     """Check that `value` maps strings to strings. Errors quote no values: many are secrets."""
     if not isinstance(value, Mapping):
-        raise UsageError(f"{option} must be a mapping, not {_kind(value)}")
+        raise UsageError(f"{option} must be a mapping, not {kind_of(value)}")
     for name, content in value.items():
         if not isinstance(name, str):
-            raise UsageError(f"{option}: the name {name!r} must be a str, not {_kind(name)}")
+            raise UsageError(f"{option}: the name {name!r} must be a str, not {kind_of(name)}")
         if not isinstance(content, str):
-            raise UsageError(f"{option}: the value of {name!r} must be a str, not {_kind(content)}")
+            raise UsageError(
+                f"{option}: the value of {name!r} must be a str, not {kind_of(content)}"
+            )
     return dict(value)
 
 
 def check_url(url: object) -> None:
     """Raise `UsageError` unless `url` is an http or https URL with a host."""
     if not isinstance(url, str):
-        raise UsageError(f"url must be a str, not {_kind(url)}")
+        raise UsageError(f"url must be a str, not {kind_of(url)}")
     if not url.lower().startswith(("http://", "https://")):
         remedy = "a command use Stdio(...)"
         if url.lower().endswith(".json"):
@@ -399,4 +396,4 @@ def _check_session(session: object) -> None:
         import requests  # here: only programs that give a session need it at this point
 
     if not isinstance(session, requests.Session):
-        raise UsageError(f"session must be a requests.Session, not {_kind(session)}")
+        raise UsageError(f"session must be a requests.Session, not {kind_of(session)}")

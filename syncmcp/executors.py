@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 
 from typing_extensions import Unpack
 
-from syncmcp._base.checks import check_callable, whole_number
+from syncmcp._base.checks import check_callable, kind_of, whole_number
 from syncmcp._base.text import logger, redact
 from syncmcp._client.client import Client, Target, twin
 from syncmcp._client.core import core_of
@@ -233,7 +233,9 @@ class _FanOut:
         if isinstance(given, tuple):
             given = Call("call_tool", *given)
         elif not isinstance(given, Call):
-            raise UsageError(f"a call is a Call or a pair of name and arguments, not {given!r}")
+            raise UsageError(
+                f"a call is a Call or a pair of name and arguments, not {kind_of(given)}"
+            )
         call = Call(given.operation, *given.args, **{**self._options, **given.options})
         return partial(self._submit, _Task(index, given, call))
 

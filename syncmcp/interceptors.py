@@ -20,7 +20,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, Protocol
 
-from syncmcp._base.checks import check_callable
+from syncmcp._base.checks import check_callable, kind_of
 from syncmcp._base.text import visible
 from syncmcp.errors import UsageError
 
@@ -172,7 +172,7 @@ within: ContextVar[tuple[Interceptor, ...]] = ContextVar("syncmcp_interceptors",
 def as_interceptors(given: Iterable[Interceptor]) -> tuple[Interceptor, ...]:
     """A client's interceptors; `UsageError` if one lacks a hook, or has a coroutine function."""
     if isinstance(given, type) or not isinstance(given, Iterable):
-        raise UsageError(f"interceptors is a list of them, not {given!r}")
+        raise UsageError(f"interceptors is a list of them, not {kind_of(given)}")
     interceptors = tuple(given)
     for interceptor in interceptors:
         if isinstance(interceptor, type):

@@ -10,7 +10,7 @@ from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 
 from syncmcp import types
-from syncmcp._base.checks import check_callable, seconds, whole_number
+from syncmcp._base.checks import check_callable, kind_of, seconds, whole_number
 from syncmcp._client.core import core_of
 from syncmcp._concurrency.cancel import CancelToken
 from syncmcp._concurrency.futures import done_futures
@@ -191,7 +191,7 @@ class ToolLoop:
     ) -> None:
         check_callable(llm, "llm", ("request", "context"))
         if not isinstance(tools_of, ClientGroup) and not hasattr(tools_of, "list_tools"):
-            raise UsageError(f"tools_of must be a client or a group, not {tools_of!r:.80}")
+            raise UsageError(f"tools_of must be a client or a group, not {kind_of(tools_of)}")
         callbacks = {"on_step": on_step, "on_text": on_text, "on_progress": on_progress}
         for name, callback in callbacks.items():
             if callback is not None:

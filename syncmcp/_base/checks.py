@@ -38,21 +38,24 @@ def check_headers(headers: object, source: str) -> None:
     """
     if not isinstance(headers, Mapping):
         raise UsageError(
-            f"{source} must be a mapping of header names to values, not {_kind(headers)}"
+            f"{source} must be a mapping of header names to values, not {kind_of(headers)}"
         )
     for name, value in headers.items():
         if not isinstance(name, str) or not _NAME.fullmatch(name):
             raise UsageError(f"{source} has the name {name!r}, which HTTP does not allow")
         if not isinstance(value, str):
-            raise UsageError(f"the value of {name} in {source} must be a str, not {_kind(value)}")
+            raise UsageError(f"the value of {name} in {source} must be a str, not {kind_of(value)}")
         if _NEVER_IN_VALUES.search(value):
             raise UsageError(f"the value of {name} in {source} has a line end or NUL in it")
         if not _fits_latin_1(value):
             raise UsageError(f"the value of {name} in {source} has characters beyond Latin-1")
 
 
-def _kind(value: object) -> str:
-    return type(value).__name__
+def kind_of(value: object) -> str:
+    """What an error says of a value, which may hold secrets: its type."""
+    if isinstance(value, type):
+        return f"the class {value.__name__}"
+    return "None" if value is None else type(value).__name__
 
 
 def hinting(**elsewhere: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
@@ -97,7 +100,9 @@ def check_callable(
     """Raise `UsageError` unless `handler` can be called with `arguments`, without an event loop."""
     call = getattr(handler, "__call__", None)  # noqa: B004 - the method itself is inspected
     if call is None:
-        raise UsageError(f"{name} is not callable: a function is needed here, not {handler!r:.80}")
+        raise UsageError(
+            f"{name} is not callable: a function is needed here, not {kind_of(handler)}"
+        )
     if inspect.iscoroutinefunction(handler) or inspect.iscoroutinefunction(call):
         raise UsageError(f"{name} is a coroutine function; a plain function is needed here")
     if arguments is not None:
@@ -125,7 +130,7 @@ def check_mapping(value: object, name: str) -> None:
     # The type is compared first: `isinstance` with an abstract class is slow.
     if value is not None and type(value) is not dict and not isinstance(value, Mapping):
         hint = ": json.loads makes one of it" if isinstance(value, str) else ""
-        raise UsageError(f"{name} must be a mapping or None, not a {_kind(value)}{hint}")
+        raise UsageError(f"{name} must be a mapping or None, not {kind_of(value)}{hint}")
 
 
 def seconds(value: float | None, name: str) -> float | None:
@@ -159,4 +164,5 @@ def text(value: object, name: str) -> None:
     """Raise `UsageError` unless an argument is a string that is not empty."""
     if not isinstance(value, str) or not value:
         hint = ": pass its name" if hasattr(value, "name") else ""
-        raise UsageError(f"{name} must be a string that is not empty, not {value!r:.80}{hint}")
+        given = "''" if isinstance(value, str) else kind_of(value)
+        raise UsageError(f"{name} must be a string that is not empty, not {given}{hint}")

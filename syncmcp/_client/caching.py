@@ -18,6 +18,7 @@ from typing import Any
 
 from pydantic_core import from_json, to_json
 
+from syncmcp._base.checks import kind_of
 from syncmcp._base.text import logger
 from syncmcp._client.opening import Target, underlying_target
 from syncmcp._concurrency.forks import delaying_forks
@@ -60,7 +61,7 @@ class ResultCache:
     ) -> None:
         store: Any = MemoryCache() if given is True else given
         if isinstance(store, type) or not isinstance(store, CacheStore):
-            raise UsageError(f"cache is True, False or a CacheStore, not {given!r}")
+            raise UsageError(f"cache is True, False or a CacheStore, not {kind_of(given)}")
         self._store = store
         # Whether the store is code of the program, which the reader thread must not run.
         self.runs_user_code = not isinstance(store, MemoryCache)

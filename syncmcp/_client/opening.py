@@ -12,6 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, Union
 
 from syncmcp import types
+from syncmcp._base.checks import kind_of
 from syncmcp._base.text import logger
 from syncmcp._concurrency.cancel import CancelToken
 from syncmcp._concurrency.forks import delaying_forks
@@ -489,7 +490,8 @@ def resolve_target(
     if isinstance(target, ServerEntry):
         return resolve_entry(target, name)
     if not hasattr(target, "connect"):
-        raise UsageError(f"{target!r} is not a URL, Stdio, Http or server{_target_hint(target)}")
+        given = f"{kind_of(target)}{_target_hint(target)}"
+        raise UsageError(f"the target is a URL, Stdio, Http or server, not {given}")
     return target, name, None
 
 

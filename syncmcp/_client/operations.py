@@ -16,7 +16,7 @@ from typing import Any, TypeAlias
 from typing_extensions import Unpack
 
 from syncmcp import types
-from syncmcp._base.checks import text, validate
+from syncmcp._base.checks import kind_of, text, validate
 from syncmcp._base.similar import comparable
 from syncmcp._client.core import ClientCore, HasCore
 from syncmcp._client.operation import operation
@@ -558,10 +558,10 @@ def _known(names: Iterable[str], known: Iterable[str], what: str) -> None:
 
 def _strings(arguments: object, name: str) -> dict[str, str]:
     if not isinstance(arguments, Mapping):
-        raise UsageError(f"{name} must be a mapping or None, not {arguments!r:.80}")
+        raise UsageError(f"{name} must be a mapping or None, not {kind_of(arguments)}")
     for key, value in arguments.items():
         if not isinstance(key, str) or not isinstance(value, str):
             raise UsageError(
-                f"{name} must have strings as names and values, not {key!r:.80}: {value!r:.80}"
+                f"{name} must have strings as names and values, not {key!r:.80}: {kind_of(value)}"
             )
     return dict(arguments)

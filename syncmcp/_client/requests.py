@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, overload
 from typing_extensions import Unpack
 
 from syncmcp import types
-from syncmcp._base.checks import check_mapping, text, validate
+from syncmcp._base.checks import check_mapping, kind_of, text, validate
 from syncmcp._client.background import FutureDrive
 from syncmcp._client.core import ClientCore, HasCore
 from syncmcp._client.driver import run
@@ -239,7 +239,7 @@ def _resume(
     pending: InputRequired[R], answers: Mapping[str, Any] | None, core: ClientCore
 ) -> Steps[R | InputRequired[R]]:
     if not isinstance(pending, InputRequired):
-        raise UsageError(f"pending is an InputRequired, not {pending!r}")
+        raise UsageError(f"pending is an InputRequired, not {kind_of(pending)}")
     check_mapping(answers, "answers")
     params = retry_params(pending, answers)
     result: R | InputRequired[R]

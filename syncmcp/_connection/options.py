@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from contextvars import Context
 from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
-from syncmcp._base.checks import check_callable, seconds
+from syncmcp._base.checks import check_callable, kind_of, seconds
 from syncmcp._base.similar import similar
 from syncmcp._base.text import logger
 from syncmcp._concurrency.cancel import CancelToken, as_token
@@ -232,7 +232,7 @@ def check_undeclared(value: Undeclared) -> Undeclared:
 def _expect(value: object, types: tuple[type, ...], name: str) -> None:
     if not isinstance(value, types):
         wanted = " or ".join(kind.__name__ for kind in types)
-        raise UsageError(f"{name} is a {wanted}, not {value!r}")
+        raise UsageError(f"{name} is a {wanted}, not {kind_of(value)}")
 
 
 # Trace context of programs that use OpenTelemetry, sent and received in `_meta`.

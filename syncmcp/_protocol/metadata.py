@@ -76,7 +76,7 @@ def merge_meta(params: Mapping[str, Any], meta: Mapping[str, Any] | None) -> dic
     """
     given = params.get("_meta", {})
     if not isinstance(given, Mapping):
-        raise UsageError(f"_meta is a mapping, not {given!r}")
+        raise UsageError(f"_meta is a mapping, not {type(given).__name__}")
     check_keys(given)
     merged = {**given, **(meta or {})}
     if merged:

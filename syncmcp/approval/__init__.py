@@ -17,7 +17,7 @@ from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from syncmcp import types
-from syncmcp._base.checks import check_callable
+from syncmcp._base.checks import check_callable, kind_of
 from syncmcp._base.text import logger
 from syncmcp._concurrency.limited_log import LimitedLog
 from syncmcp._concurrency.rate_limit import RateLimit
@@ -395,7 +395,9 @@ def as_approval(given: Approval | Policy) -> Approval:
 def _check_method(given: object, name: str, what: str) -> None:
     method = getattr(given, name, None)
     if method is None or isinstance(given, type):
-        raise UsageError(f"{given!r} is not {what}: an object with a method {name}(question)")
+        raise UsageError(
+            f"{what} is an object with a method {name}(question), not {kind_of(given)}"
+        )
     check_callable(method, f"{name} of {what}")
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 from typing_extensions import Self
 
 from syncmcp import types
+from syncmcp._base.checks import kind_of
 from syncmcp._base.text import visible
 from syncmcp._concurrency.forks import delaying_forks
 from syncmcp._protocol.capabilities import OfferedCapabilities
@@ -94,7 +95,7 @@ def retry_params(pending: InputRequired[Any], answers: Mapping[str, Any] | None)
         to_wire = getattr(answer, "to_wire", None)
         wire_answer = answer if to_wire is None else to_wire()
         if not isinstance(wire_answer, dict):
-            raise UsageError(f"an answer is a model or a dict, not {answer!r}")
+            raise UsageError(f"an answer is a model or a dict, not {kind_of(answer)}")
         wire[key] = _checked_answer(key, pending.questions[key], wire_answer)
     return pending._round.retry(pending._params, wire if pending.questions else None)
 

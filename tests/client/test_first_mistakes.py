@@ -7,6 +7,7 @@ import inspect
 import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from syncmcp import (
     Refused,
     RequestTimeout,
     UsageError,
+    executors,
     servers_file,
 )
 from syncmcp.approval import DenyAll
@@ -334,7 +336,7 @@ def test_a_missing_handler_for_links_names_the_option_for_them() -> None:
 def test_arguments_as_a_text_of_json_are_told_how_to_become_a_mapping() -> None:
     with syncmcp.connect(SHOP) as client:
         call: Any = client.call_tool
-        with pytest.raises(UsageError, match=r"mapping or None, not a str: json\.loads"):
+        with pytest.raises(UsageError, match=r"mapping or None, not str: json\.loads"):
             call("add", '{"a": 1}')
         with pytest.raises(UsageError, match=r": pass its name$"):
             call(client.list_tools()[0])
@@ -372,6 +374,58 @@ def test_a_file_of_servers_is_not_a_server(tmp_path: Path) -> None:
         syncmcp.connect(servers)
 
 
+loop: Any = syncmcp.ToolLoop
+
+
+def fan_out(client: Any, call: Any) -> None:
+    with ThreadPoolExecutor(1) as pool:
+        list(executors.fan_out(client, [call], pool))
+
+
+class Adder:
+    """An interceptor, and a description of a server, whose text has its secret."""
+
+    def __repr__(self) -> str:
+        return "Adder(env={'API_KEY': 'k3y-4711'})"
+
+
+KEY = "k3y-4711"
+ENTRY: Any = {"command": "npx", "env": {"API_KEY": KEY}}
+
+# What takes a value that may hold secrets, and what the error says instead of the value.
+VALUES: dict[str, tuple[Callable[[Any], object], str]] = {
+    "target": (lambda _: connect(ENTRY), "not dict; a command is Stdio"),
+    "words": (lambda _: connect(["npx", KEY]), "not list; a command is Stdio"),
+    "object": (lambda _: connect(Adder()), "not Adder"),
+    "group": (lambda _: syncmcp.ClientGroup({"a": ENTRY}).open(), "not dict; a command is Stdio"),
+    "name": (lambda _: connect(SHOP, name=ENTRY), "not dict"),
+    "sampling": (lambda _: connect(SHOP, sampling=KEY), "not str"),
+    "approval": (lambda _: connect(SHOP, approval=Adder()), "decide(question), not Adder"),
+    "class": (lambda _: connect(SHOP, approval=Adder), "not the class Adder"),
+    "interceptors": (lambda _: connect(SHOP, interceptors=Adder()), "not Adder"),
+    "cache": (lambda _: connect(SHOP, cache=f"redis://:{KEY}@host"), "not str"),
+    "tool": (lambda client: client.call_tool(ENTRY), "not dict"),
+    "headers": (lambda client: client.call_tool("add", headers=[("X-Key", KEY)]), "not list"),
+    "meta": (lambda client: client.call_tool("add", meta=KEY), "not str"),
+    "params": (lambda client: client.request("x", {"_meta": KEY}), "mapping, not str"),
+    "arguments": (lambda client: client.get_prompt("x", KEY), "not str"),
+    "argument": (lambda client: client.get_prompt("x", {"a": KEY.encode()}), "not 'a': bytes"),
+    "pending": (lambda client: client.resume(ENTRY), "not dict"),
+    "tools": (lambda _: loop(lambda request, context: None, ENTRY), "not dict"),
+    "calls": (lambda client: fan_out(client, ["add", ENTRY]), "not list"),
+}
+
+
+@pytest.mark.parametrize(("mistake", "says"), VALUES.values(), ids=VALUES)
+def test_an_error_about_a_value_that_may_be_secret_names_its_type(
+    mistake: Callable[[Any], object], says: str
+) -> None:
+    with syncmcp.connect(SHOP) as client, pytest.raises(UsageError) as caught:
+        mistake(client)
+    assert KEY not in str(caught.value)
+    assert says in caught.value.message
+
+
 def test_what_is_no_list_of_roots_is_named() -> None:
     for given in (".", Path(), 3):
         roots: Any = given
@@ -382,7 +436,7 @@ def test_what_is_no_list_of_roots_is_named() -> None:
 def test_a_tool_loop_refuses_what_it_cannot_use_at_once() -> None:
     loop: Any = syncmcp.ToolLoop
     with syncmcp.connect(SHOP) as client:
-        with pytest.raises(UsageError, match=r"llm is not callable: a function .*, not 'gpt'"):
+        with pytest.raises(UsageError, match=r"llm is not callable: a function .*, not str"):
             loop("gpt", client)
         with pytest.raises(UsageError, match=r"llm is called with \(request, context\)"):
             loop(lambda request: None, client)

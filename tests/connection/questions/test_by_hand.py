@@ -181,6 +181,9 @@ def test_answers_that_make_no_sense_are_refused_before_anything_is_sent() -> Non
         for bad in ({"other": ElicitResult.decline()}, {key: "yes"}, {key: None}, ["x"], "x", 7):
             with pytest.raises(UsageError):
                 client.resume(pending, bad)
+        bad = {key: "my-password"}
+        with pytest.raises(UsageError, match=r"a model or a dict, not str$"):
+            client.resume(pending, bad)
         for bad in (None, {"method": "tools/call"}, pending.to_json()):
             with pytest.raises(UsageError):
                 client.resume(bad)
