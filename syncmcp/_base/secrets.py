@@ -15,7 +15,7 @@ import json
 import os
 import re
 import threading
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from typing import Any
 from urllib.parse import parse_qsl, unquote
@@ -246,6 +246,15 @@ class Secrets:
                     places.append((0, reading.place(end)))
         return _masked(text, places) if places else text
 
+    def mask_value(self, value: Any) -> Any:
+        """Do `mask` for a JSON value: for its texts, names and numbers."""
+        return change_texts(value, self._mask_scalar, self.mask)
+
+    def _mask_scalar(self, given: str | float, member: str) -> str | float:
+        text = str(given)
+        shown = self.mask(text)
+        return given if shown == text else shown
+
     def quote(self, text: str) -> str:
         """Return what an error quotes of a text without secrets: of a long one the beginning."""
         return quote_text(text, partial(self.redact, ends_cut=len(text) > MOST_QUOTED))
@@ -302,6 +311,27 @@ class Secrets:
         yield from forms
         for other in included:
             yield from other._all_forms()
+
+
+def change_texts(
+    value: Any,
+    change: Callable[[Any, str], Any],
+    rename: Callable[[str], str],
+    member: str = "",
+) -> Any:
+    """Return a JSON value with each name renamed, and each text and number changed.
+
+    `change` gets the text or number, and the name of the `member` that it is in.
+    """
+    if isinstance(value, dict):
+        return {
+            rename(name): change_texts(item, change, rename, name) for name, item in value.items()
+        }
+    if isinstance(value, list):
+        return [change_texts(item, change, rename, member) for item in value]
+    if isinstance(value, (str, int, float)) and not isinstance(value, bool):
+        return change(value, member)
+    return value
 
 
 def _shown_cause(error: BaseException) -> BaseException | None:

@@ -165,6 +165,8 @@ def doctor(session: Session) -> None:
     findings: list[Finding] = []
     with _SkippedLines() as skipped:
         for finding in _diagnose(session, skipped):
+            if finding.error is not None:
+                session.hide_secrets(finding.error)
             findings.append(finding)
             if not session.out.json:
                 _print_finding(session, finding)

@@ -26,6 +26,7 @@ from typer.core import TyperCommand
 from typing_extensions import Self
 
 from syncmcp._client.client import Client, Target
+from syncmcp._client.core import core_of
 from syncmcp._connection.options import CallOptions
 from syncmcp._protocol.revisions import Mode
 from syncmcp.approval import AllowAll, Approval, DenyAll
@@ -50,7 +51,7 @@ from syncmcp.cli.parsing import (
 )
 from syncmcp.cli.state import find_server, load_roots
 from syncmcp.config import Http, Stdio
-from syncmcp.errors import ServerError, ToolError
+from syncmcp.errors import McpError, ServerError, ToolError
 from syncmcp.servers_file import ServerReview
 from syncmcp.types import LoggingMessageNotificationParams
 
@@ -241,6 +242,18 @@ class Session:
             **options,
         )
 
+    def hide_secrets(self, error: McpError) -> None:
+        """Mask the known secrets of the server in what an error repeats of its answers."""
+        client = self._client if self._shared is None else self._shared.client
+        if client is None:
+            return
+        secrets = core_of(client).wire.secrets
+        if isinstance(error, ToolError):  # of its text: the message may be cut within a secret
+            error.args = (secrets.quote(error.result.text) or error.message,)
+        if isinstance(error, ServerError):
+            error.data = secrets.mask_value(error.data)
+        secrets.clean(error)
+
     def _reject_options(self, names: Sequence[str], why: str) -> None:
         usual = type(self.settings)()
         for name in names:
@@ -384,8 +397,9 @@ def with_session(
             before = session.cancelled
             try:
                 call(session, **given)
-            except (ServerError, ToolError) as error:
-                if session.cancelled > before:
+            except McpError as error:
+                session.hide_secrets(error)
+                if session.cancelled > before and isinstance(error, (ServerError, ToolError)):
                     raise FormCancelled(f"you cancelled; {error.message}") from error
                 raise
             if session.cancelled > before:

@@ -41,7 +41,7 @@ from typing import Any, NamedTuple
 
 import pydantic_core
 
-from syncmcp._base.secrets import Secrets
+from syncmcp._base.secrets import Secrets, change_texts
 from syncmcp._base.text import MASK, logger, names_a_secret, redact
 from syncmcp._client.client import Target
 from syncmcp._client.opening import resolve_target
@@ -287,22 +287,19 @@ class _SecretMasks:
         """Have what is secret in headers masked."""
         self._known.add_headers(headers)
 
-    def mask_value(self, value: Any, member: str = "") -> Any:
-        """Return a JSON value with its secrets masked; `member` is the name of its member."""
-        if isinstance(value, str):
-            if value in _KEYWORDS.get(member, ()):
-                return value
-            secret = member and names_a_secret(member)
-            return self._number(value, MASK) if secret else self.mask_text(value)
-        if isinstance(value, dict):
-            return {self._name(name): self.mask_value(item, name) for name, item in value.items()}
-        if isinstance(value, list):
-            return [self.mask_value(item, member) for item in value]
-        if isinstance(value, (int, float)) and not isinstance(value, bool):
+    def mask_value(self, value: Any) -> Any:
+        """Return a JSON value with its secrets masked."""
+        return change_texts(value, self._mask_scalar, self._name)
+
+    def _mask_scalar(self, value: str | float, member: str) -> str | float:
+        if not isinstance(value, str):
             text = str(value)
             shown = self._known.mask(text)
             return value if shown == text else self._number(text, shown)
-        return value
+        if value in _KEYWORDS.get(member, ()):
+            return value
+        secret = member and names_a_secret(member)
+        return self._number(value, MASK) if secret else self.mask_text(value)
 
     def mask_text(self, text: str) -> str:
         shown = self._known.redact(text)
