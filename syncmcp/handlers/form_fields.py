@@ -45,6 +45,9 @@ _DECIMAL = re.compile(
 _YES: Final = frozenset({"yes", "y", "true", "on", "1"})
 _NO: Final = frozenset({"no", "n", "false", "off", "0"})
 
+# More combining marks than this on one letter occur in no language.
+_MOST_MARKS: Final = 8
+
 _WORD = re.compile(r"[^\W_]+")
 _CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 # fmt: off
@@ -142,13 +145,7 @@ def read_number(text: str) -> int | float | None:
 def asks_for_a_secret(*texts: str) -> bool:
     """Guess from the words of a field if it asks for a password, a key, a card or the like."""
     for text in texts:
-        # Invisible characters and compatibility forms of letters must not hide a word.
-        plain = "".join(
-            character
-            for character in unicodedata.normalize("NFKC", text)
-            if unicodedata.category(character) != "Cf"
-        )
-        words = [word.lower() for word in _WORD.findall(_CAMEL.sub(" ", plain))]
+        words = [word.lower() for word in _WORD.findall(_CAMEL.sub(" ", _plain(text)))]
         spaced = f" {' '.join(words)} "
         if (
             not _SECRET_WORDS.isdisjoint(words)
@@ -157,6 +154,26 @@ def asks_for_a_secret(*texts: str) -> bool:
         ):
             return True
     return False
+
+
+def _plain(text: str) -> str:
+    """A text in which no invisible character or compatibility form of a letter hides a word.
+
+    Of the combining marks on a letter, the first are kept: the time to normalize a text is
+    quadratic in their number, and no other thread runs meanwhile.
+    """
+    if text.isascii():
+        return text
+    kept: list[str] = []
+    marks = 0
+    for character in text:
+        for part in unicodedata.normalize("NFKD", character):
+            if unicodedata.category(part) == "Cf":
+                continue
+            marks = marks + 1 if unicodedata.combining(part) else 0
+            if marks <= _MOST_MARKS:
+                kept.append(part)
+    return unicodedata.normalize("NFKC", "".join(kept))
 
 
 Kind = Literal["string", "number", "integer", "boolean", "choice", "choices"]

@@ -653,6 +653,8 @@ SECRET = [
     *("Password", "Your API key", "API-Key", "apiKey", "userPassword", "GITHUB_TOKEN", "PIN"),
     *("clientSecret", "Credit card number", "One-time code", "CVV", "PASSWORT", "Pass\u200bword"),
     "\u043f\u0430\u0440\u043e\u043b\u044c",
+    *("contrase\u00f1a", "contrasen\u0303a", "contrasen\u200b\u0303a"),
+    "\ube44\ubc00\ubc88\ud638",
     "\u8bf7\u8f93\u5165\u5bc6\u7801",
     "\uff30\uff21\uff33\uff33\uff37\uff2f\uff32\uff24",
 ]
@@ -671,6 +673,20 @@ def test_a_field_that_looks_like_a_secret_is_marked(schema: Schema) -> None:
     assert field_of({"type": "string", **schema}).secret
     (by_name,) = Form.read(schema_of(db_passwd={"type": "string", "title": "Login"})).fields
     assert by_name.secret
+
+
+@pytest.mark.parametrize(
+    "marks",
+    ["\u0f73", "\u0301\u0316", "\uff9e\u0316", "\u302e\u0301", "\u200b\u0301\u0316"],
+    ids=ascii,
+)
+def test_marks_that_take_long_to_normalize_hide_no_secret(marks: str) -> None:
+    text = marks * (9_900 // len(marks))
+    fields = {f"a{n}": {"type": "string", "title": f"{text} {n} PIN"} for n in range(10)}
+    form = Form.read(schema_of(**fields))
+    before = time.process_time()
+    assert all(field.secret for field in form.fields)
+    assert time.process_time() - before < 0.4
 
 
 @pytest.mark.parametrize(
