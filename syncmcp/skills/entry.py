@@ -245,6 +245,10 @@ def _parse_yaml(frontmatter: str) -> Node | None:
     except yaml.YAMLError as error:
         problem = getattr(error, "problem", None) or "it cannot be read"
         raise BadFrontmatter(f"has frontmatter that is not YAML: {problem}") from error
+    except BadFrontmatter:
+        raise
+    except (ValueError, OverflowError) as error:  # of `chr` or `int`: an escape, a version
+        raise BadFrontmatter("has frontmatter that is not YAML: a number is invalid") from error
 
 
 def _node_difference(node: Node, stated: Any, where: str) -> str | None:
