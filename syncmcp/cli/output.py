@@ -316,6 +316,8 @@ def _hint(error: BaseException) -> str | None:
         own = "-e NAME passes a variable of yours on; " if error.exit_code is not None else ""
         return f"{own}`syncmcp doctor` looks at each step of the way there"
     if isinstance(error, RequestTimeout):
+        if error.kind == "login":  # no option of the command changes it
+            return "`syncmcp auth login` asks you again"
         option = {"open": "--open-timeout", "idle": "--idle-timeout"}.get(error.kind, "--timeout")
         return f"{option} gives it more time"
     return None

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -111,6 +112,19 @@ def test_without_its_packages_the_command_says_what_to_install(elsewhere: Path) 
 def test_each_kind_of_error_has_its_code(error: Exception, code: int) -> None:
     assert output.exit_code(error) == code
     assert output.describe(error)["exit_code"] == code
+
+
+@pytest.mark.parametrize(
+    ("kind", "hint"),
+    [
+        ("total", "--timeout gives it more time"),
+        ("idle", "--idle-timeout gives it more time"),
+        ("open", "--open-timeout gives it more time"),
+        ("login", "`syncmcp auth login` asks you again"),
+    ],
+)
+def test_the_hint_about_a_limit_names_what_helps(kind: Any, hint: str) -> None:
+    assert output.describe(RequestTimeout("x", kind=kind))["hint"] == hint
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="descriptors of POSIX")
