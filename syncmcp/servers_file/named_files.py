@@ -43,10 +43,11 @@ _ABOVE = re.compile(r".*[/\\]\.\.(?=[/\\]|\Z)", re.DOTALL)  # as far as the last
 _AFTER_PATH = re.compile(r"[?#].*", re.DOTALL)  # the query and the fragment of a file: URL
 
 # Interpreters find these by a shorter name: of a file without its ending, or of its directory.
+_SCRIPT_ENDINGS = (".js", ".mjs", ".cjs", ".jsx", ".ts", ".mts", ".cts", ".tsx")
 _ENDINGS = (
-    *(".js", ".mjs", ".cjs", ".ts", ".py"),
-    *("/package.json", "/index.js", "/index.mjs", "/index.cjs", "/index.ts"),
-    *("/__main__.py", "/__init__.py"),
+    *_SCRIPT_ENDINGS,
+    *(f"/index{ending}" for ending in _SCRIPT_ENDINGS),
+    *(".py", "/package.json", "/__main__.py", "/__init__.py"),
 )
 _MODULE = re.compile(r"[^\W\d]\w*(?:\.[^\W\d]\w*)+")  # python -m a.b
 # The members of a package.json that name what is run, and the largest one that is read for them.
