@@ -267,6 +267,11 @@ class ServerEntry:
             what = "command" if command is not None else "url"
             raise self._error(f"cannot be {kind!r} for a server with a {what}", "type")
         args, env, cwd = self._list("args"), self._mapping("env"), self._text("cwd")
+        headers = self._mapping("headers")
+        if any(name.lower() == "host" for name in headers):
+            raise self._error(
+                "cannot have Host: the server would be another than the url's", "headers"
+            )
         if command is not None and cwd is None and _is_open_to_all(self._rules.values.folder):
             raise self._error(
                 "is missing: the server would start in the folder of the file, where every user"
@@ -282,7 +287,7 @@ class ServerEntry:
             cwd,
             url or "",
             "auto" if kind is None or command else _HTTP[kind.lower()],
-            self._mapping("headers"),
+            headers,
             self._timeout(),
         )
 

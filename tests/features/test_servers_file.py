@@ -250,6 +250,13 @@ class TestMistakes:
             one(entry)
         assert caught.value.server == "one"
 
+    @pytest.mark.parametrize("name", ["Host", "hOST"])
+    def test_no_other_server_behind_the_same_address_is_named(self, name: str) -> None:
+        stated = {"url": "https://tenant.example.com/mcp", "headers": {name: "other.example.com"}}
+        problem = of_user({"servers": {"one": stated}})["one"].problem
+        assert problem is not None
+        assert (problem.key, "Host" in problem.message) == ("headers", True)
+
     @pytest.mark.parametrize(
         "url", ["${KEY}", "https://${KEY} x", "https://h/${KEY}\n", "${KEY}://h"]
     )
