@@ -131,6 +131,7 @@ class Driver:
     def _fetch_bound(self, request: HttpRequest) -> HttpResponse:
         if self._prover is None or not request.token:
             return self.fetch(request)
+        self.guard.check(request.url)  # the proof is for the parts of what may be no URL
         answer = self.fetch(self._prover.bind_token_request(request))
         if self._prover.token_request_needs_nonce(request, answer):
             # Refused without a nonce; the response contains one (RFC 9449 §8).

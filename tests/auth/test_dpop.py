@@ -173,6 +173,21 @@ def test_each_request_has_a_proof_of_its_own_and_the_token_is_never_a_bearers(
     assert auth.token.token_type == "DPoP"
 
 
+@pytest.mark.parametrize(
+    "endpoint",
+    ["https://[/token", "https://a:99999/token", "https://a" + "\u0301\u0316" * 30_000 + "/token"],
+    ids=["brackets", "port", "host"],
+)
+def test_an_endpoint_that_is_no_url_gets_no_proof_and_is_the_servers_fault(
+    endpoint: str, resource: ResourceServer
+) -> None:
+    resource.authorization_server.metadata["token_endpoint"] = endpoint
+    before = time.process_time()
+    with pytest.raises(AuthError, match="named a URL that is not used"):
+        call(resource, OAuth(receiver=Person(), dpop=True))
+    assert time.process_time() - before < 1
+
+
 @pytest.mark.requirement("AXT-09")
 def test_a_refresh_has_a_proof_by_the_same_key(resource: ResourceServer, judge: Judge) -> None:
     auth = OAuth(receiver=Person(), dpop=True)
