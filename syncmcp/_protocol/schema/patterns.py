@@ -30,12 +30,18 @@ _ESCAPES: Final = {
     "s": r"[\s\uFEFF]",
     "S": r"[^\s\uFEFF]",
     "0": r"\x00",
+    "<": "<",
+    ">": ">",
 }
 _ANY_CHARACTER: Final = r"[^\n\r\u2028\u2029]"
 _REPETITION: Final = re.compile(r"\{([0-9]+)(,([0-9]*))?\}")
 _PROPERTY: Final = re.compile(r"\\[pP]\{[A-Za-z0-9_=]+\}")
 _CONTROL: Final = re.compile(r"\\c([A-Za-z])")
-_GROUP: Final = re.compile(r"\((\?(:|<[A-Za-z_][A-Za-z0-9_]*>)?)?")
+_CODE: Final = re.compile(r"\\(?:x[0-9A-Fa-f]{2}|u[0-9A-Fa-f]{4})")
+_SET: Final = re.compile(r"-\\[dDwWsSpP]")
+# How a group begins. Named groups are also taken as Python spells them; the engine refuses
+# lookaround. Flags would change what the rest of the pattern means to the engine.
+_GROUP: Final = re.compile(r"\((\?(:|P?<[^\W\d]\w*>|<?[=!]))?")
 
 # Rough sizes of what a single character of text is matched with.
 _PLAIN: Final = 1
@@ -55,7 +61,8 @@ class Pattern:
         reader = _Reader(pattern)
         reader.read()
         self.size = reader.size
-        schema = core_schema.str_schema(pattern=reader.text, regex_engine="rust-regex")
+        self.text = reader.text
+        schema = core_schema.str_schema(pattern=self.text, regex_engine="rust-regex")
         try:
             self._matches = SchemaValidator(schema).isinstance_python
         except SchemaError as error:
@@ -78,7 +85,7 @@ def _is_pattern(pattern: str) -> bool:
     """Whether an engine that backtracks would take it; it is compiled, and never used."""
     try:
         re.compile(pattern)
-    except (re.error, OverflowError, RecursionError):
+    except (re.error, OverflowError, RecursionError, Warning):  # a program may raise warnings
         return False
     return True
 
@@ -117,6 +124,8 @@ class _Reader:
                 self._outside.append(self.size)
                 found = _GROUP.match(self._pattern, self._at)
                 assert found is not None  # it may be a bare parenthesis
+                if found[0] == "(" and self._pattern.startswith("(?", self._at):
+                    raise UnsupportedSchema("a pattern has flags or a group unknown to ECMA-262")
                 self.size = 0 if found[0] == "(?:" else _PLAIN  # the engine notes where it is
                 self._take(found[0], found[0])
             case ")":
@@ -131,11 +140,12 @@ class _Reader:
                 self._atom(char, _ANY_CHARACTER, _WIDE)
             case "*" | "+" | "?":
                 self._take(char, char)
+                self._repeat(1)
             case "|":
                 self._take(char, char)
                 self.size += _PLAIN
             case _:
-                self._atom(char, char, _PLAIN)
+                self._atom(char, char, len(char.encode(errors="surrogatepass")))
 
     def _take(self, original: str, translated: str) -> None:
         self._at += len(original)
@@ -151,15 +161,21 @@ class _Reader:
         if found is None:
             self._atom("{", r"\{", _PLAIN)
             return
-        times = max(int(found[3] or 0), int(found[1]), 1)
-        self.size += self._last * (times - 1)
-        self._last *= times
         self._take(found[0], found[0])
+        times = max(int(found[3] or 0), int(found[1]), 1)
+        self._repeat(times, fork=_PLAIN if found[2] else 0)
+
+    def _repeat(self, times: int, fork: int = _PLAIN) -> None:
+        """Count what stands last so many times; `fork` is for the choice of one time more."""
+        before = self.size - self._last
+        self._last = self._last * times + fork
+        self.size = before + self._last
 
     def _escape(self, *, inside: bool) -> None:
         """An escape; `inside` a class it is part of what the class counts as."""
         unicode = _PROPERTY.match(self._pattern, self._at)
         control = _CONTROL.match(self._pattern, self._at)
+        code = _CODE.match(self._pattern, self._at)
         whole = self._pattern[self._at : self._at + 2]
         translated, size = _ESCAPES.get(whole[1:], whole), _PLAIN
         if unicode is not None:
@@ -168,6 +184,11 @@ class _Reader:
         elif control is not None:
             whole = control[0]
             translated = f"\\x{ord(control[1]) % 32:02x}"
+        elif code is not None and not inside:
+            whole = translated = code[0]
+            size = len(whole) // 2  # of its bytes in UTF-8, at most
+        elif whole in {r"\p", r"\P"}:
+            raise UnsupportedSchema("a pattern is not a regular expression")
         elif whole == r"\b":
             translated = r"\x08" if inside else r"(?-u:\b)"
         elif whole in {r"\D", r"\W", r"\S"}:
@@ -189,8 +210,14 @@ class _Reader:
                 self._escape(inside=True)
             elif not char:
                 raise UnsupportedSchema("a pattern has a class that does not end")
-            elif char in "[&~" or self._pattern.startswith("--", self._at):
-                self._take(char, f"\\{char}")  # the engine has sets of sets
+            elif (
+                char in "[&~"
+                or self._pattern.startswith("--", self._at)
+                or _SET.match(self._pattern, self._at)
+            ):
+                # The engine has sets of sets, and would take the bracket of a translated escape
+                # for the end of a range.
+                self._take(char, f"\\{char}")
             else:
                 self._take(char, char)
         self._take("]", "]")

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+from pydantic_core import SchemaValidator, core_schema
 
 from syncmcp._protocol.schema import compile_schema
+from syncmcp._protocol.schema.patterns import MAX_PATTERN, Pattern
 from syncmcp.errors import UnsupportedSchema
 
 
@@ -24,6 +28,10 @@ from syncmcp.errors import UnsupportedSchema
         (r"^\cA$", ["\x01"], ["A"]),
         (r"^\0$", ["\x00"], ["0"]),
         (r"^\/\-$", ["/-"], ["-"]),
+        (r"^\<\>$", ["<>"], ["", "<"]),
+        (r"^[+-\d]$", ["+", "-", "7"], [",", "/"]),
+        (r"^[A-\W-]$", ["A", "-", "["], ["B"]),
+        ("^(?P<year>[0-9]{4})-x$", ["2026-x"], ["26-x"]),
         (r"^\p{Letter}+$", ["\u00e9a"], ["1"]),
         (r"^[^\P{L}x]$", ["a"], ["x", "1"]),
         ("^.$", ["a", "\u0085", "\U0001f40d"], ["\n", "\r", "\u2028"]),
@@ -55,7 +63,7 @@ def test_a_pattern_means_what_ecma_262_says(
 
 
 _GOOD = ["(?=a)", "(?!a)b", "(?<=a)b", r"(a)\1"]
-_BAD = ["(", ")", "a)", "[a", "[", "*", "a{9,1}", r"\k<x>"]
+_BAD = ["(", ")", "a)", "[a", "[", "*", "a{9,1}", r"\k<x>", "[a--#]"]
 
 
 @pytest.mark.parametrize("pattern", _GOOD + _BAD)
@@ -65,6 +73,58 @@ def test_what_needs_backtracking_or_is_no_pattern_is_refused(pattern: str, word:
     with pytest.raises(UnsupportedSchema, match="a pattern") as caught:
         compile_schema({word: value})
     assert caught.value.backtracking == (pattern in _GOOD)
+
+
+LARGE = "(?:a?b?){3000}c"
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        f"(?x)#[\n{LARGE}#]",
+        f"(?x:#[\n{LARGE}#])",
+        f"(?#[){LARGE}]",
+        *("(?i)a", "(?i:a)", "(?-i:a)", "(?s)a", "(?U:a*)", "(?P=a)", "(?>a)", "(?"),
+        *(r"\pL", r"\p{^L}", r"[\pL]", r"[\p{^L}]", r"\P", r"\Qa*\E"),
+    ],
+)
+@pytest.mark.requirement("SCHM-08")
+def test_flags_and_spellings_of_other_engines_are_refused(pattern: str) -> None:
+    with pytest.raises(UnsupportedSchema, match="a pattern") as caught:
+        compile_schema({"pattern": pattern})
+    assert not caught.value.backtracking
+
+
+@pytest.mark.parametrize("begin", [r"[A-\d", r"[A-\W", "[[:alpha:", "[a&&[b", "[a--[b", "[-"])
+@pytest.mark.requirement("SCHM-08")
+def test_a_class_ends_for_the_engine_where_it_ends_in_ecma_262(begin: str) -> None:
+    compiled = Pattern(f"^{begin}{LARGE}]$")
+    assert compiled.size < 50
+    assert all(map(compiled.is_in, "(?{}"))
+
+
+PIECES = [
+    *("a", "b?", "c*", "\u00e9", "\U0001f40d", "#", "\n", " ", ",", "-", "--", "&&", "^", "$", "|"),
+    *("(", ")", "(?:", "(?<n>", "(?P<m>", "(?x)", "(?i)", "(?x:", "(?#", "(?=", "[", "[^", "]"),
+    *("[a-z]", "[:alpha:]", "{,2}", "{2}", "{ 3 }", "{0,3}", "{30}", "?", "+", "??", "(?:a?){900}"),
+    *(r"\d", r"\W", r"\s", r"\S", r"\b", r"\B", r"\<", r"\cA", r"\]", r"\[", "\\", r"\Q", r"\E"),
+    *(r"\pL", r"\p{L}", r"\P{Letter}", r"\p{^L}", r"\x41", r"\x{41}", r"\u00e9", r"\u{41}"),
+]
+
+
+@given(st.lists(st.sampled_from(PIECES), min_size=1, max_size=8).map("".join))
+@settings(deadline=None, max_examples=300)
+def test_the_engine_compiles_no_more_than_what_is_counted(pattern: str) -> None:
+    try:
+        compiled = Pattern(pattern)
+    except UnsupportedSchema:
+        assume(False)
+        raise
+    # Of what is counted in full, the engine takes as much as may be counted. Of what is not, so
+    # many copies are more than it has space for.
+    copies = MAX_PATTERN // max(compiled.size, 1)
+    written = f"(?:{compiled.text}){{{copies}}}"
+    SchemaValidator(core_schema.str_schema(pattern=written, regex_engine="rust-regex"))
 
 
 @pytest.mark.parametrize(
