@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeAlias, cast
 
 from syncmcp._base.numbers import is_number
 from syncmcp._base.origin import split_url
+from syncmcp._concurrency.forks import delaying_forks
 
 if TYPE_CHECKING:
-    from pydantic_core import SchemaValidator
+    from syncmcp._protocol.patterns import Pattern
 
 Format = Literal["email", "uri", "date", "date-time"]
 """The format of a text field."""
@@ -185,7 +186,7 @@ Value: TypeAlias = "str | int | float | bool | list[str]"
 MAX_MATCHED: Final = 2_000
 """The longest answer that is matched with a pattern, in characters.
 
-The time of the engine is linear in the length, but a short pattern may make the factor huge.
+The time of the engine is linear in the length, with the size of the pattern as its factor.
 """
 
 
@@ -332,7 +333,7 @@ class Field:
         if self.pattern is not None:
             if len(value) > MAX_MATCHED:
                 return f"Give at most {MAX_MATCHED} characters, not {len(value)}."
-            if not compile_pattern(self.pattern).isinstance_python(value):
+            if not compile_pattern(self.pattern).is_in(value):
                 return f"Give a text that matches the pattern {self.pattern}"
         if self.format is None:
             return None
@@ -382,11 +383,12 @@ class Field:
         return None if None in chosen else cast("list[str]", chosen)
 
 
-def compile_pattern(pattern: str) -> SchemaValidator:
-    """Compile a pattern for an engine without backtracking, whose time is linear in the text."""
-    from pydantic_core import SchemaValidator, core_schema
+def compile_pattern(pattern: str) -> Pattern:
+    """Compile a pattern with bounds for its time and memory; `UnsupportedSchema` beyond these."""
+    with delaying_forks():
+        from syncmcp._protocol.patterns import Pattern
 
-    return SchemaValidator(core_schema.str_schema(pattern=pattern, regex_engine="rust-regex"))
+    return Pattern(pattern)
 
 
 def is_unicode(text: str) -> bool:

@@ -9,7 +9,7 @@ All texts of a form come from a server. Show them as data; do not rely on them.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any, Final, cast, get_args
@@ -18,7 +18,7 @@ from typing_extensions import Self
 
 from syncmcp._base.numbers import is_number
 from syncmcp._base.text import cut
-from syncmcp.errors import UsageError
+from syncmcp.errors import UnsupportedSchema, UsageError
 from syncmcp.handlers.form_fields import (
     ABSENT,
     Absent,
@@ -53,6 +53,8 @@ MAX_TEXT: Final = 10_000
 MAX_PATTERNS: Final = 20
 MAX_PATTERN: Final = 500
 """The longest pattern, in characters."""
+MAX_PATTERN_SIZES: Final = 10_000
+"""The largest that all patterns may be together, with their repetitions written out."""
 _FORMATS: Final = frozenset(get_args(Format))
 _BOUNDS: Final[Mapping[str, tuple[str, str]]] = {
     "string": ("minLength", "maxLength"),
@@ -150,7 +152,9 @@ class Form:
             MAX_PATTERNS
         ):
             raise _unsupported(None, f"it has more than {MAX_PATTERNS} patterns")
-        return cls(tuple(_field(name, properties[name], name in required) for name in properties))
+        bare = [_field(name, properties[name], name in required) for name in properties]
+        _check_patterns(bare)  # before any default is matched
+        return cls(tuple(_with_default(field, properties[field.name]) for field in bare))
 
     def defaults(self) -> dict[str, Value]:
         """The defaults of the fields that have one."""
@@ -181,13 +185,14 @@ class Form:
 
 
 def _field(name: str, value: object, required: bool) -> Field:
+    """Parse a field, without its default."""
     if not name:
         raise _unsupported(name, "it has no name")
     _text(name, name, "its name")
     schema = _object(value, name, "it")
     kind = _kind(schema, name)
     _check_keywords(schema, kind, name)
-    bare = Field(
+    field = Field(
         name=name,
         label=_optional_text(schema, "title", name) or name,
         kind=kind,
@@ -198,13 +203,17 @@ def _field(name: str, value: object, required: bool) -> Field:
         options=_options(schema, kind, name),
         bounds=_bounds(schema, kind, name),
     )
-    least = bare.bounds.minimum
-    if kind == "choices" and least is not None and least > len(bare.options):
-        raise _unsupported(name, f"it wants {least} of {len(bare.options)} options")
+    least = field.bounds.minimum
+    if kind == "choices" and least is not None and least > len(field.options):
+        raise _unsupported(name, f"it wants {least} of {len(field.options)} options")
+    return field
+
+
+def _with_default(field: Field, schema: Mapping[str, Any]) -> Field:
     default = schema.get("default")
-    if default is None or bare.problem(default) is not None:
-        return bare
-    return replace(bare, default=default)
+    if default is None or field.problem(default) is not None:
+        return field
+    return replace(field, default=default)
 
 
 def _kind(schema: Mapping[str, Any], name: str) -> Kind:
@@ -303,18 +312,23 @@ def _format(schema: Mapping[str, Any], name: str) -> Format | None:
 
 
 def _pattern(schema: Mapping[str, Any], name: str) -> str | None:
-    from pydantic_core import SchemaError
-
     pattern = _optional_text(schema, "pattern", name)
-    if pattern is None:
-        return None
-    if len(pattern) > MAX_PATTERN:
+    if pattern is not None and len(pattern) > MAX_PATTERN:
         raise _unsupported(name, f"'pattern' has more than {MAX_PATTERN} characters")
-    try:
-        compile_pattern(pattern)
-    except SchemaError as error:
-        raise _unsupported(name, "'pattern' cannot be matched in linear time") from error
     return pattern
+
+
+def _check_patterns(fields: Iterable[Field]) -> None:
+    """Refuse patterns that cannot be matched in linear time, or are too large together."""
+    size = 0
+    for field in fields:
+        if field.pattern is not None:
+            try:
+                size += compile_pattern(field.pattern).size
+            except UnsupportedSchema as error:
+                raise _unsupported(field.name, f"its 'pattern': {error.message}") from error
+            if size > MAX_PATTERN_SIZES:
+                raise _unsupported(field.name, "its 'pattern' and others are too large together")
 
 
 def _object(value: object, name: str | None, what: str) -> Mapping[str, Any]:

@@ -18,7 +18,7 @@ from referencing.jsonschema import specification_with
 
 from syncmcp._base.origin import join_url
 from syncmcp._protocol.metadata import direct_subschemas
-from syncmcp._protocol.schema.patterns import MAX_PATTERN, MAX_PATTERNS, Pattern
+from syncmcp._protocol.patterns import MAX_PATTERN, MAX_PATTERNS, Pattern
 from syncmcp._protocol.schema.place import (
     MAX_REFERENCE,
     Dialect,

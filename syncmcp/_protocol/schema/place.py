@@ -14,7 +14,7 @@ from referencing.jsonschema import lookup_recursive_ref
 
 from syncmcp._base.origin import LONGEST_HOST
 from syncmcp._base.text import cut
-from syncmcp._protocol.schema.patterns import Pattern
+from syncmcp._protocol.patterns import Pattern
 from syncmcp.errors import UnsupportedSchema
 
 if TYPE_CHECKING:

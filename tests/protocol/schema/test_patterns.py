@@ -7,8 +7,8 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from pydantic_core import SchemaValidator, core_schema
 
+from syncmcp._protocol.patterns import MAX_PATTERN, Pattern
 from syncmcp._protocol.schema import compile_schema
-from syncmcp._protocol.schema.patterns import MAX_PATTERN, Pattern
 from syncmcp.errors import UnsupportedSchema
 
 
