@@ -21,6 +21,17 @@ MAX_PATTERNS: Final = 10_000
 # Size times length that take the engine, in its slowest way to match, about as long as one step.
 _PER_STEP: Final = 200
 
+# The steps of compiling a pattern, by its size, and for each property of Unicode in it.
+_COMPILE: Final = 20
+_PER_SIZE: Final = 10
+_PER_PROPERTY: Final = 200
+
+# The bytes that the engine takes for a pattern, by its size; and for each byte that it searches, by
+# its size, up to what its two caches may take.
+_TAKEN: Final = 64 * 1024, 4 * 1024
+_CACHED: Final = 256, 8
+_CACHES: Final = 4 * 1024 * 1024
+
 # What has a meaning of its own to the engine where ECMA-262 has none, or none beyond ASCII.
 _ESCAPES: Final = {
     "d": "[0-9]",
@@ -52,7 +63,9 @@ _UNICODE: Final = 20
 class Pattern:
     """A pattern, ready to be searched for in texts; `size` counts its repetitions written out.
 
-    `UnsupportedSchema` if it is too large, or needs an engine that backtracks.
+    It takes `memory`, in bytes at most, and more with each search: keep it for a short time. To
+    compile it takes so many steps as `compiling`. `UnsupportedSchema` if it is too large, or needs
+    an engine that backtracks.
     """
 
     def __init__(self, pattern: str) -> None:
@@ -62,6 +75,9 @@ class Pattern:
         reader.read()
         self.size = reader.size
         self.text = reader.text
+        properties = self.text.lower().count(r"\p{")
+        self.compiling = _COMPILE + _PER_SIZE * self.size + _PER_PROPERTY * properties
+        self.memory = _TAKEN[0] + _TAKEN[1] * self.size
         schema = core_schema.str_schema(pattern=self.text, regex_engine="rust-regex")
         try:
             self._matches = SchemaValidator(schema).isinstance_python
@@ -75,6 +91,11 @@ class Pattern:
     def cost(self, text: str) -> float:
         """How many steps it takes to search `text`."""
         return 1 + self.size * len(text) / _PER_STEP
+
+    def growth(self, text: str) -> int:
+        """How many bytes of memory a search of `text` may add."""
+        size = len(text) if text.isascii() else 4 * len(text)
+        return min(size * (_CACHED[0] + _CACHED[1] * self.size), _CACHES)
 
     def is_in(self, text: str) -> bool:
         """Whether some part of `text` matches."""

@@ -18,7 +18,7 @@ from referencing.jsonschema import specification_with
 
 from syncmcp._base.origin import join_url
 from syncmcp._protocol.metadata import direct_subschemas
-from syncmcp._protocol.patterns import MAX_PATTERN, MAX_PATTERNS, Pattern
+from syncmcp._protocol.patterns import MAX_PATTERNS
 from syncmcp._protocol.schema.place import (
     MAX_REFERENCE,
     Dialect,
@@ -60,9 +60,6 @@ _HERE: Final = "schema:"
 
 # So many types there are, and so many names one list of them may have.
 _TYPES: Final = 7
-# The steps of compiling a pattern, and of each of its characters, which may be a class of Unicode.
-_PATTERN: Final = 100
-_PATTERN_CHARACTER: Final = 50
 # The size that any pattern counts as at least.
 _SMALLEST: Final = 10
 
@@ -163,6 +160,7 @@ class _Compiler:
         self._knowledge = Knowledge(dialect, self._examined)
         self._shallow = Knowledge(shallow, None)
         self._shapes: dict[str, Place] = {}
+        self._patterns: set[str] = set()
         self._pattern_size = 0
         self._dynamic = False
 
@@ -228,10 +226,9 @@ class _Compiler:
         self._knowledge.segment = max(self._knowledge.segment, segment_beyond_ascii(id))
 
     def _add_pattern(self, pattern: str) -> None:
-        if pattern not in self._knowledge.patterns:
-            self._run.spend(_PATTERN + _PATTERN_CHARACTER * min(len(pattern), MAX_PATTERN))
-            compiled = self._knowledge.patterns[pattern] = Pattern(pattern)
-            self._pattern_size += max(compiled.size, _SMALLEST)
+        if pattern not in self._patterns:
+            self._patterns.add(pattern)
+            self._pattern_size += max(self._run.compile(pattern).size, _SMALLEST)
             if self._pattern_size > MAX_PATTERNS:
                 raise UnsupportedSchema("its patterns are too large together")
 

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 MAX_STEPS: Final = 2_000_000
 """The most steps of one check; a step takes about half a microsecond."""
+MAX_PATTERN_MEMORY: Final = 64 * 1024 * 1024
+"""What the patterns of one check may take in memory, in bytes, before they are compiled anew."""
 MAX_NESTING: Final = 400
 """The most subschemas that are applied at one time, each within another."""
 MAX_REFERENCE: Final = 2_000
@@ -85,9 +87,11 @@ def too_deep() -> UnsupportedSchema:
 class Run:
     """The budget of one check; `look` is called every `LOOK_EVERY` steps, and may end the check."""
 
-    __slots__ = ("_left", "_look", "_look_at")
+    __slots__ = ("_left", "_look", "_look_at", "_memory", "_patterns")
 
     def __init__(self, look: Callable[[], object]) -> None:
+        self._memory = 0  # of the patterns
+        self._patterns: dict[str, Pattern] = {}
         self._left: float = MAX_STEPS
         self._look_at: float = MAX_STEPS - LOOK_EVERY
         self._look = look
@@ -100,6 +104,29 @@ class Run:
                 raise UnsupportedSchema(f"the check takes more than {MAX_STEPS:,} steps")
             self._look_at = max(0, self._left - LOOK_EVERY)
             self._look()
+
+    def compile(self, pattern: str) -> Pattern:
+        """A compiled pattern, which is kept until the check ends, or memory runs short."""
+        compiled = self._patterns.get(pattern)
+        if compiled is None:
+            compiled = Pattern(pattern)
+            self._grow(compiled.memory)
+            self._patterns[pattern] = compiled
+            self.spend(compiled.compiling)
+        return compiled
+
+    def matches(self, pattern: str, text: str) -> bool:
+        """True if some part of `text` matches a pattern."""
+        compiled = self.compile(pattern)
+        self.spend(compiled.cost(text))
+        self._grow(compiled.growth(text))
+        return compiled.is_in(text)
+
+    def _grow(self, memory: int) -> None:
+        self._memory += memory
+        if self._memory > MAX_PATTERN_MEMORY:
+            self._patterns.clear()
+            self._memory = memory
 
 
 Word = Callable[["Place", Any, Any, Mapping[str, Any]], Iterable[Problem]]
@@ -136,7 +163,6 @@ class Knowledge:
         self.known = known
         self.longest = 0
         self.segment = 0
-        self.patterns: dict[str, Pattern] = {}
         self._choices: dict[int, tuple[bool, frozenset[Hashable]]] = {}
 
     @property
@@ -244,11 +270,7 @@ class Place:
 
     def matches(self, pattern: str, text: str) -> bool:
         """True if some part of `text` matches a pattern of the schema."""
-        patterns = self.knowledge.patterns
-        if pattern not in patterns:  # one of a metaschema: those of a schema were compiled with it
-            patterns[pattern] = Pattern(pattern)
-        self.run.spend(patterns[pattern].cost(text))
-        return patterns[pattern].is_in(text)
+        return self.run.matches(pattern, text)
 
     def _further(self, schema: Any, resolver: Any) -> Place:
         return Place(schema, resolver, self.knowledge, self.run, self._depth + 1)

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import random
 from collections.abc import Callable
+from pathlib import Path
 from time import process_time
 from typing import Any
 
 import pytest
 
+from syncmcp._protocol.patterns import Pattern
 from syncmcp._protocol.schema import DIALECTS, compile_schema
 from syncmcp._protocol.schema.place import MAX_NESTING, MAX_STEPS
 from syncmcp.errors import UnsupportedSchema
@@ -199,6 +202,48 @@ def test_compiling_patterns_is_paid_for() -> None:
     patterns = {f"[{letters}]{number}": True for number in range(300)}
     with pytest.raises(UnsupportedSchema, match="steps"):
         compile_schema({"patternProperties": patterns})
+
+
+def memory() -> int:
+    """What this process has in memory, in bytes."""
+    return int(Path("/proc/self/statm").read_text().split()[1]) * 4096
+
+
+@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="only Linux counts pages here")
+def test_the_memory_of_the_engine_is_bounded_and_given_back() -> None:
+    # Each of these patterns has another state of the engine for nearly each place of the text.
+    text = "".join(random.Random(1).choices("01", k=17_000))
+    letters = "abcdefghij"
+    patterns = [{"pattern": f"[0{a}]*1[01]{{20}}{b}"} for a in letters for b in letters]
+    compiled = compile_schema({"anyOf": patterns})
+    before, most = memory(), 0
+
+    def look() -> None:
+        nonlocal most
+        most = max(most, memory() - before)
+
+    assert compiled.problem(text, look) is not None
+    assert most < 100 << 20  # of 220 MiB, if all were kept
+    assert memory() - before < 50 << 20
+
+
+def test_patterns_are_compiled_once_for_a_check_while_there_is_memory(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    compiled: list[str] = []
+
+    class Counted(Pattern):
+        def __init__(self, pattern: str) -> None:
+            compiled.append(pattern)
+            super().__init__(pattern)
+
+    schema = compile_schema({"items": {"allOf": [{"pattern": "a"}, {"pattern": "^a"}]}})
+    monkeypatch.setattr("syncmcp._protocol.schema.place.Pattern", Counted)
+    assert schema.problem(["a"] * 100) is None
+    assert compiled == ["a", "^a"]
+    compiled.clear()
+    assert schema.problem(["a" * 100_000] * 10) is None
+    assert 2 < len(compiled) < 20
 
 
 def test_patterns_on_long_texts_are_paid_for() -> None:

@@ -192,6 +192,10 @@ GROWING: dict[str, tuple[Callable[[int], tuple[Any, Any]], int, int]] = {
     "a name": (lambda n: ({"const": {}}, {"x" * n: 1}), 10_000, 100_000),
     "a pattern": (lambda n: ({"pattern": "^x$"}, "x" * n), 10_000, 100_000),
     "a large pattern": (lambda n: ({"pattern": "^x{20}$"}, "x" * n), 1_000, 10_000),
+    "patterns": (
+        lambda n: ({"patternProperties": dict.fromkeys(members(n), True)}, {"x": 1}),
+        *(8, 80),
+    ),
 }
 
 
