@@ -7,6 +7,7 @@ counted repetitions are written out. So that is counted before the engine sees i
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from typing import Final
 
 from pydantic_core import SchemaError, SchemaValidator, core_schema
@@ -61,12 +62,14 @@ _UNICODE: Final = 20
 
 
 class Pattern:
-    """A pattern, ready to be searched for in texts; `size` counts its repetitions written out.
+    """A pattern to search for in texts; `size` counts its repetitions written out.
 
-    It takes `memory`, in bytes at most, and more with each search: keep it for a short time. To
-    compile it takes so many steps as `compiling`. `UnsupportedSchema` if it is too large, or needs
-    an engine that backtracks.
+    It is checked and translated, and compiled for each use: to compile it takes so many steps as
+    `compiling` and `memory` in bytes, at most, to which searches add. `UnsupportedSchema` if it is
+    too large, or needs an engine that backtracks.
     """
+
+    __slots__ = ("compiling", "memory", "size", "text")
 
     def __init__(self, pattern: str) -> None:
         if len(pattern) > MAX_PATTERN:
@@ -78,15 +81,19 @@ class Pattern:
         properties = self.text.lower().count(r"\p{")
         self.compiling = _COMPILE + _PER_SIZE * self.size + _PER_PROPERTY * properties
         self.memory = _TAKEN[0] + _TAKEN[1] * self.size
-        schema = core_schema.str_schema(pattern=self.text, regex_engine="rust-regex")
         try:
-            self._matches = SchemaValidator(schema).isinstance_python
+            self.compiled()
         except SchemaError as error:
             if _is_pattern(pattern):
                 raise UnsupportedSchema(
                     "a pattern cannot be matched without backtracking", backtracking=True
                 ) from error
             raise UnsupportedSchema("a pattern is not a regular expression") from error
+
+    def compiled(self) -> Callable[[str], bool]:
+        """The function that says whether some part of a text matches."""
+        schema = core_schema.str_schema(pattern=self.text, regex_engine="rust-regex")
+        return SchemaValidator(schema).isinstance_python
 
     def cost(self, text: str) -> float:
         """How many steps it takes to search `text`."""
@@ -96,10 +103,6 @@ class Pattern:
         """How many bytes of memory a search of `text` may add."""
         size = len(text) if text.isascii() else 4 * len(text)
         return min(size * (_CACHED[0] + _CACHED[1] * self.size), _CACHES)
-
-    def is_in(self, text: str) -> bool:
-        """Whether some part of `text` matches."""
-        return self._matches(text)
 
 
 def _is_pattern(pattern: str) -> bool:

@@ -333,7 +333,7 @@ class Field:
         if self.pattern is not None:
             if len(value) > MAX_MATCHED:
                 return f"Give at most {MAX_MATCHED} characters, not {len(value)}."
-            if not compile_pattern(self.pattern).is_in(value):
+            if not read_pattern(self.pattern).compiled()(value):
                 return f"Give a text that matches the pattern {self.pattern}"
         if self.format is None:
             return None
@@ -383,8 +383,8 @@ class Field:
         return None if None in chosen else cast("list[str]", chosen)
 
 
-def compile_pattern(pattern: str) -> Pattern:
-    """Compile a pattern with bounds for its time and memory; `UnsupportedSchema` beyond these."""
+def read_pattern(pattern: str) -> Pattern:
+    """Read a pattern, with bounds for its time and memory; `UnsupportedSchema` beyond these."""
     with delaying_forks():
         from syncmcp._protocol.patterns import Pattern
 

@@ -28,8 +28,8 @@ from syncmcp.handlers.form_fields import (
     Kind,
     Option,
     Value,
-    compile_pattern,
     is_unicode,
+    read_pattern,
 )
 
 __all__ = [
@@ -324,7 +324,7 @@ def _check_patterns(fields: Iterable[Field]) -> None:
     for field in fields:
         if field.pattern is not None:
             try:
-                size += compile_pattern(field.pattern).size
+                size += read_pattern(field.pattern).size
             except UnsupportedSchema as error:
                 raise _unsupported(field.name, f"its 'pattern': {error.message}") from error
             if size > MAX_PATTERN_SIZES:

@@ -18,7 +18,7 @@ from referencing.jsonschema import specification_with
 
 from syncmcp._base.origin import join_url
 from syncmcp._protocol.metadata import direct_subschemas
-from syncmcp._protocol.patterns import MAX_PATTERNS
+from syncmcp._protocol.patterns import MAX_PATTERNS, Pattern
 from syncmcp._protocol.schema.place import (
     MAX_REFERENCE,
     Dialect,
@@ -160,7 +160,6 @@ class _Compiler:
         self._knowledge = Knowledge(dialect, self._examined)
         self._shallow = Knowledge(shallow, None)
         self._shapes: dict[str, Place] = {}
-        self._patterns: set[str] = set()
         self._pattern_size = 0
         self._dynamic = False
 
@@ -226,9 +225,10 @@ class _Compiler:
         self._knowledge.segment = max(self._knowledge.segment, segment_beyond_ascii(id))
 
     def _add_pattern(self, pattern: str) -> None:
-        if pattern not in self._patterns:
-            self._patterns.add(pattern)
-            self._pattern_size += max(self._run.compile(pattern).size, _SMALLEST)
+        if pattern not in self._knowledge.patterns:
+            read = self._knowledge.patterns[pattern] = Pattern(pattern)
+            self._run.spend(read.compiling)
+            self._pattern_size += max(read.size, _SMALLEST)
             if self._pattern_size > MAX_PATTERNS:
                 raise UnsupportedSchema("its patterns are too large together")
 

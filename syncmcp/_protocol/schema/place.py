@@ -87,11 +87,11 @@ def too_deep() -> UnsupportedSchema:
 class Run:
     """The budget of one check; `look` is called every `LOOK_EVERY` steps, and may end the check."""
 
-    __slots__ = ("_left", "_look", "_look_at", "_memory", "_patterns")
+    __slots__ = ("_compiled", "_left", "_look", "_look_at", "_memory")
 
     def __init__(self, look: Callable[[], object]) -> None:
-        self._memory = 0  # of the patterns
-        self._patterns: dict[str, Pattern] = {}
+        self._memory = 0  # of the compiled patterns
+        self._compiled: dict[str, Callable[[str], bool]] = {}
         self._left: float = MAX_STEPS
         self._look_at: float = MAX_STEPS - LOOK_EVERY
         self._look = look
@@ -105,27 +105,21 @@ class Run:
             self._look_at = max(0, self._left - LOOK_EVERY)
             self._look()
 
-    def compile(self, pattern: str) -> Pattern:
-        """A compiled pattern, which is kept until the check ends, or memory runs short."""
-        compiled = self._patterns.get(pattern)
+    def matches(self, pattern: Pattern, text: str) -> bool:
+        """True if some part of `text` matches a pattern, compiled until memory runs short."""
+        compiled = self._compiled.get(pattern.text)
         if compiled is None:
-            compiled = Pattern(pattern)
-            self._grow(compiled.memory)
-            self._patterns[pattern] = compiled
-            self.spend(compiled.compiling)
-        return compiled
-
-    def matches(self, pattern: str, text: str) -> bool:
-        """True if some part of `text` matches a pattern."""
-        compiled = self.compile(pattern)
-        self.spend(compiled.cost(text))
-        self._grow(compiled.growth(text))
-        return compiled.is_in(text)
+            self.spend(pattern.compiling)
+            self._grow(pattern.memory)
+            compiled = self._compiled[pattern.text] = pattern.compiled()
+        self.spend(pattern.cost(text))
+        self._grow(pattern.growth(text))
+        return compiled(text)
 
     def _grow(self, memory: int) -> None:
         self._memory += memory
         if self._memory > MAX_PATTERN_MEMORY:
-            self._patterns.clear()
+            self._compiled.clear()
             self._memory = memory
 
 
@@ -163,6 +157,7 @@ class Knowledge:
         self.known = known
         self.longest = 0
         self.segment = 0
+        self.patterns: dict[str, Pattern] = {}
         self._choices: dict[int, tuple[bool, frozenset[Hashable]]] = {}
 
     @property
@@ -270,7 +265,10 @@ class Place:
 
     def matches(self, pattern: str, text: str) -> bool:
         """True if some part of `text` matches a pattern of the schema."""
-        return self.run.matches(pattern, text)
+        patterns = self.knowledge.patterns
+        if pattern not in patterns:  # one of a metaschema: those of a schema were read with it
+            patterns[pattern] = Pattern(pattern)
+        return self.run.matches(patterns[pattern], text)
 
     def _further(self, schema: Any, resolver: Any) -> Place:
         return Place(schema, resolver, self.knowledge, self.run, self._depth + 1)
