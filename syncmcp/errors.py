@@ -411,7 +411,7 @@ class UnsupportedSchema(ProtocolError):
     Attributes:
         tool: The name of the tool, or `None`.
         result: The result of the tool if it has run, else `None`.
-        backtracking: True if the schema is valid except for a pattern that needs backtracking.
+        backtracking: True if only a pattern is the reason, which has flags or needs backtracking.
     """
 
     tool: str | None = None

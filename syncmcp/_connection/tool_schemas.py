@@ -84,8 +84,8 @@ class LazySchema:
         if not self._warned:
             self._warned = True
             _log.warning(
-                "[%s] the %s of the tool %r is not checked: a pattern of its schema cannot be "
-                "matched without backtracking",
+                "[%s] the %s of the tool %r is not checked: a pattern of its schema has flags, or "
+                "cannot be matched without backtracking",
                 server,
                 which,
                 tool,

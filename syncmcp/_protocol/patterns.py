@@ -149,7 +149,10 @@ class _Reader:
                 found = _GROUP.match(self._pattern, self._at)
                 assert found is not None  # it may be a bare parenthesis
                 if found[0] == "(" and self._pattern.startswith("(?", self._at):
-                    raise UnsupportedSchema("a pattern has flags or a group unknown to ECMA-262")
+                    raise UnsupportedSchema(
+                        "a pattern has flags or a group unknown to ECMA-262",
+                        backtracking=_is_pattern(self._pattern),
+                    )
                 self.size = 0 if found[0] == "(?:" else _PLAIN  # the engine notes where it is
                 self._take(found[0], found[0])
             case ")":
