@@ -139,7 +139,10 @@ PARTS: Final = (
             "client/test_listening.py",
             *(
                 f"connection/test_{name}.py"
-                for name in ("call_limits", "cancellation", "correlation", "deadlines")
+                for name in (
+                    *("call_limits", "cancellation", "correlation", "deadlines"),
+                    "pending_request",
+                )
             ),
             "observe/test_diagnosis.py",
         ),
@@ -192,7 +195,7 @@ print(*state()._stats, sep="\\n")
 _AFRESH: Final = 256  # survived in a process of its own, too
 _LONGEST: Final = 900.0  # seconds in such a process
 
-COLUMNS: Final = ("types", "killed", "timed out", "survived", "no tests")
+COLUMNS: Final = ("types", "killed", "timed out", "survived", "no tests", "not run")
 """The verdicts; "types": mypy refuses the mutant, so no test needs to notice it."""
 
 

@@ -43,14 +43,14 @@ def test_a_verdict_is_one_of_the_columns() -> None:
     assert [verdict(code) for code in CODES.values()] == [
         *("survived", "killed", "types", "timed out", "no tests", "not run", "killed"),
     ]
-    assert {verdict(code) for code in (0, 1, 37, -24, 33)} == set(COLUMNS)
+    assert {verdict(code) for code in (0, 1, 37, -24, 33, None)} == set(COLUMNS)
 
 
 def test_the_score_is_the_share_of_what_mypy_accepts_that_is_noticed(part: Part) -> None:
     steps, tasks = part.sources()
     _, _, first, second, whole = table([(part, steps), (part, tasks)])
     cells = [cell.strip() for cell in first.strip("|").split("|")]
-    assert cells == ["_protocol.steps", "7", "1", "2", "1", "1", "1", "60.0 %"]
+    assert cells == ["_protocol.steps", "7", "1", "2", "1", "1", "1", "1", "60.0 %"]
     assert second.split("|")[-2].strip() == "-"
     assert whole.split("|")[2:] == first.split("|")[2:]
 
