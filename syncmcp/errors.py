@@ -323,7 +323,7 @@ class AuthError(HttpError):
 
 
 class LoginRequired(AuthError):
-    """A person has to sign in, but none is asked or agrees; the message says why and what to do."""
+    """A person has to sign in, but none is asked or agrees. The hint, if any, says what to do."""
 
 
 class DiscoveryFailed(AuthError):

@@ -122,7 +122,7 @@ class Allowed:
 
 
 def not_agreed(request: SignInRequest, why: str) -> LoginRequired:
-    """The error of a sign-in without an agreement; it names the option that gives one.
+    """The error of a sign-in without an agreement; its hint names the option that gives one.
 
     `why` is the beginning of the message.
     """
@@ -133,7 +133,8 @@ def not_agreed(request: SignInRequest, why: str) -> LoginRequired:
         more += f" for a token for {_shown(request.resource)}"
     return LoginRequired(
         f"{why} to sign in at {_shown(request.issuer)!r}{more}, which {_shown(request.server)}"
-        f" names; {option}= of OAuth agrees to an issuer that you trust"
+        " names",
+        hint=f"{option}= of OAuth agrees to an issuer that you trust",
     )
 
 

@@ -165,8 +165,9 @@ class OAuth(TokenAuth):
     def _obtain(self, need: TokenNeed, attempt: SharedAttempt[CachedLogin]) -> Login:
         if self._receiver is None:
             raise LoginRequired(
-                "a person has to sign in, and receiver=None forbids that here: call login() on"
-                " an OAuth with a receiver and the same store, where a person can sign in"
+                "a person has to sign in, and nobody is asked here",
+                hint="receiver=None forbids it: call login() on an OAuth with a receiver and the"
+                " same store, where a person can sign in",
             )
         manager = self._bound_manager()
         manager.limits.check()

@@ -111,14 +111,15 @@ def register(
     server = auth_server.metadata
     if not server.registration_endpoint:
         raise RegistrationFailed(
-            f"{named(server)} does not know this program and offers no registration: {_WHAT_TO_DO}"
+            f"{named(server)} does not know this program and offers no registration",
+            hint=_WHAT_TO_DO,
         )
     # Step-ups request more scopes later, and some servers allow only registered ones.
     wanted = union_scopes(scope, auth_server.scopes)
     method = _auth_method_to_request(server)
     metadata = client_metadata(identity.name, [redirect_uri], method)
     response = yield _registration_request(server.registration_endpoint, metadata, wanted)
-    if response.status == 400 and wanted is not None and _error_of(response)[0] != _BAD_REDIRECT:
+    if response.status == 400 and wanted is not None and _error_of(response)[0] != BAD_REDIRECT:
         # Other servers refuse the registration of scopes that they do not know.
         response = yield _registration_request(server.registration_endpoint, metadata, None)
     return _read_registration(response, server, redirect_uri, method)
@@ -161,7 +162,7 @@ def check_redirect_uri(url: str) -> None:
         )
 
 
-_BAD_REDIRECT = "invalid_redirect_uri"
+BAD_REDIRECT = "invalid_redirect_uri"
 
 
 def _registration_request(url: str, metadata: Mapping[str, Any], scope: str | None) -> HttpRequest:
@@ -199,13 +200,11 @@ def _read_registration(
     who = named(server)
     if response.status not in (200, 201):
         code, words = _error_of(response)
-        text = f"{who} did not register this program: {words}; {_WHAT_TO_DO}"
-        if code == _BAD_REDIRECT:
-            text = (
-                f"{who} does not accept the redirect address {redirect_uri!r}: {words}."
-                f" Pass a redirect_uri= that it accepts, or {_WHAT_TO_DO}"
-            )
-        raise RegistrationFailed(text, status=response.status, error=code)
+        text, hint = f"{who} did not register this program: {words}", _WHAT_TO_DO
+        if code == BAD_REDIRECT:
+            text = f"{who} does not accept the redirect address {redirect_uri!r}: {words}"
+            hint = f"pass a redirect_uri= that it accepts, or {_WHAT_TO_DO}"
+        raise RegistrationFailed(text, status=response.status, error=code, hint=hint)
     answer = json_members(response)
     client_id, secret = answer.get("client_id"), answer.get("client_secret")
     if not isinstance(client_id, str) or not client_id:

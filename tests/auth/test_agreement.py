@@ -176,10 +176,9 @@ def test_an_error_names_all_that_nobody_agreed_to_and_the_option_for_it(
     page: str | None, resource: str | None, what: str, option: str
 ) -> None:
     error = not_agreed(SignInRequest(SERVER, ISSUER, page, resource), "nobody agreed")
-    assert error.message == (
-        f"nobody agreed to sign in at '{ISSUER}'{what}, which {SERVER} names; {option}= of OAuth"
-        " agrees to an issuer that you trust"
-    )
+    assert error.message == f"nobody agreed to sign in at '{ISSUER}'{what}, which {SERVER} names"
+    assert error.hint == f"{option}= of OAuth agrees to an issuer that you trust"
+    assert f"; {error.hint})" in str(error)
 
 
 @pytest.mark.parametrize("wider", ["{origin}", "{origin}/", "{origin}/tenants"])
