@@ -343,6 +343,12 @@ def client_label_of(auth: TokenAuth) -> str:
     return auth._client_label
 
 
+def publishes_sign_in(auth: TokenAuth) -> bool:
+    """Whether the server of `auth`, or its origin, says where to sign in. A challenge may do so."""
+    manager = auth._bound_manager()
+    return manager.driver.run(discover(manager.url, issuer=auth._issuer)).published
+
+
 @dataclass(eq=False, repr=False)
 class UnauthorizedHook:
     """The `requests` response hook of one request, which has the token of the login `used`."""

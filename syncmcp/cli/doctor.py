@@ -203,8 +203,8 @@ def _diagnose(session: Session, skipped: _SkippedLines) -> Iterator[Finding]:
     if isinstance(target, Stdio):
         yield Finding("start", "ok", f"it runs; {_variables(target)}")
     else:
-        token = getattr(target.auth, "token", None)
-        said = "none was asked for" if token is None else "with the token of an earlier sign-in"
+        free = session.opens_without_sign_in(target)
+        said = "none was asked for" if free else "with the token of an earlier sign-in"
         yield Finding("sign-in", "ok", said)
     server = client.server
     named = f" with {server.info.name} {server.info.version}" if server.info is not None else ""

@@ -14,7 +14,8 @@ import typer
 from typer.core import TyperGroup
 
 from syncmcp._base.text import redact
-from syncmcp.cli.output import CommandError, Exit, Output, describe, show_help
+from syncmcp.auth.registration import BAD_REDIRECT
+from syncmcp.cli.output import CommandError, Exit, Output, advise, describe, show_help
 from syncmcp.cli.parsing import complete_roots, complete_servers
 from syncmcp.cli.session import ServerCommand, Session, person_at_terminal, with_session
 from syncmcp.cli.state import (
@@ -23,10 +24,11 @@ from syncmcp.cli.state import (
     log_in,
     read_server_files,
     save_roots,
+    says_where_to_sign_in,
     stored_login,
 )
 from syncmcp.config import Http
-from syncmcp.errors import McpError
+from syncmcp.errors import AuthError, LoginRequired, McpError, RegistrationFailed
 from syncmcp.handlers.roots import Roots
 from syncmcp.servers_file import NotApproved, ServerEntry, ServerReview, ServersFileError
 from syncmcp.types import Root
@@ -88,16 +90,23 @@ def login(
     receiver = make(open_browser=browser, show=session.out.note)
     if client_secret_env is not None and (client_id is None or issuer is None):
         raise CommandError("--client-secret-env goes with --client-id and --issuer")
-    token = log_in(
-        server,
-        receiver,
-        session.out.note,
-        scopes=scope,
-        client_id=client_id,
-        client_secret=None if client_secret_env is None else _secret_from(client_secret_env),
-        client_metadata_url=client_metadata_url,
-        issuer=issuer,
-    )
+    secret = None if client_secret_env is None else _secret_from(client_secret_env)
+    if issuer is None and _wants_no_sign_in(session, server):
+        raise CommandError(f"{server.label} wants no sign-in", hint="use it without one")
+    try:
+        token = log_in(
+            server,
+            receiver,
+            session.out.note,
+            scopes=scope,
+            client_id=client_id,
+            client_secret=secret,
+            client_metadata_url=client_metadata_url,
+            issuer=issuer,
+        )
+    except AuthError as error:
+        advise(error, _login_hint(error, asked=session.person is not None))
+        raise
     session.out.show(
         {"url": server.label, "scope": token.scope, "expires_at": token.expires_at},
         f"signed in to {server.label}" + (f" for {visible(token.scope)}" if token.scope else ""),
@@ -157,6 +166,24 @@ def status(session: Session) -> None:
 auth_app.command("login", cls=ServerCommand)(login)
 auth_app.command("logout", cls=ServerCommand)(logout)
 auth_app.command("status", cls=ServerCommand)(status)
+
+
+def _wants_no_sign_in(session: Session, server: Http) -> bool:
+    """Whether the server says nowhere where to sign in, and lets everybody in."""
+    try:
+        return not says_where_to_sign_in(server) and session.opens_without_sign_in(server)
+    except McpError:
+        return False  # the sign-in says what is wrong; or a challenge says where it is
+
+
+def _login_hint(error: AuthError, *, asked: bool) -> str | None:
+    """What helps after a sign-in that failed; `asked`: a person could be asked to agree to it."""
+    if isinstance(error, LoginRequired) and error.hint is not None and not asked:
+        return "--issuer URL agrees to the place where to sign in, if you trust it"
+    if isinstance(error, RegistrationFailed) and error.hint is not None:
+        other = "--redirect-uri names another address; " if error.error == BAD_REDIRECT else ""
+        return f"{other}--client-id ID is for a client that you registered there by hand"
+    return None
 
 
 def _moment(seconds: float) -> str:

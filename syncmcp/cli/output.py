@@ -212,6 +212,10 @@ _CAPABILITY_HINTS: Final = {
 }
 
 
+# The attribute of an error with the hint that a command has set.
+_ADVICE: Final = "command_hint"
+
+
 # What Typer reports, and what the person probably meant.
 _USAGE_HINTS: Final = (
     ("'TARGET'", "a URL, a name, or a command after --: syncmcp tools -- python server.py"),
@@ -293,7 +297,18 @@ def _message(error: BaseException) -> str:
     return str(error) or "interrupted"
 
 
+def advise(error: McpError, hint: str | None) -> None:
+    """Set what the command says to do about `error`, instead of what it says of the class.
+
+    The error's own `hint` is for programs, and names arguments in Python.
+    """
+    vars(error)[_ADVICE] = hint
+
+
 def _hint(error: BaseException) -> str | None:
+    if _ADVICE in vars(error):
+        advice: str | None = vars(error)[_ADVICE]
+        return advice
     if isinstance(error, CommandError):
         return error.hint
     if isinstance(error, typer.TyperException):
@@ -307,7 +322,7 @@ def _hint(error: BaseException) -> str | None:
         return "approve it with `syncmcp servers approve`, or believe the file with --trust"
     if isinstance(error, AuthError):
         return (
-            "sign in with `syncmcp auth login`, at a terminal or with --issuer, or give"
+            "sign in with `syncmcp auth login URL`, at a terminal or with --issuer, or give"
             " the server's token with --bearer"
         )
     if isinstance(error, ResourceNotFound):

@@ -28,6 +28,7 @@ from typing_extensions import Self
 from syncmcp._client.client import Client, Target
 from syncmcp._client.core import core_of
 from syncmcp._connection.options import CallOptions
+from syncmcp._protocol.negotiate import MODES
 from syncmcp._protocol.revisions import Mode
 from syncmcp.approval import AllowAll, Approval, DenyAll
 from syncmcp.cli.output import (
@@ -206,6 +207,19 @@ class Session:
                 client.set_log_level("debug")
         return self._client
 
+    def opens_without_sign_in(self, server: Http) -> bool:
+        """Open the client of `server`; return whether that took no token of a sign-in.
+
+        Raises:
+            AuthError: The server asks for one.
+        """
+        try:
+            _ = self.client
+        finally:
+            if self.person is not None:
+                self.person.bar.hide()  # it would draw over the question of a sign-in
+        return getattr(server.auth, "token", None) is None
+
     @property
     def cancelled(self) -> int:
         """How many questions of servers the person has cancelled."""
@@ -219,6 +233,9 @@ class Session:
     def make_client(self) -> Client:
         """A client that has not been opened."""
         settings = self.settings
+        if settings.revision not in MODES:
+            known = ", ".join(MODES)
+            raise CommandError(f"--revision is one of {known}, not {settings.revision!r}")
         target, options = self._wrapped_target()
         if settings.timeout is not None:
             options["timeout"] = settings.timeout

@@ -14,7 +14,7 @@ from syncmcp import servers_file
 from syncmcp._base.similar import similar
 from syncmcp._concurrency import files
 from syncmcp.auth import FileStore, OAuth, Token
-from syncmcp.auth.token_auth import client_label_of, filed_under
+from syncmcp.auth.token_auth import client_label_of, filed_under, publishes_sign_in
 from syncmcp.cli.output import CommandError
 from syncmcp.config import Http
 from syncmcp.errors import McpError
@@ -73,6 +73,16 @@ _CLIENT_OPTIONS = ("client_id", "client_metadata_url", "issuer")
 def stored_login(server: Http) -> OAuth:
     """The authentication of a server with its stored token, if any; never starts a sign-in."""
     return _login_of(server, _client_options(_token_store().load(_login_key(server)) or {}))
+
+
+def says_where_to_sign_in(server: Http) -> bool:
+    """Whether the server says where to sign in before it asks anybody to.
+
+    Raises:
+        AuthError: What it says is of no use.
+        TransportError: It could not be reached.
+    """
+    return publishes_sign_in(stored_login(server))
 
 
 def log_in(

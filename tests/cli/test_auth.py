@@ -7,10 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from syncmcp.cli.session import Session
 from syncmcp.cli.state import stored_login
 from syncmcp.config import Http
 from syncmcp.testing import AuthorizationServer, Server, serve_http
-from tests.auth.authorization_server import call, world
+from tests.auth.authorization_server import Answer, call, world
 from tests.cli.running import Command, ended, log_in, program
 from tests.support.ports import free_port
 
@@ -38,6 +39,7 @@ def test_who_is_not_signed_in_is_told_so_and_not_sent_anywhere(
     ran = command("tools", private)
     assert (ran.code, ran.out, ran.error["kind"]) == (3, "", "LoginRequired")
     assert "syncmcp auth login" in ran.error["hint"]
+    assert "receiver=" not in ran.err
     assert command("auth", "status", private) == (3, f"not signed in to {private}\n", "")
     assert command("auth", "status", private, "--json").result["signed_in"] is False
     assert issuer.granted == []
@@ -121,7 +123,52 @@ def test_without_a_terminal_only_an_issuer_that_is_named_is_signed_in_at(command
         ran = command("auth", "login", resource.url, "--no-browser")
         assert (ran.code, ran.error["kind"]) == (3, "LoginRequired")
         assert "--issuer" in ran.error["hint"]
+        assert "auth login" not in ran.error["hint"]
+        assert "allow=" not in ran.err
         assert resource.authorization_server.paths("POST") == []
+
+
+def test_a_server_without_a_sign_in_is_said_to_want_none(command: Command, demo: str) -> None:
+    ran = command("auth", "login", demo)
+    assert (ran.code, ran.out, ran.error["message"]) == (2, "", f"{demo} wants no sign-in")
+    assert "auth login" not in ran.error["hint"]
+
+
+def test_who_lets_everybody_in_and_says_where_to_sign_in_is_signed_in_to(
+    command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Session, "opens_without_sign_in", lambda *_: True)
+    with world() as resource:
+        assert command("auth", "login", resource.url).error["kind"] == "LoginRequired"
+
+
+@pytest.mark.parametrize(
+    ("answer", "helps"),
+    [
+        (Answer(400, {"error": "invalid_client_metadata"}), ["--client-id"]),
+        (Answer(400, {"error": "invalid_redirect_uri"}), ["--redirect-uri", "--client-id"]),
+        (None, ["--client-id"]),
+    ],
+)
+def test_who_is_not_registered_is_told_the_options_of_the_command(
+    command: Command, answer: Answer | None, helps: list[str]
+) -> None:
+    with world() as resource:
+        server = resource.authorization_server
+        server.registered = lambda metadata: answer
+        if answer is None:
+            del server.metadata["registration_endpoint"]
+        ran = command("auth", "login", resource.url, "--no-browser", "--issuer", server.issuer)
+    assert (ran.code, ran.error["kind"]) == (3, "RegistrationFailed")
+    assert [word for word in ran.error["hint"].split() if word.startswith("--")] == helps
+    assert "client_id=" not in ran.err
+
+
+def test_a_sign_in_that_fails_is_no_reason_to_sign_in(command: Command) -> None:
+    with world() as resource:
+        ran = command("auth", "login", resource.url, "--issuer", "https://other.example")
+    assert (ran.code, ran.error["kind"]) == (3, "DiscoveryFailed")
+    assert "hint" not in ran.error
 
 
 def test_who_signs_in_as_another_client_is_signed_out_as_the_earlier_one(

@@ -282,6 +282,14 @@ def test_arguments_of_prompts_and_templates_are_completed(command: Command, demo
     assert "German" in wire["completion"]["values"]
 
 
+def test_a_revision_that_there_is_not_is_refused_by_the_name_of_the_option(
+    command: Command, demo: str
+) -> None:
+    ran = command("ping", demo, "--revision", "new")
+    assert ran.code == 2
+    assert ran.error["message"].startswith("--revision is one of auto, legacy, ")
+
+
 @pytest.mark.parametrize("revision", ["auto", "legacy"])
 def test_a_server_answers_a_ping_in_every_revision(
     command: Command, demo: str, revision: str
