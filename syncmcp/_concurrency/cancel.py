@@ -9,11 +9,11 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from syncmcp._base.checks import check_callable
+from syncmcp._base.checks import check_callable, kind_of
 from syncmcp._base.text import logger
 from syncmcp._concurrency.pool import DaemonPool, lending_handler
 from syncmcp._concurrency.timing import reaper, timer
-from syncmcp.errors import RequestCancelled
+from syncmcp.errors import RequestCancelled, UsageError
 
 __all__ = ["CancelToken"]
 
@@ -42,9 +42,18 @@ class CancelToken:
     Args:
         links: Tokens or plain events; when one of them is cancelled or set, this token is
             cancelled, too.
+
+    Raises:
+        UsageError: A link is neither; a time limit is `CancelToken.after(seconds)`.
     """
 
     def __init__(self, *links: CancelToken | threading.Event) -> None:
+        for link in links:
+            if not isinstance(link, (CancelToken, threading.Event)):
+                raise UsageError(
+                    f"a link must be a CancelToken or a threading.Event, not {kind_of(link)};"
+                    " a time limit is CancelToken.after(seconds)"
+                )
         # Guards what follows. Never held while a callback runs.
         self._lock = threading.RLock()
         self._cancelled = False
@@ -63,7 +72,16 @@ class CancelToken:
 
     @classmethod
     def after(cls, seconds: float, reason: str | None = None) -> CancelToken:
-        """Return a token that cancels itself after `seconds` seconds."""
+        """Return a token that cancels itself after `seconds` seconds.
+
+        Raises:
+            UsageError: `seconds` is not a number.
+        """
+        number = isinstance(seconds, (int, float)) and not isinstance(seconds, bool)
+        if not number or seconds != seconds:  # noqa: PLR0124 - NaN alone differs from itself
+            raise UsageError(
+                f"CancelToken.after(seconds) takes a number of seconds, not {seconds!r}"
+            )
         token = cls()
         reaper.start()
         # A token that was garbage-collected needs no timer entry. The reaper removes it, because a

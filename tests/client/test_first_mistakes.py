@@ -48,6 +48,7 @@ URL = "https://example.com/mcp"
 connect: Any = syncmcp.connect
 Http: Any = syncmcp.Http
 Stdio: Any = syncmcp.Stdio
+token: Any = syncmcp.CancelToken
 server: Any = Server("x")
 
 # What is done with an open client of the shop, the error, and what it says.
@@ -93,6 +94,12 @@ MISTAKES: list[tuple[Callable[[Any], object], type[Exception], str]] = [
     ),
     (lambda _: connect(SHOP, samplin=1), TypeError, "did you mean 'sampling'?"),
     (lambda _: connect(SHOP, zzz=1), TypeError, "unexpected keyword argument 'zzz'"),
+    (lambda _: token(0.5), UsageError, "not float; a time limit is CancelToken.after(seconds)"),
+    (lambda _: token("x"), UsageError, "not str; a time limit is CancelToken.after(seconds)"),
+    (lambda _: token.after("5"), UsageError, "after(seconds) takes a number of seconds, not '5'"),
+    (lambda _: token.after(None), UsageError, "a number of seconds, not None"),
+    (lambda _: token.after(float("nan")), UsageError, "a number of seconds, not nan"),
+    (lambda _: token.after(True), UsageError, "a number of seconds, not True"),
 ]
 
 
