@@ -232,7 +232,7 @@ def _negotiate(
     if mode in STATEFUL:
         return (yield from _handshake(hello, mode, required=mode))
     if mode in STATELESS:
-        return (yield from _discover(hello, mode))
+        return (yield from _discover(hello, mode, pinned=True))
     if known in STATEFUL:
         try:
             return (yield from _handshake(hello, known, from_memory=True))
@@ -272,13 +272,16 @@ def _stateless(
 
 
 def _discover(
-    hello: ClientHello, revision: str
+    hello: ClientHello, revision: str, *, pinned: bool = False
 ) -> Generator[NegotiationEffect, EffectOutcome, Negotiated]:
     """Send `server/discover` in the one possible revision, without a fallback to `initialize`."""
     dialect = hello.dialect(revision)
     outcome = yield SendRequest(dialect, "server/discover", None, probe=False)
     if not isinstance(outcome, dict):
-        raise _as_error(outcome)
+        error = _as_error(outcome)
+        if pinned and error.hint is None and isinstance(interpret_probe(outcome), Spoken):
+            error.hint = f"the server may not speak {revision}: mode='auto' tries older ones, too"
+        raise error
     offered = outcome.get("supportedVersions")
     if not isinstance(offered, list) or revision not in offered:
         raise ProtocolError(f"the server speaks {offered}, not {revision}")

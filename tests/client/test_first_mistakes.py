@@ -490,6 +490,18 @@ def test_a_ping_that_the_revision_lacks_says_what_to_do_instead() -> None:
         client.ping()
 
 
+@pytest.mark.parametrize("over_http", [False, True], ids=["in memory", "http"])
+def test_a_revision_that_the_server_does_not_speak_is_named_with_the_mode_to_write(
+    over_http: bool,
+) -> None:
+    older = Server("older", revisions=["2025-06-18"])
+    with (
+        serve_http(older) as http,
+        pytest.raises(syncmcp.ServerError, match=r"not speak 2026-07-28: mode='auto' tries"),
+    ):
+        syncmcp.connect(http.url if over_http else older, mode="2026-07-28")
+
+
 def test_streams_and_roots_print_as_what_they_are(tmp_path: Path) -> None:
     with syncmcp.connect(SHOP, name="shop", roots=[tmp_path]) as client:
         with client.call_tool.stream("add", {"a": 1, "b": 2}) as stream:
