@@ -289,7 +289,7 @@ def _servers(content: dict[str, Any], file: Path) -> dict[str, Any]:
 def _inputs(content: dict[str, Any], file: Path) -> dict[str, str]:
     stated = content.get("inputs", [])
     if not isinstance(stated, list):
-        raise _error(file, "is a list", "inputs")
+        raise _error(file, "must be a list", "inputs")
     found: dict[str, str] = {}
     for position, item in enumerate(stated):
         if not isinstance(item, dict) or not isinstance(item.get("id"), str):

@@ -251,10 +251,10 @@ class ServerEntry:
     def _parse(self) -> _ParsedEntry:
         stated = self.stated
         if not isinstance(stated, dict):
-            raise self._error("a server is described by an object")
+            raise self._error(f"a server must be an object, not {_json_kind(stated)}")
         self._check_values(stated)
-        if not isinstance(stated.get("disabled", False), bool):
-            raise self._error("is true or false", "disabled")
+        if not isinstance(disabled := stated.get("disabled", False), bool):
+            raise self._must_be("true or false", disabled, "disabled")
         if stated.get("envFile") is not None:
             raise self._error("files of variables are not read; name them in env", "envFile")
         command, url = self._text("command"), self._text("url")
@@ -329,15 +329,18 @@ class ServerEntry:
     def _text(self, key: str) -> str | None:
         value = self.stated.get(key)
         if value is not None and (not isinstance(value, str) or not value):
-            raise self._error("is a string that is not empty", key)
+            raise self._must_be("a string that is not empty", value, key)
         return value
 
     def _list(self, key: str) -> tuple[str, ...]:
         value = self.stated.get(key)
         if value is None:
             return ()
-        if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
-            raise self._error("is a list of strings", key)
+        if not isinstance(value, list):
+            raise self._must_be("a list of strings", value, key)
+        for i, item in enumerate(value):
+            if not isinstance(item, str):
+                raise self._must_be("a string", item, f"{key}[{i}]")
         return tuple(value)
 
     def _mapping(self, key: str) -> dict[str, str]:
@@ -345,7 +348,7 @@ class ServerEntry:
         if value is None:
             return {}
         if not isinstance(value, dict):
-            raise self._error("is an object", key)
+            raise self._must_be("an object", value, key)
         found: dict[str, str] = {}
         for name, content in value.items():
             if isinstance(content, (int, float)) and not isinstance(content, bool):
@@ -353,7 +356,7 @@ class ServerEntry:
             elif isinstance(content, str):
                 found[name] = content
             elif content is not None:  # null counts as missing
-                raise self._error("is a string or a number", f"{key}.{name}")
+                raise self._must_be("a string or a number", content, f"{key}.{name}")
         return found
 
     def _timeout(self) -> float | None:
@@ -361,7 +364,7 @@ class ServerEntry:
         if value is None:
             return None
         if not is_number(value) or value <= 0:
-            raise self._error("is a number of milliseconds above 0", "timeout")
+            raise self._error("must be a number of milliseconds above 0", "timeout")
         return float(value) / 1000
 
     # -- conversion into a target ----------------------------------------------------------------
@@ -409,8 +412,19 @@ class ServerEntry:
     def _error(self, message: str, key: str | None = None) -> ServersFileError:
         return ServersFileError(message, file=str(self.file), server=self.name, key=key)
 
+    def _must_be(self, what: str, value: object, key: str) -> ServersFileError:
+        return self._error(f"must be {what}, not {_json_kind(value)}", key)
+
     def __repr__(self) -> str:
         return f"<ServerEntry {self.name!r} of {str(self.file)!r}>"
+
+
+def _json_kind(value: object) -> str:
+    """What an error says of a value of a file, which may be secret: its type in JSON."""
+    if value == "":
+        return "an empty one"
+    kinds = {dict: "an object", list: "a list", str: "a string", bool: "a boolean"}
+    return "null" if value is None else kinds.get(type(value), "a number")
 
 
 def _is_open_to_all(folder: Path) -> bool:
