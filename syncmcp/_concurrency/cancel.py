@@ -77,8 +77,9 @@ class CancelToken:
         Raises:
             UsageError: `seconds` is not a number.
         """
-        number = isinstance(seconds, (int, float)) and not isinstance(seconds, bool)
-        if not number or seconds != seconds:  # noqa: PLR0124 - NaN alone differs from itself
+        given: object = seconds
+        # NaN alone differs from itself.
+        if isinstance(given, bool) or not isinstance(given, (int, float)) or given != given:  # noqa: PLR0124
             raise UsageError(
                 f"CancelToken.after(seconds) takes a number of seconds, not {seconds!r}"
             )

@@ -423,7 +423,7 @@ def _json_kind(value: object) -> str:
     """What an error says of a value of a file, which may be secret: its type in JSON."""
     if value == "":
         return "an empty one"
-    kinds = {dict: "an object", list: "a list", str: "a string", bool: "a boolean"}
+    kinds: dict[type, str] = {dict: "an object", list: "a list", str: "a string", bool: "a boolean"}
     return "null" if value is None else kinds.get(type(value), "a number")
 
 
