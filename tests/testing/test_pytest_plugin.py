@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import re
-import sys
 from pathlib import Path
 
 import pytest
@@ -285,12 +283,11 @@ def test_the_example_of_the_page_records_and_replays(pytester: pytest.Pytester) 
         if "def test_" in block
     )
     pytester.makepyfile(test_shopping=example)
-    path = [str(Path(sys.executable).parent), os.environ["PATH"]]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PATH", os.pathsep.join(path))
+        patch.setenv("PATH", str(pytester.path))  # with no other Python
         run(pytester).assert_outcomes(passed=3)
     file = "cassettes/test_shopping/test_the_real_server_is_understood.jsonl"
     assert cassettes(pytester) == [file]
     assert file in page
-    pytester.makepyfile(test_shopping=example.replace('"python"', '"no-such-program"'))
+    pytester.makepyfile(test_shopping=example.replace("sys.executable", '"no-such-program"'))
     run(pytester, "--mcp-record=none").assert_outcomes(passed=3)
