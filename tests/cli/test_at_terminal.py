@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -236,3 +237,21 @@ def test_the_shell_leaves_the_keys_to_a_question_and_goes_on_with_what_was_typed
 def test_without_a_terminal_there_is_no_shell(command: Command, demo: str) -> None:
     ran = command("shell", demo)
     assert (ran.code, ran.error["message"]) == (2, "a shell needs a terminal")
+
+
+def test_the_page_shows_what_the_doctor_prints(elsewhere: Path) -> None:
+    npx = elsewhere / "npx"
+    npx.write_text("#!/bin/sh\nread line\necho 'Error: API_KEY is not set' >&2\nexit 1\n")
+    npx.chmod(0o755)
+    words = ("doctor", "--", "npx", "some-server")
+    path = f"{elsewhere}{os.pathsep}{os.environ['PATH']}"
+    with at_terminal(*words, columns=400, PATH=path) as terminal:
+        assert terminal.ends() == 4
+    page = (PICTURES.parent / "command-line.md").read_text("utf-8")
+    _, _, shown = page.partition("$ syncmcp doctor -- npx some-server\n")
+    # The variables are those of the machine.
+    printed, expected = (
+        re.sub(r"variables [\w, ]+", "variables", text)
+        for text in (terminal.screen.replace(str(npx), "/usr/bin/npx"), shown.partition("\n```")[0])
+    )
+    assert printed == expected
