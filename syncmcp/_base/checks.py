@@ -125,6 +125,14 @@ def _check_takes(handler: Callable[..., object], name: str, arguments: tuple[str
         return  # written in C, without a signature
 
 
+def program_failed(name: str, error: Exception) -> UsageError:
+    """The error of a call in which code of the program failed, which was given as `name`.
+
+    That is no failure of the network: nothing is sent again. The text of `error` may have secrets.
+    """
+    return UsageError(f"{name} failed: {type(error).__name__}")
+
+
 def check_mapping(value: object, name: str) -> None:
     """Raise `UsageError` unless an argument is a mapping or `None`."""
     # The type is compared first: `isinstance` with an abstract class is slow.

@@ -21,12 +21,14 @@ from requests.structures import CaseInsensitiveDict
 from requests.utils import default_user_agent, select_proxy
 from urllib3.exceptions import HTTPError
 
+from syncmcp._base.checks import kind_of, program_failed
 from syncmcp._base.secrets import Secrets
 from syncmcp._base.text import logger, redact_url, whole
 from syncmcp._http.connections import Adapter
-from syncmcp._http.exchange import AbortableExchange
+from syncmcp._http.errors import WIRE_ERRORS
+from syncmcp._http.exchange import AbortableExchange, ExchangeAborted
 from syncmcp.config import Http
-from syncmcp.errors import HttpError, LimitExceeded
+from syncmcp.errors import HttpError, LimitExceeded, McpError, UsageError
 
 __all__ = [
     "HttpSession",
@@ -146,7 +148,7 @@ class HttpSession:
                 headers["Cookie"] = cookies
         if self._auth is not None:
             request.hooks = {event: list(hooks) for event, hooks in request.hooks.items()}
-            request.prepare_auth(self._auth)
+            self._authenticate(request)
         seen = self._secrets.seen
         for name, value in headers.items():
             if seen.get(name) != value and name != "Content-Length":
@@ -159,9 +161,14 @@ class HttpSession:
         if self._adapter is None:
             # A connection of the program's own adapter cannot be aborted before it responds.
             exchange.abort_with(_cannot_abort, sending=True)
-            response = session.send(
-                request, allow_redirects=False, timeout=(left, left), **self._settings
-            )
+            try:
+                response = session.send(
+                    request, allow_redirects=False, timeout=(left, left), **self._settings
+                )
+            except WIRE_ERRORS:
+                raise
+            except Exception as error:
+                raise program_failed("the session", error) from error
             _release_before_pool(exchange, response.raw)
             try:
                 exchange.abort_with(partial(_shut_down_response, response.raw))
@@ -173,9 +180,17 @@ class HttpSession:
             options: dict[str, Any] = {**self._settings, "timeout": (left, patience)}
             response = self._adapter.send(request, **options)
             if request.hooks["response"]:
-                response = dispatch_hook(  # type: ignore[no-untyped-call]
-                    "response", request.hooks, response, **options
-                )
+                try:
+                    response = dispatch_hook(  # type: ignore[no-untyped-call]
+                        "response", request.hooks, response, **options
+                    )
+                except WIRE_ERRORS:  # of what a hook has sent
+                    raise
+                except Exception as error:
+                    exchange.release()
+                    response.close()
+                    what = "a response hook" if self._auth is None else "auth"
+                    raise program_failed(what, error) from error
         if response.request is not request:  # sent again by a hook, with other credentials
             self._secrets.add_headers(response.request.headers)
         if "Set-Cookie" in response.headers:
@@ -183,6 +198,17 @@ class HttpSession:
                 self._secrets.add(cookie, "cookie")
             self._secrets.add_headers(response.request.headers)  # still among the newest
         return response
+
+    def _authenticate(self, request: PreparedRequest) -> None:
+        try:
+            request.prepare_auth(self._auth)
+        except (McpError, ExchangeAborted):
+            raise
+        except Exception as error:
+            failed = program_failed("auth", error)
+            if isinstance(error, AttributeError) and error.name == "__dict__":
+                failed = UsageError(f"auth must return the request, not {kind_of(error.obj)}")
+            raise failed from error
 
     def close(self) -> None:
         """Close all idle connections, but not a session of the program's that is used unchanged."""

@@ -11,6 +11,7 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from syncmcp._base.checks import check_callable, program_failed
 from syncmcp._base.origin import origin_of
 from syncmcp._base.text import redact, redact_url
 from syncmcp.auth.discovery import is_wider
@@ -105,6 +106,7 @@ class Allowed:
         elif isinstance(given, Collection):
             self.issuers = tuple(given)
         elif callable(given):
+            check_callable(given, "allow", ("server", "issuer"))
             self._decide = given
         else:
             raise UsageError(f"allow is an issuer, several issuers or a function, not {given!r}")
@@ -115,9 +117,12 @@ class Allowed:
                 )
 
     def includes(self, request: SignInRequest) -> bool:
-        """Whether the program allows to sign in at the issuer of `request`."""
+        """Whether the program allows it; `UsageError` if its function fails."""
         if self._decide is not None:
-            return self._decide(request.server, request.issuer)
+            try:
+                return self._decide(request.server, request.issuer)
+            except Exception as error:
+                raise program_failed("allow", error) from error
         return request.issuer in self.issuers
 
 

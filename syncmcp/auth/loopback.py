@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Final
 
+from syncmcp._base.checks import program_failed
 from syncmcp._base.origin import split_url
 from syncmcp._base.terminal import ask_at_terminal, has_terminal
 from syncmcp._base.text import redact_url
@@ -30,6 +31,7 @@ from syncmcp.auth.receiver import (
     ask_for_agreement,
     callback_prompt,
     check_browser_url,
+    check_prompts,
     instructions,
     login_timed_out,
     page,
@@ -90,7 +92,8 @@ class LoopbackReceiver:
             that are no answer.
 
     Raises:
-        UsageError: The arguments make no valid redirect URI.
+        UsageError: The arguments make no valid redirect URI, or `show` or `ask` cannot be called
+            with one text.
     """
 
     def __init__(
@@ -109,6 +112,7 @@ class LoopbackReceiver:
             raise UsageError(f"port must be between 0 and 65535, not {port!r}")
         if not path.startswith("/") or not path.isascii() or set(path) & set("?# \r\n"):
             raise UsageError(f"path must be an absolute path without a query, not {path!r}")
+        check_prompts(show, ask)
         self._port = port
         self._host = host
         self._path = path
@@ -294,7 +298,7 @@ class _LoopbackLogin:
             self._wake()
 
         if os.environ.get("BROWSER"):
-            self._show(instructions(redirect, paste=False))
+            self._tell(redirect)
         threading.Thread(target=run, name="syncmcp-redirect[browser]", daemon=True).start()
 
     def _remove_file(self) -> None:
@@ -304,10 +308,16 @@ class _LoopbackLogin:
     def _show_url(self, redirect: Redirect) -> None:
         ask = self._ask or _terminal_input()
         if ask is None:
-            self._show(instructions(redirect, paste=False))
+            self._tell(redirect)
         else:
             self._prompt = callback_prompt(self._show, ask, redirect, self._wake)
             self._prompt.start()
+
+    def _tell(self, redirect: Redirect) -> None:
+        try:
+            self._show(instructions(redirect, paste=False))
+        except Exception as error:
+            raise program_failed("show", error) from error
 
     def _wake(self) -> None:
         # OSError: the buffer is full, so the select wakes anyway; or the login has ended.
@@ -321,6 +331,8 @@ class _LoopbackLogin:
             self._show_url(redirect)
         if self._prompt is not None and self._prompt.answer is not None:
             self._answer = self._prompt.answer
+        elif self._prompt is not None and (failed := self._prompt.show_error) is not None:
+            raise program_failed("show", failed) from failed
 
     def _accept(self, listener: socket.socket, redirect: Redirect) -> None:
         try:

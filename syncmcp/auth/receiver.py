@@ -18,6 +18,7 @@ from http import HTTPStatus
 from typing import Final, Generic, Protocol, TypeVar
 from urllib.parse import parse_qsl
 
+from syncmcp._base.checks import check_callable
 from syncmcp._base.terminal import ask_at_terminal, show_at_terminal
 from syncmcp._base.text import redact
 from syncmcp._concurrency.fair_lock import FairLock
@@ -111,6 +112,13 @@ class Receiver(Protocol):
         ...
 
 
+def check_prompts(show: Callable[[str], object], ask: Callable[[str], str] | None) -> None:
+    """Raise `UsageError` unless both functions of a receiver can be called with one text."""
+    check_callable(show, "show", ("text",))
+    if ask is not None:
+        check_callable(ask, "ask", ("prompt",))
+
+
 class PasteReceiver:
     """Shows a URL to a person, who pastes the URL that the browser ends up at.
 
@@ -125,6 +133,9 @@ class PasteReceiver:
             are no answer the sign-in ends with `LoginRequired`. By default `input`; at a terminal
             after half a second in which no line came: what was typed before answers nothing.
         redirect_uri: The redirect URI that the client is, or will be, registered with.
+
+    Raises:
+        UsageError: `show` or `ask` cannot be called with one text.
     """
 
     def __init__(
@@ -134,6 +145,7 @@ class PasteReceiver:
         *,
         redirect_uri: str = "http://127.0.0.1:51763/callback",
     ) -> None:
+        check_prompts(show, ask)
         self._show = show
         self._ask = ask
         self._redirect_uri = redirect_uri
@@ -199,6 +211,7 @@ class ConsolePrompt(Generic[T]):
         secret: Removed from `failure`.
         answer: What was read of the answer, once it was entered.
         failure: Why no answer can be entered; `None` before that.
+        show_error: What `show` raised, so that the person has not seen the text.
     """
 
     show: Callable[[str], object]
@@ -210,6 +223,7 @@ class ConsolePrompt(Generic[T]):
     secret: str = ""
     answer: T | None = field(default=None, init=False)
     failure: str | None = field(default=None, init=False)
+    show_error: Exception | None = field(default=None, init=False)
     _stopped: bool = field(default=False, init=False)
 
     def start(self) -> None:
@@ -233,7 +247,11 @@ class ConsolePrompt(Generic[T]):
     def _ask_until_valid(self) -> T | None:
         text = self.text
         for _ in range(MOST_PROMPTS):
-            self.show(text)
+            try:
+                self.show(text)
+            except Exception as error:
+                self.show_error = error
+                raise
             line = "" if self._stopped else self.ask(self.prompt).strip()
             if self._stopped:
                 return None

@@ -13,7 +13,7 @@ from typing import Any
 import requests
 import urllib3.exceptions
 
-from syncmcp._base.checks import check_headers
+from syncmcp._base.checks import check_headers, program_failed
 from syncmcp._base.text import logger
 from syncmcp._concurrency.limited_log import LimitedLog
 from syncmcp._concurrency.pool import DaemonPool
@@ -79,7 +79,7 @@ class Endpoint:
             try:
                 user_headers = user_headers()
             except Exception as error:
-                raise UsageError(f"the headers function failed: {type(error).__name__}") from error
+                raise program_failed("the headers function", error) from error
             check_headers(user_headers, "what the headers function returned")
         return user_headers or {}
 

@@ -27,7 +27,15 @@ from syncmcp import (
     servers_file,
 )
 from syncmcp.approval import DenyAll
-from syncmcp.auth import Deadline, OAuth, Redirect, SignInRequest, Waiting
+from syncmcp.auth import (
+    Deadline,
+    LoopbackReceiver,
+    OAuth,
+    PasteReceiver,
+    Redirect,
+    SignInRequest,
+    Waiting,
+)
 from syncmcp.auth.receiver import login_timed_out
 from syncmcp.errors import MissingCapability
 from syncmcp.handlers.roots import Roots
@@ -279,6 +287,9 @@ GIVERS: dict[str, Callable[[Any], object]] = {
     "sampling": lambda function: syncmcp.Client(SHOP, sampling=function),
     "elicitation": lambda function: syncmcp.Client(SHOP, elicitation=function),
     "the source of roots": lambda function: Roots(source=function),
+    "allow": lambda function: OAuth(allow=function),
+    "show": lambda function: LoopbackReceiver(show=function),
+    "ask": lambda function: PasteReceiver(ask=function),
     "the callback of on_cancel": lambda function: syncmcp.CancelToken().on_cancel(function),
 }
 
