@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Container, Mapping
 from concurrent.futures import Future, wait
 from functools import partial
@@ -16,6 +17,7 @@ from syncmcp._client.subscriptions import Listener, refresh
 from syncmcp._concurrency.limited_log import LimitedLog
 from syncmcp._concurrency.pool import DaemonPool, lending_handler
 from syncmcp._concurrency.timing import Deadline
+from syncmcp._connection.options import keyword_hint
 from syncmcp._protocol.capabilities import Undeclared
 from syncmcp._protocol.subscription import ChangeFilter
 from syncmcp.approval import as_approval
@@ -243,6 +245,14 @@ class GroupOptions:
     ) -> None:
         self._shared = dict(shared)
         _refuse_name(self._shared)
+        known = inspect.signature(Client).parameters
+        if unknown := self._shared.keys() - known.keys():
+            word = min(unknown)
+            hint = (
+                keyword_hint(word, known)
+                or f"servers are a mapping: ClientGroup({{{word!r}: ...}})"
+            )
+            raise TypeError(f"ClientGroup() got an unexpected keyword argument {word!r}: {hint}")
         if self._shared.get("approval") is not None:
             self._shared["approval"] = as_approval(self._shared["approval"])
         self.roots: Roots | None = None

@@ -77,6 +77,13 @@ def check_required(require: str | tuple[str, ...], members: list[GroupMember]) -
         raise failed from next((errors[name] for name in missing if name in errors), None)
 
 
+class _OpenClients(dict[str, Client]):
+    """The clients of the open servers, by name."""
+
+    def __missing__(self, name: str) -> Client:
+        raise KeyError(f"no server {name!r} is open: {', '.join(self) or 'no servers'}")
+
+
 class GroupState:
     """The servers of a group. Used from any thread.
 
@@ -224,11 +231,11 @@ class GroupState:
     def clients(self) -> dict[str, Client]:
         """The clients of the open servers, by name."""
         with self._lock:
-            return {
-                name: member.client
+            return _OpenClients(
+                (name, member.client)
                 for name, member in self._members.items()
                 if member.state == "open" and member.client is not None
-            }
+            )
 
     def route(self, find: Callable[[Catalog], tuple[Offered, T]]) -> tuple[Client, str, T]:
         """Find an item; return the client and the name of its server, and what `find` adds.

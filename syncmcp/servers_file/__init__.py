@@ -20,7 +20,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple
 
-from syncmcp._base.checks import check_callable
+from syncmcp._base.checks import check_callable, kind_of
 from syncmcp._base.text import visible
 from syncmcp._concurrency.files import read_object
 from syncmcp.errors import UsageError
@@ -149,7 +149,11 @@ class ServersFile(Mapping[str, ServerEntry]):
         self._entries = {name: ServerEntry(name, stated[name], rules) for name in names}
 
     def __getitem__(self, name: str) -> ServerEntry:
-        return self._entries[name]
+        try:
+            return self._entries[name]
+        except KeyError:
+            names = visible(", ".join(self._entries)) or "no servers"
+            raise KeyError(f"there is no server {name!r} in {str(self.path)!r}: {names}") from None
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._entries)
@@ -214,6 +218,8 @@ def read(
         ServersFileError: The file cannot be read, or names no servers.
         UsageError: An argument is invalid.
     """
+    if not isinstance(path, (str, os.PathLike)):
+        raise UsageError(f"path must be the path of a file, not {kind_of(path)}")
     file = Path(os.path.abspath(Path(path).expanduser()))
     if not isinstance(trust, bool):
         raise UsageError(f"trust is True or False, not {trust!r}")

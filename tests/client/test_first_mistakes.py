@@ -57,6 +57,16 @@ connect: Any = syncmcp.connect
 Http: Any = syncmcp.Http
 Stdio: Any = syncmcp.Stdio
 token: Any = syncmcp.CancelToken
+group: Any = syncmcp.ClientGroup
+servers_of: Any = servers_file.read
+
+
+def ask_in_2024() -> None:
+    answer = ElicitResult.decline()
+    with connect(demo_server(), mode="2024-11-05", elicitation=lambda *_: answer) as client:
+        client.call_tool("ask_user_preferences")
+
+
 server: Any = Server("x")
 
 # What is done with an open client of the shop, the error, and what it says.
@@ -102,6 +112,11 @@ MISTAKES: list[tuple[Callable[[Any], object], type[Exception], str]] = [
     ),
     (lambda _: connect(SHOP, samplin=1), TypeError, "did you mean 'sampling'?"),
     (lambda _: connect(SHOP, zzz=1), TypeError, "unexpected keyword argument 'zzz'"),
+    (lambda _: group(a=SHOP), TypeError, "servers are a mapping: ClientGroup({'a': ...})"),
+    (lambda _: group({"a": SHOP}, timeut=1), TypeError, "did you mean 'timeout' or 'open_t"),
+    (lambda _: group({"a": SHOP}).clients["b"], KeyError, "no server 'b' is open: no servers"),
+    (lambda _: servers_of({}), UsageError, "path must be the path of a file, not dict"),
+    (lambda _: ask_in_2024(), syncmcp.ServerError, "elicitation: revision 2024-11-05 does not"),
     (lambda _: token(0.5), UsageError, "not float; a time limit is CancelToken.after(seconds)"),
     (lambda _: token("x"), UsageError, "not str; a time limit is CancelToken.after(seconds)"),
     (lambda _: token.after("5"), UsageError, "after(seconds) takes a number of seconds, not '5'"),
@@ -388,6 +403,8 @@ def test_a_file_of_servers_is_not_a_server(tmp_path: Path) -> None:
     file = tmp_path / "mcp.json"
     file.write_text('{"mcpServers": {"shop": {"command": "python"}}}')
     servers: Any = servers_file.read(file)
+    with pytest.raises(KeyError, match=r"there is no server 'b' in .*mcp\.json.*: shop"):
+        servers["b"]
     with pytest.raises(UsageError, match=r"servers\[NAME\], or give all to a ClientGroup"):
         syncmcp.connect(servers)
 

@@ -34,9 +34,11 @@ class MissingCapability(RpcError):
         for step in reversed(feature.split(".")):
             data = {step: data or {}}
         stateless = revision in wire.STATELESS
+        lacks = not wire.since(revision, _SINCE.get(feature, revision))
+        why = f": revision {revision} does not have it" if lacks else ""
         super().__init__(
             wire.MISSING_CAPABILITY if stateless else wire.INVALID_REQUEST,
-            f"The client did not declare {feature}",
+            f"The client did not declare {feature}{why}",
             {"requiredCapabilities": data} if stateless else None,
         )
         self.feature = feature
