@@ -161,6 +161,7 @@ class ClientGroup:
 
     Raises:
         UsageError: An argument is invalid.
+        TypeError: `Client` has no such option.
         ServersFileError: The file cannot be read.
     """
 
