@@ -341,6 +341,8 @@ def complete(
         **session.request_options(),
     )
     session.out.show(result.to_wire(), *result.completion.values)
+    if not (result.completion.values or session.out.json):
+        session.out.note(f"the server has no completion of {value!r}")
 
 
 def is_template(ref: str) -> bool:
@@ -380,10 +382,13 @@ def _check_arguments(tool: types.Tool, values: dict[str, Any], server: str) -> N
         count = "an argument is" if len(missing) == 1 else f"{len(missing)} arguments are"
         text = f"{count} missing: {', '.join(missing)}"
         raise CommandError(text, server=server, hint=f"write {words}")
-    details = properties.get(error.argument or "")
+    text, details = error.message, properties.get(error.argument or "")
     if details is not None:
-        hint = f"write {argument_syntax(str(error.argument), details)}"
-    raise CommandError(error.message, server=server, hint=hint)
+        name, kind = str(error.argument), details.get("type")
+        hint = f"write {argument_syntax(name, details)}"
+        if isinstance(values.get(name), str) and isinstance(kind, str) and kind != "string":
+            text = f"the argument {name!r} must be of type {kind}, not string"
+    raise CommandError(text, server=server, hint=hint)
 
 
 def _show_result(out: Output, result: types.CallToolResult, *, saved: bool) -> None:

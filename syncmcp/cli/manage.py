@@ -288,7 +288,7 @@ def approve(
 
     For example: syncmcp servers approve weather
     """
-    found = find_server(name, config)
+    found = find_server(name, config, otherwise="")
     out = Output(json=json)
     if not found.approved:
         review = found.review()
@@ -303,7 +303,7 @@ def forget(name: _Name, config: _Config = None, json: _Json = False) -> None:
 
     For example: syncmcp servers forget weather
     """
-    found = find_server(name, config)
+    found = find_server(name, config, otherwise="")
     found.forget()
     _print_state(found, Output(json=json))
 

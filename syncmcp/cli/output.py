@@ -23,6 +23,7 @@ from rich.progress import BarColumn, Progress, TextColumn
 from rich.table import Table
 from rich.text import Text
 
+from syncmcp._base.similar import similar
 from syncmcp._base.text import several_lines
 from syncmcp.errors import (
     AuthError,
@@ -312,6 +313,11 @@ def _hint(error: BaseException) -> str | None:
     if isinstance(error, CommandError):
         return error.hint
     if isinstance(error, typer.TyperException):
+        # Of an option that is not there; its class is not public.
+        known = getattr(error, "possibilities", None) or ()
+        close = similar(getattr(error, "option_name", ""), known, 1)
+        if close:
+            return f"did you mean {close[0]}?"
         return next((hint for words, hint in _USAGE_HINTS if words in _message(error)), None)
     if isinstance(error, MissingCapability):
         data = error.data if isinstance(error.data, dict) else {}

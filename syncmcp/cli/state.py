@@ -159,9 +159,17 @@ def read_server_files(
 
 
 def find_server(
-    name: str, config: Path | None, *, approve: Approve | None = None, trust: bool = False
+    name: str,
+    config: Path | None,
+    *,
+    approve: Approve | None = None,
+    trust: bool = False,
+    otherwise: str = "a URL begins with https:// or http://; a command stands after --",
 ) -> ServerEntry:
-    """The server of this name in the first file that names it; see `read_server_files`."""
+    """The server of this name in the first file that names it; see `read_server_files`.
+
+    `otherwise`: how the command takes a server that no file names, for a hint; "" if it does not.
+    """
     names: list[str] = []
     for _, read in read_server_files(config, approve=approve, trust=trust):
         if isinstance(read, McpError):
@@ -172,11 +180,10 @@ def find_server(
             return read[name]
         names.extend(read)
     close = similar(name, names, 3)
-    hint = "a URL begins with https:// or http://; a command stands after --"
+    listed = "`syncmcp servers` lists the names" if names or not otherwise else ""
+    hint = "; ".join(filter(None, (otherwise, listed)))
     if close:
         hint = f"did you mean {' or '.join(close)}?"
-    elif names:
-        hint += "; `syncmcp servers` lists the names"
-    if not close and shutil.which(name):
+    elif otherwise and shutil.which(name):
         hint = f"if {name} is a command, write -- before it"
     raise CommandError(f"there is no server {name!r}", hint=hint)

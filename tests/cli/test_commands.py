@@ -100,7 +100,11 @@ def test_a_name_that_is_nearly_right_is_suggested(command: Command, demo: str) -
 @pytest.mark.parametrize(
     ("words", "said", "hint"),
     [
-        (["a=x", "b:=2"], "argument ['a'] is not of type integer", "write a=INTEGER"),
+        (
+            ["a=x", "b:=2"],
+            "the argument 'a' must be of type integer, not string",
+            "write a=INTEGER",
+        ),
         (["a:=1"], "an argument is missing: b", "write b=INTEGER"),
         ([], "2 arguments are missing: a, b", "write a=INTEGER b=INTEGER"),
         (
@@ -145,6 +149,8 @@ def test_an_argument_that_a_tool_would_ignore_is_refused(command: Command, demo:
     [
         (["tools"], "a URL, a name, or a command after --"),
         (["tools", "python", "server.py"], "a command that starts a server stands after --"),
+        (["tools", "--jsn", "http://x"], "did you mean --json?"),
+        (["tools", "-q", "http://x"], "a tool's arguments are written name=value"),
         (["toolz"], "`syncmcp help` lists the commands"),
         (["help", "toolz"], "`syncmcp help` lists the commands"),
         (["call", "http://x", "add", "--a", "1"], "a tool's arguments are written name=value"),
@@ -278,6 +284,9 @@ def test_prompts_are_filled_in(command: Command, demo: str) -> None:
 def test_arguments_of_prompts_and_templates_are_completed(command: Command, demo: str) -> None:
     assert command("complete", demo, "translate", "language", "Fr").out == "French\n"
     assert command("complete", demo, "demo://cities/{city}", "city", "B").out == "Bergen\n"
+    nothing = command("complete", demo, "translate", "language", "zz")
+    assert nothing == (0, "", "the server has no completion of 'zz'\n")
+    assert command("complete", demo, "translate", "language", "zz", "--json").err == ""
     wire = command("complete", demo, "translate", "language", "--json").result
     assert "German" in wire["completion"]["values"]
 

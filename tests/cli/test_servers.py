@@ -89,6 +89,7 @@ def test_a_script_that_has_changed_is_to_be_approved_again(command: Command, pro
 def test_a_name_that_is_none_is_said(command: Command, project: Path) -> None:
     for what in ("approve", "forget"):
         assert command("servers", what, "damo").error["hint"] == "did you mean demo?"
+        assert command("servers", what, "x").error["hint"] == "`syncmcp servers` lists the names"
         assert command("servers", what).code == 2
     assert command("servers", "approve", "broken").code == 2
     # What was approved before it was broken can be discarded.
