@@ -22,6 +22,7 @@ def config(elsewhere: Path, demo: str) -> Path:
         "program": {"command": sys.executable, "args": ["-m", "syncmcp.testing"]},
         "off": {"command": "true", "disabled": True},
         "broken": {"args": []},
+        "wrong": {"command": 5},
         "secret": {"command": "serve", "args": ["--token=abcdefghijklmnop"]},
     }
     path.write_text(json.dumps({"mcpServers": servers}))
@@ -44,7 +45,8 @@ def test_servers_are_listed_without_being_touched(command: Command, config: Path
         "web": "ready",
         "program": "ready",
         "off": "disabled",
-        "broken": rows["broken"][0],
+        "broken": "it has neither a command nor a url",
+        "wrong": "command must be a string that is not empty, not a number",
         "secret": "ready",
     }
     assert rows["program"][1].endswith("-m syncmcp.testing")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from itertools import product
+from queue import SimpleQueue
 from typing import Any
 
 import pytest
@@ -60,15 +61,16 @@ def test_a_check_ends_with_its_call(
     server, token = Server("weather"), CancelToken()
     server.add_tool(lambda: {"a": 1}, name="weather", output_schema={"type": "object"})
     options: dict[str, Any] = {"cancel": token, "timeout": 0.3 if end == "timeout" else PATIENCE}
-    futures: list[RequestFuture[Any]] = []
+    futures: SimpleQueue[RequestFuture[Any]] = SimpleQueue()
     with wire.connect(server, validate_input=checks == "arguments") as client:
         client.list_tools()
 
         def call() -> object:
             if way == "blocking":
                 return client.call_tool("weather", **options)
-            futures.append(client.call_tool.future("weather", **options))
-            return futures[0].result(PATIENCE)
+            future = client.call_tool.future("weather", **options)
+            futures.put(future)
+            return future.result(PATIENCE)
 
         def stop() -> None:
             assert checking.inside.wait(PATIENCE)
@@ -77,9 +79,10 @@ def test_a_check_ends_with_its_call(
             elif end == "close":
                 client.close()
             elif end == "cancel":
-                assert futures[0].cancel()
+                assert futures.get(timeout=PATIENCE).cancel()
 
-        error, _ = in_threads(call, stop)
+        error, stopped = in_threads(call, stop)
+        assert stopped is None
         assert checking.ended.wait(PATIENCE)
     kinds = {"timeout": RequestTimeout, "close": ClosedError}
     assert isinstance(error, kinds.get(end, RequestCancelled))
