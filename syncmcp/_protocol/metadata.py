@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from typing import Any, NamedTuple, TypeAlias
 
+from syncmcp._base.checks import kind_of
 from syncmcp._base.text import cut
 from syncmcp.errors import UsageError
 
@@ -76,7 +77,7 @@ def merge_meta(params: Mapping[str, Any], meta: Mapping[str, Any] | None) -> dic
     """
     given = params.get("_meta", {})
     if not isinstance(given, Mapping):
-        raise UsageError(f"_meta is a mapping, not {type(given).__name__}")
+        raise UsageError(f"_meta is a mapping, not {kind_of(given)}")
     check_keys(given)
     merged = {**given, **(meta or {})}
     if merged:

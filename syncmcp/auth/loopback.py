@@ -14,7 +14,6 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Final
 
-from syncmcp._base.checks import program_failed
 from syncmcp._base.origin import split_url
 from syncmcp._base.terminal import ask_at_terminal, has_terminal
 from syncmcp._base.text import redact_url
@@ -112,12 +111,11 @@ class LoopbackReceiver:
             raise UsageError(f"port must be between 0 and 65535, not {port!r}")
         if not path.startswith("/") or not path.isascii() or set(path) & set("?# \r\n"):
             raise UsageError(f"path must be an absolute path without a query, not {path!r}")
-        check_prompts(show, ask)
+        self._show = check_prompts(show, ask)
         self._port = port
         self._host = host
         self._path = path
         self._open_browser = open_browser
-        self._show = show
         self._ask = ask
 
     @classmethod
@@ -298,7 +296,7 @@ class _LoopbackLogin:
             self._wake()
 
         if os.environ.get("BROWSER"):
-            self._tell(redirect)
+            self._show(instructions(redirect, paste=False))
         threading.Thread(target=run, name="syncmcp-redirect[browser]", daemon=True).start()
 
     def _remove_file(self) -> None:
@@ -308,16 +306,10 @@ class _LoopbackLogin:
     def _show_url(self, redirect: Redirect) -> None:
         ask = self._ask or _terminal_input()
         if ask is None:
-            self._tell(redirect)
+            self._show(instructions(redirect, paste=False))
         else:
             self._prompt = callback_prompt(self._show, ask, redirect, self._wake)
             self._prompt.start()
-
-    def _tell(self, redirect: Redirect) -> None:
-        try:
-            self._show(instructions(redirect, paste=False))
-        except Exception as error:
-            raise program_failed("show", error) from error
 
     def _wake(self) -> None:
         # OSError: the buffer is full, so the select wakes anyway; or the login has ended.
@@ -329,10 +321,8 @@ class _LoopbackLogin:
         if self._browser_failed:
             self._browser_failed = False
             self._show_url(redirect)
-        if self._prompt is not None and self._prompt.answer is not None:
-            self._answer = self._prompt.answer
-        elif self._prompt is not None and (failed := self._prompt.show_error) is not None:
-            raise program_failed("show", failed) from failed
+        if self._prompt is not None and (answer := self._prompt.result()) is not None:
+            self._answer = answer
 
     def _accept(self, listener: socket.socket, redirect: Redirect) -> None:
         try:

@@ -14,11 +14,12 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from functools import partial
 from http import HTTPStatus
 from typing import Final, Generic, Protocol, TypeVar
 from urllib.parse import parse_qsl
 
-from syncmcp._base.checks import check_callable
+from syncmcp._base.checks import check_callable, program_failed
 from syncmcp._base.terminal import ask_at_terminal, show_at_terminal
 from syncmcp._base.text import redact
 from syncmcp._concurrency.fair_lock import FairLock
@@ -26,7 +27,7 @@ from syncmcp._concurrency.timing import Deadline
 from syncmcp._http.exchange import wait
 from syncmcp.auth.agreement import SignInRequest, not_agreed
 from syncmcp.auth.steps import Redirect
-from syncmcp.errors import AuthError, LoginRequired, RequestTimeout
+from syncmcp.errors import AuthError, LoginRequired, RequestTimeout, UsageError
 
 # Characters that have a meaning for shells and other programs that open browsers.
 _UNSAFE_CHARACTERS: Final = frozenset(' \\<>"`^{|}')
@@ -112,11 +113,25 @@ class Receiver(Protocol):
         ...
 
 
-def check_prompts(show: Callable[[str], object], ask: Callable[[str], str] | None) -> None:
-    """Raise `UsageError` unless both functions of a receiver can be called with one text."""
+def check_prompts(
+    show: Callable[[str], object], ask: Callable[[str], str] | None
+) -> Callable[[str], object]:
+    """Return `show` in a form that raises `UsageError` if it fails.
+
+    Raises:
+        UsageError: One of the functions cannot be called with one text.
+    """
     check_callable(show, "show", ("text",))
     if ask is not None:
         check_callable(ask, "ask", ("prompt",))
+    return partial(_show_by, show)
+
+
+def _show_by(show: Callable[[str], object], text: str) -> None:
+    try:
+        show(text)
+    except Exception as error:
+        raise program_failed("show", error) from error
 
 
 class PasteReceiver:
@@ -145,8 +160,7 @@ class PasteReceiver:
         *,
         redirect_uri: str = "http://127.0.0.1:51763/callback",
     ) -> None:
-        check_prompts(show, ask)
-        self._show = show
+        self._show = check_prompts(show, ask)
         self._ask = ask
         self._redirect_uri = redirect_uri
 
@@ -175,20 +189,21 @@ class _PasteLogin:
     prompt: ConsolePrompt[Mapping[str, str]] | None = None
 
     def receive(self, redirect: Redirect, deadline: Deadline) -> Mapping[str, str]:
-        """Prompt until the person pastes the callback of this login."""
+        """Prompt until the person pastes the callback of this login; see `ConsolePrompt.result`."""
         check_browser_url(redirect.url)
         ended = threading.Event()
         prompt = self.prompt = callback_prompt(self.show, self.ask, redirect, ended.set)
         prompt.start()
         if not wait(ended, deadline.remaining()):
             raise login_timed_out(deadline)
-        if prompt.answer is None:
+        answer = prompt.result()
+        if answer is None:
             raise LoginRequired(
                 "nobody pasted the answer of the authorization server: "
                 f"{prompt.failure or 'there is nobody to ask'}",
                 delivery="not_sent",
             )
-        return prompt.answer
+        return answer
 
     def __enter__(self) -> _PasteLogin:
         return self
@@ -209,9 +224,7 @@ class ConsolePrompt(Generic[T]):
         read: Reads a line; `None` if it is no answer, and the person is prompted again.
         ended: Called at the end, on the thread of the prompt.
         secret: Removed from `failure`.
-        answer: What was read of the answer, once it was entered.
         failure: Why no answer can be entered; `None` before that.
-        show_error: What `show` raised, so that the person has not seen the text.
     """
 
     show: Callable[[str], object]
@@ -221,9 +234,9 @@ class ConsolePrompt(Generic[T]):
     read: Callable[[str], T | None]
     ended: Callable[[], object]
     secret: str = ""
-    answer: T | None = field(default=None, init=False)
     failure: str | None = field(default=None, init=False)
-    show_error: Exception | None = field(default=None, init=False)
+    _answer: T | None = field(default=None, init=False)
+    _error: UsageError | None = field(default=None, init=False)
     _stopped: bool = field(default=False, init=False)
 
     def start(self) -> None:
@@ -234,11 +247,19 @@ class ConsolePrompt(Generic[T]):
         """Show no further prompt. The input for the current prompt is ignored."""
         self._stopped = True
 
+    def result(self) -> T | None:
+        """What was read of the answer, once it was entered; `UsageError` if `show` failed."""
+        if self._error is not None:
+            raise self._error
+        return self._answer
+
     def _run(self) -> None:
         try:
-            self.answer = self._ask_until_valid()
+            self._answer = self._ask_until_valid()
         except (EOFError, KeyboardInterrupt):
             self.failure = "there was no input"
+        except UsageError as error:
+            self._error = error
         except Exception as error:  # of the user's functions
             self.failure = redact(f"{type(error).__name__}: {error}", [self.secret])
         finally:
@@ -247,11 +268,7 @@ class ConsolePrompt(Generic[T]):
     def _ask_until_valid(self) -> T | None:
         text = self.text
         for _ in range(MOST_PROMPTS):
-            try:
-                self.show(text)
-            except Exception as error:
-                self.show_error = error
-                raise
+            self.show(text)
             line = "" if self._stopped else self.ask(self.prompt).strip()
             if self._stopped:
                 return None
@@ -307,9 +324,10 @@ def ask_for_agreement(
         prompt.start()
         if not wait(ended, deadline.remaining()):
             raise login_timed_out(deadline)
-    if prompt.answer is None:
+    agreed = prompt.result()
+    if agreed is None:
         raise not_agreed(request, f"nobody can be asked ({prompt.failure}) whether")
-    return prompt.answer
+    return agreed
 
 
 def _read_agreement(line: str) -> bool | None:

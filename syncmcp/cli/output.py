@@ -180,8 +180,6 @@ class Exit(IntEnum):
 class CommandError(UsageError):
     """The command line is invalid, or cannot be carried out; `hint` says how to correct it."""
 
-    hint: str | None = None
-
 
 class FormCancelled(UsageError):
     """The person cancelled a form of the server, which therefore may not have done its work."""

@@ -10,7 +10,7 @@ import requests
 
 import syncmcp
 from syncmcp import UsageError
-from syncmcp.auth import LoopbackReceiver, OAuth
+from syncmcp.auth import LoopbackReceiver, OAuth, PasteReceiver
 from syncmcp.testing import AuthorizationServer, Server, serve_http
 
 SERVER = Server("shop")
@@ -92,6 +92,20 @@ def test_a_show_that_fails_ends_the_sign_in_at_once(
         serve_http(SERVER, authorization_server=authorization) as http,
     ):
         login = OAuth(allow=authorization.issuer, receiver=receiver, login_timeout=20.0)
+        with pytest.raises(UsageError, match=r"show failed: OSError$"):
+            syncmcp.connect(syncmcp.Http(http.url, auth=login))
+    assert show.calls == 1
+
+
+@pytest.mark.parametrize("agreed", [True, False], ids=["answer", "agreement"])
+def test_a_show_that_fails_is_named_wherever_a_person_is_asked(agreed: bool) -> None:
+    show = Counted(OSError("no"))
+    receiver = PasteReceiver(show, lambda prompt: pytest.fail("asked"))
+    with (
+        AuthorizationServer() as authorization,
+        serve_http(SERVER, authorization_server=authorization) as http,
+    ):
+        login = OAuth(allow=authorization.issuer if agreed else None, receiver=receiver)
         with pytest.raises(UsageError, match=r"show failed: OSError$"):
             syncmcp.connect(syncmcp.Http(http.url, auth=login))
     assert show.calls == 1

@@ -313,7 +313,7 @@ def _serve(server: Any, line: socket.socket) -> None:
 def in_threads(*jobs: Callable[[], object], patience: float = 6 * PATIENCE) -> list[Any]:
     """Run the jobs at once, each on a thread of its own; return what each returned or raised.
 
-    Within `patience` seconds all of them must have ended.
+    Within `patience` seconds all of them must have ended. What a job asserts, the test asserts.
     """
     outcomes: list[Any] = [None] * len(jobs)
     barrier = threading.Barrier(len(jobs))
@@ -333,6 +333,9 @@ def in_threads(*jobs: Callable[[], object], patience: float = 6 * PATIENCE) -> l
     for thread in threads:
         thread.join(patience)
         assert not thread.is_alive(), "a call did not come back"
+    for outcome in outcomes:
+        if isinstance(outcome, AssertionError):
+            raise outcome
     return outcomes
 
 
