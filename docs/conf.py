@@ -159,7 +159,7 @@ def setup(app: Sphinx) -> None:
             text = (
                 f"Also `{short}.future(...)`, which returns a `RequestFuture`, and"
                 f" `{short}.stream(...)`, which returns a `ResultStream`. Each takes the keywords"
-                " of `CallOptions`."
+                " of :class:`~syncmcp.CallOptions`."
             )
             lines += ["", text]
 

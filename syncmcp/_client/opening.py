@@ -9,6 +9,7 @@ import re
 import threading
 from collections.abc import Callable, Generator, Mapping
 from functools import partial
+from types import ModuleType
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, Union
 
 from syncmcp import types
@@ -489,7 +490,8 @@ def resolve_target(
 
     if isinstance(target, ServerEntry):
         return resolve_entry(target, name)
-    if not hasattr(target, "connect"):
+    # A module and a class may have a function of this name, too.
+    if not hasattr(target, "connect") or isinstance(target, (type, ModuleType)):
         given = f"{kind_of(target)}{_target_hint(target)}"
         raise UsageError(f"the target is a URL, Stdio, Http or server, not {given}")
     return target, name, None
@@ -505,6 +507,8 @@ def _target_hint(given: object) -> str:
         if hasattr(given, "guarded"):  # a file that was read already
             return "; connect one of its servers, servers[NAME], or give all to a ClientGroup"
         return "; a command is Stdio(...), a file of servers syncmcp.servers_file.read(path)"
+    if isinstance(given, type) and hasattr(given, "connect"):
+        return f"; make one of it, {given.__name__}(...)"
     return ""
 
 

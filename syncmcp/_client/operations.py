@@ -228,6 +228,8 @@ def read_resource(
     try:
         raw = yield from cached_or_exchange(core, "resources/read", params)
     except ServerError as error:
+        if "{" in params["uri"]:
+            error.hint = "a URI template is filled in by syncmcp.templates.UriTemplate"
         if error.code == INVALID_PARAMS:
             raise ResourceNotFound(*error.args, **error.__dict__) from error
         raise

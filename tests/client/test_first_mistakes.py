@@ -67,6 +67,11 @@ def ask_in_2024() -> None:
         client.call_tool("ask_user_preferences")
 
 
+def read_a_template() -> None:
+    with connect(demo_server()) as client:
+        client.read_resource("demo://notes/{name}")
+
+
 server: Any = Server("x")
 
 # What is done with an open client of the shop, the error, and what it says.
@@ -89,6 +94,9 @@ MISTAKES: list[tuple[Callable[[Any], object], type[Exception], str]] = [
     (lambda _: connect(["python", "a.py"]), UsageError, "a command is Stdio(*words)"),
     (lambda _: connect({"command": "python"}), UsageError, "servers_file.read"),
     (lambda _: connect("mcp.json"), UsageError, "for a file of servers use"),
+    (lambda _: connect(Server), UsageError, "the class Server; make one of it, Server(...)"),
+    (lambda _: connect(syncmcp), UsageError, "or server, not module"),
+    (lambda _: read_a_template(), syncmcp.ServerError, "syncmcp.templates.UriTemplate"),
     (lambda _: Stdio(["python", "a.py"]), UsageError, "Stdio(*words)"),
     (lambda _: Stdio("python", args=["a.py"]), TypeError, "Stdio(command, *args)"),
     (lambda _: Stdio("python", shell=True), TypeError, "Stdio() has no shell=: "),

@@ -93,7 +93,7 @@ PARTS: Final = (
     ),
     Part(
         "schemas",
-        ("_protocol/schema",),
+        ("_protocol/patterns.py", "_protocol/schema"),
         ("protocol/schema",),
         ("protocol/schema/test_bounds.py",),
     ),

@@ -21,10 +21,10 @@ from tests.system import test_examples
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
-PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted(DOCS.glob("*.md"))]
+PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted(DOCS.rglob("*.md"))]
 
 # What is drawn or printed, and what gives orders to Sphinx.
-NO_CODE = ("text", "{toctree}", "{container}", "{measured}")
+NO_CODE = ("text", "{toctree}", "{container}", "{measured}", "{eval-rst}")
 
 # Commands of a shell that are not the project's.
 FOREIGN = ("jq", "kill")
@@ -204,6 +204,12 @@ def test_the_pages_of_the_client_have_each_of_its_members() -> None:
     assert sorted(named) == public
 
 
+def test_the_page_of_the_client_groups_each_of_its_options_once() -> None:
+    rows = re.findall(r"^\| .*`.*\|$", (DOCS / "api/client.md").read_text("utf-8"), re.MULTILINE)
+    named = [name for row in rows for name in re.findall(r"`(\w+)`", row)]
+    assert sorted(named) == sorted(inspect.signature(syncmcp.Client).parameters)
+
+
 def anchors(page: Path) -> set[str]:
     """What links may lead to within a page: its headings."""
     text = re.sub(r"^(`{3,}).*?^\1$", "", page.read_text("utf-8"), flags=re.DOTALL | re.MULTILINE)
@@ -211,7 +217,7 @@ def anchors(page: Path) -> set[str]:
     return {re.sub(r"[^\w\- ]", "", title.lower()).strip().replace(" ", "-") for title in titles}
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_links_lead_to_headings(page: Path) -> None:
     text = page.read_text(encoding="utf-8")
     for target, anchor in re.findall(r"\]\(([^)#\s:]*)#([^)\s]+)\)", text):

@@ -240,7 +240,7 @@ def shown(page: str) -> list[tuple[str, str]]:
     return re.findall(pair, text, re.DOTALL | re.MULTILINE)
 
 
-FIRST_PAGES = ("README.md", "docs/index.md")
+FIRST_PAGES = ("README.md", "docs/index.md", "docs/api/client.md", "docs/api/client-tools.md")
 
 
 @pytest.mark.parametrize("page", FIRST_PAGES)
