@@ -40,6 +40,10 @@ _KILL_SECONDS = 1.0
 _PARENT_CHECK = 1.0
 _EXIT_CHECK = 0.02
 
+# How long to wait, in seconds, for processes that begin a program, and how often to look.
+_EXEC_SECONDS = 0.25
+_EXEC_CHECK = 0.001
+
 _CHUNK = 64 * 1024
 
 MAX_HELD = 128
@@ -126,13 +130,14 @@ def find(servers: Mapping[str, int]) -> list[Member]:
     else:
         marks = [mark.encode() for mark in servers]
         # Once the server has exited, the id of its group may be that of another one.
-        groups = {group for group in servers.values() if group and _has_mark(group, marks)}
-        living = (pid for pid in _pids() if _belongs(pid, marks, groups))
+        end = time.monotonic() + _EXEC_SECONDS
+        groups = {group for group in servers.values() if group and _has_mark(group, marks, end)}
+        living = (pid for pid in _pids() if _belongs(pid, marks, groups, end))
         members = [Member(pid) for pid in islice(living, MAX_HELD)]
     found = []
     for member in members:
         # Before it was held, its id may have been reused.
-        held = sys.platform != "linux" or _belongs(member.pid, marks, groups)
+        held = sys.platform != "linux" or _belongs(member.pid, marks, groups, end)
         if held and not member.wait(0):
             found.append(member)
         else:
@@ -157,11 +162,11 @@ def _in_other_session(pid: int) -> bool:
         return False
 
 
-def _belongs(pid: int, marks: Iterable[bytes], groups: set[int]) -> bool:
+def _belongs(pid: int, marks: Iterable[bytes], groups: set[int], end: float) -> bool:
     if not _in_other_session(pid):
         return False
     try:
-        return _has_mark(pid, marks) or (bool(groups) and os.getpgid(pid) in groups)
+        return _has_mark(pid, marks, end) or (bool(groups) and os.getpgid(pid) in groups)
     except OSError:  # it has exited
         return False
 
@@ -204,23 +209,41 @@ def _origin(pid: int) -> tuple[int, bytes]:
     return int(fields[1]), fields[19]
 
 
-def _has_mark(pid: int, marks: Iterable[bytes]) -> bool:
-    """Whether the process was started with one of the marks. A zombie has no environment."""
+def _has_mark(pid: int, marks: Iterable[bytes], end: float) -> bool:
+    """Whether the process was started with one of the marks.
+
+    Waits until `end` for a process that begins a program: who started it may have exited since.
+    """
     try:
-        descriptor = os.open(f"/proc/{pid}/environ", os.O_RDONLY | os.O_CLOEXEC)
+        while not (variables := _environment(pid)) and _begins_program(pid):
+            if time.monotonic() >= end:
+                return False
+            time.sleep(_EXEC_CHECK)
     except OSError:  # it has exited, or belongs to another user
         return False
+    return any(mark in variables for mark in marks)
+
+
+def _environment(pid: int) -> bytearray:
+    """What the process was started with; empty for a zombie, and within `execve`."""
+    descriptor = os.open(f"/proc/{pid}/environ", os.O_RDONLY | os.O_CLOEXEC)
     try:
         variables = bytearray()
         while len(variables) < MAX_ENVIRONMENT and (chunk := os.read(descriptor, _CHUNK)):
             variables += chunk
             if len(chunk) < _CHUNK:
                 break
-    except OSError:
-        return False
     finally:
         os.close(descriptor)
-    return any(mark in variables for mark in marks)
+    return variables
+
+
+def _begins_program(pid: int) -> bool:
+    """Whether a process whose environment was empty is within `execve`, or was a moment ago."""
+    with open(f"/proc/{pid}/stat", "rb") as file:
+        fields = file.read().rpartition(b")")[2].split()
+    state, begin, end = fields[0], fields[47], fields[48]  # addresses, 0 until it is there
+    return state not in (b"Z", b"X") and (begin != end or end == b"0")
 
 
 def wait(members: Iterable[Member], seconds: float) -> bool:

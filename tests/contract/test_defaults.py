@@ -85,6 +85,9 @@ CONSTANTS = {
         "_connection.tool_schemas.MAX_SINGLE_PAGES"
     ),
     "Environment searched for `SYNCMCP_SERVER`": "transports._watcher.MAX_ENVIRONMENT",
+    "A process that begins its program, before this variable is read": (
+        "transports._watcher._EXEC_SECONDS"
+    ),
     "A dead program's server, after end of input and after SIGTERM": "transports._watcher._GRACE",
     "A fork's wait for starting servers and loading modules": "_concurrency.forks._FORK_WAIT",
     "Poll interval of a task, if the server names none": "_protocol.tasks.DEFAULT_INTERVAL",

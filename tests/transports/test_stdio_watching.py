@@ -9,6 +9,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -188,7 +189,34 @@ def test_of_an_environment_without_end_the_beginning_is_read(
 
     monkeypatch.setattr(os, "open", open_it)
 
-    assert _watcher._has_mark(pid, [mark]) is found
+    assert _watcher._has_mark(pid, [mark], time.monotonic()) is found
+
+
+@pytest.mark.pitfall("7")
+@pytest.mark.parametrize(
+    ("state", "addresses", "waits"),
+    [("R", "0 0", 1), ("D", "7 9", 1), ("S", "7 7", 0), ("Z", "0 0", 0)],
+    ids=["within execve", "after it", "without environment", "zombie"],
+)
+def test_a_process_that_begins_a_program_is_found(
+    state: str, addresses: str, waits: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    pid, mark, really = 2**22 + 1, b"0123456789abcdef", os.open
+    environ, stat = tmp_path / "environ", tmp_path / "stat"
+    environ.touch()
+    stat.write_text(f"{pid} (a) (b) {state} {'1 ' * 46}{addresses} 0\n", encoding="ascii")
+    waited: list[float] = []
+
+    def wait(seconds: float) -> None:
+        waited.append(seconds)
+        environ.write_bytes(mark)
+
+    monkeypatch.setattr(os, "open", lambda path, *flags: really(tmp_path / Path(path).name, *flags))
+    monkeypatch.setattr(_watcher, "open", lambda path, mode: stat.open(mode), raising=False)
+    monkeypatch.setattr("time.sleep", wait)
+    assert _watcher._has_mark(pid, [mark], time.monotonic() - 1) is False
+    assert _watcher._has_mark(pid, [mark], time.monotonic() + PATIENCE) is bool(waits)
+    assert len(waited) == waits
 
 
 def test_a_process_that_gets_the_id_of_a_descendant_is_not_ended(
