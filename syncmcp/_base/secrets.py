@@ -15,6 +15,7 @@ import json
 import os
 import re
 import threading
+from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from typing import Any
@@ -56,6 +57,9 @@ _MOST_TRIED = 256
 
 # A text that begins within an escape begins with so many characters of it at most.
 _REST_OF_ESCAPE = 11
+
+# Stands between texts that are searched as one: no escape, and in none of the values.
+_BETWEEN = "\0"
 
 # Halves of what was cut: replaced bytes, and surrogates.
 _HALVES = "\ufffd" + "".join(map(chr, range(0xD800, 0xE000)))
@@ -230,10 +234,15 @@ class Secrets:
 
         Found are the values as they are, with the escapes of JSON and of URLs, and in base64.
         """
+        return _masked(text, self._places(text, starts_cut=starts_cut, ends_cut=ends_cut))
+
+    def _places(
+        self, text: str, *, starts_cut: bool = False, ends_cut: bool = False
+    ) -> list[tuple[int, int]]:
         forms = tuple(self._all_forms())
-        if not forms:
-            return text
         places: list[tuple[int, int]] = []
+        if not forms:
+            return places
         for reading in readings(text, ends_cut=ends_cut):
             read = reading.text
             whole = read.rstrip(_HALVES) if ends_cut else read
@@ -244,16 +253,32 @@ class Secrets:
                     places.append((reading.place(start), len(text)))
                 if starts_cut and (end := _end_of_cut(read, form)) >= 0:
                     places.append((0, reading.place(end)))
-        return _masked(text, places) if places else text
+        return places
 
     def mask_value(self, value: Any) -> Any:
         """Do `mask` for a JSON value: for its texts, names and numbers."""
-        return change_texts(value, self._mask_scalar, self.mask)
+        masked = self.masked_texts(value)
+        if not masked:
+            return value
+        return change_texts(
+            value,
+            lambda given, _: masked.get(str(given), given),
+            lambda name: masked.get(name, name),
+        )
 
-    def _mask_scalar(self, given: str | float, member: str) -> str | float:
-        text = str(given)
-        shown = self.mask(text)
-        return given if shown == text else shown
+    def masked_texts(self, value: Any) -> dict[str, str]:
+        """What `mask` makes of those texts, names and numbers of a JSON value that have secrets.
+
+        All are searched as one text: for each of millions it would take too long.
+        """
+        texts = list(_texts(value))
+        starts = [0, *itertools.accumulate(len(text) + len(_BETWEEN) for text in texts)]
+        found: dict[str, list[tuple[int, int]]] = {}
+        for start, end in self._places(_BETWEEN.join(texts)):
+            which = bisect_right(starts, start) - 1
+            within = start - starts[which], end - starts[which]
+            found.setdefault(texts[which], []).append(within)
+        return {text: _masked(text, places) for text, places in found.items()}
 
     def quote(self, text: str) -> str:
         """Return what an error quotes of a text without secrets: of a long one the beginning."""
@@ -332,6 +357,20 @@ def change_texts(
     if isinstance(value, (str, int, float)) and not isinstance(value, bool):
         return change(value, member)
     return value
+
+
+def _texts(value: Any) -> Iterator[str]:
+    """The names, texts and numbers of a JSON value, in any order."""
+    waiting = [value]
+    while waiting:
+        one = waiting.pop()
+        if isinstance(one, dict):
+            yield from one
+            waiting.extend(one.values())
+        elif isinstance(one, list):
+            waiting.extend(one)
+        elif isinstance(one, (str, int, float)) and not isinstance(one, bool):
+            yield str(one)
 
 
 def _shown_cause(error: BaseException) -> BaseException | None:
@@ -497,6 +536,8 @@ def _end_of_cut(text: str, form: str) -> int:
 
 def _masked(text: str, places: list[tuple[int, int]]) -> str:
     """Replace each of the places, which may overlap."""
+    if not places:
+        return text
     parts: list[str] = []
     done = 0
     for start, end in sorted(places):

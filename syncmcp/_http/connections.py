@@ -8,7 +8,6 @@ not an ordinary one is left to them.
 from __future__ import annotations
 
 import http.client
-import io
 import logging
 import queue
 import re
@@ -16,15 +15,16 @@ import socket
 import ssl
 from collections import deque
 from collections.abc import Mapping
+from email.parser import HeaderParser
 from functools import cache, partial
 from http import HTTPStatus
 from http.client import (
     HTTPException,
+    HTTPMessage,
     HTTPResponse,
     LineTooLong,
     RemoteDisconnected,
     UnknownProtocol,
-    parse_headers,
 )
 from typing import Any
 
@@ -168,8 +168,9 @@ class _Response(HTTPResponse):
         fields: list[tuple[str, str]] = _FIELD.findall(head.decode("latin-1"))
         if len(fields) == len(lines) - 1:
             return fields
-        # Folded or invalid lines. A fold is a space (RFC 9112 5.2).
-        items = parse_headers(io.BytesIO(head)).items()
+        # Folded or invalid lines. A fold is a space (RFC 9112 5.2). `http.client.parse_headers`
+        # also reads the content type, whose parameters take quadratic time.
+        items = HeaderParser(_class=HTTPMessage).parsestr(head.decode("latin-1")).items()
         return [(name, value.replace("\r\n", "").replace("\n", "")) for name, value in items]
 
 

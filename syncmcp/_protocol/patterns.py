@@ -50,6 +50,7 @@ _REPETITION: Final = re.compile(r"\{([0-9]+)(,([0-9]*))?\}")
 _PROPERTY: Final = re.compile(r"\\[pP]\{[A-Za-z0-9_=]+\}")
 _CONTROL: Final = re.compile(r"\\c([A-Za-z])")
 _CODE: Final = re.compile(r"\\(?:x[0-9A-Fa-f]{2}|u[0-9A-Fa-f]{4})")
+_BEYOND_ASCII: Final = re.compile(r"[^\x00-\x7f]|\\u[0-9A-Fa-f]{4}|\\x[89A-Fa-f][0-9A-Fa-f]")
 _SET: Final = re.compile(r"-\\[dDwWsSpP]")
 # How a group begins. Named groups are also taken as Python spells them; the engine refuses
 # lookaround. Flags would change what the rest of the pattern means to the engine.
@@ -106,9 +107,12 @@ class Pattern:
 
 
 def _is_pattern(pattern: str) -> bool:
-    """Whether an engine that backtracks would take it; it is compiled, and never used."""
+    """Whether an engine that backtracks would take it; it is compiled, and never used.
+
+    Within ASCII: that engine looks at each character of a range in turn.
+    """
     try:
-        re.compile(pattern)
+        re.compile(_BEYOND_ASCII.sub("~", pattern))
     except (re.error, OverflowError, RecursionError, Warning):  # a program may raise warnings
         return False
     return True

@@ -8,7 +8,7 @@ import socket
 import ssl
 import statistics
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from time import perf_counter
 from typing import Any, Literal
 
@@ -164,9 +164,10 @@ def doctor(session: Session) -> None:
     """
     findings: list[Finding] = []
     with _SkippedLines() as skipped:
-        for finding in _diagnose(session, skipped):
-            if finding.error is not None:
-                session.hide_secrets(finding.error)
+        for found in _diagnose(session, skipped):
+            if found.error is not None:
+                session.hide_secrets(found.error)
+            finding = replace(found, said=session.mask(found.said))
             findings.append(finding)
             if not session.out.json:
                 _print_finding(session, finding)

@@ -25,6 +25,7 @@ import typer
 from typer.core import TyperCommand
 from typing_extensions import Self
 
+from syncmcp._base.secrets import Secrets
 from syncmcp._client.client import Client, Target
 from syncmcp._client.core import core_of
 from syncmcp._connection.options import CallOptions
@@ -261,15 +262,20 @@ class Session:
 
     def hide_secrets(self, error: McpError) -> None:
         """Mask the known secrets of the server in what an error repeats of its answers."""
-        client = self._client if self._shared is None else self._shared.client
-        if client is None:
-            return
-        secrets = core_of(client).wire.secrets
+        secrets = self._known_secrets()
         if isinstance(error, ToolError):  # of its text: the message may be cut within a secret
             error.args = (secrets.quote(error.result.text) or error.message,)
         if isinstance(error, ServerError):
             error.data = secrets.mask_value(error.data)
         secrets.clean(error)
+
+    def mask(self, text: str) -> str:
+        """Return a text that may repeat the server, without its known secrets."""
+        return self._known_secrets().mask(text)
+
+    def _known_secrets(self) -> Secrets:
+        client = self._client if self._shared is None else self._shared.client
+        return Secrets() if client is None else core_of(client).wire.secrets
 
     def _reject_options(self, names: Sequence[str], why: str) -> None:
         usual = type(self.settings)()

@@ -23,6 +23,7 @@ Format = Literal["email", "uri", "date", "date-time"]
 """The format of a text field."""
 
 _MAX_EMAIL = 320
+_MAX_URI = 8_192
 _ATOM = r"[A-Za-z0-9!#$%&'*+/=?^_`{|}~\x80-\U0010ffff-]+"
 _LABEL = (
     r"[A-Za-z0-9\x80-\U0010ffff](?:[A-Za-z0-9\x80-\U0010ffff-]{0,61}[A-Za-z0-9\x80-\U0010ffff])?"
@@ -81,7 +82,8 @@ def _is_email(text: str) -> bool:
 
 def _is_uri(text: str) -> bool:
     """RFC 3986: absolute, in ASCII."""
-    if not _URI.fullmatch(text):
+    # The pattern repeats a group, which takes memory for each character.
+    if len(text) > _MAX_URI or not _URI.fullmatch(text):
         return False
     try:
         parts = split_url(text)

@@ -63,7 +63,7 @@ class LogRecords:
 def as_log_handler(given: LogHandler | logging.Logger | None, server: str) -> LogHandler | None:
     """Return the handler for an ``on_log`` option; a logger gets a child named after the server."""
     if isinstance(given, logging.Logger):
-        return LogRecords(given.getChild(server.replace(".", "_")))
+        return LogRecords(given.getChild(visible(server).replace(".", "_")))
     return given
 
 

@@ -6,15 +6,19 @@ import base64
 import json
 import pickle
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
+from typing import Any
 from urllib.parse import quote
 
 import pydantic
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from syncmcp import Client, Http
-from syncmcp._base.secrets import MOST_PARTS, MOST_SENT, Secrets
+from syncmcp._base.escapes import Reading, readings
+from syncmcp._base.secrets import MOST_PARTS, MOST_SENT, Secrets, change_texts
 from syncmcp._base.text import first_problem
 from tests.observe.test_repeated_secrets import shown_by
 from tests.transports.http_peer import RawServer, Request
@@ -72,6 +76,39 @@ def test_a_secret_is_found_however_it_is_encoded(form: str, secret: str) -> None
     assert shown.endswith(" after")
     # Of what surrounds the secret in base64, six characters may be left.
     assert not any(written[at : at + 7] in shown for at in range(len(written) - 6))
+
+
+PARTS = st.sampled_from(
+    ["aB%41+/=", "aB%41", "aBA+/=", "%", "41", "\\", "u0041", "\0", "n", "é", "7"]
+)
+VALUES = st.recursive(
+    st.lists(PARTS, max_size=6).map("".join) | st.sampled_from([None, True, 7, 1234567, 123456.5]),
+    lambda values: st.lists(values, max_size=4) | st.dictionaries(PARTS, values, max_size=3),
+)
+
+
+@given(VALUES)
+def test_in_a_value_the_same_is_masked_as_in_each_of_its_texts(value: Any) -> None:
+    secrets = Secrets(["aB%41+/=", "1234567", "123456.5"])
+
+    def masked(given: object, _: str = "") -> object:
+        return given if secrets.mask(str(given)) == str(given) else secrets.mask(str(given))
+
+    assert secrets.mask_value(value) == change_texts(value, masked, secrets.mask)
+
+
+def test_the_texts_of_a_value_are_searched_as_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    searched: list[str] = []
+
+    def count(text: str) -> Iterator[Reading]:
+        searched.append(text)
+        return readings(text)
+
+    monkeypatch.setattr("syncmcp._base.secrets.readings", lambda text, **_: count(text))
+    secrets = Secrets([TOKEN])
+    value = [{f"n{n}": [f"%41 {TOKEN}", n] for n in range(100)}]
+    assert secrets.mask_value(value) == [{f"n{n}": ["%41 ***", n] for n in range(100)}]
+    assert len(searched) == 1
 
 
 def test_of_two_secrets_that_overlap_no_part_is_left() -> None:

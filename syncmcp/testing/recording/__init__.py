@@ -289,25 +289,31 @@ class _SecretMasks:
 
     def mask_value(self, value: Any) -> Any:
         """Return a JSON value with its secrets masked."""
-        return change_texts(value, self._mask_scalar, self._name)
+        masked = self._known.masked_texts(value)
+        return change_texts(value, partial(self._mask_scalar, masked), partial(self._name, masked))
 
-    def _mask_scalar(self, value: str | float, member: str) -> str | float:
+    def _mask_scalar(
+        self, masked: Mapping[str, str], value: str | float, member: str
+    ) -> str | float:
         if not isinstance(value, str):
             text = str(value)
-            shown = self._known.mask(text)
-            return value if shown == text else self._number(text, shown)
+            return self._number(text, masked[text]) if text in masked else value
         if value in _KEYWORDS.get(member, ()):
             return value
-        secret = member and names_a_secret(member)
-        return self._number(value, MASK) if secret else self.mask_text(value)
+        if member and names_a_secret(member):
+            return self._number(value, MASK)
+        return self._foreign(value, masked.get(value, value))
 
     def mask_text(self, text: str) -> str:
-        shown = self._known.redact(text)
+        return self._foreign(text, self._known.mask(text))
+
+    def _foreign(self, text: str, masked: str) -> str:
+        shown = redact(masked)
         return self._number(text, shown if self._more is None else self._more(shown))
 
-    def _name(self, name: str) -> str:
-        shown = redact(name, self._secrets) if self._secrets else name
-        return self._number(name, shown if _WORD.fullmatch(name) else self._known.mask(shown))
+    def _name(self, masked: Mapping[str, str], name: str) -> str:
+        shown = name if _WORD.fullmatch(name) else masked.get(name, name)
+        return self._number(name, redact(shown, self._secrets) if self._secrets else shown)
 
     def _number(self, text: str, shown: str) -> str:
         if shown == text or not text:

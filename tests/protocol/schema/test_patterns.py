@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
@@ -95,6 +97,19 @@ def test_flags_and_spellings_of_other_engines_are_refused(pattern: str) -> None:
     with pytest.raises(UnsupportedSchema, match="a pattern") as caught:
         compile_schema({"pattern": pattern})
     assert caught.value.backtracking == (pattern in _PYTHONS)
+
+
+@pytest.mark.parametrize("begin", ["(?i)", "(?=a)"])
+@pytest.mark.requirement("SCHM-08")
+def test_a_refused_pattern_takes_no_time_for_the_characters_of_its_ranges(begin: str) -> None:
+    ranges = "".join(f"{chr(0x100 + at)}-\uffff" for at in range(300))
+    escaped = "".join(rf"\u{0x100 + at:04x}-\uffff" for at in range(80))
+    before = time.process_time()
+    for several in (ranges, escaped):
+        with pytest.raises(UnsupportedSchema, match="a pattern") as caught:
+            compile_schema({"pattern": f"{begin}[{several}]"})
+        assert caught.value.backtracking
+    assert time.process_time() - before < 0.5  # it took seconds
 
 
 @pytest.mark.parametrize("begin", [r"[A-\d", r"[A-\W", "[[:alpha:", "[a&&[b", "[a--[b", "[-"])
