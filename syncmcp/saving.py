@@ -53,7 +53,8 @@ def save(
         The path.
 
     Raises:
-        UsageError: `content` is of another type, or `max_bytes` is no whole number of at least 1.
+        UsageError: `content` is of another type, `path` has no name of a file, or `max_bytes` is no
+            whole number of at least 1.
         LimitExceeded: There are more bytes; nothing was written.
         InvalidOutput: A result does not have exactly one content, or the content is invalid
             base64.
@@ -63,7 +64,13 @@ def save(
     limit = whole_number(max_bytes, "max_bytes")
     data = _bytes(content, limit)
     target = Path(path)
-    write_atomically(target, data, mode=0o666, overwrite=overwrite, keep_mode=True)
+    if not target.name:
+        raise UsageError(f"path names a folder, not a file: {str(path)!r}")
+    try:
+        write_atomically(target, data, mode=0o666, overwrite=overwrite, keep_mode=True)
+    except OSError as error:
+        error.filename, error.filename2 = str(target), None  # not the temporary one
+        raise
     return target
 
 

@@ -270,7 +270,14 @@ def _request(
     if not isinstance(request, types.CreateMessageRequestParams):
         if not isinstance(request, Iterable):
             raise UsageError(f"request must be a text or a conversation, not {request!r:.80}")
-        request = types.CreateMessageRequestParams(messages=list(request), max_tokens=_MAX_TOKENS)
+        messages = list(request)
+        for message in messages:
+            if not isinstance(message, types.SamplingMessage):
+                raise UsageError(
+                    "a conversation has SamplingMessages, which parse_messages of a format in"
+                    f" syncmcp.llm makes of dicts, not {kind_of(message)}"
+                )
+        request = types.CreateMessageRequestParams(messages=messages, max_tokens=_MAX_TOKENS)
     given = {name: value for name, value in replaced.items() if value is not None}
     return request.model_copy(update=given)
 

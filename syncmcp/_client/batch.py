@@ -223,6 +223,7 @@ class Batch:
             if self._oversize == "refuse" and len(self._calls) >= self._max_size:
                 return LimitExceeded(
                     f"more than {self._max_size} calls in a batch (option max_size)",
+                    delivery="not_sent",
                     server=self._core.label,
                 )
         return None

@@ -11,7 +11,7 @@ from typing import Any, Final, Union
 from typing_extensions import Never, Unpack
 
 from syncmcp import types
-from syncmcp._base.checks import text, whole_number
+from syncmcp._base.checks import kind_of, text, whole_number
 from syncmcp._base.text import visible
 from syncmcp._client.core import HasCore
 from syncmcp._client.operation import BoundOperation, ResultStream
@@ -133,7 +133,7 @@ class ToolFunction:
             McpError: A call failed, and `return_errors` is false.
         """
         limit = whole_number(max_in_flight, "max_in_flight")
-        starts = (partial(self.future, **arguments) for arguments in calls)
+        starts = (partial(self.future, **_named(arguments)) for arguments in calls)
         return fan_out(starts, limit, ordered=ordered, return_errors=return_errors)
 
     def __repr__(self) -> str:
@@ -180,6 +180,14 @@ def tool(self: HasCore, name: str, **options: Unpack[CallOptions]) -> ToolFuncti
     hint = did_you_mean(name, names)
     message = f"there is no tool {name!r}"
     raise UsageError(f"{message}: {hint}" if hint else message, server=core.label)
+
+
+def _named(arguments: object) -> Mapping[str, Any]:
+    if not isinstance(arguments, Mapping):
+        raise UsageError(
+            f"the arguments of each call are a mapping, {{'name': value}}, not {kind_of(arguments)}"
+        )
+    return arguments
 
 
 def _properties(schema: Mapping[str, Any]) -> Mapping[str, Any]:

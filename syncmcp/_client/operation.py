@@ -127,6 +127,9 @@ class BoundOperation(Generic[P, R]):
         signature = self._operation.__signature__
         return signature.replace(parameters=list(signature.parameters.values())[1:])
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return getattr, (self._client, self._operation.__name__)
+
     def __repr__(self) -> str:
         return f"<operation {self._operation.__name__} of {self._client!r}>"
 

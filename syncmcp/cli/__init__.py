@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Sequence
+from typing import Any
 
 __all__ = ["main"]
 
 _NEEDED = ("prompt_toolkit", "questionary", "rich", "typer")
+_INSTALL = "install syncmcp-client[cli]"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -19,18 +21,26 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     try:
         from syncmcp.cli.app import run
+
+        return run(sys.argv[1:] if arguments is None else arguments)
     except ModuleNotFoundError as missing:
         if missing.name not in _NEEDED:
             raise
-        message = f"the command needs the package {missing.name}"
-        error = {
-            "kind": "UsageError",
-            "message": message,
-            "exit_code": 2,
-            "hint": "install syncmcp-client[cli]",
-        }
-        print(json.dumps({"error": error}), file=sys.stderr)
-        return 2
+        message, hint = f"the command needs the package {missing.name}", _INSTALL
+        return _end({"kind": "UsageError", "message": message, "exit_code": 2, "hint": hint})
     except KeyboardInterrupt:  # loading takes a moment
-        return 130
-    return run(sys.argv[1:] if arguments is None else arguments)
+        return _end({"kind": "Interrupted", "message": "interrupted", "exit_code": 130})
+
+
+def _end(error: dict[str, Any]) -> int:
+    """Print an error as the command does, without what could not be loaded."""
+    if sys.stderr.isatty():
+        lines = (
+            f"error: {error['message']}",
+            *(f"  {error[name]}" for name in ("hint",) if name in error),
+        )
+        print(*lines, sep="\n", file=sys.stderr)
+    else:
+        print(json.dumps({"error": error}), file=sys.stderr)
+    code: int = error["exit_code"]
+    return code

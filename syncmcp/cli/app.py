@@ -298,8 +298,8 @@ def run_command(arguments: Sequence[str], outer: OuterCommand | None = None) -> 
 
     Raises `BrokenPipeError` if the reader of the output has closed the pipe.
     """
-    command = typer.main.get_command(app)
     try:  # not `command.main`, which handles Ctrl-C and broken pipes in its own way
+        command = typer.main.get_command(app)
         with command.make_context("syncmcp", list(arguments), obj=outer) as context:
             command.invoke(context)
     except typer.Exit as end:

@@ -313,7 +313,13 @@ def _hint(error: BaseException) -> str | None:
     if isinstance(error, typer.TyperException):
         # Of an option that is not there; its class is not public.
         known = getattr(error, "possibilities", None) or ()
-        close = similar(getattr(error, "option_name", ""), known, 1)
+        option = getattr(error, "option_name", "")
+        close = similar(option, known, 1)
+        commands = getattr(getattr(error.ctx, "command", None), "commands", {})
+        if option in {
+            name for one in commands.values() for each in one.params for name in each.opts
+        }:
+            return "write it after the command"
         if close:
             return f"did you mean {close[0]}?"
         return next((hint for words, hint in _USAGE_HINTS if words in _message(error)), None)

@@ -376,7 +376,8 @@ class CallCommand(ServerCommand):
         """Print the help of the command itself if no tool is named."""
         if ctx.resilient_parsing:  # a Tab completion
             return super().parse_args(ctx, args)
-        wanted = "--help" in args  # parsing consumes `args`
+        own = args[: args.index(_AFTER_DASHES)] if _AFTER_DASHES in args else args
+        wanted = "--help" in own or "-h" in own  # parsing consumes `args`
         try:
             rest = super().parse_args(ctx, args)
         except typer.TyperException:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast, overload
 
 from typing_extensions import ParamSpec, Self, Unpack
 
-from syncmcp._base.checks import check_callable, seconds, text
+from syncmcp._base.checks import check_callable, kind_of, seconds, text
 from syncmcp._client.client import Client
 from syncmcp._client.core import HasCore, core_of
 from syncmcp._client.functions import ToolFunction
@@ -515,6 +515,11 @@ def _iterate_completed(
                 future = start(client)
             except McpError as error:
                 future = failed_future(error, core_of(client).pools.workers)
+            if not isinstance(future, RequestFuture):
+                raise UsageError(
+                    "start returns a future, as client.list_tools.future() does,"
+                    f" not {kind_of(future)}"
+                )
             in_flight[future] = name
         while in_flight:
             with lending_handler():

@@ -149,23 +149,22 @@ class Roots:
     def current(self, context: HandlerContext) -> list[Root]:
         """The roots to send to a server now, including those of the source.
 
-        An added root that is missing or unreadable at the moment is left out, and logged. Roots
-        from the source are checked like added ones. Runs the source on the calling thread.
+        A root that is missing or unreadable at the moment is left out, and logged. Runs the source
+        on the calling thread.
 
         Raises:
             UsageError: The source returned something that is not a valid root (see `to_root`).
         """
         roots: dict[str, Root] = {}
-        for root, path, status in self.list():
+        found = self.list()
+        if self._source is not None:
+            found += map(_look_at, _checked_items(self._source(context)))
+        for root, path, status in found:
             if status == "ok":
                 roots[root.uri] = root
             else:
                 text = "a root is not shown to the server, as it is %s: %s"
                 self._limited_log.log(_log, logging.WARNING, text, status, path)
-        if self._source is not None:
-            for item in _checked_items(self._source(context)):
-                root = to_root(item)
-                roots[root.uri] = root
         return [*roots.values()]
 
     def on_change(self, callback: Callable[[], object]) -> Callable[[], None]:
@@ -233,17 +232,21 @@ def to_root(value: RootLike, name: str | None = None) -> Root:
     Raises:
         UsageError: The value is none of these, or the path is missing or unreadable.
     """
-    uri = _canonical(value)
-    path = Path(path_of(uri))
-    status = _status(path)
+    root, path, status = _look_at(value)
     if status != "ok":
         raise UsageError(f"the root {str(path)!r} is {status}")
+    return root if name is None else root.model_copy(update={"name": name})
+
+
+def _look_at(value: RootLike) -> RootStatus:
+    uri = _canonical(value)
+    path = Path(path_of(uri))
     root = (
         value.model_copy(update={"uri": uri})
         if isinstance(value, types.Root)
         else types.Root(uri=uri)
     )
-    return root if name is None else root.model_copy(update={"name": name})
+    return RootStatus(root, path, _status(path))
 
 
 def path_of(uri: str, flavour: type[PurePath] = PurePath) -> PurePath:

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from html import escape
 from typing import Any, ClassVar, Final
 from uuid import uuid4
 
-from pydantic import BaseModel
+from pydantic import BaseModel, ValidationError
 
 from syncmcp import types
+from syncmcp._base.checks import kind_of
 from syncmcp.errors import InvalidOutput, UsageError
 from syncmcp.llm._tools import NameRule, SchemaRules, ToolTable
 
@@ -21,6 +23,15 @@ from syncmcp.llm._tools import NameRule, SchemaRules, ToolTable
 
 _ID: Final = NameRule(40)
 _DATA_URL: Final = re.compile(r"data:([^;,]+);base64,(.*)", re.DOTALL)
+
+
+# The methods that get data of a provider, which a program may have got elsewhere.
+_PARSED: Final = {
+    "parse_answer": "the answer",
+    "parse_messages": "the conversation",
+    "parse_request": "the request",
+    "parse_tools": "a definition of a tool",
+}
 
 
 class Unrepresentable(UsageError):
@@ -34,6 +45,19 @@ def provider_id(id: str) -> str:
 
 def new_id() -> str:
     return f"call_{uuid4().hex[:24]}"
+
+
+def as_messages(
+    given: Iterable[types.SamplingMessage | types.PromptMessage],
+) -> Iterator[types.SamplingMessage | types.PromptMessage]:
+    """The messages that a program gave; `UsageError` for those of a provider."""
+    for message in given:
+        if not isinstance(message, (types.SamplingMessage, types.PromptMessage)):
+            raise UsageError(
+                "messages are SamplingMessage or PromptMessage objects, which parse_messages makes"
+                f" of dicts, not {kind_of(message)}"
+            )
+        yield message
 
 
 def message_blocks(message: types.SamplingMessage | types.PromptMessage) -> Sequence[BaseModel]:
@@ -118,6 +142,21 @@ def parse_arguments(tool: str, given: Any, *, cut_off: bool = False) -> dict[str
     return given
 
 
+def _of_provider(parse: Callable[[Any, Any], Any], what: str) -> Callable[[Any, Any], Any]:
+    """Have data that are not in the format raise a `UsageError` that says so."""
+
+    @functools.wraps(parse)
+    def checked(self: ModelFormat, given: Any) -> Any:
+        try:
+            return parse(self, given)
+        except (AttributeError, IndexError, KeyError, TypeError, ValidationError) as error:
+            text = f"{what} is not in the format {type(self).__name__}"
+            missing = f": no {error.args[0]!r} is in it" if isinstance(error, KeyError) else ""
+            raise UsageError(text + missing) from error
+
+    return checked
+
+
 class ModelFormat(ABC):
     """Converts MCP data into the format of a provider, and back.
 
@@ -138,6 +177,12 @@ class ModelFormat(ABC):
     _names: ClassVar[NameRule]
     _schemas: ClassVar[SchemaRules]
     _longest_description: ClassVar[int | None] = None
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        for name, what in _PARSED.items():
+            if name in vars(cls):
+                setattr(cls, name, _of_provider(vars(cls)[name], what))
 
     def __init__(self, tools: Iterable[types.Tool] = ()) -> None:
         self._tools = ToolTable(tools, self._names, self._schemas, self._longest_description)

@@ -12,6 +12,7 @@ from functools import cached_property
 from typing import Any, Final
 
 from syncmcp import types
+from syncmcp._base.checks import kind_of
 from syncmcp.errors import UsageError
 
 # Names: adapted to the rules of a provider, reversibly.
@@ -425,6 +426,9 @@ class ToolTable:
         longest_description: int | None,
     ) -> None:
         given = list(tools)
+        for tool in given:
+            if not isinstance(tool, types.Tool):
+                raise UsageError(f"tools are Tool objects, not {kind_of(tool)}")
         self._names = NameMap(names, (tool.name for tool in given))
         self._tools: dict[str, RenderedTool] = {}
         for tool in given:

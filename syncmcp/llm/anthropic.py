@@ -14,6 +14,7 @@ from syncmcp import types
 from syncmcp.llm._format import (
     ModelFormat,
     Unrepresentable,
+    as_messages,
     kept_parts,
     make_answer,
     make_message,
@@ -67,7 +68,7 @@ class AnthropicFormat(ModelFormat):
         self, messages: Iterable[types.SamplingMessage | types.PromptMessage]
     ) -> list[dict[str, Any]]:
         rendered: list[dict[str, Any]] = []
-        for message in messages:
+        for message in as_messages(messages):
             of_user = message.role == "user"
             content = [
                 part

@@ -14,6 +14,7 @@ from syncmcp.errors import InvalidOutput
 from syncmcp.llm._format import (
     ModelFormat,
     Unrepresentable,
+    as_messages,
     make_answer,
     make_message,
     make_request,
@@ -88,7 +89,7 @@ class GeminiFormat(ModelFormat):
         """See `ModelFormat.render_messages`: the contents."""
         rendered: list[dict[str, Any]] = []
         names: dict[str, str] = {}
-        for message in messages:
+        for message in as_messages(messages):
             parts: list[dict[str, Any]] = []
             media: list[dict[str, Any]] = []
             for block in message_blocks(message):

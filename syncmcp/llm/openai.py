@@ -18,6 +18,7 @@ from syncmcp.errors import InvalidOutput, UsageError
 from syncmcp.llm._format import (
     ModelFormat,
     Unrepresentable,
+    as_messages,
     data_url,
     file_name,
     from_data_url,
@@ -103,7 +104,7 @@ class OpenAIResponsesFormat(_OpenAIFormat):
     ) -> list[dict[str, Any]]:
         """See `ModelFormat.render_messages`: the items of ``input``."""
         rendered: list[dict[str, Any]] = []
-        for message in messages:
+        for message in as_messages(messages):
             parts: list[dict[str, Any]] = []
             of_user = message.role == "user"
             for block in message_blocks(message):
@@ -274,7 +275,7 @@ class OpenAIChatFormat(_OpenAIFormat):
         self, messages: Iterable[types.SamplingMessage | types.PromptMessage]
     ) -> list[dict[str, Any]]:
         rendered: list[dict[str, Any]] = []
-        for message in messages:
+        for message in as_messages(messages):
             blocks = message_blocks(message)
             if message.role == "assistant":
                 rendered.append(self._render_said(blocks))

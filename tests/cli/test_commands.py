@@ -226,7 +226,9 @@ def test_no_text_of_a_server_passes_for_a_line_of_the_help(command: Command) -> 
 
 
 def test_the_help_of_call_needs_no_server(command: Command, demo: str) -> None:
-    assert command("call", "--help").out == command("call", demo, "--help").out
+    for wanted in ("--help", "-h"):
+        assert command("call", wanted).out == command("call", demo, "--help").out != ""
+    assert command("call", "--nothing", "--", "python", "-h").code == 2
     assert command("call").code == 2
     assert "which tool?" in command("call", demo).error["message"]
 

@@ -20,10 +20,12 @@ from syncmcp import (
     ConnectFailed,
     InvalidAnswer,
     InvalidParams,
+    LimitExceeded,
     Refused,
     RequestTimeout,
     UsageError,
     executors,
+    llm,
     servers_file,
 )
 from syncmcp.approval import DenyAll
@@ -39,8 +41,9 @@ from syncmcp.auth import (
 from syncmcp.auth.receiver import login_timed_out
 from syncmcp.errors import MissingCapability
 from syncmcp.handlers.roots import Roots
+from syncmcp.saving import save
 from syncmcp.testing import AuthorizationServer, Server, demo_server, serve_http
-from syncmcp.types import ElicitResult
+from syncmcp.types import ElicitResult, TextResourceContents
 from tests.transports.http_peer import serving
 
 SHOP = Server("shop")
@@ -72,6 +75,24 @@ def read_a_template() -> None:
         client.read_resource("demo://notes/{name}")
 
 
+def one_too_many(client: syncmcp.Client) -> None:
+    with client.batch(max_size=1, oversize="refuse") as calls:
+        for _ in range(2):
+            calls.call_tool("add", {"a": 1, "b": 2})
+
+
+def completed(start: Any) -> None:
+    with syncmcp.ClientGroup({"shop": SHOP}) as several:
+        list(several.as_completed(start))
+
+
+def answer_of(given: Any) -> None:
+    AnthropicFormat().parse_calls(given)
+
+
+TEXT = TextResourceContents(uri="a:b", text="x")
+ToolLoop: Any = syncmcp.ToolLoop
+AnthropicFormat: Any = llm.AnthropicFormat
 server: Any = Server("x")
 
 # What is done with an open client of the shop, the error, and what it says.
@@ -118,6 +139,20 @@ MISTAKES: list[tuple[Callable[[Any], object], type[Exception], str]] = [
         UsageError,
         "called with (progress, total, message)",
     ),
+    (one_too_many, LimitExceeded, "(the request was not sent)"),
+    (lambda client: list(client.tool("add").map([(1, 2)])), UsageError, "{'name': value}, not tup"),
+    (lambda _: completed(lambda client: client.list_tools()), UsageError, "list_tools.future() d"),
+    (lambda _: answer_of({"choices": []}), UsageError, "format AnthropicFormat: no 'content' is"),
+    (lambda _: answer_of([]), UsageError, "the answer is not in the format AnthropicFormat"),
+    (lambda _: AnthropicFormat(["add"]), UsageError, "tools are Tool objects, not str"),
+    (lambda _: AnthropicFormat().render_messages([{"role": "user"}]), UsageError, "not dict"),
+    (
+        lambda client: ToolLoop(print, client).run([{"role": "user", "content": "x"}]),
+        UsageError,
+        "SamplingMessages, which parse_messages of a format",
+    ),
+    (lambda _: save(TEXT, "."), UsageError, "path names a folder, not a file: '.'"),
+    (lambda _: save(TEXT, "nowhere/a.txt"), FileNotFoundError, "directory: 'nowhere/a.txt'"),
     (lambda _: connect(SHOP, samplin=1), TypeError, "did you mean 'sampling'?"),
     (lambda _: connect(SHOP, zzz=1), TypeError, "unexpected keyword argument 'zzz'"),
     (lambda _: group(a=SHOP), TypeError, "servers are a mapping: ClientGroup({'a': ...})"),

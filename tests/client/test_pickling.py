@@ -40,6 +40,11 @@ def again(client: Client) -> Client:
     return copy
 
 
+def test_an_operation_goes_with_its_client() -> None:
+    call = pickle.loads(pickle.dumps(Client("https://example.com/mcp", name="far").call_tool))
+    assert repr(call) == "<operation call_tool of <Client 'far' (not open)>>"
+
+
 def test_a_pickle_holds_what_the_client_was_given_in_the_clear() -> None:
     target = Http(HERE, headers={"X-Key": "canary-of-a-header"})
     assert b"canary-of-a-header" in pickle.dumps(Client(target))

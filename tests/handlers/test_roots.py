@@ -370,7 +370,7 @@ def test_the_source_is_asked_each_time_with_the_context(place: Path) -> None:
 def test_what_a_source_returns_is_checked_and_its_error_comes_through() -> None:
     given: list[Any] = []
     roots = Roots(source=lambda _: given[-1:])
-    for item in ("file://host/x", "https://x/", "/does/not/exist", 5):
+    for item in ("file://host/x", "https://x/", 5):
         given.append(item)
         with pytest.raises(UsageError, match="root"):
             roots.current(CONTEXT)
@@ -380,6 +380,14 @@ def test_what_a_source_returns_is_checked_and_its_error_comes_through() -> None:
 
     with pytest.raises(LookupError, match="no project"):
         Roots(source=source).current(CONTEXT)
+
+
+def test_a_root_of_a_source_that_is_gone_is_hidden_like_an_added_one(
+    place: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    roots = Roots(source=lambda _: [place / "nowhere", place / "one"])
+    assert [root.uri for root in roots.current(CONTEXT)] == [(place / "one").as_uri()]
+    assert "is missing: " in caplog.text
 
 
 def test_each_real_change_is_told_on_the_thread_that_made_it(place: Path) -> None:
