@@ -8,6 +8,7 @@ there is takes less time and memory than to search for each way.
 from __future__ import annotations
 
 import re
+from array import array
 from bisect import bisect_right
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -87,14 +88,14 @@ class Reading:
         self._escapes = escapes
         # From each of these positions on, characters stand so much further behind in `_of`. Found
         # when they are needed: few texts have a secret.
-        self._places: tuple[list[int], list[int]] | None = None
+        self._places: tuple[array[int], array[int]] | None = None
 
     def place(self, position: int) -> int:
         """Where a position in `text` is in the text that nothing was undone in."""
         if self._of is None:
             return position
         if self._places is None:
-            self._places = [0], [0]
+            self._places = array("q", (0,)), array("q", (0,))
             shift = 0
             for escape in self._escapes.one.finditer(self._of.text):
                 shift += escape.end() - escape.start() - 1

@@ -10,6 +10,7 @@ from __future__ import annotations
 import base64
 import binascii
 import contextlib
+import io
 import itertools
 import json
 import os
@@ -57,6 +58,8 @@ _MOST_TRIED = 256
 
 # A text that begins within an escape begins with so many characters of it at most.
 _REST_OF_ESCAPE = 11
+
+_WITHIN = b"\1"
 
 # Stands between texts that are searched as one: no escape, and in none of the values.
 _BETWEEN = "\0"
@@ -234,26 +237,34 @@ class Secrets:
 
         Found are the values as they are, with the escapes of JSON and of URLs, and in base64.
         """
-        return _masked(text, self._places(text, starts_cut=starts_cut, ends_cut=ends_cut))
+        return _masked(text, self._marked(text, starts_cut=starts_cut, ends_cut=ends_cut))
 
-    def _places(
-        self, text: str, *, starts_cut: bool = False, ends_cut: bool = False
-    ) -> list[tuple[int, int]]:
+    def _marked(self, text: str, *, starts_cut: bool = False, ends_cut: bool = False) -> bytearray:
+        """A byte for each character, which is 1 within a secret; empty if there is none.
+
+        A server may repeat a secret at each place: a list of places would take too much memory.
+        """
+        marks = bytearray()
+
+        def mark(start: int, end: int) -> None:
+            if not marks:
+                marks.extend(bytes(len(text)))
+            marks[start:end] = _WITHIN * (end - start)
+
         forms = tuple(self._all_forms())
-        places: list[tuple[int, int]] = []
         if not forms:
-            return places
+            return marks
         for reading in readings(text, ends_cut=ends_cut):
             read = reading.text
             whole = read.rstrip(_HALVES) if ends_cut else read
             for form in forms:
                 for start, end in _occurrences(read, form):
-                    places.append((reading.place(start), reading.place(end)))
+                    mark(reading.place(start), reading.place(end))
                 if ends_cut and (start := _start_of_cut(whole, form)) >= 0:
-                    places.append((reading.place(start), len(text)))
+                    mark(reading.place(start), len(text))
                 if starts_cut and (end := _end_of_cut(read, form)) >= 0:
-                    places.append((0, reading.place(end)))
-        return places
+                    mark(0, reading.place(end))
+        return marks
 
     def mask_value(self, value: Any) -> Any:
         """Do `mask` for a JSON value: for its texts, names and numbers."""
@@ -273,12 +284,15 @@ class Secrets:
         """
         texts = list(_texts(value))
         starts = [0, *itertools.accumulate(len(text) + len(_BETWEEN) for text in texts)]
-        found: dict[str, list[tuple[int, int]]] = {}
-        for start, end in self._places(_BETWEEN.join(texts)):
-            which = bisect_right(starts, start) - 1
-            within = start - starts[which], end - starts[which]
-            found.setdefault(texts[which], []).append(within)
-        return {text: _masked(text, places) for text, places in found.items()}
+        marks = self._marked(_BETWEEN.join(texts))
+        found: dict[str, str] = {}
+        place = marks.find(_WITHIN)
+        while place >= 0:
+            which = bisect_right(starts, place) - 1
+            start, text = starts[which], texts[which]
+            found[text] = _masked(text, marks[start : start + len(text)])
+            place = marks.find(_WITHIN, starts[which + 1])
+        return found
 
     def quote(self, text: str) -> str:
         """Return what an error quotes of a text without secrets: of a long one the beginning."""
@@ -315,6 +329,8 @@ class Secrets:
         if isinstance(cause, ValidationError) and cause.error_count() > MOST_PROBLEMS:
             return False  # a server may cause millions, and to look at each takes minutes
         text = str(cause)
+        if len(text) > MOST_QUOTED:
+            return False
         places: list[str] = []
         if isinstance(cause, ValidationError):  # its text has names of members in lines of its own
             places = [str(part) for problem in cause.errors() for part in problem["loc"]]
@@ -534,14 +550,18 @@ def _end_of_cut(text: str, form: str) -> int:
     return -1
 
 
-def _masked(text: str, places: list[tuple[int, int]]) -> str:
-    """Replace each of the places, which may overlap."""
-    if not places:
+def _masked(text: str, marks: bytearray) -> str:
+    """Replace what is marked."""
+    start = marks.find(_WITHIN)
+    if start < 0:
         return text
-    parts: list[str] = []
-    done = 0
-    for start, end in sorted(places):
-        if start >= done:
-            parts += (text[done:start], MASK)
-        done = max(done, end)
-    return "".join((*parts, text[done:]))
+    shown, done = io.StringIO(), 0
+    while start >= 0:
+        shown.write(text[done:start])
+        shown.write(MASK)
+        done = marks.find(0, start)
+        if done < 0:
+            return shown.getvalue()
+        start = marks.find(_WITHIN, done)
+    shown.write(text[done:])
+    return shown.getvalue()

@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any, Protocol
 
 from syncmcp._base.checks import seconds
-from syncmcp._base.text import logger
+from syncmcp._base.text import logger, visible
 from syncmcp._client import lifetime
 from syncmcp._client.caching import ResultCache
 from syncmcp._client.lifetime import ConnectAttempt, Heartbeat, Pools
@@ -131,7 +131,7 @@ class ClientCore:
         lifetime.inheritable.add(self)
 
     def __repr__(self) -> str:
-        return f"<Client {self.label} {'closed' if self.connection is None else 'open'}>"
+        return f"<Client {visible(self.label)} {'closed' if self.connection is None else 'open'}>"
 
     # -- opening ---------------------------------------------------------------------------------
 

@@ -372,11 +372,11 @@ def _list_roots(
         from syncmcp.handlers.roots import to_root
 
     assert handlers.roots is not None
+    roots = tuple(map(to_root, handlers.roots(context)))
     try:
-        _Review("roots", request, handlers, context).request()
+        _Review("roots", request, handlers, context, roots=roots).request()
     except Denied:
         return {"roots": []}
-    roots = [to_root(each) for each in handlers.roots(context)]
     return {"roots": [_without_nulls(root.to_wire()) for root in roots]}
 
 
@@ -396,6 +396,7 @@ class _Review:
         handlers: Handlers,
         context: HandlerContext,
         *,
+        roots: tuple[types.Root, ...] = (),
         asks_person: bool = False,
     ) -> None:
         self._request = request
@@ -406,7 +407,7 @@ class _Review:
                 from syncmcp.approval import Question, as_approval
 
             self._approval = as_approval(handlers.approval)
-            self._question = Question(kind, context.server, request, context)
+            self._question = Question(kind, context.server, request, context, roots=roots)
             show_with(context, partial(self._approval.update, self._question))
 
     def request(self) -> Any:

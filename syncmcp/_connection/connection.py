@@ -446,9 +446,13 @@ class Connection:
                 for id in about.ids:  # it is the response to the requests whose stream it came on
                     self._on_response(message._replace(id=id), out)
                 return
+        late = self.agreed.on_late_response
+        with self._lock:
+            wanted = late is not None or self._table.get(message.id) is not None
+        outcome: Any = None
         if isinstance(message, jsonrpc.Result):
-            outcome: Any = message.result
-        else:
+            outcome = message.result
+        elif wanted:  # of an error that answers nothing, a server may send any number
             outcome = error_of_response(message, out, self.label, self._wire.secrets)
         call, following = self._remove(message.id, outcome)
         if following is not None:
@@ -457,10 +461,11 @@ class Connection:
             self.services.note(
                 _log, logging.DEBUG, "[%s] a response without an open request, id %r", message.id
             )
-            if (late := self.agreed.on_late_response) is not None:
+            if late is not None:
                 late(message.id, outcome)
             if message.id is None and isinstance(message, jsonrpc.Error):
-                self.services.note(_log, logging.WARNING, "[%s] reports an error: %s", outcome)
+                text = "[%s] reports an error: %s (error %d)"
+                self.services.note(_log, logging.WARNING, text, message.message, message.code)
             return
         if isinstance(outcome, ServerError):
             outcome.method = call.method

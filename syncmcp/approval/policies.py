@@ -72,6 +72,7 @@ class Question:
         request: The parameters of the server's request, or the tool call.
         context: The context of the handler that would answer, if there is one.
         answer: The answer to review, in the second review; `None` in the first.
+        roots: The roots that the server would get, if it asks for them.
     """
 
     kind: Kind
@@ -79,6 +80,7 @@ class Question:
     request: Request = field(repr=False)
     context: HandlerContext | None = field(default=None, repr=False)
     answer: Answer | None = field(default=None, repr=False)
+    roots: tuple[types.Root, ...] = field(default=(), repr=False)
 
     @property
     def summary(self) -> str:

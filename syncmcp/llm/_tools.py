@@ -265,7 +265,9 @@ class AdaptedSchema:
     def _normalize(self, schema: dict[str, Any]) -> dict[str, Any]:
         """The schema with keywords of draft 2020-12 that the provider accepts."""
         if isinstance(schema.get("definitions"), dict):  # until draft 7
-            schema = {**schema, "$defs": {**schema["definitions"], **schema.get("$defs", {})}}
+            newer = schema.get("$defs")
+            both = {**schema["definitions"], **(newer if isinstance(newer, dict) else {})}
+            schema = {**schema, "$defs": both}
             del schema["definitions"]
         if isinstance(schema.get("items"), list):  # a tuple, until 2019-09
             schema = {**schema, "prefixItems": schema["items"], "items": {}}

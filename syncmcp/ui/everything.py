@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from syncmcp.approval import ToolCall
 from syncmcp.errors import UsageError
-from syncmcp.handlers.roots import is_plain_list
+from syncmcp.handlers.roots import path_of
 from syncmcp.types import CreateMessageRequestParams, CreateMessageResult
 from syncmcp.ui import visible
 from syncmcp.ui.calls import arguments_parts
@@ -64,16 +64,11 @@ def check_length(question: Question) -> None:
 
 
 def roots_text(question: Question) -> str:
-    """The roots that the server would get now, one a line; empty if the client is not known."""
-    try:
-        roots = None if question.context is None else question.context.client.roots
-    except UsageError:
-        return ""
-    if roots is None:
-        return ""
-    lines = [visible(str(path)) for _, path, status in roots.list() if status == "ok"]
-    if not is_plain_list(roots.current):
-        lines.append("(and those that a function of this program names)")
+    """The roots that the server would get, one a line."""
+    lines = []
+    for root in question.roots:
+        name = "" if root.name is None else f" ({visible(root.name)})"
+        lines.append(f"{visible(str(path_of(root.uri)))}{name}")
     return "\n".join(lines) or "(none)"
 
 

@@ -11,12 +11,13 @@ import threading
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime, timezone
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
-from syncmcp import CancelToken
+from syncmcp import CancelToken, Handlers, connect
 from syncmcp.approval import (
     AllowAll,
     Approval,
@@ -37,6 +38,7 @@ from syncmcp.approval import (
 from syncmcp.errors import Denied, UsageError
 from syncmcp.handlers import HandlerContext
 from syncmcp.handlers.context import ConnectedServer
+from syncmcp.testing import demo_server
 from syncmcp.types import (
     CreateMessageRequestParams,
     CreateMessageResult,
@@ -758,6 +760,34 @@ def test_threads_that_ask_at_once_do_not_overspend_tokens() -> None:
     approval = Approval(AllowAll(), limit=RateLimit(tokens=100, per=60))
     results = in_threads(*4 * [lambda: allowed(approval, question(request=completion(40)))])
     assert sorted(results) == [False, False, True, True]
+
+
+@pytest.mark.parametrize("mode", ["2025-11-25", "2026-07-28"])
+def test_the_roots_that_a_person_sees_are_those_that_are_sent(mode: Any, tmp_path: Path) -> None:
+    usual, of_call, later = (tmp_path / name for name in ("client", "call", "later"))
+    for folder in (usual, of_call, later):
+        folder.mkdir()
+
+    def add_another(_: Question) -> Verdict:
+        client.roots.add(later)  # while the person reads
+        return Verdict.allow()
+
+    def inside(folder: Path, **options: Any) -> bool:
+        result = client.call_tool("count_files", {"path": str(folder)}, **options)
+        found: bool = result.raise_for_error().data["inside"]
+        return found
+
+    person = Person(add_another)
+    approval = Approval(reviewer=person)
+    with connect(demo_server(), mode=mode, roots=[usual], approval=approval) as client:
+        assert inside(of_call, handlers=Handlers(roots=lambda _: [of_call]))
+        client.roots.remove(later)
+        assert [inside(later), inside(later)] == [False, True]
+    assert [[root.uri for root in asked.roots] for asked in person.asked] == [
+        [of_call.as_uri()],
+        [usual.as_uri()],
+        [usual.as_uri(), later.as_uri()],
+    ]
 
 
 # -- calls of ours ---------------------------------------------------------------------------

@@ -6,6 +6,7 @@ import base64
 import json
 import pickle
 import re
+import tracemalloc
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
@@ -19,7 +20,8 @@ from hypothesis import strategies as st
 from syncmcp import Client, Http
 from syncmcp._base.escapes import Reading, readings
 from syncmcp._base.secrets import MOST_PARTS, MOST_SENT, Secrets, change_texts
-from syncmcp._base.text import first_problem
+from syncmcp._base.text import MOST_QUOTED, first_problem
+from syncmcp.errors import McpError
 from tests.observe.test_repeated_secrets import shown_by
 from tests.transports.http_peer import RawServer, Request
 
@@ -286,6 +288,26 @@ def test_cookies_of_a_server_push_out_nothing_that_the_program_sends() -> None:
     for name in ("Cookie", "cookie"):
         secrets.add_headers({"Authorization": f"Bearer {TOKEN}", name: f"{name}=1; {many}"})
         assert secrets.redact(TOKEN) == "***"
+
+
+def test_a_text_that_repeats_a_secret_takes_a_few_times_its_size() -> None:
+    secrets, text = Secrets([TOKEN]), f"{TOKEN} " * 20_000 + "%41"
+    secrets.mask(TOKEN)
+    tracemalloc.start()
+    try:
+        assert secrets.mask(text) == "*** " * 20_000 + "%41"
+        assert tracemalloc.get_traced_memory()[1] < 6 * len(text)  # it took fourteen times that
+    finally:
+        tracemalloc.stop()
+
+
+def test_a_cause_that_is_too_long_to_be_read_is_not_kept() -> None:
+    error = McpError("no")
+    with pytest.raises(pydantic.ValidationError) as caught:
+        pydantic.TypeAdapter(dict[str, int]).validate_python({"x" * MOST_QUOTED: ""})
+    error.__cause__ = caught.value
+    Secrets([TOKEN]).clean(error)
+    assert error.__cause__ is None
 
 
 def test_the_place_of_a_problem_is_not_cut_within_a_secret() -> None:

@@ -42,7 +42,7 @@ def again(client: Client) -> Client:
 
 def test_an_operation_goes_with_its_client() -> None:
     call = pickle.loads(pickle.dumps(Client("https://example.com/mcp", name="far").call_tool))
-    assert repr(call) == "<operation call_tool of <Client 'far' (not open)>>"
+    assert repr(call) == "<operation call_tool of <Client far closed>>"
 
 
 def test_a_pickle_holds_what_the_client_was_given_in_the_clear() -> None:

@@ -89,6 +89,19 @@ def test_a_stray_message_settles_nothing_and_is_not_answered(
     assert puppet.answers == []
 
 
+@pytest.mark.parametrize("id", [10**9, None])
+def test_an_error_that_answers_nothing_is_not_searched_for_secrets(
+    id: int | None, puppet: Puppet, client: syncmcp.Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    searched: list[str] = []
+    monkeypatch.setattr(Secrets, "quote", lambda _, text: searched.append(text))
+    puppet.say({"jsonrpc": "2.0", "id": id, "error": WHAT})
+    probe = client.call_tool.future("probe")
+    puppet.answer(puppet.next()["id"], content=content("probed"))
+    assert probe.result(PATIENCE).text == "probed"
+    assert searched == []
+
+
 @pytest.mark.pitfall("23", "H10")
 @pytest.mark.requirement("CAN-05")
 def test_the_first_of_two_answers_counts(puppet: Puppet, client: syncmcp.Client) -> None:

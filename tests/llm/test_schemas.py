@@ -95,6 +95,7 @@ def test_keywords_that_gemini_does_not_know_are_told_in_words() -> None:
         },
         "definitions": {"it": {"type": "array", "uniqueItems": True}},
         "patternProperties": {"^x": True},
+        "$defs": 5,
     }
     assert adapted(schema, GEMINI) == {
         "type": "object",

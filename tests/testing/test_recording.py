@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 import syncmcp
+from syncmcp.errors import LimitExceeded
 from syncmcp.testing import Recording, Replay, ScriptedPeer, Server, serve_http
 from syncmcp.testing import script as s
 from tests.support.stage import STATEFUL, STATELESS, Stage, in_threads
@@ -52,6 +53,19 @@ def test_a_message_is_in_the_file_before_anybody_can_act_on_it(path: Path) -> No
         client.call_tool("look")
         assert "looked" in path.read_text(encoding="utf-8")
     assert "tools/call" in seen[0]
+    server.close()
+
+
+def test_a_message_of_too_many_values_is_refused_before_it_is_masked(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server = Server("wordy")
+    server.add_tool(lambda: ["too many words"] * 100, name="talk")
+    with syncmcp.connect(Recording(server, path)) as client:
+        monkeypatch.setattr("syncmcp._protocol.jsonrpc.MAX_VALUES", 50)
+        with pytest.raises(LimitExceeded, match="more than 50 values"):
+            client.call_tool("talk")
+    assert "too many words" not in path.read_text(encoding="utf-8")
     server.close()
 
 

@@ -5,14 +5,12 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
-from types import SimpleNamespace
 from typing import Any, Generic, TypeVar, cast
 
 from syncmcp import CancelToken
 from syncmcp.approval import Kind, Question, ToolCall
 from syncmcp.handlers import HandlerContext
 from syncmcp.handlers.context import ConnectedServer
-from syncmcp.handlers.roots import Roots
 from syncmcp.types import (
     CreateMessageRequestParams,
     CreateMessageResult,
@@ -77,12 +75,6 @@ def context(
     """What a handler gets with a question. No interface calls the client back."""
     nobody = cast("Any", None)
     return HandlerContext(nobody, of or server(), method, cancel=cancel, timeout=timeout, **options)
-
-
-def context_with_roots(roots: Roots) -> HandlerContext:
-    """What a handler gets with a question for the roots of its client."""
-    client = cast("Any", SimpleNamespace(roots=roots))
-    return HandlerContext(client, server(), "roots/list", timeout=300.0)
 
 
 def form(

@@ -11,6 +11,7 @@ import sys
 import threading
 from collections.abc import Callable
 from contextlib import ExitStack, closing, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,7 @@ from syncmcp.handlers import CausingCall, HandlerContext
 from syncmcp.handlers.context import FileChosenName
 from syncmcp.handlers.forms import UnsupportedForm
 from syncmcp.handlers.links import UnsafeLink
-from syncmcp.handlers.roots import Roots
+from syncmcp.handlers.roots import Roots, to_root
 from syncmcp.testing import Server, ToolContext
 from syncmcp.types import (
     CreateMessageRequestParams,
@@ -43,7 +44,6 @@ from tests.ui.asking import (
     EVERY_KIND,
     Asked,
     context,
-    context_with_roots,
     form,
     link,
     question,
@@ -950,9 +950,10 @@ class TestConsent:
     def test_the_roots_that_a_server_would_get_are_listed(
         self, visitor: Visitor, tmp_path: Path
     ) -> None:
-        within = context_with_roots(Roots([tmp_path], source=lambda _: []))
-        asked, page = visitor.ask("review", question("roots", within=within))
-        assert f"{tmp_path}\n(and those that a function" in page.text
+        (tmp_path / "a").mkdir()
+        sent = (to_root(tmp_path), to_root(tmp_path / "a", "Mine"))
+        asked, page = visitor.ask("review", replace(question("roots"), roots=sent))
+        assert f"{tmp_path}\n{tmp_path / 'a'} (Mine)" in page.text
         visitor.send(page, "deny")
         asked.answer()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ import pytest
 
 from syncmcp.approval import AllowAll, AuditRecord, Decision, Kind, ToolCall, Verdict
 from syncmcp.errors import Denied
-from syncmcp.handlers.roots import Roots
+from syncmcp.handlers.roots import to_root
 from syncmcp.types import (
     CreateMessageRequestParams,
     ElicitResult,
@@ -19,7 +20,6 @@ from syncmcp.types import (
 )
 from syncmcp.ui.terminal import AskOnTerminal, Terminal
 from tests.support.stage import PATIENCE
-from tests.ui import asking as about
 from tests.ui.person import (
     ALT_ENTER,
     CLEAR_LINE,
@@ -150,13 +150,11 @@ def test_the_roots_that_a_server_would_get_are_listed(
     person: Person, asking: Asking, tmp_path: Path
 ) -> None:
     (tmp_path / "a\nb").mkdir()
-    roots = Roots([tmp_path, tmp_path / "a\nb"], source=lambda _: [])
-    verdict = asking("review", question("roots", None, context=about.context_with_roots(roots)))
+    sent = (to_root(tmp_path), to_root(tmp_path / "a\nb", "Mine"))
+    verdict = asking("review", replace(question("roots", None), roots=sent))
     person.sees("? Tell it?")
     shown = [line for line in person.lines if line.startswith("│") and "Books" not in line]
-    assert "".join(shown).replace("│ ", "") == (
-        f"{tmp_path}{tmp_path / 'a'}\u240ab(and those that a function of this program names)"
-    )
+    assert "".join(shown).replace("│ ", "") == (f"{tmp_path}{tmp_path / 'a'}\u240ab (Mine)")
     person.types(CTRL_C)
     assert verdict.result(PATIENCE) == Verdict.deny("the person cancelled")
 

@@ -29,6 +29,7 @@ number of a connection, ``connection``, and one of these members:
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import re
@@ -47,6 +48,7 @@ from syncmcp._client.client import Target
 from syncmcp._client.opening import resolve_target
 from syncmcp._concurrency.files import try_lock
 from syncmcp._concurrency.timing import Deadline
+from syncmcp._protocol.jsonrpc import check_values
 from syncmcp._protocol.revisions import (
     KNOWN_NOTIFICATIONS,
     KNOWN_QUESTIONS,
@@ -281,7 +283,8 @@ class _SecretMasks:
             self._known.give(secret)
         if of_target is not None:
             self._known.include(of_target)
-        self._numbers: dict[str, int] = {}
+        # By the digest of the text: a server may write long ones.
+        self._numbers: dict[bytes, int] = {}
 
     def add_headers(self, headers: Mapping[str, str]) -> None:
         """Have what is secret in headers masked."""
@@ -318,7 +321,8 @@ class _SecretMasks:
     def _number(self, text: str, shown: str) -> str:
         if shown == text or not text:
             return text
-        number = self._numbers.setdefault(text, len(self._numbers) + 1)
+        digest = hashlib.sha256(text.encode(errors="surrogatepass")).digest()
+        number = self._numbers.setdefault(digest, len(self._numbers) + 1)
         return shown.replace(MASK, f"{MASK}{number}")
 
 
@@ -499,6 +503,7 @@ class _Recorder(Transport):
     def receive(self, frame: bytes, out: Outgoing | None = None) -> bool:
         about = None if out is None else out.id
         status = 0 if out is None else out.status
+        check_values(frame)  # to mask a value takes longer than to read it
         try:
             self._record("got", pydantic_core.from_json(frame, allow_inf_nan=False), about, status)
         except ValueError:

@@ -549,5 +549,6 @@ class ConsentCard(Card[Verdict]):
         elif isinstance(request, ElicitRequestURLParams):
             self.link = LinkParts.of(Link.read(request.url))
             yield "Message", request.message
-        elif not isinstance(request, ToolCall) and (text := roots_text(self.question)):
-            yield "Directories", Markup("<code>{}</code>").format(breakable(text))
+        elif not isinstance(request, ToolCall):
+            text = breakable(roots_text(self.question))
+            yield "Directories", Markup("<code>{}</code>").format(text)

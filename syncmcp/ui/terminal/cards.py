@@ -420,9 +420,8 @@ def review(screen: Screen, question: Question) -> Verdict:
         return _review_tool_call(screen, question, request)
     screen.banner(question.server, "asks for your roots: the folders it may work in")
     show_cause(screen, question.context)
-    if text := roots_text(question):
-        screen.say("They are:")
-        screen.read(text, hanging=True)
+    screen.say("They are:")
+    screen.read(roots_text(question), hanging=True)
     return _verdict(screen.choose("Tell it?", [_DENY, _ALLOW, _ALLOW_SESSION]))
 
 

@@ -168,7 +168,6 @@ WRONG: dict[str, tuple[str, Any, type[BaseException], str]] = {
         "",
     ),
     "the roots fail": (ROOTS, LookupError("swordfish"), LookupError, ""),
-    "the roots are not there": (ROOTS, ["/swordfish/is/not/here"], UsageError, ""),
     "the roots are none": (ROOTS, ["https://x.org"], UsageError, ""),
     "the roots are no list": (ROOTS, 7, UsageError, "list"),
 }
