@@ -60,7 +60,11 @@ def test_a_message_of_too_many_values_is_refused_before_it_is_masked(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     server = Server("wordy")
-    server.add_tool(lambda: ["too many words"] * 100, name="talk")
+
+    @server.tool()
+    def talk() -> dict[str, Any]:
+        return {"said": ["too many words"] * 100}
+
     with syncmcp.connect(Recording(server, path)) as client:
         monkeypatch.setattr("syncmcp._protocol.jsonrpc.MAX_VALUES", 50)
         with pytest.raises(LimitExceeded, match="more than 50 values"):
