@@ -449,23 +449,20 @@ class Connection:
         late = self.agreed.on_late_response
         with self._lock:
             wanted = late is not None or self._table.get(message.id) is not None
-        outcome: Any = None
-        if isinstance(message, jsonrpc.Result):
-            outcome = message.result
-        elif wanted:  # of an error that answers nothing, a server may send any number
+        outcome: Any = message.result if isinstance(message, jsonrpc.Result) else None
+        if wanted and isinstance(message, jsonrpc.Error):  # of others there may be any number
             outcome = error_of_response(message, out, self.label, self._wire.secrets)
         call, following = self._remove(message.id, outcome)
         if following is not None:
             self._send(following)
         if call is None:
-            self.services.note(
-                _log, logging.DEBUG, "[%s] a response without an open request, id %r", message.id
-            )
+            text = "[%s] a response without an open request, id %r"
+            self.services.note(_log, logging.DEBUG, text, message.id)
             if late is not None:
                 late(message.id, outcome)
             if message.id is None and isinstance(message, jsonrpc.Error):
-                text = "[%s] reports an error: %s (error %d)"
-                self.services.note(_log, logging.WARNING, text, message.message, message.code)
+                told = message.message
+                self.services.note(_log, logging.WARNING, "[%s] reports an error: %s", told)
             return
         if isinstance(outcome, ServerError):
             outcome.method = call.method

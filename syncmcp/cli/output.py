@@ -315,7 +315,7 @@ def _hint(error: BaseException) -> str | None:
         known = getattr(error, "possibilities", None) or ()
         option = getattr(error, "option_name", "")
         close = similar(option, known, 1)
-        commands = getattr(getattr(error.ctx, "command", None), "commands", {})
+        commands = getattr(getattr(getattr(error, "ctx", None), "command", None), "commands", {})
         if option in {
             name for one in commands.values() for each in one.params for name in each.opts
         }:
