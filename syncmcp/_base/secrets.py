@@ -61,7 +61,7 @@ _REST_OF_ESCAPE = 11
 
 _WITHIN = b"\1"
 
-# Stands between texts that are searched as one: no escape, and in none of the values.
+# Stands between texts that are searched as one. It ends each escape, and hardly a secret has it.
 _BETWEEN = "\0"
 
 # Halves of what was cut: replaced bytes, and surrogates.

@@ -10,7 +10,6 @@ from typing import Any
 __all__ = ["main"]
 
 _NEEDED = ("prompt_toolkit", "questionary", "rich", "typer")
-_INSTALL = "install syncmcp-client[cli]"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -26,8 +25,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except ModuleNotFoundError as missing:
         if missing.name not in _NEEDED:
             raise
-        message, hint = f"the command needs the package {missing.name}", _INSTALL
-        return _end({"kind": "UsageError", "message": message, "exit_code": 2, "hint": hint})
+        message = f"the command needs the package {missing.name}"
+        error = {"kind": "UsageError", "message": message, "exit_code": 2}
+        return _end({**error, "hint": "install syncmcp-client[cli]"})
     except KeyboardInterrupt:  # loading takes a moment
         return _end({"kind": "Interrupted", "message": "interrupted", "exit_code": 130})
 
@@ -35,11 +35,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _end(error: dict[str, Any]) -> int:
     """Print an error as the command does, without what could not be loaded."""
     if sys.stderr.isatty():
-        lines = (
-            f"error: {error['message']}",
-            *(f"  {error[name]}" for name in ("hint",) if name in error),
-        )
-        print(*lines, sep="\n", file=sys.stderr)
+        hint = f"\n  {error['hint']}" if "hint" in error else ""
+        print(f"error: {error['message']}{hint}", file=sys.stderr)
     else:
         print(json.dumps({"error": error}), file=sys.stderr)
     code: int = error["exit_code"]
