@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 
 from syncmcp import types
 from syncmcp._base.checks import check_callable, kind_of, seconds, whole_number
+from syncmcp._base.text import first_problem
 from syncmcp._client.core import core_of
 from syncmcp._concurrency.cancel import CancelToken
 from syncmcp._concurrency.futures import done_futures
@@ -270,14 +271,15 @@ def _request(
     if not isinstance(request, types.CreateMessageRequestParams):
         if not isinstance(request, Iterable):
             raise UsageError(f"request must be a text or a conversation, not {request!r:.80}")
-        messages = list(request)
-        for message in messages:
-            if not isinstance(message, types.SamplingMessage):
-                raise UsageError(
-                    "a conversation has SamplingMessages, which parse_messages of a format in"
-                    f" syncmcp.llm makes of dicts, not {kind_of(message)}"
-                )
-        request = types.CreateMessageRequestParams(messages=messages, max_tokens=_MAX_TOKENS)
+        try:
+            request = types.CreateMessageRequestParams(
+                messages=list(request), max_tokens=_MAX_TOKENS
+            )
+        except ValueError as error:
+            raise UsageError(
+                f"request is no conversation of SamplingMessages: {first_problem(error)}; that of a"
+                " provider is read by parse_messages of its format in syncmcp.llm"
+            ) from error
     given = {name: value for name, value in replaced.items() if value is not None}
     return request.model_copy(update=given)
 

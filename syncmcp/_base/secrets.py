@@ -306,7 +306,8 @@ class Secrets:
         """Remove secrets from the message of an error that quotes a server, and from its causes.
 
         The text of an exception of others cannot be changed: if it, or one that a traceback shows
-        with it, would show a secret or control characters of a server, it is not kept as the cause.
+        with it, would show a secret or control characters of a server, or is too long to be
+        searched, it is not kept as the cause.
         """
         one, seen = error, {id(error)}
         while True:

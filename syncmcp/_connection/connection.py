@@ -447,12 +447,12 @@ class Connection:
                     self._on_response(message._replace(id=id), out)
                 return
         late = self.agreed.on_late_response
-        with self._lock:
-            wanted = late is not None or self._table.get(message.id) is not None
-        outcome: Any = message.result if isinstance(message, jsonrpc.Result) else None
-        if wanted and isinstance(message, jsonrpc.Error):  # of others there may be any number
+        outcome: Any = ...  # stays, for an error that answers nothing: there may be any number
+        if isinstance(message, jsonrpc.Result):
+            outcome = message.result
+        elif late is not None or self._table.get(message.id) is not None:
             outcome = error_of_response(message, out, self.label, self._wire.secrets)
-        call, following = self._remove(message.id, outcome)
+        call, following = (None, None) if outcome is ... else self._remove(message.id, outcome)
         if following is not None:
             self._send(following)
         if call is None:

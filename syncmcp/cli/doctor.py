@@ -131,16 +131,13 @@ def _check_certificate(target: Http, link: socket.socket, host: str) -> Finding:
     try:
         with ssl.create_default_context().wrap_socket(link, server_hostname=host) as encrypted:
             return Finding("certificate", "ok", f"good, {encrypted.version()}")
-    except ssl.SSLError as error:
-        if not isinstance(error, ssl.SSLCertVerificationError):
-            said = f"no TLS connection is possible on this port: {error.reason or error}"
-            return Finding("certificate", "warning", said, "is it http:// instead of https://?")
+    except ssl.SSLCertVerificationError as error:
         # Only a warning: the client may trust other certificates than this computer does.
         said = f"this computer does not accept it: {error.verify_message or error}"
         hint = "has it expired, or is there a proxy that signs itself? SSL_CERT_FILE names others"
         return Finding("certificate", "warning", said, hint)
     except OSError as error:
-        said = f"the server ends the TLS connection: {error}"
+        said = f"no TLS connection is possible on this port: {error}"
         return Finding("certificate", "warning", said, "is it http:// instead of https://?")
 
 

@@ -37,6 +37,13 @@ def test_a_healthy_server_gets_a_word_for_every_step(
     assert list(started)[:4] == ["target", "command", "start", "opening"]
 
 
+def test_https_to_a_port_of_http_is_said(command: Command, demo: str) -> None:
+    ran = command("doctor", demo.replace("http:", "https:"), "--json")
+    (step,) = [step for step in ran.result["steps"] if step["step"] == "certificate"]
+    assert step["said"].startswith("no TLS connection is possible on this port: ")
+    assert step["hint"] == "is it http:// instead of https://?"
+
+
 def test_a_server_that_takes_its_time_is_a_warning(
     command: Command, demo: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

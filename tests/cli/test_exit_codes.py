@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shlex
 import signal
@@ -168,3 +169,14 @@ def test_ctrl_c_while_the_command_is_loaded_ends_it_without_a_traceback(
     monkeypatch.delitem(sys.modules, "syncmcp.cli.app", raising=False)
     monkeypatch.setattr(sys, "meta_path", [Interrupted(), *sys.meta_path])
     assert syncmcp.cli.main(["--help"]) == 130
+
+
+def test_ctrl_c_while_the_commands_are_made_is_told_like_any_other(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupted(_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("typer.main.get_command", interrupted)
+    assert syncmcp.cli.main(["ping", "x"]) == 130
+    assert json.loads(capsys.readouterr().err)["error"]["kind"] == "Interrupted"

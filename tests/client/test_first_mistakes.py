@@ -149,7 +149,7 @@ MISTAKES: list[tuple[Callable[[Any], object], type[Exception], str]] = [
     (
         lambda client: ToolLoop(print, client).run([{"role": "user", "content": "x"}]),
         UsageError,
-        "SamplingMessages, which parse_messages of a format",
+        "parse_messages of its format in syncmcp.llm",
     ),
     (lambda _: save(TEXT, "."), UsageError, "path names a folder, not a file: '.'"),
     (lambda _: save(TEXT, "nowhere/a.txt"), FileNotFoundError, "directory: 'nowhere/a.txt'"),

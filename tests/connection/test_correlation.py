@@ -89,6 +89,12 @@ def test_a_stray_message_settles_nothing_and_is_not_answered(
     assert puppet.answers == []
 
 
+def test_a_result_that_is_null_ends_its_call(puppet: Puppet, client: syncmcp.Client) -> None:
+    future = client.call_tool.future("say")
+    puppet.say({"jsonrpc": "2.0", "id": puppet.next()["id"], "result": None})
+    assert isinstance(future.exception(PATIENCE), syncmcp.ProtocolError)
+
+
 @pytest.mark.parametrize("id", [10**9, None])
 def test_an_error_that_answers_nothing_is_not_searched_for_secrets(
     id: int | None, puppet: Puppet, client: syncmcp.Client, monkeypatch: pytest.MonkeyPatch
