@@ -157,7 +157,7 @@ floors-here: $(VENV)/.floors
 
 $(VENV)/.floors: pyproject.toml tests/constraints/floors.txt
 	@test -x $(BIN)/python || $(STAGE) "virtual environment $(VENV) with Python $(PYTHON_VERSION)" $(PYTHON) -m venv $(VENV)
-	@$(STAGE) "the lowest versions" $(BIN)/python -m pip install --progress-bar off -r tests/constraints/floors.txt -e '.[anthropic,browser,cli,gemini,keyring,oauth,openai,opentelemetry,skills,terminal]'
+	@$(STAGE) "the lowest versions" $(BIN)/python -m pip install --progress-bar off -r tests/constraints/floors.txt -e '.[anthropic,browser,cli,gemini,keyring,oauth,openai,opentelemetry,skills,socks,terminal]'
 	@touch $@
 
 .PHONY: api

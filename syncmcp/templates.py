@@ -422,7 +422,7 @@ def _ambiguity(parts: Sequence[_Part]) -> str | None:
         if part.operator not in {"", "+", "?"} or several or modified:
             return f"'{{{part.text}}}' cannot be read, only {{x}}, {{+x}} and {{?x,y}} can"
         if before is not None and (before.operator == "+" or not (ended or part.operator == "?")):
-            return f"where the value of {before.variables[0].name!r} ends cannot be told"
+            return f"the end of {before.variables[0].name!r} is ambiguous"
         before, ended = part, False
     return None
 

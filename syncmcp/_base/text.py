@@ -298,4 +298,5 @@ def first_problem(error: Any) -> str:
         return f"{number:,} problems"
     problem = error.errors(include_input=False, include_url=False)[0]
     place = ".".join(map(str, problem["loc"]))  # with keys that the server chose
-    return f"{cut(place, _LONGEST_PLACE)}: {problem['msg']}"
+    reason = problem["msg"].removeprefix("Value error, ")
+    return f"{cut(place, _LONGEST_PLACE)}: {reason}"

@@ -146,7 +146,9 @@ def take_options(
     if unknown:
         word = min(unknown)
         hint = keyword_hint(word, OPTION_NAMES | operation.names)
-        if operation.__name__ == "call_tool" and not hint:
+        if word in ("elicitation", "roots", "sampling"):
+            hint = f"write handlers=Handlers({word}=...)"
+        elif operation.__name__ == "call_tool" and not hint:
             hint = "arguments of the tool are one dict, or keywords of client.tool(name)(...)"
         text = f"{operation.__name__}() got an unexpected keyword argument {word!r}"
         raise TypeError(f"{text}: {hint}" if hint else text)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import math
 import threading
 from collections import deque
 from functools import partial
 from typing import Any
 
+from syncmcp._base.checks import positive_seconds, whole_number
 from syncmcp._concurrency import timing
 from syncmcp.errors import UsageError
 
@@ -19,10 +19,9 @@ class SlidingWindow:
         if calls is None and tokens is None:
             raise UsageError("a budget needs calls, tokens or both")
         for name, value in (("calls", calls), ("tokens", tokens)):
-            if value is not None and value < 1:
-                raise UsageError(f"{name} is at least 1, not {value!r}")
-        if not (per > 0 and math.isfinite(per)):
-            raise UsageError(f"per is a positive number of seconds, not {per!r}")
+            if value is not None:
+                whole_number(value, name)
+        positive_seconds(per, "per")
         self.calls = calls
         self.tokens = tokens
         self.per = per

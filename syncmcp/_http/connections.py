@@ -31,6 +31,7 @@ from typing import Any
 import urllib3
 from requests.adapters import HTTPAdapter
 from requests.cookies import extract_cookies_to_jar
+from requests.exceptions import InvalidSchema
 from requests.models import PreparedRequest, Response
 from requests.structures import CaseInsensitiveDict
 from urllib3 import HTTPHeaderDict
@@ -42,6 +43,7 @@ from urllib3.util import SKIP_HEADER, Retry, Timeout
 from syncmcp._base.text import MASK, visible
 from syncmcp._http.connecting import connect, look_up, resolve
 from syncmcp._http.exchange import current, shut_down
+from syncmcp.errors import UsageError
 
 __all__ = ["Adapter"]
 
@@ -375,10 +377,7 @@ _POOLS: dict[str, Any] = {"http": _Pool, "https": _SecurePool}
 
 @cache
 def _socks_pools() -> dict[str, Any]:
-    """Connection pools for SOCKS proxies. Connecting cannot be aborted; only the deadline ends it.
-
-    PySocks is installed: requests has refused the proxy otherwise.
-    """
+    """Connection pools for SOCKS proxies. Only the deadline ends the wait for a connection."""
     from urllib3.contrib.socks import SOCKSConnection
 
     class Connection(SOCKSConnection, _Connection):
@@ -482,7 +481,10 @@ class Adapter(HTTPAdapter):
         self.poolmanager.pool_classes_by_scheme = _POOLS
 
     def proxy_manager_for(self, proxy: str, **kwargs: Any) -> Any:
-        manager = super().proxy_manager_for(proxy, **kwargs)
+        try:
+            manager = super().proxy_manager_for(proxy, **kwargs)
+        except InvalidSchema:
+            raise UsageError("a SOCKS proxy needs PySocks: install syncmcp-client[socks]") from None
         socks = proxy.lower().startswith("socks")
         manager.pool_classes_by_scheme = _socks_pools() if socks else _POOLS
         return manager

@@ -253,12 +253,17 @@ class Rules:
     Args:
         rules: The rules, in order.
         otherwise: Decides if no rule matches.
+
+    Raises:
+        UsageError: One of `rules` is no `Rule`.
     """
 
     def __init__(
         self, rules: Iterable[Rule] = (), otherwise: Policy | Decision = Decision.ASK
     ) -> None:
         self._rules = tuple(rules)
+        if not all(isinstance(rule, Rule) for rule in self._rules):
+            raise UsageError("rules is a list of Rule objects")
         self._otherwise = otherwise
 
     def decide(self, question: Question, /) -> Decision | Verdict:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 import os
+import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -184,8 +185,8 @@ class Session:
             if settings.bearer is not None:
                 token = settings.bearer
                 token = read_file(token[1:]).strip() if token.startswith("@") else token
-                if not token:
-                    raise CommandError("--bearer has no token")
+                if not re.fullmatch(r"[\x21-\x7e]+", token):
+                    raise CommandError("--bearer is one word of visible ASCII characters")
                 headers.append(f"Authorization:Bearer {token}")
             return http_target(self._target, headers), {}
         approve = None if self.person is None else self.person.approve

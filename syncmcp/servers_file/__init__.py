@@ -20,7 +20,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple
 
-from syncmcp._base.checks import check_callable, kind_of
+from syncmcp._base.checks import check_callable, check_mapping, kind_of
 from syncmcp._base.text import visible
 from syncmcp._concurrency.files import read_object
 from syncmcp.errors import UsageError
@@ -225,6 +225,8 @@ def read(
         raise UsageError(f"trust is True or False, not {trust!r}")
     if isinstance(confine, str) or not all(isinstance(word, str) for word in confine):
         raise UsageError(f"confine is a list of strings, not {confine!r}")
+    check_mapping(variables, "variables")
+    check_mapping(inputs, "inputs")
     if approve is not None:
         check_callable(approve, "approve")
     content = _content(file)

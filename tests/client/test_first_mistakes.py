@@ -61,6 +61,8 @@ Http: Any = syncmcp.Http
 Stdio: Any = syncmcp.Stdio
 token: Any = syncmcp.CancelToken
 group: Any = syncmcp.ClientGroup
+rate_limit: Any = syncmcp.RateLimit
+rules: Any = syncmcp.Rules
 servers_of: Any = servers_file.read
 
 
@@ -132,6 +134,7 @@ MISTAKES: list[tuple[Callable[[Any], object], type[Exception], str]] = [
     (lambda _: server.prompt(add), TypeError, "write @server.prompt() with parentheses"),
     (lambda client: client.call_tool("add", a=1, b=2), TypeError, "client.tool(name)"),
     (lambda client: client.call_tool("add", {}, timeut=3), TypeError, "did you mean 'timeout'"),
+    (lambda client: client.call_tool("a", roots=print), TypeError, "handlers=Handlers(roots=...)"),
     (lambda client: client.call_tool("a", progress_callback=1), TypeError, "write on_progress="),
     (lambda client: client.call_tool("a", read_timeout_seconds=1), TypeError, "write timeout="),
     (
@@ -158,6 +161,10 @@ MISTAKES: list[tuple[Callable[[Any], object], type[Exception], str]] = [
     (lambda _: group(a=SHOP), TypeError, "servers are a mapping: ClientGroup({'a': ...})"),
     (lambda _: group({"a": SHOP}, timeut=1), TypeError, "did you mean 'timeout' or 'open_t"),
     (lambda _: group({"a": SHOP}).clients["b"], KeyError, "no server 'b' is open: no servers"),
+    (lambda _: rate_limit(calls="x", per=1), UsageError, "number of at least 1, not 'x'"),
+    (lambda _: rate_limit(calls=1, per="x"), UsageError, "per is a number of seconds"),
+    (lambda _: rules("x"), UsageError, "rules is a list of Rule objects"),
+    (lambda _: servers_of("a.json", variables=["x"]), UsageError, "variables must be a mapping"),
     (lambda _: servers_of({}), UsageError, "path must be the path of a file, not dict"),
     (lambda _: ask_in_2024(), syncmcp.ServerError, "elicitation: revision 2024-11-05 does not"),
     (lambda _: token(0.5), UsageError, "not float; a time limit is CancelToken.after(seconds)"),

@@ -86,9 +86,9 @@ def test_another_uri_has_none(template: str, uris: list[str]) -> None:
 @pytest.mark.parametrize(
     ("templates", "words"),
     [
-        (["{x}{y}", "{x}-{y}", "{x}%2F{y}", "{x}{+y}"], "the value of 'x' ends"),
-        (["{+x}/{y}", "{+x}/{+y}", "{+x}{?q}"], "the value of 'x' ends"),
-        (["{x}/{y}{z}"], "the value of 'y' ends"),
+        (["{x}{y}", "{x}-{y}", "{x}%2F{y}", "{x}{+y}"], "the end of 'x' is ambiguous"),
+        (["{+x}/{y}", "{+x}/{+y}", "{+x}{?q}"], "the end of 'x' is ambiguous"),
+        (["{x}/{y}{z}"], "the end of 'y' is ambiguous"),
         (["{?x}/y", "{?x}{?y}"], "'{?x}' does not end it"),
         (["{x}/{x}", "{x}{?x}", "{?x,x}", "{?%2f,%2F}"], "a variable occurs in it twice"),
         (["{x:3}", "{+x:3}", "{x*}", "{?x*}", "{x,y}", "{+x,y}"], "'{}' cannot be read"),

@@ -5,9 +5,11 @@ from __future__ import annotations
 import threading
 
 import pytest
+import requests
 
+import syncmcp
 from syncmcp.config import Http
-from syncmcp.errors import ConnectFailed, RequestTimeout
+from syncmcp.errors import ConnectFailed, RequestTimeout, UsageError
 from tests.transports.certificates import Certificates
 from tests.transports.http_peer import WAIT, Request, Running, request, serving
 from tests.transports.http_peer import opened as opened_http
@@ -65,6 +67,18 @@ def test_a_proxy_that_is_not_there_leaves_the_request_unsent() -> None:
         transport.send(request())
     assert isinstance(receiver.error, ConnectFailed)
     assert receiver.error.delivery == "not_sent"
+
+
+def test_without_its_package_the_error_says_what_to_install(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def without_pysocks(*_args: object, **_kwargs: object) -> None:
+        raise requests.exceptions.InvalidSchema("Missing dependencies for SOCKS support.")
+
+    monkeypatch.setattr(requests.adapters, "SOCKSProxyManager", without_pysocks)
+    http = Http(f"http://{NAME}/mcp", proxies={"http": "socks5h://127.0.0.1:1"})
+    with pytest.raises(UsageError, match=r"install syncmcp-client\[socks\]"):
+        syncmcp.connect(http)
 
 
 def test_the_older_transport_goes_through_the_proxy_and_may_be_silent_for_long() -> None:
