@@ -151,11 +151,18 @@ PARTS: Final = (
         "calls",
         ("_client/driver.py", "_client/retrying.py"),
         (
-            "client/test_driver.py",
-            "client/test_retry.py",
-            "client/test_structured_output.py",
-            "client/test_task_cancelling.py",
-            "connection/test_call_limits.py",
+            *(
+                f"client/test_{name}.py"
+                for name in (
+                    *("batches", "cache", "cache_news", "client_limits", "driver", "operations"),
+                    *("pagination_sessions", "retry", "sessions", "streams", "structured_output"),
+                    *("task_cancelling", "tasks", "undeclared"),
+                )
+            ),
+            *(
+                f"connection/test_{name}.py"
+                for name in ("call_limits", "cancellation", "deadlines", "interceptors")
+            ),
         ),
     ),
 )
