@@ -27,6 +27,9 @@ if TYPE_CHECKING:
 
 ROOT: Final = Path(__file__).parents[2]
 FOLDER: Final = ROOT / "build" / "mutation"
+PAGE: Final = ROOT / "docs" / "mutation.md"
+BEGIN: Final = "<!-- results: begin -->"
+END: Final = "<!-- results: end -->"
 
 
 @dataclass(frozen=True)
@@ -204,6 +207,7 @@ _LONGEST: Final = 900.0  # seconds in such a process
 
 COLUMNS: Final = ("types", "killed", "timed out", "survived", "no tests", "not run")
 """The verdicts; "types": mypy refuses the mutant, so no test needs to notice it."""
+_UNNOTICED: Final = ("survived", "no tests")
 
 
 def verdict(code: int | None) -> str:
@@ -417,6 +421,33 @@ def _row(name: str, counts: Counter[str]) -> str:
     return f"| {name:28} | {' | '.join(f'{cell:>9}' for cell in cells)} |"
 
 
+def survivors(chosen: Iterable[tuple[Part, Path]]) -> Iterator[str]:
+    """The functions of each module with mutants that no test notices, and how many these are."""
+    for part, source in chosen:
+        codes = read_verdicts(part, source)
+        names = [name for name, code in codes.items() if verdict(code) in _UNNOTICED]
+        counts = Counter(_function(name, module_name(source)) for name in names)
+        if counts:
+            listed = ", ".join(f"`{name}` {count}" for name, count in sorted(counts.items()))
+            yield f"* {module_name(source)}: {listed}"
+
+
+def _function(mutant: str, module: str) -> str:
+    # Behind the module: "x_" and a function, or "xǁ", a class, "ǁ" and a method.
+    name = mutant.rpartition("__mutmut_")[0].partition(f"{module}.x")[2]
+    return name[1:].replace("ǁ", ".")
+
+
+def write_page(chosen: Sequence[tuple[Part, Path]]) -> None:
+    """Put the table, and what survived, on the page."""
+    before, begin, rest = PAGE.read_text("utf-8").partition(BEGIN)
+    _, end, after = rest.partition(END)
+    made = "\n".join(
+        [*table(chosen), "", "Mutants that survive, by function:", "", *survivors(chosen)]
+    )
+    PAGE.write_text(f"{before}{begin}\n\n{made}\n\n{end}{after}", encoding="utf-8")
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Mutate modules, and print how many of their mutants are noticed."""
     parser = argparse.ArgumentParser(
@@ -426,6 +457,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--again", action="store_true", help="forget the verdicts on them first")
     parser.add_argument("--processes", type=int, default=1, help="at one time (default: 1)")
     parser.add_argument("--report", action="store_true", help="run nothing, print what is known")
+    parser.add_argument("--page", action="store_true", help="write the table to its page, too")
     parser.add_argument("--survivors", action="store_true", help="show what was not noticed")
     parser.add_argument("--types", choices=["mypy"], help=argparse.SUPPRESS)  # for mutmut
     options = parser.parse_args(arguments)
@@ -446,9 +478,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if sources and not options.report:
             run(part, sources, again=options.again, processes=options.processes)
     print(*table(chosen), sep="\n")
+    if options.page:
+        write_page(chosen)
     for part, source in chosen if options.survivors else ():
         for name, code in read_verdicts(part, source).items():
-            if verdict(code) in {"survived", "no tests"}:
+            if verdict(code) in _UNNOTICED:
                 subprocess.run([*_MUTMUT, "show", name], cwd=part.folder, check=True)
     return 0
 
