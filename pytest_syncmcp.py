@@ -47,8 +47,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         choices=_MODES,
         default=None,
         help=(
-            "what mcp_cassette records: 'once' (the default) what there is no file of yet,"
-            " 'all' everything anew, 'none' nothing: a file that is missing fails the test"
+            "what mcp_cassette records: 'once' (the default) only missing recordings, 'all'"
+            " everything again, 'none' nothing: a missing recording fails the test"
         ),
     )
     parser.addini(
@@ -123,7 +123,7 @@ def mcp_cassette(request: pytest.FixtureRequest) -> Iterator[Cassette]:
     """A `Cassette`: makes targets that are recorded in the first run and replayed afterwards."""
     mode = request.config.getoption("--mcp-record") or request.config.getini("mcp_record")
     if mode not in _MODES:
-        raise pytest.UsageError(f"mcp_record is one of {', '.join(_MODES)}, not {mode!r}")
+        raise pytest.UsageError(f"mcp_record must be one of {', '.join(_MODES)}, not {mode!r}")
     cassette = Cassette(request.path, request.node.nodeid.partition("::")[2], mode)
     yield cassette
     report = request.node.stash.get(_REPORTS, {}).get("call")
@@ -177,7 +177,7 @@ class Cassette:
             raise pytest.UsageError(f"two servers are recorded in {path}: give each a name=")
         if self._mode == "none" or (self._mode == "once" and path.exists()):
             if not path.exists():
-                pytest.fail(f"there is no recording {path}, and --mcp-record is 'none'")
+                pytest.fail(f"the recording {path} is missing, and --mcp-record is 'none'")
             replay = self._replays[path] = Replay(path, normalize=normalize)
             return replay
         server: Any = target
@@ -199,7 +199,7 @@ class Cassette:
             for error in replay.unexpected
         ]
         if passed and unexpected:
-            text = "\n".join(["not recorded (--mcp-record=all records anew):", *unexpected])
+            text = "\n".join(["not recorded (--mcp-record=all records again):", *unexpected])
             pytest.fail(text, pytrace=False)
 
 

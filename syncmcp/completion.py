@@ -61,7 +61,7 @@ class Completer:
         self._ref = ref
         checked = seconds(pause, "pause")
         if checked is None:
-            raise UsageError("pause is a number of seconds, not None")
+            raise UsageError("pause must be a number of seconds, not None")
         self._pause = checked
         self._timeout = seconds(timeout, "timeout")
         self._remembered = whole_number(remembered, "remembered")

@@ -77,9 +77,9 @@ class Stdio:
     """
 
     @hinting(  # noqa: S604 - no shell is used
-        args="each word is an argument of its own, Stdio(command, *args)",
-        shell="no shell is used; for one, write Stdio('sh', '-c', LINE)",
-        timeout="a client or a call takes it, as connect(Stdio(...), timeout=...)",
+        args="pass each word as a separate argument, Stdio(command, *args)",
+        shell="Stdio uses no shell; for one, write Stdio('sh', '-c', LINE)",
+        timeout="pass it to a client or a call, as in connect(Stdio(...), timeout=...)",
     )
     def __init__(
         self,
@@ -104,12 +104,12 @@ class Stdio:
         self.secrets = Secrets()
         self.secrets.give_variables(self.env)
         if inherit_env not in ("safe", "all", "none"):
-            raise UsageError(f"inherit_env is 'safe', 'all' or 'none', not {inherit_env!r}")
+            raise UsageError(f"inherit_env must be 'safe', 'all' or 'none', not {inherit_env!r}")
         self.inherit_env = inherit_env
         self.cwd = None if cwd is None else _path("cwd", cwd)
         self.stderr = _stderr(stderr)
         if restart not in ("on-exit", "never"):
-            raise UsageError(f"restart is 'on-exit' or 'never', not {restart!r}")
+            raise UsageError(f"restart must be 'on-exit' or 'never', not {restart!r}")
         self.restart = restart
         self.max_frame = whole_number(max_frame, "max_frame")
         self.grace = _grace(grace)
@@ -169,7 +169,7 @@ class Http:
     @hinting(
         params="write the query into the URL",
         proxy="write proxies={'https': URL}",
-        timeout="a client or a call takes it, as connect(Http(URL), timeout=...)",
+        timeout="pass it to a client or a call, as in connect(Http(URL), timeout=...)",
     )
     def __init__(
         self,
@@ -190,7 +190,7 @@ class Http:
     ) -> None:
         check_url(url)
         if transport not in ("auto", "streamable", "sse"):
-            raise UsageError(f"transport is 'auto', 'streamable' or 'sse', not {transport!r}")
+            raise UsageError(f"transport must be 'auto', 'streamable' or 'sse', not {transport!r}")
         if token is not None:
             other = auth is not None or getattr(session, "auth", None) is not None
             headers = _with_token(token, headers, other)
@@ -201,7 +201,7 @@ class Http:
         if auth is not None and not callable(auth) and not _is_pair(auth):
             raise UsageError(
                 "auth must be a requests authentication object or a pair of user name and"
-                f" password, not {kind_of(auth)}; a bearer token is token="
+                f" password, not {kind_of(auth)}; pass a bearer token as token="
             )
         _check_session(session)
         if proxies is not None:
@@ -220,7 +220,7 @@ class Http:
         self.session_id = _token("session_id", session_id)
         self.last_event_id = _token("last_event_id", last_event_id)
         if not isinstance(keep_session, bool):
-            raise UsageError(f"keep_session is True or False, not {keep_session!r}")
+            raise UsageError(f"keep_session must be True or False, not {keep_session!r}")
         self.keep_session = keep_session
         self.secrets = self._known_secrets()
 
@@ -263,12 +263,12 @@ class Http:
 def _with_token(token: object, headers: Headers | None, other: bool) -> Mapping[str, str]:
     if not isinstance(token, str) or not re.fullmatch(r"[\x21-\x7e]+", token):
         raise UsageError(  # not quoted: a secret
-            "token must be one word of visible ASCII characters, without 'Bearer' and white space"
+            "token must be one word of visible ASCII characters, without 'Bearer' or white space"
         )
     given = {} if headers is None or callable(headers) else headers
     check_headers(given, "headers")
     if other or callable(headers) or "authorization" in map(str.lower, given):
-        raise UsageError("token= sends Authorization: give no auth=, header or function with it")
+        raise UsageError("token= sets Authorization: give no auth=, header or function for it, too")
     return {**given, "Authorization": f"Bearer {token}"}
 
 
@@ -285,14 +285,14 @@ def _path(option: str, value: object) -> str:
     if isinstance(text, str):
         return text
     words = isinstance(value, (list, tuple))
-    hint = ": each word is an argument of its own, Stdio(*words)" if words else ""
+    hint = ": pass each word as a separate argument, Stdio(*words)" if words else ""
     raise UsageError(f"{option} must be a str or a path, not {kind_of(value)}{hint}")
 
 
 def _file(option: str, value: object) -> str:
     path = _path(option, value)
     if not os.path.exists(path):
-        raise UsageError(f"{option}: there is no file {path!r}")
+        raise UsageError(f"{option}: file not found: {path!r}")
     return path
 
 
@@ -314,8 +314,8 @@ def _stderr(value: Any) -> Stderr:
     if isinstance(value, str) and any(mark in value for mark in ("/", "\\", ".")):
         return given
     raise UsageError(
-        "stderr is 'log', 'inherit', 'devnull', a function, or the path of a file (a str with a"
-        f" separator or a dot in it), not {value!r}"
+        "stderr must be 'log', 'inherit', 'devnull', a function, or the path of a file (a str"
+        f" with a separator or a dot in it), not {value!r}"
     )
 
 
@@ -327,7 +327,7 @@ def _variables(env: object) -> dict[str, str]:
         if not name or "=" in name or "\0" in name:
             raise UsageError(f"env: {name!r} cannot be the name of a variable")
         if "\0" in value:
-            raise UsageError(f"env: the value of {name!r} has a NUL character in it")
+            raise UsageError(f"env: the value of {name!r} contains a NUL character")
     return given
 
 
@@ -358,8 +358,8 @@ def check_url(url: object) -> None:
     # another one than the host that is contacted.
     if not url.isprintable() or " " in url or "\\" in url:
         raise UsageError(
-            f"{redact_url(url)!r} is not a URL: it has a space, a backslash or a character that"
-            " cannot be seen"
+            f"{redact_url(url)!r} is not a URL: it contains a space, a backslash or an invisible"
+            " character"
         )
     try:
         parts = split_url(url)
@@ -369,7 +369,7 @@ def check_url(url: object) -> None:
     except ValueError:  # brackets that do not match, a port that is no number or beyond 65535
         usable = False
     if not usable:
-        raise UsageError(f"{redact_url(url)!r} is not a URL with a host and, maybe, a port")
+        raise UsageError(f"{redact_url(url)!r} is not a URL with a valid host and port")
 
 
 def _is_pair(value: object) -> bool:

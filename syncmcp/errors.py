@@ -615,5 +615,5 @@ class Refused(McpError):
 
     def __init__(self, code: int, message: str, data: Any = None) -> None:
         if type(code) is not int:
-            raise UsageError(f"code is an int, not {code!r}")
+            raise UsageError(f"code must be an int, not {code!r}")
         super().__init__(message, code=code, data=data)

@@ -68,7 +68,7 @@ class Call:
 
     def __init__(self, operation: str, /, *args: Any, **options: Any) -> None:
         if operation not in _METHODS:
-            raise UsageError(f"{operation!r} is none of {', '.join(_METHODS)}")
+            raise UsageError(f"operation must be one of {', '.join(_METHODS)}, not {operation!r}")
         self.operation = operation
         self.args = args
         self.options = options
@@ -152,7 +152,7 @@ def fan_out(
         UsageError: An argument is invalid, or the configuration cannot be pickled.
     """
     if not isinstance(executor, Executor):
-        raise UsageError(f"executor is a concurrent.futures.Executor, not {executor!r}")
+        raise UsageError(f"executor must be a concurrent.futures.Executor, not {executor!r}")
     limit = whole_number(max_in_flight, "max_in_flight")
     if on_done is not None:
         check_callable(on_done, "on_done")
@@ -234,7 +234,7 @@ class _FanOut:
             given = Call("call_tool", *given)
         elif not isinstance(given, Call):
             raise UsageError(
-                f"a call is a Call or a pair of name and arguments, not {kind_of(given)}"
+                f"a call must be a Call or a pair of name and arguments, not {kind_of(given)}"
             )
         call = Call(given.operation, *given.args, **{**self._options, **given.options})
         return partial(self._submit, _Task(index, given, call))
@@ -273,13 +273,15 @@ class _FanOut:
         why = f"{type(cause).__name__}: {redact(str(cause))}"
         error: ConnectionLost
         if task.refused:
-            error = ConnectionLost(f"the executor refused it: {why}", delivery="not_sent", **facts)
+            error = ConnectionLost(
+                f"the executor refused the call: {why}", delivery="not_sent", **facts
+            )
         elif (
             isinstance(cause, (BrokenExecutor, CancelledError))
             and task.attempts < self._attempts
             and self._is_idempotent(task.call)
         ):
-            _log.warning("[%s] %r is made again: %s", label, task.given, why)
+            _log.warning("[%s] repeating %r: %s", label, task.given, why)
             return None
         else:
             error = OutcomeUnknown(f"its worker was lost: {why}", **facts)

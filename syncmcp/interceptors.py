@@ -87,7 +87,7 @@ class Message:
             UsageError: The message is settled.
         """
         if self._wait is None:
-            raise UsageError(f"this {self.kind} is on its way already", method=self.method)
+            raise UsageError(f"this {self.kind} was already passed on", method=self.method)
         self._wait(seconds)
 
 
@@ -172,11 +172,13 @@ within: ContextVar[tuple[Interceptor, ...]] = ContextVar("syncmcp_interceptors",
 def as_interceptors(given: Iterable[Interceptor]) -> tuple[Interceptor, ...]:
     """A client's interceptors; `UsageError` if one lacks a hook, or has a coroutine function."""
     if isinstance(given, type) or not isinstance(given, Iterable):
-        raise UsageError(f"interceptors is a list of them, not {kind_of(given)}")
+        raise UsageError(f"interceptors must be a list of interceptors, not {kind_of(given)}")
     interceptors = tuple(given)
     for interceptor in interceptors:
         if isinstance(interceptor, type):
-            raise UsageError(f"an interceptor is an object, not the class {interceptor.__name__}")
+            raise UsageError(
+                f"an interceptor must be an object, not the class {interceptor.__name__}"
+            )
         for hook in ("outgoing", "incoming", "ended"):
             check_callable(
                 getattr(interceptor, hook, None),  # type: ignore[arg-type]

@@ -86,9 +86,11 @@ def _bytes(content: Savable, limit: int) -> bytes:
     elif isinstance(content, (types.ImageContent, types.AudioContent)):
         minimum = len(content.data) // 4 * 3 - 2
     else:
-        raise UsageError(f"only resources, images and sounds can be saved, not {content!r}")
+        raise UsageError(f"only resources, images and audio can be saved, not {content!r}")
     data = b"" if minimum > limit else content.decode()
     size = max(minimum, len(data))
     if size > limit:
-        raise LimitExceeded(f"more than {limit} bytes (option max_bytes)", delivery=None)
+        raise LimitExceeded(
+            f"the content has more than {limit} bytes (option max_bytes)", delivery=None
+        )
     return data

@@ -89,9 +89,9 @@ class UriTemplate:
 
     def __init__(self, template: str) -> None:
         if not isinstance(template, str):
-            raise BadTemplate(f"a URI template is a string, not {template!r}")
+            raise BadTemplate(f"a URI template must be a string, not {template!r}")
         if len(template) > MAX_TEMPLATE:
-            raise BadTemplate(f"a URI template has at most {MAX_TEMPLATE} characters")
+            raise BadTemplate(f"a URI template must have at most {MAX_TEMPLATE} characters")
         self._text = template
         self._parts = tuple(_parse(template))
         names = [variable.name for part in self._parts for variable in part.variables]
@@ -132,7 +132,7 @@ class UriTemplate:
         values = {} if values is None else values
         unchecked = (unchecked,) if isinstance(unchecked, str) else unchecked
         if not isinstance(values, Mapping):
-            raise UsageError(f"values are a mapping, not {values!r}")
+            raise UsageError(f"values must be a mapping, not {values!r}")
         self._check_names((*values, *unchecked))
         uri = PiecedUri()
         for number, part in enumerate(self._parts):
@@ -203,7 +203,7 @@ class UriTemplate:
                 a variable that there is not.
         """
         if not isinstance(uri, str):
-            raise UsageError(f"uri is a string, not {uri!r}")
+            raise UsageError(f"uri must be a string, not {uri!r}")
         problem = self.ambiguity
         if problem is not None:
             raise UsageError(f"{self._text!r} cannot be matched: {problem}")
@@ -279,7 +279,7 @@ def _parse(template: str) -> list[_Part]:
 def _literal(text: str) -> _Part:
     wrong = _NOT_LITERAL.search(text)
     if wrong is not None:
-        raise BadTemplate(f"{wrong[0]!r} cannot stand outside of an expression of a URI template")
+        raise BadTemplate(f"{wrong[0]!r} is not allowed outside an expression of a URI template")
     return _Part(_encode(text))
 
 
@@ -310,7 +310,7 @@ def _prepare(variable: _Variable, value: Value, *, raw: bool) -> _Prepared | Non
         return None
     composite = isinstance(value, (Mapping, Sequence)) and not isinstance(value, (str, bytes))
     if composite and variable.prefix is not None:
-        raise UsageError(f"{name!r} is one value in this template, of which the beginning is taken")
+        raise UsageError(f"this template takes a prefix of {name!r}, which must be one value")
 
     def ready(value: object) -> str:
         text = _text(name, value)
@@ -337,12 +337,12 @@ def _text(name: str, value: object) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     if not isinstance(value, (str, int, float)):
-        raise UsageError(f"the value of {name!r} is a string or a number, not {value!r}")
+        raise UsageError(f"the value of {name!r} must be a string or a number, not {value!r}")
     text = str(value)
     try:
         text.encode()
     except UnicodeEncodeError as error:
-        raise UsageError(f"the value of {name!r} is not text that a URI can hold") from error
+        raise UsageError(f"the value of {name!r} cannot be encoded in a URI") from error
     return text
 
 
@@ -356,7 +356,7 @@ def _check_reserved(name: str, prepared: _Prepared) -> None:
             if _SCHEME.match(text):
                 raise _refused(name, "begins with a scheme")
             if not {".", ".."}.isdisjoint(_BETWEEN_SEGMENTS.split(text)):
-                raise _refused(name, "has segments that are '.' or '..'")
+                raise _refused(name, "contains a segment '.' or '..'")
 
 
 def _refused(name: str, problem: str) -> UsageError:
@@ -408,19 +408,19 @@ def _ambiguity(parts: Sequence[_Part]) -> str | None:
     """Why the URIs of a template cannot be read; `None` if they can."""
     names = [_normal(variable.name) for part in parts for variable in part.variables]
     if len(set(names)) < len(names):
-        return "a variable occurs in it twice"
+        return "it uses a variable twice"
     before: _Part | None = None  # the expression before
     ended = False  # whether a reserved character follows its value
     for part in parts:
         if before is not None and before.operator == "?":
-            return f"'{{{before.text}}}' does not end it"
+            return f"'{{{before.text}}}' must be at its end"
         if not part.variables:
             ended = _without_start(part.text) != ""
             continue
         modified = any(variable.explode or variable.prefix for variable in part.variables)
         several = len(part.variables) > 1 and part.operator != "?"
         if part.operator not in {"", "+", "?"} or several or modified:
-            return f"'{{{part.text}}}' cannot be read, only {{x}}, {{+x}} and {{?x,y}} can"
+            return f"only {{x}}, {{+x}} and {{?x,y}} can be matched, not '{{{part.text}}}'"
         if before is not None and (before.operator == "+" or not (ended or part.operator == "?")):
             return f"the end of {before.variables[0].name!r} is ambiguous"
         before, ended = part, False

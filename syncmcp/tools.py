@@ -270,15 +270,15 @@ def _request(
         request = [types.SamplingMessage(role="user", content=content)]
     if not isinstance(request, types.CreateMessageRequestParams):
         if not isinstance(request, Iterable):
-            raise UsageError(f"request must be a text or a conversation, not {request!r:.80}")
+            raise UsageError(f"request must be a string or a conversation, not {request!r:.80}")
         try:
             request = types.CreateMessageRequestParams(
                 messages=list(request), max_tokens=_MAX_TOKENS
             )
         except ValueError as error:
             raise UsageError(
-                f"request is no conversation of SamplingMessages: {first_problem(error)}; that of a"
-                " provider is read by parse_messages of its format in syncmcp.llm"
+                f"request is not a conversation of SamplingMessages: {first_problem(error)};"
+                " convert a provider's messages with parse_messages of its format in syncmcp.llm"
             ) from error
     given = {name: value for name, value in replaced.items() if value is not None}
     return request.model_copy(update=given)
@@ -324,7 +324,7 @@ class _Run:
             unknown = [name for name in wanted if name not in self._tools]
             if unknown:
                 hint = did_you_mean(unknown[0], self._tools)
-                text = f"there is no tool {unknown[0]!r}"
+                text = f"no tool named {unknown[0]!r}"
                 raise UsageError(f"{text}: {hint}" if hint else text)
             self._tools = {name: self._tools[name] for name in wanted}
 
@@ -340,7 +340,7 @@ class _Run:
     def run_to_end(self) -> ToolLoopResult:
         """Alternate between the model and tool calls, until it requests none."""
         if not self._messages:
-            raise UsageError("a conversation has at least one message")
+            raise UsageError("a conversation must have at least one message")
         uses = self._requested_tools()
         try:
             check_tool_results(self._messages[:-1] if uses else self._messages)
@@ -357,13 +357,13 @@ class _Run:
                 return ToolLoopResult(answer, self._messages, self._iteration)
             if self._iteration == limit:
                 raise TooManyRounds(
-                    f"the model was asked {limit} times (max_iterations) and wants more tools",
+                    f"the model was asked {limit} times (max_iterations) and still asks for tools",
                     rounds=limit,
                     messages=self._messages,
                 )
             if answer.stop_reason == "maxTokens":
                 # The arguments of the last tool use may be incomplete, so none is made.
-                why = "not run: the message was cut off at its limit of tokens"
+                why = "not run: the message was cut off at its token limit"
                 results = [self._finish_call(use, _error_result(use, why)) for use in uses]
                 message = types.SamplingMessage(role="user", content=list(results))
                 self._messages.append(message)
@@ -467,7 +467,7 @@ class _Run:
     def _start_call(self, use: ToolUseContent) -> tuple[RequestFuture[CallToolResult], Client]:
         tool = self._tools.get(use.name)
         if tool is None:  # unknown, or not selected by `tools`
-            raise UsageError(f"there is no tool {use.name!r}")
+            raise UsageError(f"no tool named {use.name!r}")
         client, name = self._client, use.name
         if self._group is not None:
             client, server, name = self._group.route(
@@ -475,7 +475,7 @@ class _Run:
             )
             if self._owners[use.name] != (server, name):
                 # What the model knows of it, and what it says to it, is for the one that had it.
-                raise UsageError(f"the tool {use.name!r} is another server's now")
+                raise UsageError(f"the tool {use.name!r} now belongs to another server")
         assert client is not None
         self._check_approval(client, name, use, tool)
         tell = self._loop._on_progress
@@ -567,4 +567,4 @@ def _error_text(error: McpError) -> str:
         return f"the call was not allowed{why}"
     words = error.message or type(error).__name__
     unknown = getattr(error, "delivery", None) == "unknown"
-    return f"{words} (whether it was done is unknown)" if unknown else words
+    return f"{words} (the outcome is unknown)" if unknown else words

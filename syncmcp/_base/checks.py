@@ -46,9 +46,9 @@ def check_headers(headers: object, source: str) -> None:
         if not isinstance(value, str):
             raise UsageError(f"the value of {name} in {source} must be a str, not {kind_of(value)}")
         if _NEVER_IN_VALUES.search(value):
-            raise UsageError(f"the value of {name} in {source} has a line end or NUL in it")
+            raise UsageError(f"the value of {name} in {source} contains a line break or NUL")
         if not _fits_latin_1(value):
-            raise UsageError(f"the value of {name} in {source} has characters beyond Latin-1")
+            raise UsageError(f"the value of {name} in {source} contains characters outside Latin-1")
 
 
 def kind_of(value: object) -> str:
@@ -100,11 +100,9 @@ def check_callable(
     """Raise `UsageError` unless `handler` can be called with `arguments`, without an event loop."""
     call = getattr(handler, "__call__", None)  # noqa: B004 - the method itself is inspected
     if call is None:
-        raise UsageError(
-            f"{name} is not callable: a function is needed here, not {kind_of(handler)}"
-        )
+        raise UsageError(f"{name} must be callable, not {kind_of(handler)}")
     if inspect.iscoroutinefunction(handler) or inspect.iscoroutinefunction(call):
-        raise UsageError(f"{name} is a coroutine function; a plain function is needed here")
+        raise UsageError(f"{name} must be a plain function, not a coroutine function")
     if arguments is not None:
         # In 3.10 the signature of an object whose `__call__` is static is wrong.
         of_object = isinstance(call, (FunctionType, MethodType))
@@ -120,7 +118,7 @@ def _check_takes(handler: Callable[..., object], name: str, arguments: tuple[str
         inspect.signature(handler).bind(*arguments)
     except TypeError:
         taken = f"({', '.join(arguments)})"
-        raise UsageError(f"{name} is called with {taken}, which it does not take") from None
+        raise UsageError(f"{name} must accept the arguments {taken}") from None
     except ValueError:
         return  # written in C, without a signature
 
@@ -137,7 +135,7 @@ def check_mapping(value: object, name: str) -> None:
     """Raise `UsageError` unless an argument is a mapping or `None`."""
     # The type is compared first: `isinstance` with an abstract class is slow.
     if value is not None and type(value) is not dict and not isinstance(value, Mapping):
-        hint = ": json.loads makes one of it" if isinstance(value, str) else ""
+        hint = ": parse it with json.loads" if isinstance(value, str) else ""
         raise UsageError(f"{name} must be a mapping or None, not {kind_of(value)}{hint}")
 
 
@@ -146,7 +144,7 @@ def seconds(value: float | None, name: str) -> float | None:
     if value is None:
         return None
     if isinstance(value, bool) or not isinstance(value, (int, float)):
-        raise UsageError(f"{name} is a number of seconds or None, not {value!r}")
+        raise UsageError(f"{name} must be a number of seconds or None, not {value!r}")
     if value != value or value < 0:  # noqa: PLR0124 - NaN alone differs from itself
         raise UsageError(f"{name} must be 0 or more seconds, or None, not {value!r}")
     # More than the platform can wait for (about 292 years) counts as no limit.
@@ -157,14 +155,14 @@ def positive_seconds(value: float, name: str) -> float:
     """Return a duration in seconds; `UsageError` unless it is positive and finite."""
     checked = seconds(value, name)
     if not checked:
-        raise UsageError(f"{name} is a number of seconds above 0, not {value!r}")
+        raise UsageError(f"{name} must be a positive number of seconds, not {value!r}")
     return checked
 
 
 def whole_number(value: Any, name: str) -> int:
     """Return a limit; `UsageError` if it is no whole number of at least 1."""
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise UsageError(f"{name} is a whole number of at least 1, not {value!r}")
+        raise UsageError(f"{name} must be a whole number of at least 1, not {value!r}")
     return int(value)
 
 
@@ -173,4 +171,4 @@ def text(value: object, name: str) -> None:
     if not isinstance(value, str) or not value:
         hint = ": pass its name" if hasattr(value, "name") else ""
         given = "''" if isinstance(value, str) else kind_of(value)
-        raise UsageError(f"{name} must be a string that is not empty, not {given}{hint}")
+        raise UsageError(f"{name} must be a non-empty string, not {given}{hint}")

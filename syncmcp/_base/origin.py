@@ -44,7 +44,7 @@ def split_url(url: str) -> SplitResult:
     if not url.isascii():
         host = urlsplit(_BEYOND_ASCII.sub(_REPLACED, url)).netloc  # maybe with user and port
         if _REPLACED in host and len(host) > LONGEST_HOST:
-            raise ValueError("its host is longer than hosts can be")
+            raise ValueError("its host name is too long")
     return urlsplit(url)
 
 

@@ -132,7 +132,7 @@ class PiecedUri:
 
     def _dots(self, start: int, end: int, own: PiecedUri) -> Iterator[tuple[str, str]]:
         """Why a segment of dots is none of a literal; nothing if it is."""
-        problem = "would make a segment that is '.' or '..'"
+        problem = "would create a segment '.' or '..'"
         pieces = dict.fromkeys(self._pieces[start:end])
         names = [piece.name for piece in pieces if piece.name is not None]
         first, last = self._pieces[start], self._pieces[end - 1]

@@ -58,7 +58,7 @@ def send_and_forget(
     try:
         FutureDrive(exchange(method, params), core, options, Deadline(POST_SECONDS))
     except McpError as error:
-        _log.debug("[%s] was not sent %s: %s", core.label, method, error)
+        _log.debug("[%s] could not send %s: %s", core.label, method, error)
 
 
 class FutureDrive(Drive[R]):

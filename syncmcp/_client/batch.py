@@ -104,7 +104,7 @@ class Batch:
         self._timeout = seconds(timeout, "timeout")
         self._max_size = whole_number(max_size, "max_size")
         if oversize not in ("split", "refuse"):
-            raise UsageError(f"oversize is 'split' or 'refuse', not {oversize!r}")
+            raise UsageError(f"oversize must be 'split' or 'refuse', not {oversize!r}")
         self._oversize = oversize
         # Guards the attributes below: several threads may collect calls.
         self._lock = threading.RLock()
@@ -129,7 +129,7 @@ class Batch:
         """
         with self._lock:
             if self._collector is not None:
-                raise UsageError("a batch is used once; make another one")
+                raise UsageError("a batch can be used only once; create another one")
             self._collector = threading.get_ident()
         return self
 

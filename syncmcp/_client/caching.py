@@ -61,7 +61,7 @@ class ResultCache:
     ) -> None:
         store: Any = MemoryCache() if given is True else given
         if isinstance(store, type) or not isinstance(store, CacheStore):
-            raise UsageError(f"cache is True, False or a CacheStore, not {kind_of(given)}")
+            raise UsageError(f"cache must be True, False or a CacheStore, not {kind_of(given)}")
         self._store = store
         # Whether the store is code of the program, which the reader thread must not run.
         self.runs_user_code = not isinstance(store, MemoryCache)
@@ -268,5 +268,5 @@ def _json(result: dict[str, Any]) -> bytes | None:
     try:
         return to_json(result)
     except ValueError as error:  # JSON may have characters that UTF-8 cannot encode
-        _log.debug("a result is not kept: %s", type(error).__name__)
+        _log.debug("could not cache a result: %s", type(error).__name__)
         return None

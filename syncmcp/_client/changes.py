@@ -57,7 +57,7 @@ def listen(
         from syncmcp._concurrency.event_queue import EventQueue
 
     if isinstance(uris, str):
-        raise UsageError("uris is a list of URIs, not one")
+        raise UsageError("uris must be a list of URIs, not a single URI")
     each = tuple(dict.fromkeys(uris))
     for uri in each:
         text(uri, "uri")

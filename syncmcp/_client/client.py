@@ -477,9 +477,7 @@ class Client:
             NotSupported: The client is open, and servers of its revision send no requests.
         """
         if method in KNOWN_QUESTIONS:
-            raise UsageError(
-                f"{method} is not a custom method; there is an option of its own for it"
-            )
+            raise UsageError(f"{method} is not a custom method: it has its own option")
         connection = self._core.connection
         if handler is not None and connection is not None and not connection.dialect.stateful:
             raise NotSupported(
@@ -593,7 +591,7 @@ def _opened(make: Callable[P, Client]) -> Callable[P, Client]:
                 first = "URL" if kind == "Http" else "COMMAND, *ARGUMENTS"
                 given = ", ".join(f"{name}=..." for name in wrong if name != "args")
                 raise UsageError(
-                    f"{wrong[0]}= says how to reach the server: write"
+                    f"{wrong[0]}= is an option of the target: write"
                     f" connect({kind}({first}{given and ', '}{given}))"
                 )
         if unknown := kwargs.keys() - signature.parameters.keys():

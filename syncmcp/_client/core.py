@@ -521,5 +521,5 @@ class ClientCore:
         except ClosedError:
             return
         except McpError as error:
-            _log.warning("[%s] no new session was opened: %s", self.label, error)
+            _log.warning("[%s] could not open a new session: %s", self.label, error)
             self.session_state.connection_lost(error)

@@ -178,14 +178,15 @@ def tool(self: HasCore, name: str, **options: Unpack[CallOptions]) -> ToolFuncti
             return ToolFunction(self, listed, options)
         names.append(listed.name)
     hint = did_you_mean(name, names)
-    message = f"there is no tool {name!r}"
+    message = f"no tool named {name!r}"
     raise UsageError(f"{message}: {hint}" if hint else message, server=core.label)
 
 
 def _named(arguments: object) -> Mapping[str, Any]:
     if not isinstance(arguments, Mapping):
         raise UsageError(
-            f"the arguments of each call are a mapping, {{'name': value}}, not {kind_of(arguments)}"
+            "the arguments of each call must be a mapping, {'name': value},"
+            f" not {kind_of(arguments)}"
         )
     return arguments
 

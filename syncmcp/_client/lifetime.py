@@ -80,7 +80,7 @@ def close_all() -> None:
         try:
             connection.close(deadline)
         except Exception:  # the other connections must be closed, too
-            _log.exception("a connection could not be closed at exit")
+            _log.exception("could not close a connection at exit")
 
 
 atexit.register(close_all)
@@ -255,7 +255,7 @@ class Heartbeat:
         if self._missed >= _MISSES and connection.close_error is None:
             connection.lost(
                 ConnectionLost(
-                    f"{_MISSES} pings in a row had no answer within {self._interval:g} s"
+                    f"the server left {_MISSES} pings unanswered, each for {self._interval:g} s"
                     " (option ping_interval)"
                 )
             )

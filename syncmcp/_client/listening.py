@@ -117,7 +117,7 @@ class SubscriptionBackend(ChangeListener, ABC):
         if cause is not None:
             text = f"{text}: {cause.message}"
         error = SubscriptionLost(
-            f"{text}; no longer notified of: {self.granted}",
+            f"{text}; no longer subscribed to: {self.granted}",
             by=by,
             lists=self.granted.kinds,
             uris=self.granted.uris,
@@ -152,7 +152,7 @@ class SessionSubscription(SubscriptionBackend):
         connection.transport.wait_listening(deadline)
         if not connection.router.server_stream_open:
             raise NotSupported(
-                "the server has no stream for notifications of changes", server=self._label
+                "the server has no stream for change notifications", server=self._label
             )
         for uri in self.wanted.uris:
             with self._lock:
@@ -189,7 +189,7 @@ class SessionSubscription(SubscriptionBackend):
             try:
                 core.session_state.resources.release(uri, ask)
             except McpError as error:
-                _log.debug("[%s] was not told %s: %s", self._label, UNSUBSCRIBE, error)
+                _log.debug("[%s] could not send %s: %s", self._label, UNSUBSCRIBE, error)
 
     def on_change(self, event: ChangeEvent) -> None:
         if self.wanted.covers(event):
@@ -229,10 +229,12 @@ class StreamSubscription(SubscriptionBackend):
         refused = self.wanted.difference(self.granted)
         if self.granted == ChangeFilter():
             raise NotSupported(
-                f"the server refused to notify of {refused}", server=self._label, method=LISTEN
+                f"the server refused to send notifications about {refused}",
+                server=self._label,
+                method=LISTEN,
             )
         if refused != ChangeFilter():
-            _log.warning("[%s] refuses to notify of %s", self._label, refused)
+            _log.warning("[%s] refuses to send notifications about %s", self._label, refused)
 
     def _send_listen(
         self, params: dict[str, Any] | None, deadline: Deadline, connection: Connection
@@ -323,7 +325,7 @@ class StreamSubscription(SubscriptionBackend):
         core = self._core()
         if core is None:
             return
-        _log.info("[%s] listens again: %s", self._label, error)
+        _log.info("[%s] reopening the subscription: %s", self._label, error)
         core.sleep(self._backoff.next(), Deadline(None))
         before = self.granted
         try:

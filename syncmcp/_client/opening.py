@@ -192,7 +192,7 @@ class _Probe:
         except RequestTimeout:
             if first is limit:
                 raise
-        _log.debug("[%s] has not answered the probe yet: again", self._connection.label)
+        _log.debug("[%s] has not answered the probe yet: sending it again", self._connection.label)
         self._sent_twice = True
         return self._send(ask, options.but(cancel=self.cancel_token()), limit)
 
@@ -325,7 +325,7 @@ def open_connection(
         if isinstance(error, ConnectionLost) and not isinstance(error, SessionLost):
             # Complete, as the process has ended.
             error.stderr_tail = connection.transport.stderr_tail() or error.stderr_tail
-            text = f"lost before it was ready: {error.message}"
+            text = f"connection lost before the server was ready: {error.message}"
             if command is not None:
                 known, error.hint = _variables_hint(command, error.stderr_tail)
                 text += known
@@ -383,7 +383,8 @@ def _variables_hint(command: Stdio, last_words: str) -> tuple[str, str | None]:
     if wanted:
         # The server chose these words: they are no advice of ours.
         names = ", ".join(wanted[:3])
-        return f"; it names {names}, which it was not given", "env= passes on what it may know"
+        text = f"; its stderr names {names}, which it did not get"
+        return text, "pass the variables that it may have with env="
     if command.inherit_env == "all":
         return "", None
     names = ", ".join(sorted(given)) or "none"
@@ -401,13 +402,13 @@ def _open_timeout(
 ) -> RequestTimeout:
     text = f"the server was not ready within {deadline.seconds or 0.0:g} s (option {option})"
     if isinstance(failed_probe, ServerExited):
-        text += "; it had to be started twice, for it ended when it was probed (mode='legacy' does"
+        text += "; it exited when it was probed, and was started again (mode='legacy' does"
         text += " not probe)"
     elif isinstance(failed_probe, ProbeTimedOut):
         text += "; it was probed first and did not answer the probe in time (mode='legacy' does"
         text += " not probe)"
     elif assumed:
-        text += "; it was not probed, as it is remembered as an older one: the next opening probes"
+        text += "; it was not probed: it was an older server before. The next open() probes it"
     hint = connection.transport.describe()
     late = RequestTimeout(f"{text}; {hint}" if hint else text)
     late.__dict__.update({**error.__dict__, "kind": "open", "seconds": deadline.seconds})
@@ -493,22 +494,28 @@ def resolve_target(
     # A module and a class may have a function of this name, too.
     if not hasattr(target, "connect") or isinstance(target, (type, ModuleType)):
         given = f"{kind_of(target)}{_target_hint(target)}"
-        raise UsageError(f"the target is a URL, Stdio, Http or server, not {given}")
+        raise UsageError(f"the target must be a URL, Stdio, Http or server, not {given}")
     return target, name, None
 
 
 def _target_hint(given: object) -> str:
     """What to write for a value that is not a target."""
     if isinstance(given, (list, tuple)):
-        return "; a command is Stdio(*words)"
+        return "; for a command, write Stdio(*words)"
     if isinstance(given, os.PathLike):
-        return "; a script is Stdio('python', path), a file of servers servers_file.read(path)"
+        return (
+            "; for a script, write Stdio('python', path),"
+            " for a file of servers servers_file.read(path)"
+        )
     if isinstance(given, Mapping):
         if hasattr(given, "guarded"):  # a file that was read already
             return "; connect one of its servers, servers[NAME], or give all to a ClientGroup"
-        return "; a command is Stdio(...), a file of servers syncmcp.servers_file.read(path)"
+        return (
+            "; for a command, write Stdio(...),"
+            " for a file of servers syncmcp.servers_file.read(path)"
+        )
     if isinstance(given, type) and hasattr(given, "connect"):
-        return f"; make one of it, {given.__name__}(...)"
+        return f"; create an instance, {given.__name__}(...)"
     return ""
 
 
@@ -537,7 +544,7 @@ def initial_transport(target: Target, mode: str) -> TransportChoice:
         return TransportChoice(older=False, fixed=True)
     older = server.transport == "sse"
     if older and mode in STATELESS:
-        raise UsageError(f"revision {mode} is not spoken over HTTP+SSE (transport='sse')")
+        raise UsageError(f"HTTP+SSE does not support revision {mode} (transport='sse')")
     return TransportChoice(older, fixed=server.transport != "auto")
 
 

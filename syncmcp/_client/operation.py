@@ -149,7 +149,7 @@ def take_options(
         if word in ("elicitation", "roots", "sampling"):
             hint = f"write handlers=Handlers({word}=...)"
         elif operation.__name__ == "call_tool" and not hint:
-            hint = "arguments of the tool are one dict, or keywords of client.tool(name)(...)"
+            hint = "pass the tool's arguments as one dict, or as keywords of client.tool(name)(...)"
         text = f"{operation.__name__}() got an unexpected keyword argument {word!r}"
         raise TypeError(f"{text}: {hint}" if hint else text)
     if "undeclared" in given:
@@ -208,7 +208,7 @@ class ResultStream(Generic[R]):
             try:
                 return LoggingMessageNotificationParams.from_wire(item)
             except ValueError:
-                _log.debug("an invalid log message is skipped")
+                _log.debug("skipped an invalid log message")
         raise StopIteration
 
     def _finish(self) -> R:

@@ -229,7 +229,7 @@ def read_resource(
         raw = yield from cached_or_exchange(core, "resources/read", params)
     except ServerError as error:
         if "{" in params["uri"]:
-            error.hint = "a URI template is filled in by syncmcp.templates.UriTemplate"
+            error.hint = "fill in a URI template with syncmcp.templates.UriTemplate"
         if error.code == INVALID_PARAMS:
             raise ResourceNotFound(*error.args, **error.__dict__) from error
         raise
@@ -461,7 +461,9 @@ def uri_of(resource: str | types.Resource) -> str:
     """The URI of a resource, unchanged; `UsageError` if it is neither a resource nor a URI."""
     if not isinstance(resource, str):
         if not isinstance(resource, types.Resource):
-            raise UsageError(f"uri is a string, a Resource or a ResourceLink, not {resource!r}")
+            raise UsageError(
+                f"uri must be a string, a Resource or a ResourceLink, not {resource!r}"
+            )
         resource = resource.uri
     text(resource, "uri")
     return resource
@@ -501,7 +503,7 @@ def completion_params(
     """
     text(argument_name, "argument_name")
     if not isinstance(value, str):
-        raise UsageError(f"value is a string, not {value!r}")
+        raise UsageError(f"value must be a string, not {value!r}")
     settled = None if context is None else _strings(context, "context")
     params: dict[str, Any] = {
         "ref": _reference(ref, (argument_name, *(settled or ()))).to_wire(),
@@ -544,7 +546,7 @@ def _reference(
         return types.ResourceTemplateReference(uri=ref.uri_template)
     if not isinstance(ref, types.PromptReference | types.ResourceTemplateReference):
         raise UsageError(
-            "ref is the name of a prompt, a URI template, a Prompt, a ResourceTemplate, a"
+            "ref must be the name of a prompt, a URI template, a Prompt, a ResourceTemplate, a"
             f" PromptReference or a ResourceTemplateReference, not {ref!r}"
         )
     return ref
@@ -564,6 +566,6 @@ def _strings(arguments: object, name: str) -> dict[str, str]:
     for key, value in arguments.items():
         if not isinstance(key, str) or not isinstance(value, str):
             raise UsageError(
-                f"{name} must have strings as names and values, not {key!r:.80}: {kind_of(value)}"
+                f"{name} must map strings to strings, not {key!r:.80} to {kind_of(value)}"
             )
     return dict(arguments)

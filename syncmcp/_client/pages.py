@@ -181,7 +181,7 @@ class Paginator(Generic[L]):
                     text = "the session ended repeatedly while the list was fetched"
                     raise _session_lost(text, error, self._method, self._core) from error.cause
                 self._session_losses_left -= 1
-                self._restart("there is another session")
+                self._restart("the session was replaced")
                 continue
             except InvalidParams:
                 if self.cursor is None or not self._refusals_left:
@@ -218,7 +218,7 @@ class Paginator(Generic[L]):
             seen.add(cursor)
 
     def _restart(self, why: str) -> None:
-        _log.warning("[%s] %s begins anew: %s", self._core.label, self._method, why)
+        _log.warning("[%s] %s starts over: %s", self._core.label, self._method, why)
         self.cursor = None
         self._session = SessionPin()
         self._page_guard = PageGuard(self._method, self._limit)
@@ -254,7 +254,8 @@ class PageGuard:
         self._pages += 1
         if self._pages > self._limit:
             raise LimitExceeded(
-                f"more than {self._limit} pages (option max_pages)", method=self._method
+                f"the list has more than {self._limit} pages (option max_pages)",
+                method=self._method,
             )
 
     def count(self, page: dict[str, Any]) -> None:
@@ -274,7 +275,7 @@ class PageGuard:
 
     def _too_long(self, bound: str) -> LimitExceeded:
         return LimitExceeded(
-            f"a list of more than {bound}; its pages can be fetched one by one (cursor=)",
+            f"the list has more than {bound}; fetch its pages one by one (cursor=)",
             method=self._method,
         )
 

@@ -128,7 +128,7 @@ def any_request(
 ) -> Steps[Any]:
     text(method, "method")
     if not isinstance(result, type) or not (result is dict or hasattr(result, "model_validate")):
-        raise UsageError(f"result is dict or a pydantic model, not {result!r}")
+        raise UsageError(f"result must be dict or a pydantic model, not {result!r}")
     check_mapping(params, "params")
     model: Any = result
     raw = yield from one_page(method, None if params is None else dict(params), core)
@@ -239,7 +239,7 @@ def _resume(
     pending: InputRequired[R], answers: Mapping[str, Any] | None, core: ClientCore
 ) -> Steps[R | InputRequired[R]]:
     if not isinstance(pending, InputRequired):
-        raise UsageError(f"pending is an InputRequired, not {kind_of(pending)}")
+        raise UsageError(f"pending must be an InputRequired, not {kind_of(pending)}")
     check_mapping(answers, "answers")
     params = retry_params(pending, answers)
     result: R | InputRequired[R]

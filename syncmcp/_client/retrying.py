@@ -87,7 +87,7 @@ class Retry:
         whole_number(self.attempts, "attempts")
         for name in ("budget", "pause", "longest_pause"):
             if seconds(getattr(self, name), name) is None:
-                raise UsageError(f"{name} is a number of seconds, not {getattr(self, name)!r}")
+                raise UsageError(f"{name} must be a number of seconds, not {getattr(self, name)!r}")
 
     def _delay_before(self, retry: int, error: McpError) -> float:
         """The pause before the given retry (1 for the first), in seconds."""
@@ -197,7 +197,7 @@ class RetryState:
         self._delivery_unknown |= getattr(error, "delivery", "") == "unknown"
         self._sends += 1
         _log.warning(
-            "[%s] %s is sent again in %.2f s (attempt %d): %s",
+            "[%s] sending %s again in %.2f s (attempt %d): %s",
             self._label,
             self._method,
             pause,

@@ -286,6 +286,6 @@ def _ask(
         options = ResolvedOptions(None, None, undeclared=undeclared)
         connection.request(method, params, options, deadline)
     except (NotSupported, ServerError, ProtocolError, HttpError) as error:
-        _log.warning("[%s] a part of the session was not restored: %s", connection.label, error)
+        _log.warning("[%s] could not restore a part of the session: %s", connection.label, error)
         return error
     return None

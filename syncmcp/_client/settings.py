@@ -84,15 +84,15 @@ class Settings:
             if field.name.startswith("max_"):
                 put(field.name, whole_number(getattr(self, field.name), field.name))
         if self.client_info is not None and not hasattr(self.client_info, "to_wire"):
-            raise UsageError(f"client_info is an Implementation, not {self.client_info!r}")
+            raise UsageError(f"client_info must be an Implementation, not {self.client_info!r}")
         put("extensions", check_extensions(self.extensions))
         if self.name is not None:
             text(self.name, "name")
         put("label", label_of(self.target) if self.name is None else self.name)
         if not isinstance(self.trusted, bool):
-            raise UsageError(f"trusted is True or False, not {self.trusted!r}")
+            raise UsageError(f"trusted must be True or False, not {self.trusted!r}")
         if self.retry is not None and not isinstance(self.retry, Retry):
-            raise UsageError(f"retry is a Retry or None, not {self.retry!r}")
+            raise UsageError(f"retry must be a Retry or None, not {self.retry!r}")
         check_undeclared(self.undeclared)
 
     def options(self) -> dict[str, Any]:

@@ -279,7 +279,7 @@ def refresh(
     _check_callables(handler, on_error)
     pause = seconds(debounce, "debounce")
     if pause is None:
-        raise UsageError("debounce is a number of seconds, not None")
+        raise UsageError("debounce must be a number of seconds, not None")
     listener = _Refresher(core, fetch, handler, pause, on_error)
     listener.backend = open_subscription(core, wanted, listener._inbox, deadline, undeclared)
     return listener

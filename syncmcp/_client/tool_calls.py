@@ -138,6 +138,6 @@ def _relist_tools(core: ClientCore) -> Steps[bool]:
     try:
         yield from pages("tools/list", types.ListToolsResult, core, use_cache=False)
     except McpError as error:
-        _log.debug("[%s] its tools cannot be listed: %s", core.label, error)
+        _log.debug("[%s] cannot list its tools: %s", core.label, error)
         return False
     return True

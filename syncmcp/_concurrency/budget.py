@@ -71,8 +71,8 @@ class Budget:
         """
         if not self.take_if_fits(size):
             raise LimitExceeded(
-                f"the server does not take what is sent to it: {self.items} messages wait, and take"
-                f" {self.used} bytes (the bound is {self._bound})",
+                f"the server does not read its messages: {self.items} are waiting, with"
+                f" {self.used} bytes (the limit is {self._bound})",
                 delivery="not_sent",
             )
 

@@ -105,7 +105,7 @@ def _check_private(path: Path, status: os.stat_result, is_kind: Callable[[int], 
     """Check the owner and mode of a file or directory; `status` is that of the opened object."""
     if not is_kind(status.st_mode):
         wanted = "directory" if is_kind is stat.S_ISDIR else "regular file"
-        raise UnusableFile(path, f"is no {wanted}")
+        raise UnusableFile(path, f"is not a {wanted}")
     if sys.platform != "win32":
         if status.st_uid != os.geteuid():
             raise UnusableFile(
@@ -115,8 +115,8 @@ def _check_private(path: Path, status: os.stat_result, is_kind: Callable[[int], 
         if mode & 0o077:
             raise UnusableFile(
                 path,
-                f"is open to other users (mode {mode:04o}), who may have read or changed it: look"
-                f" into it, then chmod {mode & 0o700:o} it, or move it away to begin anew",
+                f"is open to other users (mode {mode:04o}), who may have read or changed it: check"
+                f" it, then chmod {mode & 0o700:o} it, or move it away to start over",
             )
 
 
@@ -481,8 +481,8 @@ class SharedJson:
         ):
             raise UnusableFile(
                 self.path,
-                f"is not a file of the format {self._kind!r}, or is damaged, and was left as it is:"
-                " name another file, or move it away to begin anew",
+                f"is not a file of the format {self._kind!r}, or is damaged; it was not changed:"
+                " name another file, or move it away to start over",
             )
         if content.get("version") != _VERSION:
             raise UnusableFile(self.path, "was written by another version of this library")

@@ -150,8 +150,8 @@ class RequestFuture(concurrent.futures.Future[R]):
     def _check_sent(self) -> None:
         if self._collecting_thread == threading.get_ident() and not self._finished:
             raise UsageError(
-                "the call is sent when the block of its batch is left: it cannot be waited for "
-                "within",
+                "the batch sends its calls at the end of its `with` block: wait for the result "
+                "after it",
                 server=self._server,
                 method=self._method,
             )

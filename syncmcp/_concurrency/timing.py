@@ -150,8 +150,8 @@ def check_gevent() -> None:
     if unpatched:
         here = ", ".join(module for module in _WAITING_MODULES if module not in unpatched)
         raise UsageError(
-            f"gevent has patched {here}, but not {', '.join(unpatched)}: where only some of them "
-            "let other greenlets run, calls hang. Use gevent.monkey.patch_all() without "
+            f"gevent has patched {here}, but not {', '.join(unpatched)}: calls hang if only some "
+            "of them let other greenlets run. Use gevent.monkey.patch_all() without "
             "exceptions, or patch none of them"
         )
     if _unpatched_at_import:

@@ -204,7 +204,11 @@ def unanswered(method: str, why: str) -> dict[str, Any] | Refused:
     return Refused(_REJECTED if method == SAMPLING else jsonrpc.INTERNAL_ERROR, why)
 
 
-_NAMES = {SAMPLING: "the sampling request", ELICITATION: "the elicitation", ROOTS: "the roots"}
+_NAMES = {
+    SAMPLING: "the sampling request",
+    ELICITATION: "the elicitation",
+    ROOTS: "the roots request",
+}
 
 
 # -- sampling --------------------------------------------------------------------------------
@@ -214,7 +218,7 @@ def _read_sampling(
     params: dict[str, Any], offer: OfferedCapabilities
 ) -> CreateMessageRequestParams:
     if not offer.sampling_tools and not params.keys().isdisjoint(("tools", "toolChoice")):
-        raise InvalidQuestion("this client lets no model use tools", method=SAMPLING)
+        raise InvalidQuestion("this client does not let models use tools", method=SAMPLING)
     request = _read(types.CreateMessageRequestParams, params)
     try:
         check_tool_results(request.messages)
@@ -238,7 +242,7 @@ def _sample(
         if reviewed.max_tokens > request.max_tokens:
             # A reviewer may lower the limit, but not raise it.
             _log.warning(
-                "the review raised max_tokens to %d; the server asked for %d, and gets no more",
+                "the review raised max_tokens to %d; the server's limit of %d applies",
                 reviewed.max_tokens,
                 request.max_tokens,
             )
@@ -272,7 +276,7 @@ def _read_elicitation(
         except UnsafeLink as error:
             raise InvalidQuestion(error.message, method=ELICITATION) from error
         return url
-    raise InvalidQuestion("this client does not offer this mode", method=ELICITATION)
+    raise InvalidQuestion("this client does not support this elicitation mode", method=ELICITATION)
 
 
 def _fill_in(
@@ -333,7 +337,7 @@ def _mistyped(form: Form, error: ValidationError) -> dict[str, str] | None:
         # The first error of a field is about its whole value, later ones are about parts.
         values.setdefault(str(path[1]), each["input"])
     found = form.problems(values)
-    return {name: found.get(name, "No form has such a value.") for name in values}
+    return {name: found.get(name, "Forms do not allow values of this type.") for name in values}
 
 
 def _read_form(request: ElicitRequestFormParams) -> Form:
@@ -444,4 +448,4 @@ def _without_nulls(wire: dict[str, Any]) -> dict[str, Any]:
 def _expect(result: object, model: type, who: str) -> None:
     if not isinstance(result, model):
         kind = type(result).__name__
-        raise UsageError(f"{who} must return {model.__name__}, and returned {kind}")
+        raise UsageError(f"{who} must return {model.__name__}, not {kind}")

@@ -186,7 +186,7 @@ class ClientServices:
     def too_many_questions(self, method: str) -> LimitExceeded:
         """The error of a call of `method` because of which the server asks too much."""
         return LimitExceeded(
-            f"the server asked more than {self.max_questions_per_call} questions because of one"
+            f"the server asked more than {self.max_questions_per_call} questions during one"
             " call (option max_questions_per_call)",
             server=self.label,
             method=method,

@@ -130,7 +130,7 @@ class Connection:
         self.agreed.adopt(dialect, capabilities, offer)
         self.transport.adopt(dialect.session_headers(), stateful=dialect.stateful)
         if not dialect.stateful and (methods := sorted(self.services.handlers.requests)):
-            text = "[%s] speaks %s, where servers send no requests: the handlers of %s never run"
+            text = "[%s] speaks %s, in which servers send no requests: the handlers of %s never run"
             _log.warning(text, self.label, dialect.revision, ", ".join(methods))
 
     def ready(self) -> None:
@@ -456,7 +456,7 @@ class Connection:
         if following is not None:
             self._send(following)
         if call is None:
-            text = "[%s] a response without an open request, id %r"
+            text = "[%s] sent a response to no open request, id %r"
             self.services.note(_log, logging.DEBUG, text, message.id)
             if late is not None:
                 late(message.id, outcome)
@@ -516,7 +516,7 @@ class Connection:
                 self._settle(call, error)
         if not meant:
             self.services.note(
-                _log, logging.WARNING, "[%s] sent what is not a message: %s", message.reason
+                _log, logging.WARNING, "[%s] sent an invalid message: %s", message.reason
             )
 
     def alive(self, out: Outgoing | None) -> None:

@@ -320,17 +320,17 @@ def _run_hook(
 def _wrong(message: Message, changed: object) -> str:
     """The forbidden change that a hook made; empty if none."""
     if not isinstance(changed, Message):
-        return f"returned {type(changed).__name__}, and not a Message or None"
+        return f"returned {type(changed).__name__}, not a Message or None"
     for name in _FIXED:
         if getattr(changed, name) != getattr(message, name):
             return f"changed the {name} of a message"
     if message.kind != "response":
         if type(changed.params) is not dict:
-            return f"made the params a {type(changed.params).__name__}"
+            return f"replaced the params with a {type(changed.params).__name__}"
     elif changed.error is not None and changed.error is not message.error:
-        return "gave a message another error, which it should raise"
+        return "replaced the error of a message: raise it instead"
     elif changed.error is None and type(changed.result) is not dict:
-        return f"made the result a {type(changed.result).__name__}"
+        return f"replaced the result with a {type(changed.result).__name__}"
     return ""
 
 
@@ -362,7 +362,7 @@ def _show_settled(
         try:
             _run_hook(interceptor, message.direction, message)
         except McpError:
-            text = "[%s] cannot be refused any more: %s"
+            text = "[%s] too late to refuse %s"
             services.note(_log, logging.ERROR, text, message.method, exc_info=True)
 
 

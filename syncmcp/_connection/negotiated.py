@@ -77,7 +77,7 @@ class NegotiatedState:
             return known
         else:
             why = not_declared(known.required_capability)
-        raise NotSupported(f"no tool runs as a task: {why}", server=self._label)
+        raise NotSupported(f"tools cannot run as tasks: {why}", server=self._label)
 
     def check_declared(self, offer: OfferedCapabilities) -> None:
         """Raise `UsageError` if the handshake did not declare every capability in `offer`."""
@@ -85,6 +85,6 @@ class NegotiatedState:
         if missing is not None:
             raise UsageError(
                 f"the handshake did not offer {missing}: "
-                "give the handler to the client before it is opened",
+                "set the handler before you open the client",
                 server=self._label,
             )

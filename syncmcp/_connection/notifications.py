@@ -111,10 +111,10 @@ class NotificationRouter:
     def _progress(self, method: str, params: dict[str, Any], call: PendingRequest | None) -> None:
         progress, total, message = (params.get(key) for key in ("progress", "total", "message"))
         if not is_number(progress):
-            self._services.note(_log, logging.DEBUG, "[%s] progress without a number")
+            self._services.note(_log, logging.DEBUG, "[%s] sent progress without a number")
             return
         if call is None:
-            text = "[%s] progress for a request that is not open"
+            text = "[%s] sent progress for a request that is not open"
             self._services.note(_log, logging.DEBUG, text)
             return
         if not is_number(total):
@@ -186,7 +186,7 @@ class NotificationRouter:
         if isinstance(call, PendingListen) and own in (None, call.id):
             call.on_notification(call, method, params)
         else:
-            text = "[%s] %s for no listener of ours"
+            text = "[%s] sent %s for no open listener"
             self._services.note(_log, logging.DEBUG, text, method)
 
     def connection_lost(self, error: McpError) -> None:

@@ -85,7 +85,7 @@ class Notifier:
         known = dialect.supports_notification(method)
         if not known and (not dialect.stateful or method in KNOWN_NOTIFICATIONS):
             raise NotSupported(
-                f"revision {dialect.revision} has no such notification from a client",
+                f"clients cannot send this notification in revision {dialect.revision}",
                 server=self._label,
                 method=method,
             )

@@ -142,7 +142,7 @@ class ResolvedOptions:
             return options
         unknown = given.keys() - OPTION_NAMES
         if unknown:
-            raise TypeError(f"there is no option {min(unknown)!r}; see CallOptions")
+            raise TypeError(f"unknown option {min(unknown)!r}; see CallOptions")
         if "timeout" in given:
             options.timeout = seconds(given["timeout"], "timeout")
         if "idle_timeout" in given:
@@ -165,7 +165,7 @@ class ResolvedOptions:
         _expect(options.idempotent, (bool,), "idempotent")
         options.cache = given.get("cache", "use")
         if options.cache not in _CACHE_USES:
-            raise UsageError(f"cache is 'use', 'refresh' or 'bypass', not {options.cache!r}")
+            raise UsageError(f"cache must be 'use', 'refresh' or 'bypass', not {options.cache!r}")
         if (wanted := given.get("undeclared")) is not None:
             options.undeclared = check_undeclared(wanted)
         return options
@@ -218,21 +218,21 @@ def keyword_hint(word: str, known: Collection[str]) -> str:
 def check_log_level(level: str) -> str:
     """Return the name of a log level; `UsageError` if there is no such level."""
     if level not in _LOG_LEVELS:
-        raise UsageError(f"a log level is one of {', '.join(_LOG_LEVELS)}, not {level!r}")
+        raise UsageError(f"a log level must be one of {', '.join(_LOG_LEVELS)}, not {level!r}")
     return level
 
 
 def check_undeclared(value: Undeclared) -> Undeclared:
     """Return a value of the option `undeclared`; `UsageError` if it is neither of the two."""
     if value not in ("refuse", "try"):
-        raise UsageError(f"undeclared is 'refuse' or 'try', not {value!r}")
+        raise UsageError(f"undeclared must be 'refuse' or 'try', not {value!r}")
     return value
 
 
 def _expect(value: object, types: tuple[type, ...], name: str) -> None:
     if not isinstance(value, types):
         wanted = " or ".join(kind.__name__ for kind in types)
-        raise UsageError(f"{name} is a {wanted}, not {kind_of(value)}")
+        raise UsageError(f"{name} must be a {wanted}, not {kind_of(value)}")
 
 
 # Trace context of programs that use OpenTelemetry, sent and received in `_meta`.
@@ -283,7 +283,7 @@ def _inject(context: Context) -> Mapping[str, str]:
             if has_trace_shape(key, carrier[key]):
                 ours[key] = carrier[key]
             else:
-                _log.debug("the %s of the current span does not have its shape", key)
+                _log.debug("the %s of the current span is not valid trace context", key)
     return ours
 
 

@@ -523,7 +523,7 @@ class InputResponder:
         elif isinstance(outcome, BaseException):
             self.cancel(self._as_error(keys[0], outcome))
         elif self._ask.await_completion and not consents(outcome):
-            self._end(None, "another one was declined")
+            self._end(None, "another question was declined")
         else:
             with self._lock:
                 self._answers.update(dict.fromkeys(keys, outcome))

@@ -137,7 +137,7 @@ class QuestionDispatcher:
         """Cancel the request that a ``notifications/cancelled`` of the server names."""
         question = self._registry.get(params.get("requestId"))
         if question is None:
-            self.services.note(_log, logging.DEBUG, "[%s] cancelled nothing that is open")
+            self.services.note(_log, logging.DEBUG, "[%s] cancelled a request that is not open")
             return
         reason = params.get("reason")
         # Cut: a handler may run on for long, and its token keeps the reason.
@@ -184,9 +184,7 @@ class QuestionDispatcher:
                 question.start()
         elif full:
             self._refuse(request, jsonrpc.INTERNAL_ERROR, "too many requests")
-            text = (
-                "[%s] too many open questions, or too long ones (option max_questions); refused: %s"
-            )
+            text = "[%s] refused %s: too many or too large open questions (option max_questions)"
             self.services.note(_log, logging.WARNING, text, request.method)
         elif registry.close_error is None:
             self.services.note(_log, logging.WARNING, "[%s] used the id %r twice", request.id)
@@ -270,7 +268,7 @@ class _FrameReply:
                 return jsonrpc.encode_result(id, result), None
             return jsonrpc.encode_error(id, *refusal(method, outcome)), None
         except ValueError as error:
-            text = "the answer of the handler of %s is not JSON"
+            text = "the answer of the %s handler cannot be sent as JSON"
             log = self._dispatcher.services.log
             log.log(_log, logging.ERROR, text, method, exc_info=True)
             return jsonrpc.encode_error(id, *refusal(method, error)), error
@@ -371,7 +369,9 @@ def _custom_handler(handler: RequestHandler, params: dict[str, Any]) -> AnswerFu
         if to_wire is not None:
             result = to_wire()
         if not isinstance(result, dict):
-            raise UsageError(f"a handler returns a dict or a model, not {type(result).__name__}")
+            raise UsageError(
+                f"a handler must return a dict or a model, not {type(result).__name__}"
+            )
         return result
 
     return answer

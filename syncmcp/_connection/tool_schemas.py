@@ -40,9 +40,9 @@ class ValidationOptions(NamedTuple):
     def of(cls, output: OutputCheck, input: bool) -> ValidationOptions:
         """Check the two options of the same names; `UsageError` if a value is invalid."""
         if output not in _MODES:
-            raise UsageError(f"validate_output is 'raise', 'warn' or 'off', not {output!r}")
+            raise UsageError(f"validate_output must be 'raise', 'warn' or 'off', not {output!r}")
         if not isinstance(input, bool):
-            raise UsageError(f"validate_input is True or False, not {input!r}")
+            raise UsageError(f"validate_input must be True or False, not {input!r}")
         return cls(output, input)
 
     def but(self, output: OutputCheck | None, input: bool | None) -> ValidationOptions:
@@ -127,7 +127,9 @@ class ToolSchemas:
             return None
         facts = {"server": server, "method": "tools/call", "tool": self.name, "result": result}
         if not result.has_data:
-            return InvalidOutput("there is no structured content, but an output schema", **facts)
+            return InvalidOutput(
+                "the tool has an output schema, but its result has no structured content", **facts
+            )
         try:
             problem = self.output.compiled(look).problem(result.structured_content, look)
         except UnsupportedSchema as error:
@@ -163,7 +165,9 @@ class ToolSchemas:
             return InvalidArguments(f"argument {problem}", argument=problem.path[0], **facts)
         if problem.missing is not None:
             return InvalidArguments(
-                f"an argument is missing: it {problem}", argument=problem.missing, **facts
+                f"a required argument is missing: the call {problem}",
+                argument=problem.missing,
+                **facts,
             )
         return InvalidArguments(f"the arguments object {problem}", **facts)
 

@@ -75,7 +75,7 @@ def _classify(
     root = chain[-1]
     if any(isinstance(one, _TIMEOUTS) for one in chain) and exchange.deadline.expired:
         return RequestTimeout(
-            "no answer came in time",
+            "the server did not answer in time",
             seconds=exchange.deadline.seconds,
             delivery="unknown" if exchange.sent else "not_sent",
         )
@@ -85,13 +85,13 @@ def _classify(
             return ConnectionLost(f"TLS failed in the middle of the exchange: {text}")
         return ConnectionLost(f"the connection ended before the answer: {text}")
     if any(isinstance(one, urllib3.exceptions.ProxyError) for one in chain):
-        return ConnectFailed(f"the proxy {proxy()} cannot be used: {text}")
+        return ConnectFailed(f"cannot use the proxy {proxy()}: {text}")
     if any(isinstance(one, _TLS_ERRORS) for one in chain):
         if "WRONG_VERSION_NUMBER" in text or "RECORD_LAYER_FAILURE" in text:
             return ConnectFailed(f"the server does not speak TLS here (is it http://?): {text}")
         return ConnectFailed(f"TLS failed (see verify= and cert=): {text}")
     if any(isinstance(one, socket.gaierror) for one in chain):
-        return ConnectFailed(f"the host name cannot be resolved (DNS): {text}")
+        return ConnectFailed(f"cannot resolve the host name (DNS): {text}")
     if any(isinstance(one, _TIMEOUTS) for one in chain):
         return ConnectFailed("the connection attempt timed out")
     if any(isinstance(one, _URL_ERRORS) for one in chain) or isinstance(
@@ -100,9 +100,9 @@ def _classify(
         return UsageError(f"this cannot be sent over HTTP: {text}")
     if isinstance(root, ConnectionRefusedError):
         return ConnectFailed(
-            f"the connection was refused (does the server run, on this port?): {text}"
+            f"the connection was refused (is the server running on this port?): {text}"
         )
-    return ConnectFailed(f"no connection came about: {text}")
+    return ConnectFailed(f"cannot connect: {text}")
 
 
 def _describe(error: BaseException) -> str:

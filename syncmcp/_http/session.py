@@ -307,7 +307,8 @@ def body_of(
         inflate = _Gzip()
     else:
         raise HttpError(
-            f"the server used the Content-Encoding {whole(encoding, 40)}, which nobody asked for",
+            f"the server used the Content-Encoding {whole(encoding, 40)}, which the client did"
+            " not ask for",
             status=response.status_code,
             delivery="unknown",
         )

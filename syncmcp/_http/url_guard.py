@@ -147,7 +147,7 @@ class UrlGuard:
         try:
             found = resolve(host, 0, exchange, self._look_up)
         except (OSError, UnicodeError) as error:
-            raise _unsafe(url, "it is not encrypted, and its address is not known") from error
+            raise _unsafe(url, "it is not encrypted, and its address is unknown") from error
         for one in found:
             kind = _address_class(one[4][0])
             if kind not in (_AddressClass.PRIVATE, _AddressClass.LOOPBACK):
@@ -202,7 +202,7 @@ class UrlGuard:
         if kind in (_AddressClass.UNUSABLE, _AddressClass.LINK_LOCAL):
             raise _unsafe(url, f"it leads to {kind.value}")
         if not (own or self._allow_private or self._server_reaches(kind)):
-            raise _unsafe(url, f"it leads to {kind.value} (allow_private would allow that)")
+            raise _unsafe(url, f"it leads to {kind.value} (allow_private allows it)")
 
     def _server_reaches(self, kind: _AddressClass) -> bool:
         """Whether the server is where it can reach addresses of a kind that is not public."""
@@ -286,4 +286,6 @@ def _unsafe(url: object, reason: str) -> UnsafeUrl:
     text = redact(str(url))
     # Not cut: what is secret in it is masked by its whole value, later.
     shown = ascii(text) if len(text) <= _SHOWN else "(too long to be shown)"
-    return UnsafeUrl(f"the server named a URL that is not used: {reason}: {shown}", reason=reason)
+    return UnsafeUrl(
+        f"the client refuses a URL that the server named: {reason}: {shown}", reason=reason
+    )

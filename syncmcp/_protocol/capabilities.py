@@ -26,7 +26,7 @@ def not_declared(path: tuple[str, ...]) -> str:
     name = ".".join(path)
     return (
         f"the server does not declare the capability {name}"
-        ' (undeclared="try" asks for it all the same)'
+        ' (undeclared="try" sends the request anyway)'
     )
 
 
@@ -83,13 +83,13 @@ def client_capabilities(offer: OfferedCapabilities, *, modes: bool) -> dict[str,
 def check_extensions(given: object) -> dict[str, dict[str, Any]]:
     """Return a checked copy of the extensions that a program enables: settings by identifier."""
     if not isinstance(given, Mapping):
-        raise UsageError(f"extensions is a mapping of identifiers to settings, not {given!r}")
+        raise UsageError(f"extensions must be a mapping of identifiers to settings, not {given!r}")
     for identifier, settings in given.items():
         if not is_prefixed(identifier):
             raise UsageError(
-                f"{identifier!r} is not an identifier of an extension: that is a prefix, a slash"
+                f"{identifier!r} is not an extension identifier: write a prefix, a slash"
                 f" and a name, as in 'com.example/maps'"
             )
         if not isinstance(settings, Mapping):
-            raise UsageError(f"the settings of {identifier} are a mapping, not {settings!r}")
+            raise UsageError(f"the settings of {identifier} must be a mapping, not {settings!r}")
     return {identifier: dict(settings) for identifier, settings in given.items()}

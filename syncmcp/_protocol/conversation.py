@@ -22,7 +22,7 @@ def tool_uses(message: types.SamplingMessage) -> list[types.ToolUseContent]:
     seen: set[str] = set()
     for use in uses:
         if use.id in seen:
-            raise ValueError(f"The id {use.id!r} stands for two tool uses of one message.")
+            raise ValueError(f"Two tool uses in one message have the id {use.id!r}.")
         seen.add(use.id)
     return uses
 
@@ -55,7 +55,9 @@ def _check_results(wanted: set[str], given: list[str]) -> None:
     if len(given) > len(wanted):
         times = Counter(given)
         odd = next(id for id in given if id not in wanted or times[id] > 1)
-        raise ValueError(f"The result for {odd!r} answers no tool use, or one that has a result.")
+        raise ValueError(
+            f"The result for {odd!r} belongs to no tool use, or to one that has a result."
+        )
 
 
 def _tool_results(message: types.SamplingMessage) -> list[types.ToolResultContent]:
@@ -86,4 +88,4 @@ def single_block(
         return result.model_copy(update={"content": blocks[0]})
     if blocks and all(isinstance(block, types.TextContent) for block in blocks):
         return result.model_copy(update={"content": types.TextContent(text=result.text)})
-    raise ValueError(f"The revision has one block in an answer, and this one has {len(blocks)}.")
+    raise ValueError(f"The revision allows one block in an answer, but this one has {len(blocks)}.")

@@ -143,7 +143,7 @@ def _answers(
     links = rounds.links
     answers = links.known_answers(questions)
     if any(answer.get("action") != "accept" for answer in answers.values()):
-        rounds.fail("the server asks again for a link that nobody agreed to", questions)
+        rounds.fail("the server asks again for a link that the person did not accept", questions)
     new = {key: each for key, each in questions.items() if key not in answers}
     if new:
         given = yield AnswerInput(method, params, new)

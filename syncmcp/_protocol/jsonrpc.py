@@ -204,7 +204,7 @@ def _objects_of_array(frame: bytes) -> list[bytes]:
     bare = frame.replace(b"\\\\", b"__").replace(b'\\"', b"__")
     for count, bracket in enumerate(_BRACKET.finditer(bare)):
         if count == MAX_VALUES:  # strings that nothing separates are not counted before
-            raise LimitExceeded(f"{MAX_VALUES:,} strings and brackets of a message are not JSON")
+            raise LimitExceeded(f"an invalid message has over {MAX_VALUES:,} strings and brackets")
         if bracket[0] in (b"[", b"{"):
             depth += 1
             if depth == 2:

@@ -48,7 +48,7 @@ def check_trace_context(meta: Mapping[str, Any]) -> None:
     for key in KEYS:
         if key in meta and not has_trace_shape(key, meta[key]):
             # The value is not in the text, because baggage may contain secrets.
-            raise UsageError(f"the {key} in _meta does not have the shape of trace context")
+            raise UsageError(f"the {key} in _meta is not valid trace context")
 
 
 _LABEL = r"[A-Za-z](?:[A-Za-z0-9-]*[A-Za-z0-9])?"
@@ -77,7 +77,7 @@ def merge_meta(params: Mapping[str, Any], meta: Mapping[str, Any] | None) -> dic
     """
     given = params.get("_meta", {})
     if not isinstance(given, Mapping):
-        raise UsageError(f"_meta is a mapping, not {kind_of(given)}")
+        raise UsageError(f"_meta must be a mapping, not {kind_of(given)}")
     check_keys(given)
     merged = {**given, **(meta or {})}
     if merged:
@@ -163,12 +163,12 @@ def param_headers(schema: Mapping[str, Any]) -> tuple[ParamHeader, ...]:
         size += len(param_header.header) + sum(map(len, param_header.path))
         parts += 1 + len(param_header.path)
         if size > MAX_NAMES:
-            raise InvalidParamHeader(f"the names of its marks have over {MAX_NAMES} characters")
+            raise InvalidParamHeader(f"its x-mcp-header names have over {MAX_NAMES} characters")
         if parts > MAX_PARTS:
-            raise InvalidParamHeader(f"its marks have over {MAX_PARTS} names")
+            raise InvalidParamHeader(f"its x-mcp-header properties have over {MAX_PARTS} names")
         key = param_header.header.lower()
         if key in found:
-            raise InvalidParamHeader(f"two properties are marked {subschema[_KEYWORD]!r}")
+            raise InvalidParamHeader(f"two properties have the header name {subschema[_KEYWORD]!r}")
         found[key] = param_header
     return tuple(found.values())
 
@@ -223,10 +223,11 @@ def _read(path: tuple[str, ...] | None, schema: Mapping[str, Any]) -> ParamHeade
     if not isinstance(name, str) or not _TOKEN.fullmatch(name):
         raise InvalidParamHeader(f"the header name {_shown(name)} is not an HTTP token")
     if not path:
-        raise InvalidParamHeader(f"the mark {name!r} is not on a property of the arguments")
+        raise InvalidParamHeader(f"the x-mcp-header {name!r} is not on a property of the arguments")
     if schema.get("type") not in _TYPES:
         raise InvalidParamHeader(
-            f"the property {'.'.join(path)!r} is marked, but is not a string, integer or boolean"
+            f"the property {'.'.join(path)!r} has an x-mcp-header, but is not a string, integer or"
+            " boolean"
         )
     return ParamHeader(path, _PREFIX + name)
 
@@ -263,7 +264,7 @@ def _spelled(value: object, name: str) -> str:
         )
     if abs(value) > _LARGEST:
         raise UsageError(
-            f"the argument {name!r} is repeated in a header, where an integer must lie within "
+            f"the argument {name!r} is repeated in a header: an integer there must be within "
             f"2**53 - 1 of zero"
         )
     return str(value)

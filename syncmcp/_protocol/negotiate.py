@@ -41,7 +41,7 @@ MODES: tuple[str, ...] = ("auto", "legacy", *REVISIONS)
 def check_mode(mode: str) -> None:
     """Raise `UsageError` if there is no such mode."""
     if mode not in MODES:
-        raise UsageError(f"mode is one of {', '.join(map(repr, MODES))}, not {mode!r}")
+        raise UsageError(f"mode must be one of {', '.join(map(repr, MODES))}, not {mode!r}")
 
 
 # HTTP statuses of a POST to a server that has the HTTP+SSE transport at this URL (2026-07-28
@@ -166,7 +166,9 @@ def _read_versions(offered: object, result: dict[str, Any] | None) -> Spoken | M
     common = newest_common(offered, REVISIONS)
     if common is not None:
         return Spoken(common, result)
-    return ProtocolError(f"no common revision: the server speaks {offered}, we {list(REVISIONS)}")
+    return ProtocolError(
+        f"no common revision: the server speaks {offered}, this client {list(REVISIONS)}"
+    )
 
 
 def negotiate(
@@ -325,7 +327,8 @@ def _handshake(
     accepted = STATEFUL if required is None else (required,)
     if chosen not in accepted:
         raise ProtocolError(
-            f"the server answered initialize with revision {chosen!r}, we speak {list(accepted)}",
+            f"the server answered initialize with revision {chosen!r}; this client speaks"
+            f" {list(accepted)}",
             method="initialize",
         )
     dialect = hello.dialect(chosen)

@@ -140,7 +140,7 @@ class _Reader:
         while self._at < len(self._pattern):
             self._piece(self._pattern[self._at])
             if self.size > MAX_PATTERN:
-                raise UnsupportedSchema("a pattern is too large with its repetitions written out")
+                raise UnsupportedSchema("a pattern is too large after its repetitions are expanded")
 
     def _piece(self, char: str) -> None:
         match char:
@@ -240,7 +240,7 @@ class _Reader:
             if char == "\\":
                 self._escape(inside=True)
             elif not char:
-                raise UnsupportedSchema("a pattern has a class that does not end")
+                raise UnsupportedSchema("a pattern has an unclosed character class")
             elif (
                 char in "[&~"
                 or self._pattern.startswith("--", self._at)

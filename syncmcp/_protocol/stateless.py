@@ -89,7 +89,7 @@ class Stateless(Dialect):
         if extension is None:
             hint = f": {_INSTEAD[method]}" if method in _INSTEAD else ""
             return super().unsupported_reason(method) + hint
-        return f"the extension {extension} is not switched on: see extensions= of Client"
+        return f"the extension {extension} is not enabled: see extensions= of Client"
 
     def _meta(self, offer: OfferedCapabilities) -> dict[str, Any]:
         made = self._metas.get(offer)
@@ -155,6 +155,6 @@ class Stateless(Dialect):
             return read_round(method, result)
         if kind == "task" and self.tasks is not None:
             if method != tasks.AUGMENTED:
-                raise ProtocolError("the server may not make a task of this", method=method)
+                raise ProtocolError("the server must not run this request as a task", method=method)
             return self.tasks.read(method, result)
-        raise ProtocolError(f"the result is of an unknown kind, {kind!r}", method=method)
+        raise ProtocolError(f"the result has an unknown type, {kind!r}", method=method)

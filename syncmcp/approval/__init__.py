@@ -69,11 +69,11 @@ __all__ = [
 _log = logger("syncmcp.approval")
 
 _WHAT: Final[Mapping[Kind, str]] = {
-    "sampling": "the question to a model",
+    "sampling": "the sampling request",
     "form": "the form",
-    "url": "the visit to the address",
-    "roots": "the question for the roots",
-    "tool": "the call of the tool",
+    "url": "the visit to the link",
+    "roots": "the roots request",
+    "tool": "the tool call",
 }
 
 
@@ -270,11 +270,13 @@ class Approval:
         elif decided is Decision.ALLOW:
             ruling = _Ruling(Verdict.allow(), "policy")
         elif decided is Decision.DENY:
-            ruling = _Ruling(Verdict.deny("the policy says no"), "policy")
+            ruling = _Ruling(Verdict.deny("the policy denied it"), "policy")
         elif decided is not Decision.ASK:
-            raise TypeError(f"a policy decided {decided!r}, which is not a Decision")
+            raise TypeError(f"a policy returned {decided!r}, not a Decision")
         elif _only_reads(question):
-            return _Ruling(Verdict.allow(reason="it only reads, says a trusted server"), "policy")
+            return _Ruling(
+                Verdict.allow(reason="a trusted server says that it only reads"), "policy"
+            )
         elif asks_person:
             ruling = _Ruling(Verdict.allow(reason="the handler asks a person"), "policy")
         else:
@@ -297,8 +299,8 @@ class Approval:
     def _ask(self, question: Question) -> _Ruling:
         if self._reviewer is None:
             reason = (
-                "there is nobody to ask; the option approval changes that: with a reviewer, as "
-                "AskOnTerminal() and AskInBrowser() have, or with a policy that decides"
+                "there is nobody to ask: set the option approval to one with a reviewer, such as "
+                "AskOnTerminal() or AskInBrowser(), or to a policy that decides"
             )
             return _Ruling(Verdict.deny(reason), "nobody")
         verdict = self._reviewer.review(question)
@@ -311,7 +313,7 @@ class Approval:
             allowed = self._remembered.get(_memory_key(question))
         if allowed is None:
             return None
-        return _Ruling(Verdict(allowed, reason="a person said so before"), "remembered")
+        return _Ruling(Verdict(allowed, reason="a person decided this before"), "remembered")
 
     def _within_limit(self, question: Question, calls: int, tokens: int) -> bool:
         return self._limit is None or self._limit.take(
@@ -319,7 +321,7 @@ class Approval:
         )
 
     def _beyond_limit(self) -> _Ruling:
-        reason = f"beyond the limit of {self._limit} for a server; the option limit changes that"
+        reason = f"over the limit of {self._limit} for one server (option limit)"
         return _Ruling(Verdict.deny(reason), "limit")
 
     def _apply_ruling(
@@ -396,7 +398,7 @@ def _check_method(given: object, name: str, what: str) -> None:
     method = getattr(given, name, None)
     if method is None or isinstance(given, type):
         raise UsageError(
-            f"{what} is an object with a method {name}(question), not {kind_of(given)}"
+            f"{what} must be an object with a method {name}(question), not {kind_of(given)}"
         )
     check_callable(method, f"{name} of {what}")
 
@@ -408,7 +410,7 @@ def _ended_ruling(question: Question) -> _Ruling | None:
         return None
     left = context.time_left()
     if left is not None and left <= 0:
-        reason = "nobody answered in time; the option human_timeout changes that"
+        reason = "nobody answered in time (option human_timeout)"
         return _Ruling(Verdict.deny(reason), "timeout")
     if context.cancel.cancelled:
         return _Ruling(Verdict.deny("withdrawn"), "withdrawn")
@@ -420,7 +422,9 @@ def _check_applicable(question: Question, ruling: _Ruling) -> None:
     verdict, by = ruling
     if verdict.request is not None and verdict.request != question.request:
         if question.kind != "sampling" or question.answer is not None:
-            raise TypeError("only what goes to a model can be edited, and before it is there")
+            raise TypeError(
+                "a verdict can change only a sampling request, and only before the model answers"
+            )
         if type(verdict.request) is not type(question.request):
             raise TypeError(f"{type(verdict.request).__name__} does not fit {question.kind}")
     if verdict.answer is not None:

@@ -236,9 +236,9 @@ class Rule:
 
     def __post_init__(self) -> None:
         if not isinstance(self.decision, Decision):
-            raise UsageError(f"a rule's decision is a Decision, not {self.decision!r}")
+            raise UsageError(f"a rule's decision must be a Decision, not {self.decision!r}")
         if self.kind is not None and self.kind not in get_args(Kind):
-            raise UsageError(f"there is no kind {self.kind!r}")
+            raise UsageError(f"unknown kind {self.kind!r}")
 
     def fits(self, question: Question) -> bool:
         """Whether the rule matches `question`."""

@@ -76,13 +76,13 @@ class SignInRequest:
         if self.resource is not None:
             text += (
                 f"The token will be for {_shown(self.resource)}, which is more than this server\n"
-                "The server can use it at every other one there: agree only if you trust this one "
+                "The server can use it at all other servers there: agree only if you trust it "
                 "with all of them.\n"
             )
         if self.page is not None:
             text += (
-                f"The page to sign in at belongs to another site, {_shown(self.page)}\n"
-                "The issuer gets what is granted on that page: agree only if you know that both "
+                f"The sign-in page belongs to another site, {_shown(self.page)}\n"
+                "The issuer gets what you grant on that page: agree only if you know that the two "
                 "belong together.\n"
             )
             text += _warnings(self.page)
@@ -109,11 +109,13 @@ class Allowed:
             check_callable(given, "allow", ("server", "issuer"))
             self._decide = given
         else:
-            raise UsageError(f"allow is an issuer, several issuers or a function, not {given!r}")
+            raise UsageError(
+                f"allow must be an issuer, several issuers or a function, not {given!r}"
+            )
         for issuer in self.issuers:
             if not str(issuer).lower().startswith(("https://", "http://")):
                 raise UsageError(
-                    f"allow names issuers, which are URLs, not {redact_url(str(issuer))!r}"
+                    f"allow must name issuers by their URLs, not {redact_url(str(issuer))!r}"
                 )
 
     def includes(self, request: SignInRequest) -> bool:
@@ -139,7 +141,7 @@ def not_agreed(request: SignInRequest, why: str) -> LoginRequired:
     return LoginRequired(
         f"{why} to sign in at {_shown(request.issuer)!r}{more}, which {_shown(request.server)}"
         " names",
-        hint=f"{option}= of OAuth agrees to an issuer that you trust",
+        hint=f"if you trust this issuer, name it in {option}= of OAuth",
     )
 
 
@@ -153,7 +155,7 @@ def _warnings(url: str) -> str:
     notes = list(link.warnings)
     parts = link.host.split(".")
     if len(parts) > _MOST_PARTS and not parts[-1].isdigit():
-        notes.append(f"Its host ends with {'.'.join(parts[-3:])}: the end says whose it is.")
+        notes.append(f"Its host ends with {'.'.join(parts[-3:])}: that end shows who owns it.")
     return "".join(f"Warning: {ascii(note)[1:-1]}\n" for note in notes)
 
 

@@ -24,7 +24,9 @@ class SecretSource:
 
     def __init__(self, given: SourceLike, name: str) -> None:
         if not isinstance(given, (str, Path)) and not callable(given):
-            raise UsageError(f"{name} is a str, a Path or a callable, not {type(given).__name__}")
+            raise UsageError(
+                f"{name} must be a str, a Path or a callable, not {type(given).__name__}"
+            )
         self._given = given
         self._name = name
         if isinstance(given, str):
@@ -47,26 +49,26 @@ class SecretSource:
             text = given.read_text("ascii") if isinstance(given, Path) else given()
         except OSError as error:
             reason = error.strerror or type(error).__name__
-            raise AuthError(f"{self._name} cannot be read: {reason}") from error
+            raise AuthError(f"cannot read {self._name}: {reason}") from error
         except McpError:
             raise
         except UnicodeDecodeError:
             text = ""
         except Exception as error:
-            raise AuthError(f"{self._name} cannot be obtained: {type(error).__name__}") from error
+            raise AuthError(f"cannot get {self._name}: {type(error).__name__}") from error
         return self._checked(text)
 
     def _checked(self, text: object) -> str:
         word = text.strip() if isinstance(text, str) else ""
         if not word or not all("!" <= letter <= "~" for letter in word):
-            raise AuthError(f"{self._name} is not one word of visible ASCII")
+            raise AuthError(f"{self._name} must be one word of visible ASCII characters")
         return word
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} of {self._name}>"
 
     def __reduce__(self) -> str | tuple[object, ...]:
-        raise TypeError("a secret is not pickled: hand it over where it is needed")
+        raise TypeError("a secret cannot be pickled: pass it in where it is needed")
 
 
 class Bearer(AuthBase):

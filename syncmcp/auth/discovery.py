@@ -94,7 +94,7 @@ def find_resource(
             continue
         if not covers(found.resource, url):
             raise DiscoveryFailed(
-                f"the metadata of the server are about another one, {_quoted(found.resource)}"
+                f"the server's metadata describes another server, {_quoted(found.resource)}"
             )
         return found
     return None
@@ -118,7 +118,7 @@ def find_server(
         # Exact comparison: else whoever publishes at this URL could impersonate another issuer.
         if found.issuer != issuer and not (guessed and found.issuer == f"{issuer}/"):
             raise DiscoveryFailed(
-                f"the metadata of the authorization server {_quoted(issuer)} are those of another"
+                f"the metadata of the authorization server {_quoted(issuer)} names another"
                 f" issuer, {_quoted(found.issuer)}"
             )
         return found
@@ -209,12 +209,12 @@ def _choose_issuer(listed: Sequence[str], issuer: str | None, known: Sequence[st
             shown = ", ".join(map(_quoted, listed[:_MOST_SHOWN])) or "nobody"
             others = len(listed) - _MOST_SHOWN
             raise DiscoveryFailed(
-                f"the server takes tokens of {shown}{f' and {others} others' * (others > 0)}, and"
-                f" not of the issuer that was configured, {_quoted(issuer)}"
+                f"the server accepts tokens from {shown}{f' and {others} others' * (others > 0)},"
+                f" and not from the configured issuer, {_quoted(issuer)}"
             )
         return issuer
     if not listed:
-        raise DiscoveryFailed("the metadata of the server name no authorization server")
+        raise DiscoveryFailed("the server's metadata names no authorization server")
     return next((one for one in known if one in listed), listed[0])
 
 
@@ -228,9 +228,7 @@ def _fallback(url: str, issuer: str | None) -> FetchSteps[AuthServer]:
     published = server is not None
     if server is None:
         if issuer not in (None, origin):
-            raise DiscoveryFailed(
-                f"the issuer that was configured, {_quoted(issuer)}, has no metadata"
-            )
+            raise DiscoveryFailed(f"the configured issuer, {_quoted(issuer)}, has no metadata")
         server = AuthorizationServerMetadata(
             issuer=origin,
             authorization_endpoint=f"{origin}/authorize",
@@ -249,7 +247,7 @@ def _parse_document(response: HttpResponse, model: type[M], telling: tuple[str, 
     if response.status >= 500 or response.status == 429:
         # Not "there is none": else whoever can cause this error could force the fallback.
         raise DiscoveryFailed(
-            "the authorization metadata are temporarily unavailable", status=response.status
+            "the authorization metadata is temporarily unavailable", status=response.status
         )
     if response.status != 200:
         return None
@@ -260,8 +258,8 @@ def _parse_document(response: HttpResponse, model: type[M], telling: tuple[str, 
         return model.from_wire(value)
     except pydantic.ValidationError as error:
         raise DiscoveryFailed(
-            f"the metadata that say where to sign in are malformed: {model.__name__}"
-            f" has {error.error_count()} faults"
+            f"the authorization metadata is malformed: {model.__name__}"
+            f" has {error.error_count()} errors"
         ) from error
 
 

@@ -155,7 +155,7 @@ class Driver:
             ExchangeAborted: That exchange was aborted.
         """
         self._learn_sent(request)
-        check_headers(request.headers, "a request of signing in")
+        check_headers(request.headers, "a sign-in request")
         with self._lock:
             self._open_requests += 1
         try:
@@ -252,7 +252,7 @@ class Driver:
             return found
         cause = found.__cause__
         if exchange.aborted:
-            found = AuthError(f"no answer came within {_TIMEOUT:g} s")
+            found = AuthError(f"no answer within {_TIMEOUT:g} s")
         elif isinstance(found, LimitExceeded):
             found = AuthError(f"an answer is longer than {_LIMIT} bytes")
         elif not isinstance(found, ConnectFailed):
@@ -292,7 +292,9 @@ def _prepare(request: HttpRequest, url: str) -> PreparedRequest:
 
 def _timed_out(deadline: Deadline) -> RequestTimeout:
     return RequestTimeout(
-        "no answer came in time while signing in", seconds=deadline.seconds, delivery="not_sent"
+        "the server did not answer in time while signing in",
+        seconds=deadline.seconds,
+        delivery="not_sent",
     )
 
 

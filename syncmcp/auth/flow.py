@@ -67,7 +67,7 @@ def choose_method(
         # Public clients do not authenticate, and some servers omit "none" from the list.
         return "none"
     raise RegistrationFailed(
-        f"{named(server)} takes none of {', '.join(able)} at its token endpoint, only"
+        f"{named(server)} accepts none of {', '.join(able)} at its token endpoint, only"
         f" {printable(', '.join(listed), 'nothing')}"
     )
 
@@ -133,7 +133,7 @@ def form_request(
         headers["Authorization"] = f"Basic {base64.b64encode(pair.encode()).decode()}"
     else:
         raise RegistrationFailed(
-            f"this client cannot prove itself by {whole(method, 40)} at {named(server)}"
+            f"this client cannot authenticate with {whole(method, 40)} at {named(server)}"
         )
     return HttpRequest("POST", url, headers, urlencode(form).encode())
 
@@ -170,7 +170,7 @@ class PendingAuthorization:
         endpoint = metadata.authorization_endpoint
         if not endpoint:
             raise DiscoveryFailed(
-                f"{named(metadata)} has no authorization endpoint: nobody can sign in there"
+                f"{named(metadata)} has no authorization endpoint, so sign-in is impossible"
             )
         digest = hashlib.sha256(self.verifier.encode()).digest()
         fields = {
@@ -266,27 +266,27 @@ def authorization_code(pending: PendingAuthorization, callback: Mapping[str, str
     if not hmac.compare_digest(
         callback.get("state", "").encode(errors="replace"), pending.state.encode()
     ):
-        raise AuthError("the browser came back without the state of this login: it was dropped")
+        raise AuthError("the browser returned without the state of this login: redirect ignored")
     server = pending.auth_server.metadata
     issuer = callback.get("iss")
     if issuer is None and server.authorization_response_iss_parameter_supported:
         raise AuthError(
-            f"the browser came back without the issuer that {whole(server.issuer, 200)} always"
-            " adds: it was dropped"
+            f"the browser returned without the issuer that {whole(server.issuer, 200)} always"
+            " adds: redirect ignored"
         )
     # Exact comparison; if it fails, no other parameter is shown or used (RFC 9207 §2.4).
     if issuer is not None and issuer != server.issuer:
         raise AuthError(
-            "the browser came back from another authorization server than"
-            f" {whole(server.issuer, 200)}: it was dropped"
+            "the browser returned from another authorization server than"
+            f" {whole(server.issuer, 200)}: redirect ignored"
         )
     if "error" in callback:
         raise _token_refused(
-            "nobody was signed in", callback["error"], callback.get("error_description")
+            "the sign-in failed", callback["error"], callback.get("error_description")
         )
     code = callback.get("code")
     if not code:
-        raise AuthError("the browser came back without an authorization code")
+        raise AuthError("the browser returned without an authorization code")
     return code
 
 
@@ -342,7 +342,7 @@ def revoke(
             response.status not in _REVOKED_STATUSES
             and string_member(response, "error") != "unsupported_token_type"
         ):
-            raise request_refused("the token could not be revoked", response)
+            raise request_refused("could not revoke the token", response)
 
 
 def read_token(response: HttpResponse, base: Token, now: float) -> Token:
@@ -357,11 +357,11 @@ def read_token(response: HttpResponse, base: Token, now: float) -> Token:
     access, kind = string_member(response, "access_token"), string_member(response, "token_type")
     # Some servers send errors with status 200.
     if response.status != 200 or (string_member(response, "error") and not access):
-        raise request_refused("there is no token", response)
+        raise request_refused("the token endpoint issued no token", response)
     if not access or not kind:
         raise AuthError("the token endpoint answered without a token or without its type")
     if not all("!" <= one <= "~" for one in access):  # not allowed in a header
-        raise AuthError("the token endpoint issued a token that no request can carry")
+        raise AuthError("the token endpoint issued a token that is not valid in a header")
     if kind.lower() not in ("bearer", "dpop"):
         raise AuthError(f"the token endpoint issued a token of the unknown type {whole(kind, 40)}")
     return replace(

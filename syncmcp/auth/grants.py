@@ -77,7 +77,7 @@ class MachineAuth(TokenAuth):
         **options: Unpack[MachineOptions],
     ) -> None:
         if client_secret is not None and assertion is not None:
-            raise UsageError("a client proves itself by a secret or by a key, not by both")
+            raise UsageError("a client authenticates with a secret or a key, not with both")
         self._client_id = client_id
         self._client_secret = client_secret
         super().__init__(issuer=issuer, assertion=assertion, **options)
@@ -88,7 +88,7 @@ class MachineAuth(TokenAuth):
         return f"{type(self).__name__} {self._client_id}"
 
     def __reduce__(self) -> str | tuple[Any, ...]:
-        raise TypeError("credentials are not pickled: make the object again where it is needed")
+        raise TypeError("credentials cannot be pickled: create the object again where it is needed")
 
     @abstractmethod
     def _grant_fields(self, auth_server: AuthServer, scope: str | None) -> Mapping[str, str | None]:
@@ -163,7 +163,7 @@ class EnterpriseManaged(MachineAuth):
         **options: Unpack[MachineOptions],
     ) -> None:
         if idp_client_secret is not None and idp_assertion is not None:
-            raise UsageError("a client proves itself by a secret or by a key, not by both")
+            raise UsageError("a client authenticates with a secret or a key, not with both")
         self._id_token = SecretSource(id_token, "the ID token")
         self._idp_issuer = idp_issuer
         self._idp_token_endpoint = idp_token_endpoint
@@ -183,7 +183,7 @@ class EnterpriseManaged(MachineAuth):
         profiles = auth_server.metadata.authorization_grant_profiles_supported
         if profiles is not None and _ID_JAG_PROFILE not in profiles:
             raise DiscoveryFailed(
-                f"{named(auth_server.metadata)} does not take what identity providers hand out"
+                f"{named(auth_server.metadata)} does not accept ID-JAGs from identity providers"
                 " (authorization_grant_profiles_supported)"
             )
         # A driver of its own: no DPoP proofs, and another guard of private addresses.
@@ -221,12 +221,12 @@ def _provider_url(issuer: str | None, endpoint: str | None) -> str:
     """The URL of the identity provider; `UsageError` unless it is one, and encrypted."""
     url = issuer or endpoint
     if url is None or (issuer and endpoint):
-        raise UsageError("give one of idp_issuer and idp_token_endpoint")
+        raise UsageError("give either idp_issuer or idp_token_endpoint")
     try:
         Link.read(url)
     except UnsafeLink as error:
         raise UsageError(
-            f"the identity provider cannot be at {redact_url(url)!r}: {error.reason}"
+            f"cannot use the identity provider {redact_url(url)!r}: {error.reason}"
         ) from None
     return url
 
@@ -234,16 +234,14 @@ def _provider_url(issuer: str | None, endpoint: str | None) -> str:
 def _read_id_jag(response: HttpResponse) -> str:
     """The ID-JAG in a response of the identity provider (RFC 8693 §2.2.1)."""
     if response.status != 200:
-        raise flow.request_refused(
-            "the identity provider does not vouch for this sign-in", response
-        )
+        raise flow.request_refused("the identity provider refused this sign-in", response)
     statement = flow.string_member(response, "access_token")
     kind = flow.string_member(response, "token_type") or ""
     # Another token would be one for the identity provider, which must not be sent elsewhere.
     if not statement or flow.string_member(response, "issued_token_type") != _ID_JAG:
-        raise AuthError("the identity provider answered with something else than an ID-JAG")
+        raise AuthError("the identity provider did not answer with an ID-JAG")
     if kind.lower() != "n_a":
-        raise AuthError("the identity provider answered with a token to use, not with an ID-JAG")
+        raise AuthError("the identity provider answered with an access token, not an ID-JAG")
     return statement
 
 

@@ -151,10 +151,10 @@ class LoopbackReceiver:
                     ask=ask,
                 )
         except UsageError as error:
-            raise UsageError(f"nothing can listen at {shown!r}: {error}") from error
+            raise UsageError(f"cannot listen at {shown!r}: {error}") from error
         except ValueError:  # its text has a part of what may be a password
-            raise UsageError(f"nothing can listen at {shown!r}: host or port is invalid") from None
-        raise UsageError(f"a redirect URI of this computer is http, without a query: {shown!r}")
+            raise UsageError(f"cannot listen at {shown!r}: host or port is invalid") from None
+        raise UsageError(f"a local redirect URI must be http:// without a query, not {shown!r}")
 
     def agree(self, request: SignInRequest, deadline: Deadline) -> bool:
         """Ask the person, who answers ``y`` to agree.
@@ -166,7 +166,7 @@ class LoopbackReceiver:
         """
         ask = self._ask or _terminal_input()
         if ask is None:
-            raise not_agreed(request, "nobody can be asked here whether")
+            raise not_agreed(request, "cannot ask anybody here")
         return ask_for_agreement(self._show, ask, request, deadline)
 
     def start(self, registered: Sequence[str] = ()) -> Waiting:
@@ -185,7 +185,7 @@ class LoopbackReceiver:
             return _LoopbackLogin(self, listeners)
         reason = failure.strerror if failure is not None else None
         raise LoginRequired(
-            f"no browser can come back to {self._host}, port {self._port}: {reason}",
+            f"cannot wait for the browser at {self._host}, port {self._port}: {reason}",
             delivery="not_sent",
         ) from failure
 

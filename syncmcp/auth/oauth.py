@@ -114,10 +114,10 @@ class OAuth(TokenAuth):
         )
         self._identity.check()
         if client_secret is not None and issuer is None:
-            raise UsageError("client_secret goes with issuer: nobody else is to get the secret")
+            raise UsageError("client_secret needs issuer=: no other server may get the secret")
         if issuer is None and getattr(assertion, "audience", None) is not None:
             raise UsageError(
-                "an assertion with an audience goes with issuer: who else gets it can use it there"
+                "an assertion with an audience needs issuer=: another server could use it there"
             )
         self._receiver = _make_receiver(receiver, redirect_uri)
         self._allowed = None if allow is None else Allowed(allow)
@@ -136,7 +136,9 @@ class OAuth(TokenAuth):
 
     def __getstate__(self) -> dict[str, Any]:
         if self._identity.client_secret is not None:
-            raise TypeError("credentials are not pickled: make the object again where it is needed")
+            raise TypeError(
+                "credentials cannot be pickled: create the object again where it is needed"
+            )
         return super().__getstate__()
 
     @property
@@ -165,7 +167,7 @@ class OAuth(TokenAuth):
     def _obtain(self, need: TokenNeed, attempt: SharedAttempt[CachedLogin]) -> Login:
         if self._receiver is None:
             raise LoginRequired(
-                "a person has to sign in, and nobody is asked here",
+                "a person has to sign in, but this OAuth has no receiver to ask them",
                 hint="receiver=None forbids it: call login() on an OAuth with a receiver and the"
                 " same store, where a person can sign in",
             )
@@ -316,9 +318,11 @@ def _make_receiver(
 
         return LoopbackReceiver() if redirect_uri is None else LoopbackReceiver.at(redirect_uri)
     if isinstance(given, str):
-        raise UsageError(f"receiver is 'browser', a receiver or None, not {given!r}")
+        raise UsageError(f"receiver must be 'browser', a receiver or None, not {given!r}")
     if redirect_uri is not None:
-        raise UsageError("the receiver knows its redirect URI: give one of the two")
+        raise UsageError(
+            "give either receiver or redirect_uri: a receiver has its own redirect URI"
+        )
     return given
 
 

@@ -277,7 +277,7 @@ class ConsolePrompt(Generic[T]):
                 return answer
             text = _NO_ANSWER if line else self.text
         # Perhaps nobody types, and a function returns the same line at once, each time.
-        self.failure = f"{MOST_PROMPTS} lines were entered, and none of them is an answer"
+        self.failure = f"none of the {MOST_PROMPTS} lines entered was an answer"
         return None
 
 
@@ -326,7 +326,7 @@ def ask_for_agreement(
             raise login_timed_out(deadline)
     agreed = prompt.result()
     if agreed is None:
-        raise not_agreed(request, f"nobody can be asked ({prompt.failure}) whether")
+        raise not_agreed(request, f"cannot ask anybody ({prompt.failure})")
     return agreed
 
 
@@ -361,7 +361,7 @@ def instructions(redirect: Redirect, *, paste: bool) -> str:
     text = f"To sign in, open this address in a browser:\n\n{redirect.url}\n"
     if paste:
         text += (
-            "\nThe browser ends up at a page that begins with\n"
+            "\nThe browser goes to a page whose address begins with\n"
             f"{redirect.redirect_uri} and may not load. Copy its address from the address bar.\n"
         )
     return text
@@ -407,17 +407,17 @@ _POLICY: Final = (
 PAGE_ARRIVED: Final = (
     HTTPStatus.OK,
     "Back to your program",
-    "Your answer has arrived. You can close this page; the program says how it goes on.",
+    "Your answer has arrived. You can close this page and return to the program.",
 )
 PAGE_WRONG_LOGIN: Final = (
     HTTPStatus.BAD_REQUEST,
-    "Not the answer that is waited for",
-    "This page belongs to another sign-in, perhaps an older one. The program still waits.",
+    "Not the expected answer",
+    "This page belongs to another sign-in, perhaps an older one. The program is still waiting.",
 )
 PAGE_NOT_FOUND: Final = (
     HTTPStatus.NOT_FOUND,
     "Nothing to see here",
-    "A program on this computer waits here for the end of a sign-in, and for nothing else.",
+    "This address only receives the end of a sign-in for a program on this computer.",
 )
 
 

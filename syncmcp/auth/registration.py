@@ -56,7 +56,7 @@ class ClientIdentity:
         if self.client_secret is not None and self.client_id is None:
             raise UsageError("client_secret needs the client_id that it belongs to")
         if self.client_secret is not None and self.has_key:
-            raise UsageError("a client proves itself by a secret or by an assertion, not by both")
+            raise UsageError("a client authenticates with a secret or an assertion, not with both")
         if self.metadata_url is not None:
             _check_metadata_url(self.metadata_url)
 
@@ -71,7 +71,7 @@ def _check_metadata_url(url: str) -> None:
     usable = parts.scheme == "https" and parts.hostname and parts.path not in ("", "/")
     if not usable or dots or parts.fragment or parts.username is not None:
         raise UsageError(
-            "client_metadata_url must be an https:// URL with a path, without user, fragment and"
+            "client_metadata_url must be an https:// URL with a path, without a user, fragment or"
             f" dot segments, not {redact_url(url)!r}"
         )
 
@@ -202,7 +202,7 @@ def _read_registration(
         code, words = _error_of(response)
         text, hint = f"{who} did not register this program: {words}", _WHAT_TO_DO
         if code == BAD_REDIRECT:
-            text = f"{who} does not accept the redirect address {redirect_uri!r}: {words}"
+            text = f"{who} does not accept the redirect URI {redirect_uri!r}: {words}"
             hint = f"pass a redirect_uri= that it accepts, or {_WHAT_TO_DO}"
         raise RegistrationFailed(text, status=response.status, error=code, hint=hint)
     answer = json_members(response)
@@ -217,13 +217,13 @@ def _read_registration(
         method = "client_secret_post" if listed == ["client_secret_post"] else "client_secret_basic"
     if method not in _USABLE_METHODS or (method != "none" and secret is None):
         raise RegistrationFailed(
-            f"{who} registered this program with {whole(str(method), 40)} as its way to prove"
-            f" itself{' but without a secret' if secret is None else ''}, which is of no use to it"
+            f"{who} registered this program for authentication with {whole(str(method), 40)}"
+            f"{' but without a secret' if secret is None else ''}, which it cannot use"
         )
     uris = answer.get("redirect_uris")
     kept = tuple(one for one in uris if isinstance(one, str)) if isinstance(uris, list) else ()
     if kept and redirect_uri not in kept:
-        raise RegistrationFailed(f"{who} registered other redirect addresses than {redirect_uri!r}")
+        raise RegistrationFailed(f"{who} registered other redirect URIs than {redirect_uri!r}")
     expires = answer.get("client_secret_expires_at")
     if secret is None or not is_number(expires) or expires <= 0:
         expires = None

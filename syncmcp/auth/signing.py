@@ -142,7 +142,7 @@ class SigningKey:
         return f"<{type(self).__name__} for {' or '.join(self._algorithms)}>"
 
     def __reduce__(self) -> str | tuple[Any, ...]:
-        raise TypeError("a private key is not pickled: make it again where it is needed")
+        raise TypeError("a private key cannot be pickled: create it again where it is needed")
 
 
 def require_joserfc() -> None:
@@ -151,7 +151,7 @@ def require_joserfc() -> None:
         import_module("joserfc.jwk")
     except ImportError as error:
         raise UsageError(
-            "signing needs packages that are not here: install syncmcp-client[oauth]"
+            "signing needs packages that are not installed: install syncmcp-client[oauth]"
         ) from error
 
 
@@ -173,8 +173,8 @@ def _load_key(given: str | bytes | Path | Mapping[str, Any]) -> ECKey | OKPKey |
         found = None
     if not isinstance(found, (jwk.ECKey, jwk.OKPKey, jwk.RSAKey)) or not found.is_private:
         raise UsageError(
-            "a private key is EC, Ed25519 or RSA: as PEM that is not encrypted, the Path of a file"
-            " with that, or a JSON Web Key"
+            "a private key must be EC, Ed25519 or RSA: as unencrypted PEM, the Path of such a file,"
+            " or a JSON Web Key"
         )
     return found
 
@@ -195,11 +195,11 @@ def _key_type(key: ECKey | OKPKey | RSAKey) -> str:
 
     if isinstance(key, RSAKey):
         if key.raw_value.key_size < _RSA_BITS:
-            raise UsageError(f"an RSA key has at least {_RSA_BITS} bits")
+            raise UsageError(f"an RSA key must have at least {_RSA_BITS} bits")
         return "RSA"
     curve = str(key.curve_name)
     if curve not in _ALGORITHMS:
-        raise UsageError(f"a key on the curve {curve[:40]!r} cannot sign here")
+        raise UsageError(f"keys on the curve {curve[:40]!r} are not supported")
     return curve
 
 
@@ -254,7 +254,7 @@ class PrivateKeyJwt:
         algorithm = self._key.choose(accepted)
         if algorithm is None:
             raise RegistrationFailed(
-                f"{named(server)} takes signatures with"
+                f"{named(server)} accepts signatures with"
                 f" {steps.printable(', '.join(accepted or ()), 'nothing')}, which this key cannot"
                 " make"
             )
@@ -377,8 +377,8 @@ class DPoPProver:
             algorithm = given.choose(accepted)
         if algorithm is None:
             raise AuthError(
-                "the authorization server takes proofs of possession signed with"
-                f" {steps.printable(', '.join(accepted or ()), 'nothing')}, which our key cannot"
+                "the authorization server accepts DPoP proofs signed with"
+                f" {steps.printable(', '.join(accepted or ()), 'nothing')}, which this key cannot"
                 " make"
             )
         if given is not None:

@@ -168,7 +168,7 @@ class FileStore:
                 be written, or is locked for too long; the file is then unchanged.
         """
         if value is not None and len(json.dumps(dict(value))) > _LONGEST_ENTRY:
-            raise _unusable(f"what would be stored is longer than {_LONGEST_ENTRY:,} bytes")
+            raise _unusable(f"the entry to store is longer than {_LONGEST_ENTRY:,} bytes")
         with _as_auth_errors(), self._file.change() as entries:
             if value is None:
                 entries.pop(key, None)
@@ -242,7 +242,7 @@ class KeyringStore:
                 import keyring
             except ImportError as error:
                 raise UsageError(
-                    "tokens in a keyring need a package: install syncmcp-client[keyring]"
+                    "storing tokens in a keyring needs a package: install syncmcp-client[keyring]"
                 ) from error
             backend = keyring.get_keyring()
         self._service = service
@@ -315,7 +315,7 @@ class KeyringStore:
 
     def _foreign(self, name: str) -> AuthError:
         return _unusable(
-            f"the entry {name!r} of the keyring holds no tokens of ours; it was left as it is"
+            f"the keyring entry {name!r} contains no tokens of syncmcp; it was not changed"
         )
 
     def _write_parts(self, name: str, text: str, longest: int) -> str:

@@ -81,7 +81,7 @@ class TokenAuth(AuthBase):
         assertion: ClientAssertion | None = None,
     ) -> None:
         if isinstance(scopes, str):
-            raise UsageError("scopes is a list of words, not one str")
+            raise UsageError("scopes must be a list of strings, not a single str")
         self._given_store = store
         self._issuer = issuer
         self._scopes = None if scopes is None else tuple(scopes)
@@ -100,7 +100,7 @@ class TokenAuth(AuthBase):
         given = self._given_store
         if given is not None and not hasattr(given, "load"):
             raise UsageError(
-                f"store must be a store, as FileStore(path), not a {type(given).__name__}"
+                f"store must be a token store such as FileStore(path), not a {type(given).__name__}"
             )
         self._store: TokenStore = MemoryStore() if given is None else given
         self.prover = self._make_prover()
@@ -174,8 +174,8 @@ class TokenAuth(AuthBase):
         issuer = found.metadata.issuer
         if bound and earlier not in (None, issuer):
             raise AuthError(
-                f"the server now takes tokens of {whole(issuer, 200)}; the credentials that were"
-                f" given belong to {earlier!r}"
+                f"the server now accepts tokens from {whole(issuer, 200)}, but the given"
+                f" credentials belong to {earlier!r}"
             )
         before = need.earlier_scope if earlier == issuer else None
         scope = select_scope(
@@ -187,7 +187,7 @@ class TokenAuth(AuthBase):
         )
         if need.more_scope and not missing_scopes(scope, before):
             raise scope_insufficient(
-                "the server wants more scope without naming any that was not asked for already"
+                "the server asks for more scope, but names none that was not requested already"
             )
         return found, scope
 
@@ -300,8 +300,8 @@ class TokenAuth(AuthBase):
                 manager = self._manager = self._make_manager(_without_user(url))
         if not manager.is_for(url):
             raise UsageError(
-                f"this {type(self).__name__} is for {redact(manager.url)}: another server needs one"
-                " of its own"
+                f"this {type(self).__name__} is for {redact(manager.url)}: another server"
+                " needs its own"
             )
         return manager
 

@@ -64,11 +64,11 @@ _WITHIN = 3600.0
 
 _DOWNGRADED = (
     "the authorization server issued a token that is not bound to the key of this client: it does"
-    " not support DPoP, or was kept from it; dpop=False would accept that"
+    " not support DPoP, or somebody prevented it; dpop=False accepts such tokens"
 )
 _NOT_ASKED_FOR = (
-    "the authorization server issued a token that is bound to a key (DPoP), and no proof of one was"
-    " sent: dpop=True sends it"
+    "the authorization server issued a token that is bound to a key (DPoP), but the client sent no"
+    " proof of it: dpop=True sends one"
 )
 
 
@@ -256,12 +256,12 @@ class SignInLimiter:
             if len(self._in_vain) >= _MOST_IN_VAIN:
                 why = f"the last {len(self._in_vain)} sign-ins led to nothing"
             elif len(self._all) >= _MOST_SIGN_INS:
-                why = f"the server wanted {len(self._all)} sign-ins"
+                why = f"the server asked for {len(self._all)} sign-ins"
             else:
                 return
         raise LoginRequired(
             f"a person has to sign in, but {why} within {_WITHIN / 60:.0f} minutes: the limit is"
-            " reached, and only login() asks again"
+            " reached; call login() to ask again"
         )
 
     def record_login(self) -> None:
@@ -280,18 +280,18 @@ class SignInLimiter:
         scope = need.challenge.scope
         if scope is not None and not missing_scopes(scope, need.earlier_scope):
             raise scope_insufficient(
-                f"the server wants the scope {whole(scope, 200)}, which was asked for already:"
-                " asking again would not help"
+                f"the server asks for the scope {whole(scope, 200)}, which was requested already:"
+                " requesting it again would not help"
             )
         with self._lock:
             if scope is not None and self._denied.intersection(scope.split()):
                 raise scope_insufficient(
-                    f"the scope {whole(scope, 200)} was denied before: login() asks again"
+                    f"the scope {whole(scope, 200)} was denied before: call login() to ask again"
                 )
             step_ups = self._step_ups.get(operation, 0)
             if step_ups >= _MOST_STEP_UPS:
                 raise scope_insufficient(
-                    f"the server wants more scope after {step_ups + 1} sign-ins: no further one"
+                    f"the server asks for more scope after {step_ups + 1} sign-ins: limit reached"
                 )
             self._step_ups[operation] = step_ups + 1
 
@@ -324,7 +324,7 @@ def _single_flight() -> SingleFlight[CachedLogin]:
     return SingleFlight(
         current,
         "syncmcp-auth",
-        late="no token was there in time",
+        late="no token arrived in time",
         reentered="a receiver or store must not use the authentication object that calls it",
     )
 
@@ -370,7 +370,7 @@ class TokenManager:
         except (ConnectFailed, TokenRefused) as error:
             if cached.login.token.expired(time.time()):
                 raise
-            _log.warning("a token could not be renewed ahead of time: %s", type(error).__name__)
+            _log.warning("could not renew a token ahead of time: %s", type(error).__name__)
             self.cache.postpone_refresh(cached)
         return cached.login
 

@@ -52,7 +52,7 @@ def shell(session: Session) -> None:
     """
     person = session.person
     if person is None:
-        raise CommandError("a shell needs a terminal", hint="the other commands need none")
+        raise CommandError("a shell needs a terminal", hint="the other commands work without one")
     client = session.client
     outer = SharedClient(client, person)
     session.out.note(f"connected to {client.server.name}; help lists the commands, Ctrl-D ends")
@@ -73,8 +73,8 @@ def shell(session: Session) -> None:
             words = [words[1], "--help"] if known else []
         if words and words[0] not in COMMANDS:
             close = similar(words[0], COMMANDS, 1)
-            hint = f"did you mean {close[0]}?" if close else "a tool is called by: call TOOL"
-            session.out.note(f"{words[0]}: there is no such command; {hint} help lists them")
+            hint = f"did you mean {close[0]}?" if close else "to call a tool, write `call TOOL`;"
+            session.out.note(f"{words[0]}: no such command; {hint} help lists them")
         elif words:
             run_command(words, outer)
         else:
@@ -111,9 +111,7 @@ def record(context: typer.Context, path: _File, command: _Command = None) -> Non
     For example: syncmcp record tape.jsonl call https://example.com/mcp add a:=1 b:=2
     """
     if os.path.lexists(path):
-        raise CommandError(
-            f"{str(path)!r} is there already", hint="remove it, or name another file"
-        )
+        raise CommandError(f"{str(path)!r} already exists", hint="remove it, or name another file")
     _run_other(context, RecordTo(path))
 
 
@@ -167,7 +165,7 @@ def demo() -> None:
         out.note(f"$ syncmcp {shlex.join(words)} {command}")
         run_command([*words, "--cwd", _SERVER_FOLDER, "--", *_SERVER])
     out.note("")
-    out.note(f"Now you: `syncmcp shell {command}` has all of it, with Tab.")
+    out.note(f"Your turn: `syncmcp shell {command}` offers all of this, with Tab completion.")
 
 
 def show_help_of(

@@ -119,7 +119,7 @@ def _help_lines(tool: types.Tool) -> Iterator[str]:
     said = [tool.display_name] if tool.display_name != tool.name else []
     said += [tool.description] if tool.description else []
     if said:
-        yield "\nThe server says of it:"
+        yield "\nWhat the server says about it:"
         yield from (_barred(text) for text in said)
     stated = tool.annotations.to_wire() if tool.annotations is not None else {}
     yield f"\nThe server claims that it is: {describe_claims(stated) or '(nothing)'}"
@@ -169,13 +169,13 @@ def check_output_path(path: Path, *, force: bool) -> None:
         if path.is_dir():
             raise CommandError(f"{str(path)!r} is a directory", hint="name a file in it")
         if not path.parent.is_dir():
-            raise CommandError(f"{str(path)!r} cannot be written: there is no such directory")
+            raise CommandError(f"cannot write {str(path)!r}: no such directory")
         if not force and os.path.lexists(path):
             raise _exists_error(path)
         if path.exists() and not path.is_file():
-            raise CommandError(f"{str(path)!r} is not a file, but a device for example")
+            raise CommandError(f"{str(path)!r} is not a regular file")
     except OSError as error:
-        raise CommandError(f"{str(path)!r} cannot be written: {error.strerror}") from error
+        raise CommandError(f"cannot write {str(path)!r}: {error.strerror}") from error
 
 
 def save_all(out: Output, contents: Sequence[Any], path: Path, *, force: bool) -> None:
@@ -193,13 +193,13 @@ def save_all(out: Output, contents: Sequence[Any], path: Path, *, force: bool) -
         except FileExistsError as error:
             raise _exists_error(place) from error
         except OSError as error:
-            raise CommandError(f"{str(place)!r} cannot be written: {error.strerror}") from error
+            raise CommandError(f"cannot write {str(place)!r}: {error.strerror}") from error
     for place in places:
         out.note(f"saved to {place}")
 
 
 def _exists_error(path: Path) -> CommandError:
-    return CommandError(f"{str(path)!r} is there already", hint="--force replaces it")
+    return CommandError(f"{str(path)!r} already exists", hint="--force replaces it")
 
 
 _Items = Annotated[
@@ -226,7 +226,7 @@ def call(
     output: Annotated[
         Path | None,
         typer.Option(
-            "--output", "-o", metavar="FILE", help="Save images, sounds and files to this file."
+            "--output", "-o", metavar="FILE", help="Save images, audio and files to this file."
         ),
     ] = None,
     force: Force = False,
@@ -263,7 +263,7 @@ def call(
     if output is not None:
         media = [block for block in result.content if is_binary(block)]
         if not media:
-            raise CommandError("the result has no image, sound or file for --output")
+            raise CommandError("the result has no image, audio or file for --output")
         save_all(session.out, media, output, force=force)
 
 
@@ -271,7 +271,7 @@ def call(
 def read(
     session: Session,
     uri: Annotated[
-        str, typer.Argument(metavar="URI", help="A URI, or a template with its values behind it.")
+        str, typer.Argument(metavar="URI", help="A URI, or a template followed by its values.")
     ],
     values: _Items = None,
     output: Annotated[
@@ -320,9 +320,7 @@ def prompt(
 @with_session
 def complete(
     session: Session,
-    ref: Annotated[
-        str, typer.Argument(metavar="REF", help="A prompt, or a template of resources.")
-    ],
+    ref: Annotated[str, typer.Argument(metavar="REF", help="A prompt, or a resource template.")],
     argument: Annotated[str, typer.Argument(metavar="ARGUMENT", help="One of its arguments.")],
     value: Annotated[str, typer.Argument(metavar="VALUE", help="The beginning of its value.")] = "",
     settled: _Items = None,
@@ -342,7 +340,7 @@ def complete(
     )
     session.out.show(result.to_wire(), *result.completion.values)
     if not (result.completion.values or session.out.json):
-        session.out.note(f"the server has no completion of {value!r}")
+        session.out.note(f"the server has no completion for {value!r}")
 
 
 def is_template(ref: str) -> bool:
@@ -366,7 +364,7 @@ def _check_arguments(tool: types.Tool, values: dict[str, Any], server: str) -> N
     # Only invalid arguments are an error here; if the schema is unusable, the server decides.
     error = ToolSchemas(tool).input_error(values, server)
     properties = schema_properties(tool.input_schema)
-    hint = f"`syncmcp call TARGET {tool.name} --help` shows what it takes"
+    hint = f"`syncmcp call TARGET {tool.name} --help` shows its arguments"
     # A server ignores other arguments, unless its schema says that it takes them.
     others = [] if takes_others(tool.input_schema) else sorted(values.keys() - properties.keys())
     for name in others:

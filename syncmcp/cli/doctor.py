@@ -91,22 +91,22 @@ def _check_address(target: Http, timeout: float) -> Iterator[Finding]:
     host, secure = parts.hostname or "", parts.scheme.lower() == "https"
     port = parts.port or (443 if secure else 80)
     if get_environ_proxies(target.url):
-        yield Finding("network", "ok", "a proxy of the environment leads there")
+        yield Finding("network", "ok", "the environment sets a proxy for it")
         return
     deadline = Deadline(timeout)
     try:
         found = resolve(host, port, AbortableExchange(deadline))
     except OSError as error:
-        failure = ConnectFailed(f"the name {host!r} has no address: {error}")
-        yield Finding.failed("name", failure, "is it spelt right? Is there a network?")
+        failure = ConnectFailed(f"cannot resolve the name {host!r}: {error}")
+        yield Finding.failed("name", failure, "is it spelled correctly? Is the network up?")
         return
     addresses = list(dict.fromkeys(str(one[4][0]) for one in found))
-    yield Finding("name", "ok", f"{host} is {', '.join(addresses)}")
+    yield Finding("name", "ok", f"{host} resolves to {', '.join(addresses)}")
     try:
         link = _connect_any(addresses, port, deadline)
     except OSError as error:
         failure = ConnectFailed(f"nothing answers at {host}, port {port}: {error}")
-        yield Finding.failed("connection", failure, "does the server run, and on this port?")
+        yield Finding.failed("connection", failure, "is the server running on this port?")
         return
     with link:
         yield Finding("connection", "ok", f"port {port} is open")
@@ -127,18 +127,18 @@ def _connect_any(addresses: Sequence[str], port: int, deadline: Deadline) -> soc
 
 def _check_certificate(target: Http, link: socket.socket, host: str) -> Finding:
     if target.verify is not True:
-        return Finding("certificate", "ok", "it is checked by the settings given")
+        return Finding("certificate", "ok", "not checked here: the given settings apply")
     try:
         with ssl.create_default_context().wrap_socket(link, server_hostname=host) as encrypted:
             return Finding("certificate", "ok", f"good, {encrypted.version()}")
     except ssl.SSLCertVerificationError as error:
         # Only a warning: the client may trust other certificates than this computer does.
         said = f"this computer does not accept it: {error.verify_message or error}"
-        hint = "has it expired, or is there a proxy that signs itself? SSL_CERT_FILE names others"
+        hint = "has it expired, or does a proxy replace it? SSL_CERT_FILE names trusted ones"
         return Finding("certificate", "warning", said, hint)
     except OSError as error:
-        said = f"no TLS connection is possible on this port: {error}"
-        return Finding("certificate", "warning", said, "is it http:// instead of https://?")
+        said = f"this port does not accept TLS: {error}"
+        return Finding("certificate", "warning", said, "should the URL begin with http://?")
 
 
 _SLOW_SECONDS = 1.0
@@ -201,21 +201,21 @@ def _diagnose(session: Session, skipped: _SkippedLines) -> Iterator[Finding]:
         return
     took = perf_counter() - begun
     if isinstance(target, Stdio):
-        yield Finding("start", "ok", f"it runs; {_variables(target)}")
+        yield Finding("start", "ok", f"the server runs; {_variables(target)}")
     else:
         free = session.opens_without_sign_in(target)
-        said = "none was asked for" if free else "with the token of an earlier sign-in"
+        said = "not required" if free else "with the token of an earlier sign-in"
         yield Finding("sign-in", "ok", said)
     server = client.server
     named = f" with {server.info.name} {server.info.version}" if server.info is not None else ""
     said = f"revision {server.revision}{named}, in {took:.2f} s"
-    yield _timed("opening", took, said, "does it install or load something at its start?")
+    yield _timed("opening", took, said, "does the server install or load something at startup?")
     names = capability_names(server.capabilities)
     if names:
         yield Finding("capabilities", "ok", ", ".join(names))
     else:
-        hint = "a server without tools, resources and prompts may lack its own settings"
-        yield Finding("capabilities", "warning", "it offers nothing", hint)
+        hint = "does the server need settings or variables before it offers anything?"
+        yield Finding("capabilities", "warning", "the server offers nothing", hint)
     yield from _check_lists(session, client)
     yield _check_latency(session)
     yield from skipped.findings()
@@ -238,21 +238,21 @@ class _SkippedLines(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         if record.msg == SKIPPED_LINE and isinstance(record.args, tuple):
-            self._lines.append(f"it prints what is not a message: {record.args[1]!r}")
+            self._lines.append(f"the server prints lines that are not messages: {record.args[1]!r}")
 
     def findings(self) -> Iterator[Finding]:
         """The finding, if there were such lines."""
         if self._lines:
-            hint = "only messages may be there: let it print to stderr, and log to stderr"
+            hint = "stdout is for messages only: make the server print and log to stderr"
             yield Finding("stdout", "warning", self._lines[0], hint)
 
 
 def _variables(target: Stdio) -> str:
     """Which variables of the environment a command was given."""
     if target.inherit_env == "all":
-        return "it has all variables of the environment"
+        return "it has all environment variables"
     names = ", ".join(sorted(environment(target.env, target.inherit_env, os.environ)))
-    return f"it has the variables {names or '(none)'}, and -e NAME passes another one on"
+    return f"it has the variables {names or '(none)'}; -e NAME passes another one"
 
 
 def _timed(step: str, seconds: float, said: str, hint: str) -> Finding:
@@ -268,15 +268,15 @@ def _opening_failure(target: Stdio | Http, error: McpError) -> Iterator[Finding]
         yield Finding.failed("sign-in", error)
     elif isinstance(target, Stdio):
         if isinstance(error, ConnectFailed):
-            hint = "run the command by hand: what it prints on stderr says more"
+            hint = "run the command yourself: its stderr says more"
             if error.exit_code is None:
                 hint = "does it speak MCP on stdin and stdout?"
             yield Finding.failed("start", error, hint)
             return
-        yield Finding("start", "ok", "it runs")
-        hint = "is it an MCP server? Only messages may be on its stdout"
+        yield Finding("start", "ok", "the server runs")
+        hint = "is it an MCP server? Its stdout may contain only messages"
         if isinstance(error, RequestTimeout):
-            hint = "it says nothing: is it an MCP server? --open-timeout gives it more time"
+            hint = "the server says nothing: is it an MCP server? --open-timeout gives it more time"
         yield Finding.failed("opening", error, hint)
     else:
         yield Finding.failed("opening", error, "is the path of the URL right? Many end in /mcp")
@@ -289,12 +289,12 @@ def _check_lists(session: Session, client: Client) -> Iterator[Finding]:
         try:
             listed = getattr(getattr(client, f"list_{name}")(**session.request_options()), name)
         except McpError as error:
-            yield Finding.failed(name, error, "it says that it has them, and cannot list them")
+            yield Finding.failed(name, error, "the server declares them, but cannot list them")
             continue
         said = f"{len(listed)} {name}"
         if name == "tools" and (complaints := _unusable_schemas(listed)):
-            said += f"; schemas that cannot be used: {'; '.join(complaints)}"
-            hint = "their arguments or results cannot be checked"
+            said += f"; unusable schemas: {'; '.join(complaints)}"
+            hint = "syncmcp cannot check their arguments or results"
             yield Finding(name, "warning", said, hint)
         else:
             yield Finding(name, "ok", said)

@@ -52,7 +52,7 @@ def info(session: Session) -> None:
 @with_session
 def ping(
     session: Session,
-    count: Annotated[int, typer.Option("--count", "-n", min=1, help="How many times.")] = 1,
+    count: Annotated[int, typer.Option("--count", "-n", min=1, help="How many times to ping.")] = 1,
 ) -> None:
     """Measure how long a server takes to answer.
 
@@ -79,11 +79,11 @@ def listen(
     ] = False,
     count: Annotated[
         int | None,
-        typer.Option("--count", "-n", min=1, metavar="NUMBER", help="End after so many changes."),
+        typer.Option("--count", "-n", min=1, metavar="NUMBER", help="End after this many changes."),
     ] = None,
     wait: Annotated[
         float | None,
-        typer.Option(metavar="SECONDS", help="The longest time without a change."),
+        typer.Option(metavar="SECONDS", help="The longest time to wait for a change."),
     ] = None,
 ) -> None:
     """Print each change that a server notifies, until Ctrl-C.
@@ -100,7 +100,7 @@ def listen(
         resources = offers.resources is not None and bool(offers.resources.list_changed)
         if not (tools or prompts or resources):
             raise CommandError(
-                "the server tells of no changes to its lists", hint="name a resource to watch"
+                "the server does not announce changes to its lists", hint="name a resource to watch"
             )
     with client.listen(
         tools=tools,
@@ -178,7 +178,7 @@ class _Listing(NamedTuple):
 
 
 _Long = Annotated[
-    bool, typer.Option("--long", "-l", help="Show whole descriptions, not their first sentences.")
+    bool, typer.Option("--long", "-l", help="Show full descriptions, not just first sentences.")
 ]
 
 
@@ -189,7 +189,7 @@ def list_all(
         list[ListKind] | None,
         typer.Argument(
             metavar="WHAT",
-            help="tools, resources, templates, prompts; else all.",
+            help="tools, resources, templates or prompts; all by default.",
             show_default=False,
         ),
     ] = None,

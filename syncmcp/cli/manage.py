@@ -38,7 +38,7 @@ from syncmcp.ui import visible
 
 
 auth_app = typer.Typer(
-    help="Sign in to servers over HTTP, and out again.",
+    help="Sign in to HTTP servers, and sign out.",
     invoke_without_command=True,
     callback=show_help,
     rich_markup_mode=None,
@@ -89,10 +89,10 @@ def login(
     make = LoopbackReceiver if redirect_uri is None else partial(LoopbackReceiver.at, redirect_uri)
     receiver = make(open_browser=browser, show=session.out.note)
     if client_secret_env is not None and (client_id is None or issuer is None):
-        raise CommandError("--client-secret-env goes with --client-id and --issuer")
+        raise CommandError("--client-secret-env needs --client-id and --issuer")
     secret = None if client_secret_env is None else _secret_from(client_secret_env)
     if issuer is None and _wants_no_sign_in(session, server):
-        raise CommandError(f"{server.label} wants no sign-in", hint="use it without one")
+        raise CommandError(f"{server.label} does not require a sign-in", hint="use it without one")
     try:
         token = log_in(
             server,
@@ -157,7 +157,7 @@ def status(session: Session) -> None:
             rows.append(("scope", token.scope))
         if token.expires_at is not None:
             rows.append(("expires", _moment(token.expires_at)))
-        rows.append(("renewed by itself", "yes" if token.refresh_token else "no"))
+        rows.append(("renewed automatically", "yes" if token.refresh_token else "no"))
         session.out.table(("Signed in", ""), rows)
     if token is None:
         raise typer.Exit(Exit.AUTH)
@@ -179,10 +179,10 @@ def _wants_no_sign_in(session: Session, server: Http) -> bool:
 def _login_hint(error: AuthError, *, asked: bool) -> str | None:
     """What helps after a sign-in that failed; `asked`: a person could be asked to agree to it."""
     if isinstance(error, LoginRequired) and error.hint is not None and not asked:
-        return "--issuer URL agrees to the place where to sign in, if you trust it"
+        return "--issuer URL accepts that authorization server, if you trust it"
     if isinstance(error, RegistrationFailed) and error.hint is not None:
         other = "--redirect-uri names another address; " if error.error == BAD_REDIRECT else ""
-        return f"{other}--client-id ID is for a client that you registered there by hand"
+        return f"{other}--client-id ID uses a client that you registered there yourself"
     return None
 
 
@@ -198,7 +198,7 @@ def _secret_from(name: str) -> str:
     secret = os.environ.get(name)
     if not secret:
         raise CommandError(
-            "there is no variable of the name that --client-secret-env gives",
+            "the variable that --client-secret-env names is not set",
             hint="it takes the name of a variable, not the secret itself",
         )
     return secret
@@ -209,7 +209,7 @@ def _http_server(session: Session) -> Http:
     target, _ = session.target
     if not isinstance(target, Http):
         raise CommandError(
-            "signing in is for servers over HTTP",
+            "only HTTP servers support signing in",
             hint="a command gets its credentials from its environment: --env",
         )
     return target
@@ -231,13 +231,14 @@ class _ListByDefault(TyperGroup):
 
 servers_app = typer.Typer(
     cls=_ListByDefault,
-    help="The servers in files of Claude Desktop, VS Code and Cursor.\n\nAlone, it is list.",
+    help="The servers in files of Claude Desktop, VS Code and Cursor.\n\n"
+    "Without a subcommand, it lists them.",
     rich_markup_mode=None,
 )
 
 _Config = Annotated[
     Path | None,
-    typer.Option("--config", "-c", metavar="FILE", help="Look into this file alone."),
+    typer.Option("--config", "-c", metavar="FILE", help="Look only in this file."),
 ]
 _Json = Annotated[bool, typer.Option("--json", help="Print them as JSON.")]
 _Name = Annotated[
@@ -272,14 +273,14 @@ def show_servers(config: _Config = None, json: _Json = False) -> None:
     ]
     out.table(("Name", "State", "Command or URL", "File"), rows)
     if not rows:
-        out.note("no file of an editor is here; --config FILE names another one")
+        out.note("found no editor configuration file; --config FILE names one")
 
 
 @servers_app.command()
 def approve(
     name: _Name,
     config: _Config = None,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask: you know it.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Approve it without asking.")] = False,
     json: _Json = False,
 ) -> None:
     """Approve a server of a file, as the file defines it.
@@ -316,7 +317,8 @@ def _confirm(found: ServerEntry, review: ServerReview, out: Output, *, yes: bool
     person = person_at_terminal()
     if person is None:
         raise CommandError(
-            f"nobody can be asked about {found.name!r}", hint="--yes approves it unasked"
+            f"cannot ask about {found.name!r} without a terminal",
+            hint="--yes approves it without asking",
         )
     if not person.approve(review):
         raise NotApproved(
@@ -354,11 +356,12 @@ def _server_facts(entry: ServerEntry) -> dict[str, Any]:
 
 roots_app = typer.Typer(
     cls=_ListByDefault,
-    help="The directories that servers may work in, if you agree.\n\nAlone, it is list.",
+    help="The directories that servers may work in, if you agree.\n\n"
+    "Without a subcommand, it lists them.",
     rich_markup_mode=None,
 )
 
-_AsRoots = Annotated[bool, typer.Option("--json", help="Print them as the protocol has them.")]
+_AsRoots = Annotated[bool, typer.Option("--json", help="Print them as JSON, as in the protocol.")]
 _PATH = "A directory, or a file: URI."
 _Path = Annotated[str, typer.Argument(metavar="PATH", help=_PATH)]
 _Known = Annotated[str, typer.Argument(metavar="PATH", help=_PATH, autocompletion=complete_roots)]

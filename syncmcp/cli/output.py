@@ -205,9 +205,9 @@ _CODES: Final[tuple[tuple[type[BaseException], Exit], ...]] = (
 
 # How to enable a client capability that a server requires.
 _CAPABILITY_HINTS: Final = {
-    "sampling": "--model PROVIDER:NAME lets a model answer it; without a terminal with --yes",
-    "elicitation": "it asks a person: run the command at a terminal",
-    "roots": "`syncmcp roots add` names the directories that it may know of",
+    "sampling": "--model PROVIDER:NAME lets a model answer; without a terminal, add --yes",
+    "elicitation": "the server asks a person: run the command at a terminal",
+    "roots": "`syncmcp roots add` adds the directories that the server may know",
 }
 
 
@@ -218,7 +218,7 @@ _ADVICE: Final = "command_hint"
 # What Typer reports, and what the person probably meant.
 _USAGE_HINTS: Final = (
     ("'TARGET'", "a URL, a name, or a command after --: syncmcp tools -- python server.py"),
-    ("unexpected extra argument", "a command that starts a server stands after --"),
+    ("unexpected extra argument", "write a command that starts a server after --"),
     ("No such command", "`syncmcp help` lists the commands"),
     ("No such option", "a tool's arguments are written name=value; --help lists the options"),
 )
@@ -329,7 +329,7 @@ def _hint(error: BaseException) -> str | None:
         named = required if isinstance(required, dict) else {}
         return next((hint for name, hint in _CAPABILITY_HINTS.items() if name in named), None)
     if isinstance(error, NotApproved):
-        return "approve it with `syncmcp servers approve`, or believe the file with --trust"
+        return "approve it with `syncmcp servers approve`, or trust the file with --trust"
     if isinstance(error, AuthError):
         return (
             "sign in with `syncmcp auth login URL`, at a terminal or with --issuer, or give"
@@ -338,8 +338,8 @@ def _hint(error: BaseException) -> str | None:
     if isinstance(error, ResourceNotFound):
         return "`syncmcp list TARGET resources templates` shows what there is"
     if isinstance(error, ConnectFailed):
-        own = "-e NAME passes a variable of yours on; " if error.exit_code is not None else ""
-        return f"{own}`syncmcp doctor` looks at each step of the way there"
+        own = "-e NAME passes one of your variables; " if error.exit_code is not None else ""
+        return f"{own}`syncmcp doctor` checks each step of connecting"
     if isinstance(error, RequestTimeout):
         if error.kind == "login":  # no option of the command changes it
             return "`syncmcp auth login` asks you again"

@@ -132,14 +132,14 @@ def read_file(name: str) -> str:
         return sys.stdin.read() if name == "-" else Path(name).expanduser().read_text("utf-8")
     except (OSError, UnicodeError) as error:
         reason = getattr(error, "strerror", None) or "it is not UTF-8"
-        raise CommandError(f"the file {name!r} cannot be read: {reason}") from error
+        raise CommandError(f"cannot read the file {name!r}: {reason}") from error
 
 
 def _parse_json(text: str, what: str) -> Any:
     try:
         return json.loads(text, parse_constant=_reject_constant)
     except ValueError as error:
-        hint = 'write {"name": value}' if text[:1] == "{" else "a text goes behind =, not :="
+        hint = 'write {"name": value}' if text[:1] == "{" else "write text after =, not :="
         raise CommandError(f"{what} is not JSON: {error}", hint=hint) from error
     except RecursionError as error:
         raise CommandError(f"{what} is nested too deeply") from error
@@ -187,7 +187,7 @@ def stdio_target(
 def _parse_header(word: str) -> tuple[str, str]:
     name, colon, value = word.partition(":")
     if not colon or not name.strip():
-        raise CommandError("a header is written Name:value", hint="or Name:@file")
+        raise CommandError("a header must be Name:value", hint="or write Name:@file")
     value = value.strip()
     return name.strip(), read_file(value[1:]).strip() if value.startswith("@") else value
 
@@ -197,7 +197,7 @@ def _parse_variable(word: str) -> tuple[str, str]:
     if not equals and name in os.environ:
         return name, os.environ[name]
     if not equals or not name:
-        hint = "NAME alone passes a variable of yours on"
+        hint = "NAME alone passes your own variable"
         raise CommandError(f"{word!r} is not a variable: write NAME=value", hint=hint)
     return name, value
 
@@ -219,8 +219,8 @@ def sampling_model(word: str) -> ModelSampling:
     provider, colon, name = word.partition(":")
     if provider not in PROVIDERS:
         close = similar(provider, PROVIDERS, 1)
-        hint = f"did you mean {close[0]}?" if close else f"there are {', '.join(PROVIDERS)}"
-        raise CommandError(f"there is no provider of models {provider!r}", hint=hint)
+        hint = f"did you mean {close[0]}?" if close else f"the providers are {', '.join(PROVIDERS)}"
+        raise CommandError(f"unknown model provider {provider!r}", hint=hint)
     if not colon or not name:
         raise CommandError(f"which model of {provider}?", hint=f"write --model {provider}:NAME")
     from syncmcp import llm
@@ -276,9 +276,7 @@ class Settings:
     json: Annotated[
         bool, typer.Option("--json", help="Print the protocol's own result as JSON.")
     ] = False
-    yes: Annotated[
-        bool, typer.Option("--yes", "-y", help="Do not ask before a tool is called.")
-    ] = False
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Call tools without asking.")] = False
     header: Annotated[
         list[str] | None,
         typer.Option("--header", "-H", metavar="NAME:VALUE", help="Send this HTTP header."),
@@ -293,7 +291,7 @@ class Settings:
             "--env",
             "-e",
             metavar="NAME[=VALUE]",
-            help="Set this variable for the command, or pass yours on.",
+            help="Set this variable for the command, or pass your own.",
         ),
     ] = None
     cwd: Annotated[
@@ -302,7 +300,7 @@ class Settings:
     ] = None
     config: Annotated[
         Path | None,
-        typer.Option("--config", "-c", metavar="FILE", help="Look names up in this file only."),
+        typer.Option("--config", "-c", metavar="FILE", help="Look up names only in this file."),
     ] = None
     trust: Annotated[
         bool,
@@ -336,7 +334,7 @@ class Settings:
     ] = None
     open_timeout: Annotated[
         float,
-        typer.Option(metavar="SECONDS", help="The longest that connecting may take."),
+        typer.Option(metavar="SECONDS", help="The longest time for connecting."),
     ] = 30.0
     verbose: Annotated[
         bool,

@@ -173,7 +173,7 @@ class Session:
         """The server to connect to, and the options of `Client` that its file sets."""
         settings = self.settings
         if isinstance(self._outer, ReplayFrom):
-            raise CommandError("there is no server behind a recording")
+            raise CommandError("a recording has no server")
         self._check_options()
         if self._command:
             stderr: Callable[[str], None] | str = self._print_line if settings.verbose else "log"
@@ -198,7 +198,7 @@ class Session:
     def client(self) -> Client:
         """The open client."""
         if self._shared is not None:
-            self._reject_options(_CONNECTION_OPTIONS, "counts when the shell is started")
+            self._reject_options(_CONNECTION_OPTIONS, "must be given when you start the shell")
             return self._shared.client
         if self._client is None:
             client = self.make_client()
@@ -237,7 +237,7 @@ class Session:
         settings = self.settings
         if settings.revision not in MODES:
             known = ", ".join(MODES)
-            raise CommandError(f"--revision is one of {known}, not {settings.revision!r}")
+            raise CommandError(f"--revision must be one of {known}, not {settings.revision!r}")
         target, options = self._wrapped_target()
         if settings.timeout is not None:
             options["timeout"] = settings.timeout
@@ -288,16 +288,14 @@ class Session:
         """Reject options that do not apply to this kind of target, rather than ignore them."""
         settings, remote = self.settings, is_url(self._target)
         if (settings.header or settings.bearer is not None) and (self._command or not remote):
-            raise CommandError("--header and --bearer go with a URL")
+            raise CommandError("--header and --bearer need a URL")
         if (settings.env or settings.cwd) and not self._command:
-            raise CommandError("--env and --cwd go with a command after --")
+            raise CommandError("--env and --cwd need a command after --")
 
     def _wrapped_target(self) -> tuple[Target, dict[str, Any]]:
         """The target; under `record` with a recorder around it, under `replay` a recording."""
         if isinstance(self._outer, ReplayFrom):
-            self._reject_options(
-                _SERVER_OPTIONS, "is for a server, and there is none behind a recording"
-            )
+            self._reject_options(_SERVER_OPTIONS, "needs a server, but a recording has none")
             from syncmcp.testing import Replay
 
             return Replay(self._outer.path), {}
@@ -327,7 +325,7 @@ class Session:
             return
         if self.person is None:
             raise CommandError(
-                f"the tool {tool.name!r} is not marked read-only, and nobody can be asked",
+                f"the tool {tool.name!r} is not marked read-only: cannot ask without a terminal",
                 hint="--yes calls it without asking",
             )
         self.person.approval.before_call(tool.name, arguments, claims, self.client.server)
@@ -364,7 +362,7 @@ class ServerCommand(TyperCommand):
         elif _AFTER_DASHES in args:
             dashes = args.index(_AFTER_DASHES)
             if dashes + 1 == len(args) and not ctx.resilient_parsing:
-                raise CommandError("no command stands after --")
+                raise CommandError("the command after -- is missing")
             ctx.meta[_AFTER_DASHES] = args[dashes + 1 :]
             args = ["COMMAND", *args[:dashes]]
         return super().parse_args(ctx, args)

@@ -42,7 +42,7 @@ def load_roots() -> Roots:
     except FileNotFoundError:
         uris = []
     except (OSError, ValueError, RecursionError) as error:
-        raise CommandError(f"the roots in {str(path)!r} cannot be read: {error}") from error
+        raise CommandError(f"cannot read the roots in {str(path)!r}: {error}") from error
     if not isinstance(uris, list) or not all(isinstance(uri, str) for uri in uris):
         raise CommandError(f"{str(path)!r} holds no list of roots")
     return restored([Root(uri=uri) for uri in uris], None)
@@ -56,7 +56,7 @@ def save_roots(roots: Roots) -> None:
         files.make_private_directory(path.parent)
         files.write_atomically(path, text.encode())
     except OSError as error:
-        raise CommandError(f"the roots cannot be kept in {str(path)!r}: {error}") from error
+        raise CommandError(f"cannot save the roots in {str(path)!r}: {error}") from error
 
 
 def _roots_file() -> Path:
@@ -104,7 +104,7 @@ def log_in(
         try:
             earlier.logout()  # nothing refers to the earlier token any more, so it is revoked
         except McpError as error:
-            note(f"the earlier sign-in is forgotten, but was not revoked: {error}")
+            note(f"the earlier sign-in was deleted, but its token was not revoked: {error}")
     return token
 
 
@@ -164,7 +164,7 @@ def find_server(
     *,
     approve: Approve | None = None,
     trust: bool = False,
-    otherwise: str = "a URL begins with https:// or http://; a command stands after --",
+    otherwise: str = "a URL begins with https:// or http://; write a command after --",
 ) -> ServerEntry:
     """The server of this name in the first file that names it; see `read_server_files`.
 
@@ -186,4 +186,4 @@ def find_server(
         hint = f"did you mean {' or '.join(close)}?"
     elif otherwise and shutil.which(name):
         hint = f"if {name} is a command, write -- before it"
-    raise CommandError(f"there is no server {name!r}", hint=hint)
+    raise CommandError(f"no server named {name!r}", hint=hint)

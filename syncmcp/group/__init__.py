@@ -186,7 +186,7 @@ class ClientGroup:
             servers = read(servers)
         if not isinstance(servers, (Mapping, type(None))):
             kind = type(servers).__name__
-            raise UsageError(f"servers is a mapping of names to servers, not {kind}")
+            raise UsageError(f"servers must be a mapping of names to servers, not {kind}")
         sources: dict[str, Source] = {}
         for name, source in (servers or {}).items():
             check_server_name(name)
@@ -299,7 +299,7 @@ class ClientGroup:
             UsageError: The group was created without `roots`.
         """
         if self._options.roots is None:
-            raise UsageError("the group was made without roots: give roots=[], and add to them")
+            raise UsageError("the group was created without roots: pass roots=[] and add to it")
         return self._options.roots
 
     def server_of(self, kind: Kind, key: str) -> tuple[str, str]:
@@ -461,7 +461,7 @@ class ClientGroup:
             McpError: All servers refused; this is the error of the first.
         """
         if isinstance(uris, str):
-            raise UsageError("uris is a list of URIs, not one")
+            raise UsageError("uris must be a list of URIs, not a single URI")
         self._state.check_open()
         uris_by_server: dict[str, list[str]] = {}
         for key in dict.fromkeys(uris):
@@ -517,7 +517,7 @@ def _iterate_completed(
                 future = failed_future(error, core_of(client).pools.workers)
             if not isinstance(future, RequestFuture):
                 raise UsageError(
-                    "start returns a future, as client.list_tools.future() does,"
+                    "start must return a future, as client.list_tools.future() does,"
                     f" not {kind_of(future)}"
                 )
             in_flight[future] = name

@@ -50,7 +50,7 @@ up to 25 microseconds for each character."""
 
 _SHOWN: Final = 80
 
-_TOO_MANY: Final = f"its server has names of more than {MAX_NAMES} characters"
+_TOO_MANY: Final = f"the names of its server have over {MAX_NAMES} characters in total"
 
 # Characters that are hard to tell apart, or that models and people mix up.
 _LOOKS: Final = str.maketrans("-./ 01i|", "____olll")
@@ -154,7 +154,7 @@ class Assignment:
                 if _is_named(self._kind) or not name.isascii():
                     left -= min(len(name), LONGEST_URI)
                 if left < 0:
-                    self._leave_out(item, f"{_TOO_MANY}, and so are those after it")
+                    self._leave_out(item, f"{_TOO_MANY}; later ones are left out, too")
                     break
                 problem = "its server lists it twice" if name in seen else self._problem(name)
                 seen.add(name)
@@ -170,9 +170,9 @@ class Assignment:
         if len(name) > longest:
             return f"its name has more than {longest} characters"
         if visible(name) != name:
-            return "its name has control characters or hidden ones"
+            return "its name has control or hidden characters"
         if _is_named(self._kind) and len(unicodedata.normalize("NFKC", name)) > longest:
-            return f"its name, written out, has more than {longest} characters"
+            return f"its normalized name has more than {longest} characters"
         return None
 
     def _leave_out(self, item: Offered, reason: str, error: UsageError | None = None) -> None:
@@ -227,12 +227,12 @@ class Assignment:
                 continue
             if other.server != item.server and self._hook_key(other.name, item) == key:
                 raise UsageError(
-                    f"two things of the group would both have {key!r}: {other.server!r}"
-                    f" ({other.name!r}) and {item.server!r} ({item.name!r}); that is what"
-                    " name_hook calls them, whatever the server"
+                    f"two items of the group would both have the key {key!r}: {other.server!r}"
+                    f" ({other.name!r}) and {item.server!r} ({item.name!r}); name_hook"
+                    " gives them that key, whatever the server"
                 )
             self._leave_out(
-                item, f"its key {key!r} is that of {visible(other.name)!r} of {other.server!r}"
+                item, f"its key {key!r} belongs to {visible(other.name)!r} of {other.server!r}"
             )
         return given
 
@@ -247,7 +247,7 @@ class Assignment:
             ) from error
         if not isinstance(key, str) or not key:
             raise UsageError(
-                f"name_hook is to return a string that is not empty, not {key!r}, for {name!r} of"
+                f"name_hook must return a non-empty string, not {key!r}, for {name!r} of"
                 f" {item.server!r}"
             )
         return key
@@ -417,7 +417,7 @@ class Catalog:
         what = one_of(kind)
         if named:
             raise UsageError(
-                f"there are several {what}s {key!r}, known as {_quoted(named)}: say which"
+                f"several {what}s are named {key!r}: use one of the keys {_quoted(named)}"
             )
         close = similar(key, offers, 3)
         hint = f"; did you mean {_quoted(close)}?" if close else ""

@@ -225,8 +225,8 @@ def listen(
             for error in inboxes.errors.values():
                 raise error
             raise NotSupported(
-                "no server of the group declares that it tells of this"
-                ' (undeclared="try" asks for it all the same)'
+                "no server of the group declares these notifications"
+                ' (undeclared="try" sends the request anyway)'
             )
     except BaseException:  # Ctrl-C, too
         for inbox in inboxes.queues.values():

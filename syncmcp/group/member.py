@@ -163,7 +163,7 @@ class GroupMember:
         except ClosedError:
             raise
         except McpError as error:
-            _log.warning("[%s] sends no notifications of changes: %s", self.name, error)
+            _log.warning("[%s] sends no change notifications: %s", self.name, error)
             return None
 
     def close(self, deadline: Deadline) -> None:
@@ -220,7 +220,7 @@ def declared_changes(
 
 
 def _log_lost(name: str, error: SubscriptionLost) -> None:
-    _log.warning("[%s] sends no more notifications of changes: %s", name, error)
+    _log.warning("[%s] sends no more change notifications: %s", name, error)
 
 
 # What makes two targets of one type the same server: a URL with other credentials is another one.
@@ -250,7 +250,7 @@ class GroupOptions:
             word = min(unknown)
             hint = (
                 keyword_hint(word, known)
-                or f"servers are a mapping: ClientGroup({{{word!r}: ...}})"
+                or f"pass servers as a mapping: ClientGroup({{{word!r}: ...}})"
             )
             raise TypeError(f"ClientGroup() got an unexpected keyword argument {word!r}: {hint}")
         if self._shared.get("approval") is not None:
@@ -284,7 +284,7 @@ class GroupOptions:
         options = self._own.get(name, {}) if own is None else own
         _refuse_name(options)
         if options and isinstance(source, Client):
-            raise UsageError(f"{name!r} is a client, which has its options already")
+            raise UsageError(f"{name!r} is a client, which already has its options")
         named = {
             key: partial(self._shared[key], name)
             for key in _NAMED_CALLBACKS
@@ -297,12 +297,12 @@ def check_server_name(name: object) -> None:
     """Refuse a name that is no good begin of keys, which people and models read."""
     text(name, "the name of a server")
     if visible(str(name)) != name:
-        raise UsageError(f"the name of a server has control characters or hidden ones: {name!a}")
+        raise UsageError(f"the name of a server has control or hidden characters: {name!a}")
 
 
 def _refuse_name(options: Mapping[str, Any]) -> None:
     if "name" in options:
-        raise UsageError("the servers of a group have the names that they are given by")
+        raise UsageError("a group names its servers by the keys of its mapping: pass no name=")
 
 
 # -- the same job for many servers ----------------------------------------------------------------

@@ -52,11 +52,11 @@ def checked_requirement(require: Any, servers: Container[str]) -> str | tuple[st
     if isinstance(require, str) and require in ("all", "any"):
         return require
     if isinstance(require, str) or not isinstance(require, Iterable):
-        raise UsageError(f"require is 'all', 'any' or names of servers, not {require!r}")
+        raise UsageError(f"require must be 'all', 'any' or names of servers, not {require!r}")
     names = tuple(require)
     for name in names:
         if name not in servers:
-            raise UsageError(f"{name!r} is required and not a server of the group")
+            raise UsageError(f"{name!r} is required, but is not a server of the group")
     return names
 
 
@@ -81,7 +81,7 @@ class _OpenClients(dict[str, Client]):
     """The clients of the open servers, by name."""
 
     def __missing__(self, name: str) -> Client:
-        raise KeyError(f"no server {name!r} is open: {', '.join(self) or 'no servers'}")
+        raise KeyError(f"no server {name!r} is open; open servers: {', '.join(self) or 'none'}")
 
 
 class GroupState:
@@ -181,7 +181,7 @@ class GroupState:
                         members[name].lists = outcome
                 fetched.append(members[name])
             else:
-                _log.warning("[%s] its lists were not fetched: %s", name, outcome)
+                _log.warning("[%s] could not fetch its lists: %s", name, outcome)
         self._publish(fetched)
 
     # -- single servers --------------------------------------------------------------------------
@@ -196,7 +196,7 @@ class GroupState:
             with self._lock:
                 self.check_open()
                 if name in self._members:
-                    raise UsageError(f"the group has a server {name!r} already")
+                    raise UsageError(f"the group already has a server {name!r}")
                 self._members[name] = member
             client = member.create_client()
             with self._lock:
@@ -425,7 +425,7 @@ class GroupState:
         except ClosedError:
             return  # the lists are no longer needed
         except UsageError as error:
-            text = "[%s] its changed lists are not merged: %s"
+            text = "[%s] could not merge its changed lists: %s"
             member.log.log(_log, logging.WARNING, text, member.name, error)
 
     def _check_process(self) -> None:

@@ -179,7 +179,7 @@ class ConnectedServer:
             return settings
         if identifier not in self._extensions:
             raise NotSupported(
-                f"the extension {identifier} is not switched on: see extensions= of Client",
+                f"the extension {identifier} is not enabled: see extensions= of Client",
                 server=self.name,
             )
         raise NotSupported(f"the server has no extension {identifier}", server=self.name)
@@ -309,7 +309,7 @@ class HandlerContext:
             UsageError: There is no single client: the model works for a group.
         """
         if self._client is None:
-            raise UsageError("this model works for a group, whose clients are in group.clients")
+            raise UsageError("this model works for a group: its clients are in group.clients")
         return self._client
 
     @property
@@ -320,7 +320,7 @@ class HandlerContext:
             UsageError: There is no single server: the model works for a group.
         """
         if self._server is None:
-            raise UsageError("this model works for a group, and not for one server")
+            raise UsageError("this model works for a group, not for one server")
         return self._server
 
     @property
@@ -360,7 +360,7 @@ class HandlerContext:
             UsageError: `progress` is not finite.
         """
         if not math.isfinite(progress):
-            raise UsageError(f"progress is a finite number, not {progress!r}")
+            raise UsageError(f"progress must be a finite number, not {progress!r}")
         if self._progress is not None:
             self._progress(progress, total, message)
 

@@ -112,12 +112,12 @@ def _is_date_time(text: str) -> bool:
 
 
 _FORMATS: Final[Mapping[Format, tuple[Callable[[str], bool], str]]] = {
-    "email": (_is_email, "Give an e-mail address, like name@example.com."),
-    "uri": (_is_uri, "Give a full address, like https://example.com/page."),
-    "date": (_is_date, "Give a date, like 2026-01-31."),
+    "email": (_is_email, "Enter an e-mail address, like name@example.com."),
+    "uri": (_is_uri, "Enter a full address, like https://example.com/page."),
+    "date": (_is_date, "Enter a date, like 2026-01-31."),
     "date-time": (
         _is_date_time,
-        "Give a date and time with its offset, like 2026-01-31T14:30:00+01:00.",
+        "Enter a date and time with its offset, like 2026-01-31T14:30:00+01:00.",
     ),
 }
 
@@ -326,17 +326,17 @@ class Field:
 
     def _text_problem(self, value: object) -> str | None:
         if not isinstance(value, str):
-            return "Give a text."
+            return "Enter text."
         beyond = self._beyond(len(value))
         if beyond is not None:
-            return f"Give {beyond} characters, not {len(value)}."
+            return f"Enter {beyond} characters, not {len(value)}."
         if not is_unicode(value):
             return "This text has characters that cannot be sent."
         if self.pattern is not None:
             if len(value) > MAX_MATCHED:
-                return f"Give at most {MAX_MATCHED} characters, not {len(value)}."
+                return f"Enter at most {MAX_MATCHED} characters, not {len(value)}."
             if not read_pattern(self.pattern).compiled()(value):
-                return f"Give a text that matches the pattern {self.pattern}"
+                return f"Enter text that matches the pattern {self.pattern}"
         if self.format is None:
             return None
         is_of_format, problem = _FORMATS[self.format]
@@ -345,9 +345,9 @@ class Field:
     def _number_problem(self, value: object) -> str | None:
         whole = self.kind == "integer"
         if not is_number(value) or (whole and value != value // 1):
-            return "Give a whole number." if whole else "Give a number."
+            return "Enter a whole number." if whole else "Enter a number."
         beyond = self._beyond(value)
-        return None if beyond is None else f"Give a number that is {beyond}."
+        return None if beyond is None else f"Enter a number that is {beyond}."
 
     def _choices_problem(self, value: object) -> str | None:
         if not isinstance(value, list):

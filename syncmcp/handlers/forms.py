@@ -147,7 +147,7 @@ class Form:
         required = _texts(schema.get("required", []), None, "'required'", MAX_FIELDS)
         for name in required:
             if name not in properties:
-                raise _unsupported(name, "it is required but not there")
+                raise _unsupported(name, "it is required but missing")
         if sum("pattern" in part for part in properties.values() if isinstance(part, Mapping)) > (
             MAX_PATTERNS
         ):
@@ -177,7 +177,7 @@ class Form:
                 if problem is not None:
                     found[field.name] = problem
             elif field.required:
-                found[field.name] = "This needs an answer."
+                found[field.name] = "This field needs an answer."
         known = {field.name for field in self.fields}
         return found | {
             name: "The form has no such field." for name in content if name not in known
@@ -205,7 +205,7 @@ def _field(name: str, value: object, required: bool) -> Field:
     )
     least = field.bounds.minimum
     if kind == "choices" and least is not None and least > len(field.options):
-        raise _unsupported(name, f"it wants {least} of {len(field.options)} options")
+        raise _unsupported(name, f"it requires {least} of {len(field.options)} options")
     return field
 
 
@@ -225,7 +225,7 @@ def _kind(schema: Mapping[str, Any], name: str) -> Kind:
         case "string" | "number" | "integer" | "boolean" as kind:
             return cast("Kind", kind)
         case "object":
-            raise _unsupported(name, "it is an object, and forms are flat")
+            raise _unsupported(name, "it is an object, but forms must be flat")
         case None:
             words = sorted(_RESTRICTIONS & schema.keys())
             instead = f" but {', '.join(map(repr, words))}" if words else ""
@@ -328,7 +328,7 @@ def _check_patterns(fields: Iterable[Field]) -> None:
             except UnsupportedSchema as error:
                 raise _unsupported(field.name, f"its 'pattern': {error.message}") from error
             if size > MAX_PATTERN_SIZES:
-                raise _unsupported(field.name, "its 'pattern' and others are too large together")
+                raise _unsupported(field.name, "the patterns of the form are too large in total")
 
 
 def _object(value: object, name: str | None, what: str) -> Mapping[str, Any]:
@@ -357,7 +357,7 @@ def _optional_text(schema: Mapping[str, Any], keyword: str, name: str) -> str | 
 
 def _text(value: object, name: str | None, what: str) -> str:
     if not isinstance(value, str):
-        raise _unsupported(name, f"{what} is not a text")
+        raise _unsupported(name, f"{what} is not a string")
     if len(value) > MAX_TEXT:
         raise _unsupported(name, f"{what} has more than {MAX_TEXT} characters")
     if not is_unicode(value):

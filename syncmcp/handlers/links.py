@@ -86,7 +86,7 @@ class Link:
         web = _match_web_url(url)
         found = _HOST_AND_PORT.fullmatch(web[2])
         if found is None:
-            raise _unsafe("its host and port cannot be told")
+            raise _unsafe("its host and port cannot be parsed")
         scheme, written = web[1].lower(), found[1]
         port = None if found[2] is None else int(found[2])
         if port is not None and not 0 < port < 65_536:
@@ -94,7 +94,7 @@ class Link:
         start = web.start(2)
         end = start + len(written)
         if not url[:start].isascii() or not url[end:].isascii():
-            raise _unsafe("it has characters beyond ASCII that are not percent-encoded")
+            raise _unsafe("it has non-ASCII characters that are not percent-encoded")
         host = _Host.read(written)
         if scheme == "http" and not (host.text == _THIS_COMPUTER or host.is_loopback):
             raise _unsafe("it is not encrypted: http is for this computer only")
@@ -129,11 +129,11 @@ class _Label(NamedTuple):
         lower = label.lower()
         if label.isascii():
             if not _LABEL.fullmatch(lower):
-                raise _unsafe("its host is not a name that a host can have")
+                raise _unsafe("its host is not a valid host name")
             if not lower.startswith("xn--"):
                 return cls(lower, lower)
         elif len(lower) > 63:
-            raise _unsafe("a part of its host is longer than such parts can be")
+            raise _unsafe("a part of its host name is too long")
         try:
             read = idna.ulabel(lower)
             found = cls(idna.alabel(read).decode("ascii"), read)
@@ -142,7 +142,7 @@ class _Label(NamedTuple):
         not_canonical = label.isascii() and found.ascii != lower
         # `lower` makes an ASCII letter of the sign for Kelvin; joiners are invisible.
         if not_canonical or read.isascii() or not read.isprintable():
-            raise _unsafe("its host has letters in disguise")
+            raise _unsafe("its host has misleading characters")
         return found
 
     def warning(self) -> str | None:
@@ -177,7 +177,7 @@ class _Host(NamedTuple):
         labels = tuple(_Label.of(label) for label in name.split("."))
         text = ".".join(label.ascii for label in labels)
         if len(text) > 253:
-            raise _unsafe("its host is longer than hosts can be")
+            raise _unsafe("its host name is too long")
         if _NUMBER.fullmatch(labels[-1].ascii):
             try:
                 return cls(text, address=ipaddress.IPv4Address(text))
@@ -205,7 +205,7 @@ class _Host(NamedTuple):
         read = ".".join(label.read for label in self.labels)
         if read != self.text:
             found.append(
-                f"Its host has letters beyond ASCII, which can look like others: {self.text} reads"
+                f"Its host has non-ASCII letters, which can look like others: {self.text} reads"
                 f" '{read}'."
             )
         found.extend(warning for label in self.labels if (warning := label.warning()) is not None)
@@ -222,13 +222,13 @@ def _unmapped(address: _Address) -> _Address:
 
 def _check_characters(url: object) -> None:
     if not isinstance(url, str):
-        raise _unsafe("it is not a text")
+        raise _unsafe("it is not a string")
     if len(url) > MAX_LINK:
         raise _unsafe(f"it has more than {MAX_LINK} characters")
     if not url.isprintable() or " " in url:  # invisible and bidirectional marks are not printable
         raise _unsafe("it has spaces, control characters or invisible characters")
     if not _FORBIDDEN.isdisjoint(url):
-        raise _unsafe("it has characters that no URL contains")
+        raise _unsafe("it has characters that URLs cannot contain")
 
 
 def _match_web_url(url: str) -> re.Match[str]:
@@ -238,8 +238,8 @@ def _match_web_url(url: str) -> re.Match[str]:
         if scheme is None:
             raise _unsafe("it is not a full URL")
         if scheme[1].lower() in _USUAL_PORT:
-            raise _unsafe("no host follows its scheme")
-        raise _unsafe(f"its scheme is {scheme[1].lower()!r}, and only https is followed")
+            raise _unsafe("it has no host after its scheme")
+        raise _unsafe(f"its scheme is {scheme[1].lower()!r}, but only https is allowed")
     if "@" in web[2]:
         raise _unsafe("it has a user name before its host, which hides where it leads")
     if "%" in web[2] and not web[2].startswith("["):

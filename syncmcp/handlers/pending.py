@@ -78,7 +78,7 @@ class InputRequired(Generic[R]):
                 raise TypeError
             return cls(method, params, waiting, offer)
         except (AttributeError, KeyError, ProtocolError, TypeError, ValueError):
-            raise UsageError("this is not a pending call as to_json() makes it") from None
+            raise UsageError("this is not a pending call from to_json()") from None
 
     def __repr__(self) -> str:
         return visible(
@@ -91,11 +91,11 @@ def retry_params(pending: InputRequired[Any], answers: Mapping[str, Any] | None)
     wire = {}
     for key, answer in (answers or {}).items():
         if key not in pending.questions:
-            raise UsageError(f"there is no question {key!r}", method=pending.method)
+            raise UsageError(f"unknown question {key!r}", method=pending.method)
         to_wire = getattr(answer, "to_wire", None)
         wire_answer = answer if to_wire is None else to_wire()
         if not isinstance(wire_answer, dict):
-            raise UsageError(f"an answer is a model or a dict, not {kind_of(answer)}")
+            raise UsageError(f"an answer must be a model or a dict, not {kind_of(answer)}")
         wire[key] = _checked_answer(key, pending.questions[key], wire_answer)
     return pending._round.retry(pending._params, wire if pending.questions else None)
 
@@ -128,7 +128,7 @@ def as_offer(kinds: tuple[Answerable, ...]) -> OfferedCapabilities:
     unknown = [kind for kind in kinds if kind not in OfferedCapabilities._fields]
     if unknown:
         raise UsageError(
-            f"can is a tuple of {', '.join(OfferedCapabilities._fields)}, not {unknown[0]!r}"
+            f"can must be a tuple of {', '.join(OfferedCapabilities._fields)}, not {unknown[0]!r}"
         )
     return OfferedCapabilities(**dict.fromkeys(kinds, True))
 

@@ -123,7 +123,7 @@ class Roots:
         with self._lock:
             root = self._roots.pop(uri, None)
         if root is None:
-            raise UsageError(f"there is no root {uri}")
+            raise UsageError(f"no such root: {uri}")
         self._notify()
         return root
 
@@ -163,7 +163,7 @@ class Roots:
             if status == "ok":
                 roots[root.uri] = root
             else:
-                text = "a root is not shown to the server, as it is %s: %s"
+                text = "the server does not see a root that is %s: %s"
                 self._limited_log.log(_log, logging.WARNING, text, status, path)
         return [*roots.values()]
 
@@ -268,7 +268,7 @@ def path_of(uri: str, flavour: type[PurePath] = PurePath) -> PurePath:
             raise UsageError(f"a root must be on this computer, not on {authority[1]!r}: {uri!r}")
         rest = rest[authority.end() :]
     if not rest.startswith("/") or rest.startswith("//"):
-        raise UsageError(f"a root must have an absolute path of this computer: {uri!r}")
+        raise UsageError(f"a root must have an absolute path on this computer: {uri!r}")
     if "?" in rest or "#" in rest:
         raise UsageError(f"a root has no query or fragment; write %3F for ? and %23 for #: {uri!r}")
     if _BAD_ESCAPE.search(rest):
@@ -277,7 +277,7 @@ def path_of(uri: str, flavour: type[PurePath] = PurePath) -> PurePath:
     windows = isinstance(path, PureWindowsPath)
     raw = unquote_to_bytes(rest)
     if _HIDDEN_SEPARATOR.search(rest) or (windows and b"\\" in raw) or b"\0" in raw:
-        raise UsageError(f"a root cannot have separators or NUL hidden in its path: {uri!r}")
+        raise UsageError(f"a root cannot have encoded separators or NUL in its path: {uri!r}")
     if not {b".", b".."}.isdisjoint(raw.split(b"/")):
         raise UsageError(f"a root cannot have '.' or '..' in its path: {uri!r}")
     text = raw.decode("utf-8", "surrogateescape")
@@ -302,7 +302,7 @@ def uri_of(path: PurePath) -> str:
             raise UsageError(f"a root must name a drive of this computer: {str(path)!r}")
         drive, rest = f"/{found[1].upper()}", rest[len(found[1]) :]
     if not rest.startswith("/") or rest.startswith("//"):
-        raise UsageError(f"a root must have an absolute path of this computer: {str(path)!r}")
+        raise UsageError(f"a root must have an absolute path on this computer: {str(path)!r}")
     return f"file://{drive}{quote(rest.encode('utf-8', 'surrogateescape'))}"
 
 
@@ -352,7 +352,7 @@ def _absolute(text: str) -> PurePath:
     try:
         path = Path(text).expanduser()
     except RuntimeError as error:  # no such user
-        raise UsageError(f"the home directory in {text!r} cannot be told") from error
+        raise UsageError(f"cannot find the home directory in {text!r}") from error
     # After a symbolic link, `..` is the parent of the link's target.
     return Path(os.path.realpath(path)) if ".." in path.parts else path.absolute()
 

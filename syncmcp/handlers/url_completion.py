@@ -80,7 +80,7 @@ class UrlVisit:
             self._token = None if self.settled else token
             failed = self._outcome is False
         if failed:
-            self.run(partial(token.cancel, "its completion cannot be reported any more"))
+            self.run(partial(token.cancel, "the server can no longer report its completion"))
 
     def cancel(self, reason: str) -> None:
         """Settle the visit as not completed: no report can come any more.

@@ -54,8 +54,8 @@ def as_messages(
     for message in given:
         if not isinstance(message, (types.SamplingMessage, types.PromptMessage)):
             raise UsageError(
-                "messages are SamplingMessage or PromptMessage objects, which parse_messages makes"
-                f" of dicts, not {kind_of(message)}"
+                "messages must be SamplingMessage or PromptMessage objects, which parse_messages"
+                f" makes from dicts, not {kind_of(message)}"
             )
         yield message
 
@@ -72,7 +72,7 @@ def from_data_url(url: Any) -> tuple[str, str]:
     """The media type and the base64 of a `data:` URL; others are `Unrepresentable`."""
     found = _DATA_URL.fullmatch(url) if isinstance(url, str) else None
     if found is None:
-        raise Unrepresentable("only media within the message can be taken over, no addresses")
+        raise Unrepresentable("only media inside the message can be converted, not URLs")
     return found[1], found[2]
 
 
@@ -151,7 +151,7 @@ def _of_provider(parse: Callable[[Any, Any], Any], what: str) -> Callable[[Any, 
             return parse(self, given)
         except (AttributeError, IndexError, KeyError, TypeError, ValidationError) as error:
             text = f"{what} is not in the format {type(self).__name__}"
-            missing = f": no {error.args[0]!r} is in it" if isinstance(error, KeyError) else ""
+            missing = f": {error.args[0]!r} is missing" if isinstance(error, KeyError) else ""
             raise UsageError(text + missing) from error
 
     return checked
@@ -311,7 +311,9 @@ class ModelFormat(ABC):
             case types.ImageContent() | types.AudioContent():
                 # A person has seen the length of a picture: no text passes for one.
                 if not block.mime_type.startswith(f"{block.type}/"):
-                    raise Unrepresentable(f"{block.mime_type!r} is no type of {block.type} content")
+                    raise Unrepresentable(
+                        f"{block.mime_type!r} is not a type of {block.type} content"
+                    )
                 return [self._render_media(block.mime_type, block.data, None)]
             case types.EmbeddedResource(resource=types.BlobResourceContents() as blob):
                 return [self._render_media(blob.mime_type or "", blob.blob, blob.uri)]
@@ -319,7 +321,7 @@ class ModelFormat(ABC):
                 return self._render_document(text)
             case _:
                 kind = getattr(block, "type", "")
-                raise Unrepresentable(f"this model takes no {kind!r} content from the user")
+                raise Unrepresentable(f"this model does not accept {kind!r} content from the user")
 
     @abstractmethod
     def _render_text(self, text: str) -> list[dict[str, Any]]:
@@ -351,7 +353,9 @@ class ModelFormat(ABC):
             except Unrepresentable:
                 media = getattr(block, "resource", block)
                 kind = getattr(media, "mime_type", None) or getattr(block, "type", "content")
-                parts += self._render_text(f"[{kind}: left out, as this model does not take it]")
+                parts += self._render_text(
+                    f"[{kind}: left out because this model does not accept it]"
+                )
         return parts
 
     def _add_tools(

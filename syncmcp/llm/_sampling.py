@@ -46,10 +46,10 @@ class Model:
 
     def __post_init__(self) -> None:
         if not self.name:
-            raise UsageError("a model has a name")
+            raise UsageError("a model must have a name")
         for name in ("cheapness", "speed", "intelligence"):
             if not 0 <= getattr(self, name) <= 1:
-                raise UsageError(f"{name} is from 0 to 1, not {getattr(self, name)!r}")
+                raise UsageError(f"{name} must be from 0 to 1, not {getattr(self, name)!r}")
 
 
 def choose_model(models: Sequence[Model], preferences: types.ModelPreferences | None) -> Model:
@@ -168,9 +168,11 @@ class ModelSampling(ABC):
         if not self.models:
             raise UsageError("at least one model is needed")
         if system_prompt not in get_args(SystemPrompt):
-            raise UsageError(f'system_prompt is "use", "append" or "ignore", not {system_prompt!r}')
+            raise UsageError(
+                f'system_prompt must be "use", "append" or "ignore", not {system_prompt!r}'
+            )
         if max_temperature is not None and not max_temperature >= 0:
-            raise UsageError(f"max_temperature is at least 0, not {max_temperature!r}")
+            raise UsageError(f"max_temperature must be at least 0, not {max_temperature!r}")
         _check_installed(self._package, self._extra)
         self._check_client(client)
         self.tools = tools
@@ -207,7 +209,7 @@ class ModelSampling(ABC):
             progress.add(accumulator.add(self._event_dict(event)))
         answer = accumulator.answer()
         if answer is None:
-            raise InvalidOutput("the model's answer ended before its end")
+            raise InvalidOutput("the model's answer is incomplete")
         return _cut_at_stop(format.parse_answer(answer), request.stop_sequences or ())
 
     def __getstate__(self) -> dict[str, Any]:
@@ -267,7 +269,7 @@ class ModelSampling(ABC):
             return
         kind = type(client).__name__
         if kind.startswith("Async"):
-            raise UsageError(f"{kind} needs an event loop; a client that blocks is needed here")
+            raise UsageError(f"{kind} needs an event loop: pass a blocking client instead")
         if not hasattr(client, self._required_attribute):
             raise UsageError(f"{kind} is not a client of the package {self._package}")
 

@@ -430,12 +430,14 @@ class ToolTable:
         given = list(tools)
         for tool in given:
             if not isinstance(tool, types.Tool):
-                raise UsageError(f"tools are Tool objects, not {kind_of(tool)}")
+                raise UsageError(f"tools must be Tool objects, not {kind_of(tool)}")
         self._names = NameMap(names, (tool.name for tool in given))
         self._tools: dict[str, RenderedTool] = {}
         for tool in given:
             if tool.name in self._tools:
-                raise UsageError(f"two tools are called {tool.name!r}: a model could not tell them")
+                raise UsageError(
+                    f"two tools are named {tool.name!r}: a model cannot tell them apart"
+                )
             name = self._names.to_provider(tool.name)
             said = tool.description or tool.title or ""
             if longest_description is not None and len(said) > longest_description:

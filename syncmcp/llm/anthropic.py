@@ -148,7 +148,7 @@ class AnthropicFormat(ModelFormat):
             return {"type": "image", "source": source}
         if mime_type == _PDF and uri is not None:
             return {"type": "document", "source": source, "title": uri}
-        raise Unrepresentable(f"Anthropic's models take no data of type {mime_type!r}")
+        raise Unrepresentable(f"Anthropic's models do not accept data of type {mime_type!r}")
 
     def _render_document(self, contents: types.TextResourceContents) -> list[dict[str, Any]]:
         source = {"type": "text", "media_type": "text/plain", "data": contents.text}
@@ -168,7 +168,7 @@ class AnthropicFormat(ModelFormat):
         if isinstance(block, types.TextContent):
             return self._render_block(block)
         kind = getattr(block, "type", "")
-        raise Unrepresentable(f"Anthropic's models write no {kind!r} content")
+        raise Unrepresentable(f"Anthropic's models do not write {kind!r} content")
 
     def _render_tool_result(self, block: types.ToolResultContent) -> dict[str, Any]:
         content = self._render_or_placeholder(block.content)
@@ -308,5 +308,5 @@ def _parse_resource(part: dict[str, Any]) -> types.EmbeddedResource:
         kind = source["media_type"]
         contents = types.BlobResourceContents(uri=uri, mime_type=kind, blob=source["data"])
     else:
-        raise Unrepresentable("only documents within the message can be taken over, no addresses")
+        raise Unrepresentable("only documents inside the message can be converted, not URLs")
     return types.EmbeddedResource(resource=contents)

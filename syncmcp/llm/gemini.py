@@ -186,7 +186,7 @@ class GeminiFormat(ModelFormat):
 
     def _render_media(self, mime_type: str, data: str, uri: str | None) -> dict[str, Any]:
         if not mime_type.startswith(_MEDIA):
-            raise Unrepresentable(f"Gemini takes no data of type {mime_type!r}")
+            raise Unrepresentable(f"Gemini does not accept data of type {mime_type!r}")
         return {"inlineData": {"mimeType": mime_type, "data": data}}
 
     def _render_call(self, use: types.ToolUseContent) -> dict[str, Any]:
@@ -310,7 +310,7 @@ def _render_response(
 ) -> dict[str, Any]:
     name = names.get(block.tool_use_id)
     if name is None:
-        raise Unrepresentable(f"the result {block.tool_use_id!r} answers no tool use before it")
+        raise Unrepresentable(f"the result {block.tool_use_id!r} belongs to no earlier tool use")
     text = tool_text(block, (part["text"] for part in shown if "text" in part))
     said = {"error" if block.is_error else "output": text}
     return {

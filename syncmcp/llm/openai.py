@@ -209,14 +209,14 @@ class OpenAIResponsesFormat(_OpenAIFormat):
             return {"type": "input_image", "image_url": url, "detail": "auto"}
         if uri is not None:
             return {"type": "input_file", "filename": file_name(uri), "file_data": url}
-        raise Unrepresentable(f"OpenAI's Responses take no data of type {mime_type!r}")
+        raise Unrepresentable(f"OpenAI's Responses do not accept data of type {mime_type!r}")
 
     def _render_said(self, block: BaseModel) -> list[dict[str, Any]]:
         """A content block of a message of the model."""
         if isinstance(block, types.TextContent):
             return [{"type": "output_text", "text": block.text}]
         kind = getattr(block, "type", "")
-        raise Unrepresentable(f"OpenAI's models write no {kind!r} content")
+        raise Unrepresentable(f"OpenAI's models do not write {kind!r} content")
 
     def _render_call(self, use: types.ToolUseContent) -> list[dict[str, Any]]:
         name, arguments = self._tools.to_provider(use)
@@ -370,7 +370,7 @@ class OpenAIChatFormat(_OpenAIFormat):
             return {"type": "input_audio", "input_audio": {"data": data, "format": kind}}
         if mime_type == "application/pdf" and uri is not None:
             return {"type": "file", "file": {"filename": file_name(uri), "file_data": url}}
-        raise Unrepresentable(f"OpenAI's models take no data of type {mime_type!r} in chat")
+        raise Unrepresentable(f"OpenAI's models do not accept data of type {mime_type!r} in chat")
 
     def _render_said(self, blocks: Iterable[BaseModel]) -> dict[str, Any]:
         texts: list[str] = []
@@ -386,7 +386,7 @@ class OpenAIChatFormat(_OpenAIFormat):
                 texts.append(block.text)
             else:
                 kind = getattr(block, "type", "")
-                raise Unrepresentable(f"OpenAI's models write no {kind!r} content in chat")
+                raise Unrepresentable(f"OpenAI's models do not write {kind!r} content in chat")
         message: dict[str, Any] = {"role": "assistant", "content": "\n".join(texts)}
         if calls:
             message["tool_calls"] = calls
@@ -505,7 +505,7 @@ class OpenAISampling(ModelSampling):
         **settings: Unpack[Settings],
     ) -> None:
         if api not in get_args(Api):
-            raise UsageError(f'api is "responses" or "chat", not {api!r}')
+            raise UsageError(f'api must be "responses" or "chat", not {api!r}')
         self._in_chat = api == "chat"
         if self._in_chat:
             self._format, self._accumulator = OpenAIChatFormat, OpenAIChatAccumulator

@@ -105,7 +105,7 @@ def _lines(facts: dict[str, Any]) -> Iterator[str]:
     yield f"calls in flight: {len(facts['calls'])}"
     for call in facts["calls"]:
         yield f"  {_call_line(call)}"
-    yield f"questions of the server: {len(facts['questions'])}"
+    yield f"questions from the server: {len(facts['questions'])}"
     for question in facts["questions"]:
         yield f"  {question['method']} {question['state']}, {_seconds(question['left'])} left"
     waiting = ", ".join(f"{name} {count}" for name, count in facts["queues"].items() if count)
@@ -140,4 +140,4 @@ def _call_line(call: dict[str, Any]) -> str:
 
 
 def _seconds(value: float | None) -> str:
-    return "any time" if value is None else f"{value:.3f} s"
+    return "unlimited time" if value is None else f"{value:.3f} s"

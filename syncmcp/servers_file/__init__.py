@@ -106,7 +106,7 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         seen: set[str] = set()
         for name, _ in pairs:
             if name in seen:
-                raise _KeyTwice(f"the key {name[:_SHOWN]!r} is there twice")
+                raise _KeyTwice(f"the key {name[:_SHOWN]!r} appears twice")
             seen.add(name)
     return members
 
@@ -153,7 +153,9 @@ class ServersFile(Mapping[str, ServerEntry]):
             return self._entries[name]
         except KeyError:
             names = visible(", ".join(self._entries)) or "no servers"
-            raise KeyError(f"there is no server {name!r} in {str(self.path)!r}: {names}") from None
+            raise KeyError(
+                f"no server named {name!r} in {str(self.path)!r}, which has: {names}"
+            ) from None
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._entries)
@@ -222,9 +224,9 @@ def read(
         raise UsageError(f"path must be the path of a file, not {kind_of(path)}")
     file = Path(os.path.abspath(Path(path).expanduser()))
     if not isinstance(trust, bool):
-        raise UsageError(f"trust is True or False, not {trust!r}")
+        raise UsageError(f"trust must be True or False, not {trust!r}")
     if isinstance(confine, str) or not all(isinstance(word, str) for word in confine):
-        raise UsageError(f"confine is a list of strings, not {confine!r}")
+        raise UsageError(f"confine must be a list of strings, not {confine!r}")
     check_mapping(variables, "variables")
     check_mapping(inputs, "inputs")
     if approve is not None:
@@ -288,7 +290,7 @@ def _servers(content: dict[str, Any], file: Path) -> dict[str, Any]:
         raise _error(file, f"has {problem}")
     servers = content[keys[0]]
     if not isinstance(servers, dict):
-        raise _error(file, "must be an object of servers by their names", keys[0])
+        raise _error(file, "must be an object that maps names to servers", keys[0])
     if "" in servers:
         raise _error(file, "a server has no name", keys[0])
     return servers

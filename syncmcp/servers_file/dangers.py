@@ -38,7 +38,7 @@ class Programs(NamedTuple):
     before_script: bool = False
 
 
-_CODE: Final = "which code is run"
+_CODE: Final = "which code runs"
 _SOURCE: Final = "where its packages come from"
 
 VARIABLES: Final = (
@@ -105,13 +105,13 @@ VARIABLES: Final = (
 )
 """The environment variables that carry a warning."""
 
-_FETCHES: Final = "It fetches a program from the internet and runs that."
+_FETCHES: Final = "It downloads a program from the internet and runs it."
 _SHELL: Final = "A shell interprets it: it may do more than start a server."
-_INLINE: Final = "The code to be run is in the command itself."
+_INLINE: Final = "The code to run is in the command itself."
 _LOADS: Final = "It loads code before its program."
-_COMPOSES: Final = "A file decides which containers are run, and what they may reach."
+_COMPOSES: Final = "A file decides which containers run, and what they can access."
 _MOUNTS: Final = "Its container has access to files of this computer."
-_OPEN: Final = "Its container is not shut off from this computer."
+_OPEN: Final = "Its container is not isolated from this computer."
 _CONTAINERS: Final = ("docker", "podman", "nerdctl")
 
 PROGRAMS: Final = (
@@ -142,7 +142,7 @@ PROGRAMS: Final = (
     Programs(
         ("su", "runuser", "nsenter", "wsl"),
         (),
-        "It runs a program as another user, or outside of its bounds.",
+        "It runs a program as another user, or outside its sandbox.",
     ),
     Programs(
         ("python", "pythonw", "py", "ipython", "pypy"),
@@ -181,7 +181,7 @@ PROGRAMS: Final = (
     Programs(
         ("git",),
         ("*.*=*", "--config-env*", "--exec-path*"),
-        "Settings in the command may decide which code is run.",
+        "Settings in the command may decide which code runs.",
     ),
     Programs(_CONTAINERS, ("compose",), _COMPOSES),
     Programs(("docker-compose", "podman-compose"), (), _COMPOSES),
@@ -221,10 +221,10 @@ _CREDENTIALS = (
 _DELETING = r"\brm\s+(?:-\S+\s+)*-\w*[rf]|\b(?:mkfs|shred|rmdir)\b|\bdel\s+/|\bdd\s.*\bof="
 _SENDING = r"(?<!\.)\b(?:curl|wget|nc|ncat|scp|ssh|telnet|Invoke-WebRequest|iwr)\b"
 _TEXTS = (
-    (r"\b(?:sudo|doas|pkexec|runas)\b", "It asks for the rights of an administrator."),
+    (r"\b(?:sudo|doas|pkexec|runas)\b", "It asks for administrator rights."),
     (_DELETING, "It deletes or overwrites files."),
     (_SENDING, "It transfers data over the network."),
-    (_CREDENTIALS, "It names files in which credentials are kept."),
+    (_CREDENTIALS, "It names files that hold credentials."),
     (r"(?:^|[\s=\"'])\\\\[^\\\s]", "It names a place on another computer."),
 )
 # The longest command that is searched for dangers, in characters: bounds the time of the patterns.
@@ -242,7 +242,7 @@ def command_warnings(command: Sequence[str], variables: Iterable[str]) -> list[s
     `variables` are the names of those that the program would get.
     """
     line = " ".join(command)
-    found = ["It is too long to be read."] if len(line) > _MAX_COMMAND else []
+    found = ["It is too long to check in full."] if len(line) > _MAX_COMMAND else []
     line = line[:_MAX_COMMAND]
     found += [text for pattern, text in _TEXTS if re.search(pattern, line, re.IGNORECASE)]
     words = list(_words(command))

@@ -188,7 +188,7 @@ class ServerEntry:
         """
         parsed = self._parse()
         if self.disabled:
-            raise self._error("the file says not to use this server", "disabled")
+            raise self._error("the file disables this server", "disabled")
         approved = self._approved_review() if self._rules.guarded else None
         made: Stdio | Http
         if parsed.command is None:
@@ -209,8 +209,8 @@ class ServerEntry:
             if ask is None:
                 raise self._not_approved(
                     review,
-                    "nobody approved this server, which is named by a file that may have come with"
-                    " a project: give approve=, or trust=True to believe the file",
+                    "nobody approved this server, and the file that names it may have come with"
+                    " a project: give approve=, or trust=True to trust the file",
                     "nobody",
                 )
             if ask(review) is not True:
@@ -226,7 +226,7 @@ class ServerEntry:
             return named_files(*self._names(parsed))
         except OSError as error:  # the directory of the process is gone, for example
             reason = error.strerror or type(error).__name__
-            raise self._error(f"the files that it names cannot be examined: {reason}") from error
+            raise self._error(f"cannot examine the files that it names: {reason}") from error
         except ValueError as error:
             raise self._error(f"it has {error}") from error
 
@@ -256,7 +256,7 @@ class ServerEntry:
         if not isinstance(disabled := stated.get("disabled", False), bool):
             raise self._must_be("true or false", disabled, "disabled")
         if stated.get("envFile") is not None:
-            raise self._error("files of variables are not read; name them in env", "envFile")
+            raise self._error("env files are not supported; list the variables in env", "envFile")
         command, url = self._text("command"), self._text("url")
         if (command is None) == (url is None):
             both = "both a command and a url" if command else "neither a command nor a url"
@@ -270,7 +270,7 @@ class ServerEntry:
         headers = self._mapping("headers")
         if any(name.lower() == "host" for name in headers):
             raise self._error(
-                "cannot have Host: the server would be another than the url's", "headers"
+                "cannot have Host: it would name another server than the url", "headers"
             )
         if command is not None and cwd is None and _is_open_to_all(self._rules.values.folder):
             raise self._error(
@@ -308,7 +308,7 @@ class ServerEntry:
         # An assignment as of `env` and `sudo`: NAME=value before the command.
         if command.startswith("-") or "=" in command:
             raise self._error(
-                "begins with - or has a = in it: the program of confine= could take it for its own",
+                "begins with - or contains =: the program of confine= could read it as its own",
                 "command",
             )
         # Many programs read their options anywhere in the line, up to a "--".
@@ -316,8 +316,8 @@ class ServerEntry:
             for i, word in enumerate(args):
                 if word.startswith("-"):
                     raise self._error(
-                        "begins with -: the program of confine= could take it for its own, unless"
-                        " the words of confine= have a -- at their end",
+                        "begins with -: the program of confine= could read it as its own, unless"
+                        " confine= ends with --",
                         f"args[{i}]",
                     )
         for name in env:
@@ -329,7 +329,7 @@ class ServerEntry:
     def _text(self, key: str) -> str | None:
         value = self.stated.get(key)
         if value is not None and (not isinstance(value, str) or not value):
-            raise self._must_be("a string that is not empty", value, key)
+            raise self._must_be("a non-empty string", value, key)
         return value
 
     def _list(self, key: str) -> tuple[str, ...]:
@@ -364,7 +364,7 @@ class ServerEntry:
         if value is None:
             return None
         if not is_number(value) or value <= 0:
-            raise self._error("must be a number of milliseconds above 0", "timeout")
+            raise self._error("must be a positive number of milliseconds", "timeout")
         return float(value) / 1000
 
     # -- conversion into a target ----------------------------------------------------------------

@@ -95,7 +95,7 @@ class PlaceholderValues:
         named = _named(content)
         if named is None:
             if _KIND.match(content):
-                raise MissingValue(f"{whole} is a kind of placeholder that is not supported")
+                raise MissingValue(f"{whole} is an unsupported kind of placeholder")
             return whole  # syntax of a shell or of another program
         if named.startswith(_INPUT):
             name = named.removeprefix(_INPUT)
@@ -209,16 +209,16 @@ class ServerReview:
             found = list(dict.fromkeys([*found, *command_warnings(settled, self.env)]))
         # Warnings quote nothing of the entry: its words could pass for words of the program.
         found += [
-            f"The environment decides which file word {number} of the command is, if it is one: its"
-            " changes go unseen."
+            f"The environment decides which file, if any, word {number} of the command names: you"
+            " will not see changes to that file."
             for number, word in enumerate(self.command, 1)
             if (names := variables_in(word))
             and (number == 1 or _PATH.search(word) or not all(map(names_a_secret, names)))
         ]
         if variables_in(self.cwd or ""):
             found.append(
-                "The environment decides which directory it runs in: changes of what it finds there"
-                " go unseen."
+                "The environment decides which directory it runs in: you will not see changes to"
+                " the files there."
             )
         return found
 
@@ -236,22 +236,22 @@ class ServerReview:
         except ValueError:
             return ["The URL cannot be read."]
         if variables_in(self.url or ""):
-            found.append("Where it leads is decided by the environment.")
+            found.append("The environment decides where the URL leads.")
         if parts.scheme == "http" and host not in _LOOPBACK:
-            found.append("What is sent there can be read and changed on its way.")
+            found.append("Others on the network can read and change everything sent there.")
         if not variables_in(parts.netloc):
             found += host_warnings(f"[{host}]" if ":" in (host or "") else host or "")
         if parts.username is not None or parts.password is not None:
-            found.append("The URL has a user name or password in it.")
+            found.append("The URL contains a user name or password.")
         return found
 
     def __str__(self) -> str:
         lines = [f"{visible(str(self.file))} names a server, {visible(self.server)}."]
         if self.kind == "stdio":
-            lines.append("To use it, this program would be started, with all of your rights:")
+            lines.append("Using it starts this program, with all of your rights:")
             lines.append(f"  {visible(shlex.join(self.command))}")
         else:
-            lines.append("To use it, this address would be contacted:")
+            lines.append("Using it contacts this address:")
             lines.append(f"  {visible(self.url or '')}")
         if self.cwd is not None:
             lines.append(f"in {visible(self.cwd)}")
@@ -261,7 +261,7 @@ class ServerReview:
             f"sending {visible(redact(f'{name}={value}'))}" for name, value in self.headers.items()
         ]
         if self.variables:
-            lines.append(f"It would get the values of: {visible(', '.join(self.variables))}.")
+            lines.append(f"It gets the values of: {visible(', '.join(self.variables))}.")
         lines += self._coverage() if self.kind == "stdio" else []
         lines += [f"Warning: {warning}" for warning in self.warnings]
         return "\n".join(lines)
@@ -270,16 +270,16 @@ class ServerReview:
         if self.files:
             files = visible(", ".join(self.files))
             yield f"The approval covers what these files hold now: {files}."
-            yield "What else it loads or fetches may change later without being asked about again."
+            yield "Other files that it loads or fetches may change later without a new question."
         else:
             yield (
-                "The approval covers no file of the project: what it runs may change without "
-                "being asked about."
+                "The approval covers no file of the project: the code that it runs may change "
+                "without a new question."
             )
         if self.folders:
             folders = "a folder" if len(self.folders) == 1 else "folders"
             yield (
-                f"It names {folders} of the project, of which no other file is covered: "
+                f"It names {folders} of the project whose other files are not covered: "
                 f"{visible(', '.join(self.folders))}."
             )
 

@@ -118,7 +118,7 @@ class Skills:
         skill = result.skill
         if skill.uri != uri:
             raise InvalidOutput(
-                "the entry is that of another skill", method="skills/get", server=self._core.label
+                "the entry describes another skill", method="skills/get", server=self._core.label
             )
         types.set_server(skill, self._core.label)
         return skill
@@ -145,12 +145,12 @@ class Skills:
         self._settings(options)
         if skill.server not in (None, self._core.label):
             raise UsageError(
-                f"the skill {skill.uri!r} is one of {skill.server}", server=self._core.label
+                f"the skill {skill.uri!r} belongs to {skill.server}", server=self._core.label
             )
         files = files_of(skill)
         if files is None and not dynamic:
             raise refusal(
-                skill, "dynamic", "has no digests to check its files by: see dynamic= of load"
+                skill, "dynamic", "has no digests to verify its files: see dynamic= of load"
             )
         return LoadedSkill(self, skill.model_copy(deep=True), files, options)
 
@@ -315,7 +315,10 @@ class LoadedSkill:
             name = name_below(self._root, entry.uri)
             if name is None or not name.startswith(inside) or "/" in name[len(inside) :]:
                 raise refusal(
-                    self.skill, "content", "has a directory with what is not in it", entry.uri
+                    self.skill,
+                    "content",
+                    "is listed in a directory that does not contain it",
+                    entry.uri,
                 )
             yield name + "/" * (entry.mime_type == "inode/directory")
 
@@ -360,10 +363,10 @@ class LoadedSkill:
             if too_much:
                 raise refusal(self.skill, "limit", f"gave more than {MAX_BYTES} bytes in all", uri)
         elif len(data) != file.size:
-            problem = f"has {len(data)} bytes, and its entry says {file.size}"
+            problem = f"has {len(data)} bytes, but its entry says {file.size}"
             raise refusal(self.skill, "size", problem, uri)
         elif f"sha256:{hashlib.sha256(data).hexdigest()}" != file.digest:
-            raise refusal(self.skill, "digest", "has another digest than its entry says", uri)
+            raise refusal(self.skill, "digest", "does not match the digest in its entry", uri)
 
     def _parse_manifest(self, data: bytes) -> tuple[str, str]:
         whole = self._decoded(data, MANIFEST)
@@ -376,7 +379,7 @@ class LoadedSkill:
             raise refusal(
                 self.skill,
                 "frontmatter",
-                f"has another frontmatter than its entry says: {differs}",
+                f"has frontmatter that differs from its entry: {differs}",
                 self.skill.uri,
             )
         return whole, body
@@ -385,7 +388,9 @@ class LoadedSkill:
         try:
             return data.decode()
         except UnicodeDecodeError as error:
-            raise refusal(self.skill, "content", f"has no text in {name[:200]!r}") from error
+            raise refusal(
+                self.skill, "content", f"has a file that is not UTF-8: {name[:200]!r}"
+            ) from error
 
 
 def _idempotent(options: CallOptions) -> CallOptions:

@@ -230,7 +230,7 @@ def _parse_yaml(frontmatter: str) -> Node | None:
         def descend_resolver(self, current_node: Node | None, current_index: Any) -> None:
             self._depth += 1
             if self._depth > MAX_DEPTH:
-                raise BadFrontmatter(f"has more than {MAX_DEPTH} values within each other")
+                raise BadFrontmatter(f"is nested more than {MAX_DEPTH} levels deep")
 
         def ascend_resolver(self) -> None:
             self._depth -= 1
@@ -281,9 +281,9 @@ def _members(node: Node) -> dict[str, Node]:
     members: dict[str, Node] = {}
     for key, item in node.value:
         if not isinstance(key, yaml.ScalarNode) or key.tag not in (_PLAIN, _STRING):
-            raise BadFrontmatter("has a key that is not text")
+            raise BadFrontmatter("has a key that is not a string")
         if key.value in members:
-            raise BadFrontmatter("has a key twice")
+            raise BadFrontmatter("has a duplicate key")
         members[key.value] = item
     return members
 

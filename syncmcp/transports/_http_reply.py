@@ -56,7 +56,7 @@ def session_id(response: requests.Response) -> str | None:
     """
     value: str | None = response.headers.get("Mcp-Session-Id")
     if value is not None and not re.fullmatch(r"[\x21-\x7e]+", value):
-        raise ProtocolError("the server's session id contains characters it must not contain")
+        raise ProtocolError("the server's session id contains invalid characters")
     return value
 
 
@@ -191,11 +191,11 @@ def redirect_target(response: requests.Response, method: str, url: str) -> str |
             and "@" not in split_url(location).netloc
         )
     except ValueError:
-        shown, target, allowed = "an address that cannot be read", "", False
+        shown, target, allowed = "an invalid URL", "", False
     if allowed:
         return target.partition("#")[0]
     raise HttpError(
-        f"the server redirects to {shown}, which is not followed"
+        f"the server redirects to {shown}, which the client does not follow"
         " (only the same origin and only with 307 or 308); if you trust it, connect to it",
         status=status,
     )
@@ -220,15 +220,15 @@ def post_url(url: str, named: bytes) -> str:
     if len(named) > MAX_ADDRESS:
         raise ProtocolError(f"the server's event `endpoint` has more than {MAX_ADDRESS:,} bytes")
     if not re.fullmatch(rb"[\x21-\x7e]+", named):
-        raise ProtocolError("the server's event `endpoint` holds no address")
+        raise ProtocolError("the server's event `endpoint` contains no valid URL")
     text = named.decode("ascii")
     try:
         target = join_url(url, text)
         if "@" in split_url(text).netloc:
-            raise ProtocolError("the server wants messages posted to an address with a user in it")
+            raise ProtocolError("the server wants messages posted to a URL with a user name")
         here, there = origin_of(url), origin_of(target)
     except ValueError:
-        raise ProtocolError("the server's event `endpoint` holds no address") from None
+        raise ProtocolError("the server's event `endpoint` contains no valid URL") from None
     if here != there:
         raise ProtocolError(
             f"the server at {here} wants messages posted to {there}, which is another origin"

@@ -478,7 +478,7 @@ class Watch:
 
     def _start(self) -> _Watcher | None:
         interpreter = _interpreter()
-        why: object = "no Python interpreter is known that could run it"
+        why: object = "found no Python interpreter to run it"
         if interpreter is not None:
             try:
                 return _Watcher(interpreter)

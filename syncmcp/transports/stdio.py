@@ -218,9 +218,7 @@ class StdioTransport(Transport):
                 _open_transports.add(self)
             return process
         except ValueError as error:
-            raise UsageError(
-                f"the server cannot be started so: {error}", server=self.label
-            ) from error
+            raise UsageError(f"cannot start the server: {error}", server=self.label) from error
         except OSError as error:
             text = self._start_error_text(error, search_path(env))
             raise ConnectFailed(text, server=self.label) from error
@@ -228,18 +226,18 @@ class StdioTransport(Transport):
     def _start_error_text(self, error: OSError, path: str) -> str:
         config = self._config
         if config.cwd is not None and error.filename == config.cwd:
-            return f"the working directory {config.cwd!r} cannot be used: {error.strerror}"
+            return f"cannot use the working directory {config.cwd!r}: {error.strerror}"
         command = self._secrets.redact(config.command)
         if isinstance(error, FileNotFoundError):
             hint = ""
             if " " in config.command and not config.args:
-                hint = "; the program and its arguments are separate strings"
+                hint = "; pass the program and its arguments as separate strings"
             if os.path.dirname(config.command):
                 return f"command not found: {command!r}{hint}"
             return f"command not found: {command!r}{hint}; PATH searched: {path}"
         if isinstance(error, PermissionError):
             return f"{command!r} is not executable; is it a script? Stdio('python', {command!r})"
-        return f"{command!r} could not be run: {error.strerror}"
+        return f"cannot run {command!r}: {error.strerror}"
 
     def start_thread(self, role: str, target: Callable[[], None]) -> threading.Thread:
         """The thread counts as a user of the process."""
@@ -414,7 +412,7 @@ class StdioTransport(Transport):
 
     def stalled(self, seconds: float) -> None:
         if self._receiver is not None and not self._closing:
-            text = f"the server has read nothing for {seconds:g} s, and answers to it are waiting"
+            text = f"the server has read nothing for {seconds:g} s, but answers to it are waiting"
             self._receiver.lost(ConnectionLost(text, **self._error_details(None)))
 
     def input_closed(self) -> None:

@@ -75,7 +75,7 @@ class ElicitResult(Result):
                 raises it, it has the effect of `syncmcp.InvalidAnswer`.
         """
         if content is not None and not isinstance(content, Mapping):
-            raise TypeError(f"content maps fields to values; it is not a {type(content).__name__}")
+            raise TypeError(f"content must map fields to values, not be a {type(content).__name__}")
         return cls(action="accept", content=None if content is None else dict(content))
 
     @classmethod

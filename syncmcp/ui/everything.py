@@ -58,7 +58,7 @@ def check_length(question: Question) -> None:
         length += len(part)
         if length > MOST_SHOWN:
             raise UsageError(
-                f"the question has more characters than a person is shown: {MOST_SHOWN:,}",
+                f"the question is too long to show: it has over {MOST_SHOWN:,} characters",
                 server=question.server.name,
             )
 

@@ -141,7 +141,7 @@ def test_each_oddity_is_a_line_of_its_own() -> None:
         f"The server {SERVER}",
         f"wants you to sign in at {odd}",
         "Warning: It leads to an unusual port: 8443.",
-        "Warning: Its host ends with b.c.example: the end says whose it is.",
+        "Warning: Its host ends with b.c.example: that end shows who owns it.",
     ]
     assert text.endswith("is.\n")
 
@@ -177,7 +177,7 @@ def test_an_error_names_all_that_nobody_agreed_to_and_the_option_for_it(
 ) -> None:
     error = not_agreed(SignInRequest(SERVER, ISSUER, page, resource), "nobody agreed")
     assert error.message == f"nobody agreed to sign in at '{ISSUER}'{what}, which {SERVER} names"
-    assert error.hint == f"{option}= of OAuth agrees to an issuer that you trust"
+    assert error.hint == f"{option}= of OAuth"
     assert f"; {error.hint})" in str(error)
 
 
@@ -256,14 +256,14 @@ def test_a_program_allows_issuers_letter_by_letter(given: Any, included: bool) -
     ("given", "message"),
     [
         *(
-            (given, f"allow is an issuer, several issuers or a function, not {given}")
+            (given, f"allow must be an issuer, several issuers or a function, not {given}")
             for given in (True, 7)
         ),
         *(
-            (given, "allow names issuers, which are URLs, not 'as.example'")
+            (given, "allow must name issuers by their URLs, not 'as.example'")
             for given in ("as.example", [ISSUER, "as.example"])
         ),
-        (b"h", "allow names issuers, which are URLs, not '104'"),
+        (b"h", "allow must name issuers by their URLs, not '104'"),
     ],
 )
 def test_what_names_no_issuer_is_refused_when_it_is_given(given: Any, message: str) -> None:

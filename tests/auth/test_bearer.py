@@ -37,7 +37,7 @@ def test_a_token_from_elsewhere_goes_into_each_request(tmp_path: Path) -> None:
 def test_a_text_that_can_be_no_token_is_refused_when_it_is_given_or_read(
     token: str, tmp_path: Path
 ) -> None:
-    message = "the token is not one word of visible ASCII"
+    message = "the token must be one word of visible ASCII characters"
     with pytest.raises(UsageError) as refused:
         Bearer(token)
     assert refused.value.message == message
@@ -54,7 +54,7 @@ def test_what_is_no_token_and_leads_to_none_is_refused(token: Any) -> None:
     with pytest.raises(UsageError) as caught:
         Bearer(token)
     kind = type(token).__name__
-    assert caught.value.message == f"the token is a str, a Path or a callable, not {kind}"
+    assert caught.value.message == f"the token must be a str, a Path or a callable, not {kind}"
     with pytest.raises(AuthError, match="one word"):
         sent(Bearer(lambda: token))
 
@@ -69,9 +69,9 @@ def raiser(error: Exception) -> Callable[[], str]:
 @pytest.mark.parametrize(
     ("error", "message"),
     [
-        (OSError(2, "No such file"), "the token cannot be read: No such file"),
-        (OSError("canary"), "the token cannot be read: OSError"),
-        (RuntimeError("canary"), "the token cannot be obtained: RuntimeError"),
+        (OSError(2, "No such file"), "cannot read the token: No such file"),
+        (OSError("canary"), "cannot read the token: OSError"),
+        (RuntimeError("canary"), "cannot get the token: RuntimeError"),
     ],
 )
 def test_a_token_that_cannot_be_read_is_an_error_without_what_was_said(
@@ -96,7 +96,7 @@ def test_a_token_is_neither_shown_nor_pickled() -> None:
     assert repr(Bearer("canary")) == "<Bearer>"
     with pytest.raises(TypeError) as caught:
         pickle.dumps(source)
-    assert str(caught.value) == "a secret is not pickled: hand it over where it is needed"
+    assert str(caught.value) == "a secret cannot be pickled: pass it in where it is needed"
 
 
 def test_only_a_token_that_was_given_as_text_stays_the_same(tmp_path: Path) -> None:

@@ -104,7 +104,7 @@ def test_a_client_that_cannot_prove_itself_sends_nothing() -> None:
         with pytest.raises(RegistrationFailed) as caught:
             choose_method(server(methods), secret=secret, assertion=not secret)
         assert caught.value.message == (
-            f"the authorization server '{ISSUER}' takes none of {able} at its token endpoint,"
+            f"the authorization server '{ISSUER}' accepts none of {able} at its token endpoint,"
             f" only {listed}"
         )
     for method in ("client_secret_basic", "client_secret_post", "private_key_jwt", "other"):

@@ -293,7 +293,7 @@ UNKNOWN = "the token endpoint issued a token of the unknown type"
         *(
             (
                 told({"access_token": access, "token_type": "bearer"}),
-                "the token endpoint issued a token that no request can carry",
+                "the token endpoint issued a token that is not valid in a header",
             )
             for access in ("a b", "a\x7f", "tök")
         ),

@@ -130,7 +130,11 @@ def test_without_a_terminal_only_an_issuer_that_is_named_is_signed_in_at(command
 
 def test_a_server_without_a_sign_in_is_said_to_want_none(command: Command, demo: str) -> None:
     ran = command("auth", "login", demo)
-    assert (ran.code, ran.out, ran.error["message"]) == (2, "", f"{demo} wants no sign-in")
+    assert (ran.code, ran.out, ran.error["message"]) == (
+        2,
+        "",
+        f"{demo} does not require a sign-in",
+    )
     assert "auth login" not in ran.error["hint"]
 
 

@@ -148,7 +148,7 @@ def test_an_argument_that_a_tool_would_ignore_is_refused(command: Command, demo:
     ("words", "hint"),
     [
         (["tools"], "a URL, a name, or a command after --"),
-        (["tools", "python", "server.py"], "a command that starts a server stands after --"),
+        (["tools", "python", "server.py"], "write a command that starts a server after --"),
         (["tools", "--jsn", "http://x"], "did you mean --json?"),
         (["tools", "-q", "http://x"], "a tool's arguments are written name=value"),
         (["toolz"], "`syncmcp help` lists the commands"),
@@ -198,7 +198,7 @@ def test_the_schema_of_a_tool_is_its_help(command: Command) -> None:
         wire = command("call", http.url, "paint", "--help", "--json").result
     assert shown.startswith("Usage: syncmcp call TARGET paint color=red|blue [coats=INTEGER]\n")
     assert "color=red|blue  (required)\n      │ Which one." in shown
-    assert "\nThe server says of it:\n│ Paint the wall.\n" in shown
+    assert "\nWhat the server says about it:\n│ Paint the wall.\n" in shown
     assert "coats=INTEGER  (default 2, minimum 1)" in shown
     assert shown.endswith("The server claims that it is: destructive\n")
     assert wire["inputSchema"] == schema
@@ -222,7 +222,7 @@ def test_no_text_of_a_server_passes_for_a_line_of_the_help(command: Command) -> 
     assert ours[0].startswith("Usage: syncmcp call TARGET x [a␊")
     assert ours[1] == "Arguments:"
     assert ours[2].startswith("  a␊")
-    assert ours[3:] == ["The server says of it:", "The server claims that it is: (nothing)"]
+    assert ours[3:] == ["What the server says about it:", "The server claims that it is: (nothing)"]
 
 
 def test_the_help_of_call_needs_no_server(command: Command, demo: str) -> None:
@@ -260,7 +260,7 @@ def test_resources_are_read_into_pipes_and_files(command: Command, demo: str) ->
     assert saved.code == 0
     assert Path("pixel.png").read_bytes().startswith(b"\x89PNG")
     again = command("read", demo, "demo://pixel.png", "-o", "pixel.png")
-    assert (again.code, again.error["message"]) == (2, "'pixel.png' is there already")
+    assert (again.code, again.error["message"]) == (2, "'pixel.png' already exists")
     nowhere = command("read", demo, "demo://pixel.png", "-o", "no/such/place")
     assert (nowhere.code, "cannot be written" in nowhere.error["message"]) == (2, True)
 
@@ -287,7 +287,7 @@ def test_arguments_of_prompts_and_templates_are_completed(command: Command, demo
     assert command("complete", demo, "translate", "language", "Fr").out == "French\n"
     assert command("complete", demo, "demo://cities/{city}", "city", "B").out == "Bergen\n"
     nothing = command("complete", demo, "translate", "language", "zz")
-    assert nothing == (0, "", "the server has no completion of 'zz'\n")
+    assert nothing == (0, "", "the server has no completion for 'zz'\n")
     assert command("complete", demo, "translate", "language", "zz", "--json").err == ""
     wire = command("complete", demo, "translate", "language", "--json").result
     assert "German" in wire["completion"]["values"]
@@ -298,7 +298,7 @@ def test_a_revision_that_there_is_not_is_refused_by_the_name_of_the_option(
 ) -> None:
     ran = command("ping", demo, "--revision", "new")
     assert ran.code == 2
-    assert ran.error["message"].startswith("--revision is one of auto, legacy, ")
+    assert ran.error["message"].startswith("--revision must be one of auto, legacy, ")
 
 
 @pytest.mark.parametrize("revision", ["auto", "legacy"])
@@ -389,7 +389,7 @@ def test_headers_and_variables_are_checked(command: Command, elsewhere: Path) ->
     assert command("ping", "-e", "nonsense", "--", "true").code == 2
     assert (
         command("ping", "-H", "X-Key:a", "--", "true").error["message"]
-        == "--header and --bearer go with a URL"
+        == "--header and --bearer need a URL"
     )
     assert command("ping", "http://127.0.0.1:9", "-e", "A=b").code == 2
     (elsewhere / "empty").write_text("\n")

@@ -40,8 +40,8 @@ def test_a_healthy_server_gets_a_word_for_every_step(
 def test_https_to_a_port_of_http_is_said(command: Command, demo: str) -> None:
     ran = command("doctor", demo.replace("http:", "https:"), "--json")
     (step,) = [step for step in ran.result["steps"] if step["step"] == "certificate"]
-    assert step["said"].startswith("no TLS connection is possible on this port: ")
-    assert step["hint"] == "is it http:// instead of https://?"
+    assert step["said"].startswith("this port does not accept TLS: ")
+    assert step["hint"] == "should the URL begin with http://?"
 
 
 def test_a_server_that_takes_its_time_is_a_warning(
@@ -58,7 +58,7 @@ def test_a_server_that_takes_its_time_is_a_warning(
 @pytest.mark.parametrize(
     ("target", "step", "code", "said"),
     [
-        (["nowhere"], "target", 2, "there is no server 'nowhere'"),
+        (["nowhere"], "target", 2, "no server named 'nowhere'"),
         (["--", "no-such-command"], "command", 4, "command not found"),
         (
             ["--", sys.executable, "-c", "import sys; sys.stdin.readline(); sys.exit('no key')"],

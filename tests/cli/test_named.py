@@ -46,7 +46,7 @@ def test_servers_are_listed_without_being_touched(command: Command, config: Path
         "program": "ready",
         "off": "disabled",
         "broken": "it has neither a command nor a url",
-        "wrong": "command must be a string that is not empty, not a number",
+        "wrong": "command must be a non-empty string, not a number",
         "secret": "ready",
     }
     assert rows["program"][1].endswith("-m syncmcp.testing")

@@ -79,7 +79,7 @@ def test_where_one_name_is_taken_none_is_written(
     url, _ = studio
     (elsewhere / "film-2.bin").symlink_to("nowhere")
     ran = command("call", url, "film", "-o", "film.bin")
-    assert (ran.code, "'film-2.bin' is there already" in ran.error["message"]) == (2, True)
+    assert (ran.code, "'film-2.bin' already exists" in ran.error["message"]) == (2, True)
     assert [path.name for path in elsewhere.iterdir()] == ["film-2.bin"]
 
 

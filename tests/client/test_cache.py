@@ -243,7 +243,7 @@ def test_a_client_that_can_answer_more_is_told_what_that_makes_of_a_list() -> No
     server = shop()
     with MEMORY.connect(server) as client:
         for wrong in ("always", None, True):
-            with pytest.raises(UsageError, match="cache is 'use', 'refresh' or 'bypass'"):
+            with pytest.raises(UsageError, match="cache must be 'use', 'refresh' or 'bypass'"):
                 client.list_tools(cache=wrong)  # type: ignore[arg-type]
         assert asked(server, "tools/list") == 0
         client.list_tools()

@@ -133,5 +133,5 @@ def test_what_a_subclass_has_in_the_place_of_a_method_counts() -> None:
 
 def test_the_mode_is_looked_at_before_anything_that_may_ask_a_person() -> None:
     mode: Any = "yesterday"
-    with pytest.raises(syncmcp.UsageError, match="mode is one of"):
+    with pytest.raises(syncmcp.UsageError, match="mode must be one of"):
         Client(object(), mode=mode)  # type: ignore[arg-type]

@@ -117,7 +117,7 @@ MISTAKES: list[tuple[Callable[[Any], object], type[Exception], str]] = [
     (lambda _: connect(["python", "a.py"]), UsageError, "a command is Stdio(*words)"),
     (lambda _: connect({"command": "python"}), UsageError, "servers_file.read"),
     (lambda _: connect("mcp.json"), UsageError, "for a file of servers use"),
-    (lambda _: connect(Server), UsageError, "the class Server; make one of it, Server(...)"),
+    (lambda _: connect(Server), UsageError, "the class Server; create an instance, Server(...)"),
     (lambda _: connect(syncmcp), UsageError, "or server, not module"),
     (lambda _: read_a_template(), syncmcp.ServerError, "syncmcp.templates.UriTemplate"),
     (lambda _: Stdio(["python", "a.py"]), UsageError, "Stdio(*words)"),
@@ -147,7 +147,7 @@ MISTAKES: list[tuple[Callable[[Any], object], type[Exception], str]] = [
     (lambda _: completed(lambda client: client.list_tools()), UsageError, "list_tools.future() d"),
     (lambda _: answer_of({"choices": []}), UsageError, "format AnthropicFormat: no 'content' is"),
     (lambda _: answer_of([]), UsageError, "the answer is not in the format AnthropicFormat"),
-    (lambda _: AnthropicFormat(["add"]), UsageError, "tools are Tool objects, not str"),
+    (lambda _: AnthropicFormat(["add"]), UsageError, "tools must be Tool objects, not str"),
     (lambda _: AnthropicFormat().render_messages([{"role": "user"}]), UsageError, "not dict"),
     (
         lambda client: ToolLoop(print, client).run([{"role": "user", "content": "x"}]),
@@ -158,7 +158,7 @@ MISTAKES: list[tuple[Callable[[Any], object], type[Exception], str]] = [
     (lambda _: save(TEXT, "nowhere/a.txt"), FileNotFoundError, "directory: 'nowhere/a.txt'"),
     (lambda _: connect(SHOP, samplin=1), TypeError, "did you mean 'sampling'?"),
     (lambda _: connect(SHOP, zzz=1), TypeError, "unexpected keyword argument 'zzz'"),
-    (lambda _: group(a=SHOP), TypeError, "servers are a mapping: ClientGroup({'a': ...})"),
+    (lambda _: group(a=SHOP), TypeError, "pass servers as a mapping: ClientGroup({'a': ...})"),
     (lambda _: group({"a": SHOP}, timeut=1), TypeError, "did you mean 'timeout' or 'open_t"),
     (lambda _: group({"a": SHOP}).clients["b"], KeyError, "no server 'b' is open: no servers"),
     (lambda _: rate_limit(calls="x", per=1), UsageError, "number of at least 1, not 'x'"),
@@ -369,7 +369,7 @@ def test_a_callback_that_does_not_take_its_arguments_is_refused_when_it_is_given
     def right(*arguments: Any) -> None: ...
 
     for function in (wrong, *[Wrong().method] * (name != "on_progress"), lambda *, key: None):
-        with pytest.raises(UsageError, match=rf"^{name} is called with \(.*\), which it does not"):
+        with pytest.raises(UsageError, match=rf"^{name} must accept the arguments \(.*\)"):
             GIVERS[name](function)
     GIVERS[name](right)
 
@@ -453,7 +453,7 @@ def test_a_file_of_servers_is_not_a_server(tmp_path: Path) -> None:
     file = tmp_path / "mcp.json"
     file.write_text('{"mcpServers": {"shop": {"command": "python"}}}')
     servers: Any = servers_file.read(file)
-    with pytest.raises(KeyError, match=r"there is no server 'b' in .*mcp\.json.*: shop"):
+    with pytest.raises(KeyError, match=r"no server named 'b' in .*mcp\.json.*: shop"):
         servers["b"]
     with pytest.raises(UsageError, match=r"servers\[NAME\], or give all to a ClientGroup"):
         syncmcp.connect(servers)
@@ -523,27 +523,29 @@ def test_a_tool_loop_refuses_what_it_cannot_use_at_once() -> None:
     with syncmcp.connect(SHOP) as client:
         with pytest.raises(UsageError, match=r"llm is not callable: a function .*, not str"):
             loop("gpt", client)
-        with pytest.raises(UsageError, match=r"llm is called with \(request, context\)"):
+        with pytest.raises(UsageError, match=r"llm must accept the arguments \(request, context\)"):
             loop(lambda request: None, client)
         with pytest.raises(UsageError, match="tools_of must be a client or a group, not"):
             loop(lambda request, context: None, [client])
         right = loop(lambda request, context: None, client)
-        with pytest.raises(UsageError, match="request must be a text or a conversation, not None"):
+        with pytest.raises(
+            UsageError, match="request must be a string or a conversation, not None"
+        ):
             right.run(None)
-        with pytest.raises(UsageError, match=r"there is no tool 'ad': did you mean 'add'\?"):
+        with pytest.raises(UsageError, match=r"no tool named 'ad': did you mean 'add'\?"):
             right.run("go", tools="ad")
-        with pytest.raises(UsageError, match=r"there is no tool 'zzz'$"):
+        with pytest.raises(UsageError, match=r"no tool named 'zzz'$"):
             right.run("go", tools=["zzz"])
 
 
 def test_an_answer_of_the_wrong_type_says_which_type_it_must_be() -> None:
     content: Any = "Ada"
-    with pytest.raises(TypeError, match="content maps fields to values; it is not a str"):
+    with pytest.raises(TypeError, match="content must map fields to values, not be a str"):
         ElicitResult.accept(content)
     answer: Any = {"outputFormat": "json"}
     with (
         syncmcp.connect(demo_server(), elicitation=lambda *_: answer) as client,
-        pytest.raises(Refused, match="must return ElicitResult, and returned dict"),
+        pytest.raises(Refused, match="must return ElicitResult, not dict"),
     ):
         client.call_tool("ask_user_preferences")
     wrong = ElicitResult.accept({"outputFormat": "pdf"})
@@ -598,7 +600,7 @@ def test_the_address_of_an_event_stream_that_is_none_is_questioned() -> None:
 
 
 def test_a_refused_connection_asks_whether_the_server_runs() -> None:
-    with pytest.raises(ConnectFailed, match=r"refused \(does the server run, on this port\?\)"):
+    with pytest.raises(ConnectFailed, match=r"refused \(is the server running on this port\?\)"):
         syncmcp.connect("http://127.0.0.1:1/mcp", retry=None)
 
 

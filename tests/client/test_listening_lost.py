@@ -109,7 +109,7 @@ def test_the_request_says_what_is_wanted_less_is_borne(
         with client.listen(tools=True, prompts=True, uris=uris) as events:
             assert (events.lists, events.uris) == (("tools",), ("a:2",))
             assert next(events) == TOOLS
-        assert "[peer] refuses to notify of prompts, a:1" in caplog.text
+        assert "[peer] refuses to send notifications about prompts, a:1" in caplog.text
         (request,) = peer.requests(LISTEN)
         assert request["params"]["notifications"] == {
             "toolsListChanged": True,

@@ -285,9 +285,9 @@ CHANGES: dict[str, tuple[str, Callable[[Message], Any]]] = {
     "changed the direction of": ("outgoing", lambda m: replace(m, direction="incoming")),
     "changed the kind of": ("outgoing", lambda m: replace(m, kind="response")),
     "returned dict": ("outgoing", lambda m: m.params),
-    "made the params a list": ("outgoing", lambda m: m.with_params(cast("Any", [1]))),
+    "replaced the params with a list": ("outgoing", lambda m: m.with_params(cast("Any", [1]))),
     "cannot be sent as JSON": ("outgoing", lambda m: m.with_params({"x": object()})),
-    "made the result a list": ("incoming", lambda m: m.with_result([])),
+    "replaced the result with a list": ("incoming", lambda m: m.with_result([])),
     "another error, which it should raise": (
         "incoming",
         lambda m: replace(m, error=ValueError()),

@@ -131,7 +131,7 @@ def test_what_is_no_store_and_no_bound_is_refused() -> None:
             MemoryCache(**bounds)
     for store in (None, "memory", 5, MemoryCache, object()):
         wrong: Any = store
-        with pytest.raises(UsageError, match="cache is True, False or a CacheStore"):
+        with pytest.raises(UsageError, match="cache must be True, False or a CacheStore"):
             syncmcp.Client(shop(), cache=wrong)
 
 

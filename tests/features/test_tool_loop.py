@@ -307,8 +307,8 @@ def test_what_goes_wrong_is_told_to_the_model_and_what_is_not_offered_or_whole_i
         (use("fails", "fail"), "no luck today"),
         (use("refuses", "refuse"), "the moon is in the wrong phase"),
         (use("wrong", "add", a="two"), ""),
-        (use("unknown", "divide", a=1), "there is no tool 'divide'"),
-        (use("nameless", ""), "there is no tool ''"),
+        (use("unknown", "divide", a=1), "no tool named 'divide'"),
+        (use("nameless", ""), "no tool named ''"),
     ]
     model = Model(wants(*(wish for wish, _ in rows), use("good", "add", a=1, b=1)), DONE)
     server = adder()
@@ -323,7 +323,7 @@ def test_what_goes_wrong_is_told_to_the_model_and_what_is_not_offered_or_whole_i
         called = server.stats.requests["tools/call"]
         whole = use("u", "add", a=1, b=1)
         for wish, words in (
-            (wants(use("u", "fail")), "there is no tool 'fail'"),
+            (wants(use("u", "fail")), "no tool named 'fail'"),
             (wants(whole, stop="maxTokens"), "cut off"),
         ):
             model = Model(wish, DONE)
@@ -344,7 +344,7 @@ def test_a_tool_that_takes_too_long_is_given_up_and_the_model_told() -> None:
         assert stage.stats.wait_for(lambda stats: stats.cancelled == 1)
     (result,) = model.told(1)
     assert result.is_error
-    assert texts([result]) == ["no answer within 1 s (whether it was done is unknown)"]
+    assert texts([result]) == ["no answer within 1 s (the outcome is unknown)"]
 
 
 class Reviewer:

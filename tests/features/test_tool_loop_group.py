@@ -60,8 +60,8 @@ def test_each_tool_is_called_at_the_server_that_has_it() -> None:
     with ClientGroup({"fish": shop("fish"), "books": shop("books")}) as group:
         ToolLoop(model, group).run("go", tools=["books_price"])
         assert [tool.name for tool in model.heard[0].tools or []] == ["books_price"]
-        assert texts(model.told(1)) == ["there is no tool 'close_fish'"]
-        with pytest.raises(UsageError, match="there is no tool 'price'"):
+        assert texts(model.told(1)) == ["no tool named 'close_fish'"]
+        with pytest.raises(UsageError, match="no tool named 'price'"):
             ToolLoop(Model(), group).run("go", tools=["price"])
 
 
@@ -183,7 +183,7 @@ def test_no_server_gets_calls_of_a_tool_that_was_another_s() -> None:
     assert heard == []
     (told,) = said[1].messages[-1].blocks
     assert isinstance(told, ToolResultContent)
-    assert texts([told]) == ["the tool 'search' is another server's now"]
+    assert texts([told]) == ["the tool 'search' now belongs to another server"]
 
 
 def test_a_server_that_lets_nobody_in_any_more_does_not_end_the_loop() -> None:

@@ -329,7 +329,7 @@ def test_nobody_may_name_or_allow_an_address_that_is_nobodys() -> None:
         ("check", "https://10.0.0.1/", "an address of a private network"),
         ("allowed", "http://93.184.215.14/", "it is not encrypted, and leads to a public address"),
         ("allowed", "https://169.254.1.2/", "an address of the local link or of cloud metadata"),
-        ("page", "http://unknown.example/", "it is not encrypted, and its address is not known"),
+        ("page", "http://unknown.example/", "it is not encrypted, and its address is unknown"),
         ("page", "http://as.example.com/", "it is not encrypted, and leads to a public address"),
         ("pin", "http://localhost/", "the name of this computer leads to a public address"),
         ("pin", "http://as.example.com/", "it is not encrypted, and leads to a public address"),
@@ -343,11 +343,13 @@ def test_the_error_names_the_url_and_what_is_wrong_with_it(way: str, url: str, r
     }
     if reason.startswith("an address"):
         reason = f"it leads to {reason}"
-        reason += " (allow_private would allow that)" if way == "check" else ""
+        reason += " (allow_private allows it)" if way == "check" else ""
     with pytest.raises(UnsafeUrl) as caught:
         ways.get(way, judge.check)(url)
     assert caught.value.reason == reason
-    assert caught.value.message == f"the server named a URL that is not used: {reason}: '{url}'"
+    assert (
+        caught.value.message == f"the client refuses a URL that the server named: {reason}: '{url}'"
+    )
 
 
 def test_a_long_url_is_left_out_of_the_error() -> None:

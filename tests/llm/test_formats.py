@@ -399,7 +399,7 @@ def test_no_server_can_take_the_name_that_another_s_tool_is_given(
 
 
 def test_two_tools_of_one_name_are_refused() -> None:
-    with pytest.raises(UsageError, match="two tools are called 'weather'"):
+    with pytest.raises(UsageError, match="two tools are named 'weather'"):
         AnthropicFormat([WEATHER, WEATHER])
 
 

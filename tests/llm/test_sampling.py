@@ -538,7 +538,7 @@ class AsyncSomething:
 def test_what_makes_no_sense_is_refused_at_once(kind: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     wrong: list[tuple[Any, dict[str, Any], str]] = [
         ([], {}, "at least one model"),
-        ("", {}, "a model has a name"),
+        ("", {}, "a model must have a name"),
         ("m", {"system_prompt": "maybe"}, "system_prompt is"),
         ("m", {"max_tokens": 0}, "max_tokens"),
         ("m", {"max_temperature": -1}, "max_temperature"),

@@ -536,7 +536,7 @@ def test_who_did_not_agree_to_a_link_is_not_asked_again(action: str) -> None:
     played = play(asks("1", k=link()), asks("2", k=link()), answer=lambda ask: said)
     error = played.fail()
     assert isinstance(error, TooManyRounds)
-    assert error.message == "the server asks again for a link that nobody agreed to"
+    assert error.message == "the server asks again for a link that the person did not accept"
     assert vars(error.__cause__)["questions"] == {"k": link()}
     assert str(error.__cause__) == "tools/call: the server asked for 1 more answers"
     assert len(played.asked) == 1

@@ -266,7 +266,7 @@ def test_what_is_remembered_of_a_tool_takes_little_memory() -> None:
     assert seen.filter_tools([{"name": "deep", "inputSchema": schema}]) == []
     flat = {str(one): marked(f"A{one}") for one in range(MAX_PARTS // 2)}
     assert len(seen.filter_tools([tool("many", **flat), tool("more", z=marked(), **flat)])) == 1
-    assert excluded == [f"its marks have over {MAX_PARTS} names"] * 2
+    assert excluded == [f"its x-mcp-header properties have over {MAX_PARTS} names"] * 2
 
 
 @pytest.mark.requirement("XHD-02", "XHD-08")

@@ -164,7 +164,7 @@ MAPS: dict[str, Any] = {"com.example/maps": {"scale": 3}}
         ),
         *((given, "extensions is a mapping") for given in (["com.example/maps"], "a.b/c", 3)),
         *(
-            ({"com.example/maps": settings}, r"settings of com\.example/maps are a mapping")
+            ({"com.example/maps": settings}, r"settings of com\.example/maps must be a mapping")
             for settings in (None, True, "x", [1])
         ),
     ],

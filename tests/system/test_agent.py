@@ -146,7 +146,7 @@ def test_a_broken_server_of_three_is_reported_and_every_command_answers(
         says(person, "count_files", *YES)
         person.sees("-> ")
         says(person, "/roots remove /nowhere")
-        person.sees("/roots: there is no root file:///nowhere")
+        person.sees("/roots: no such root: file:///nowhere")
         says(person, "/model")
         person.sees("the model is scripted")
         says(person, "/model parrot")

@@ -323,7 +323,7 @@ def test_a_page_to_type_along_prints_what_it_shows(page: str, tmp_path: Path) ->
                 "['fish.search']",
                 "['books_search', 'order', 'toys_search']",
                 "'SHOP_HOST' is not set",
-                "To use it, this program would be started, with all of your rights:",
+                "Using it starts this program, with all of your rights:",
             ],
         ),
         ("remote", ["2026-07-28\n3\n", "2025-11-25\n4\nTrue\n2\nlift-off"]),

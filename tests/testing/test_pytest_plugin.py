@@ -207,7 +207,7 @@ def test_a_cassette_is_recorded_once_and_replayed_afterwards(pytester: pytest.Py
 
     pytester.makepyfile(test_weather=WEATHER)
     pytester.makeini("[pytest]\nmcp_record = none\n")
-    told("*there is no recording *test_weather.jsonl*", failed=1)
+    told("*the recording *test_weather.jsonl is missing*", failed=1)
     pytester.makeini("[pytest]\nmcp_record = sometimes\n")
     run_here(pytester).assert_outcomes(errors=1)
     told("told: it is 1 in Bergen 1", "--mcp-record=once", passed=1)
@@ -220,7 +220,7 @@ def test_a_cassette_is_recorded_once_and_replayed_afterwards(pytester: pytest.Py
         "        import contextlib\n        with contextlib.suppress(Exception): print",
     ).replace("Bergen", "Oslo")
     pytester.makepyfile(test_weather=hides)
-    told("not recorded (--mcp-record=all records anew):", passed=1, errors=1)
+    told("not recorded (--mcp-record=all records again):", passed=1, errors=1)
     pytester.makepyfile(test_weather=WEATHER.replace("Bergen", "Oslo"))
     told('*arguments.city: recorded "Bergen", asked "Oslo"*', failed=1)
     told("told: it is 1 in Oslo 1", "--mcp-record=all", passed=1)

@@ -520,7 +520,7 @@ class TestFiles:
             ("", "first line does not say so"),
             ("[]\n", "first line does not say so"),
             ("nothing\n", "first line does not say so"),
-            ('{"syncmcp-recording": 2}\n', "of version 2; this can read 1"),
+            ('{"syncmcp-recording": 2}\n', "of version 2; this library reads only 1"),
             ('{"syncmcp-recording": 1}\n', "recording of nothing"),
             ('{"syncmcp-recording": 1}\n{"connection": 1}\n', "line 2: it must have one of"),
             ('{"syncmcp-recording": 1}\n{"closed": true}\n', "line 2: it is not an object with"),

@@ -41,7 +41,7 @@ BREACHES: list[tuple[tuple[str, Any], str]] = [
     (_model(content=[TEXT, USE]), "a content block of type 'tool_use'"),
     (_model(resultType="complete"), "resultType in an answer"),
     (("elicitation/create", {"action": "yes"}), "action is 'yes'"),
-    (_form("decline", name="x"), "content that nobody asked for"),
+    (_form("decline", name="x"), "unrequested content"),
     (_form("accept"), "content: 'name' is a required property"),
     (_form("accept", name="x", mail="no"), "content.mail: 'no' is not a 'email'"),
     (
@@ -124,7 +124,7 @@ def test_answers_nobody_waits_for_are_recorded(server: Server, line: Memory) -> 
     line.answer(question, ROOTS)
     assert text_of(line.next()) == "1"
     assert len(server.stats.violations) == 5
-    late = f"an answer to request {question['id']!r}, which does not wait"
+    late = f"an answer to request {question['id']!r}, which is not waiting for one"
     assert server.stats.violations[-1] == late
 
 

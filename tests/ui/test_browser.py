@@ -842,7 +842,7 @@ class TestLinks:
         asked, page = visitor.ask("url", link(), within)
         after = visitor.send(page, "consent")
         asked.answer()
-        assert "Nobody waits for it any more." in visitor.send(after, "give-up").text
+        assert "Nobody is waiting for it any more." in visitor.send(after, "give-up").text
         assert within.cancel.cancelled
 
     def test_odd_links_carry_their_warnings(self, visitor: Visitor) -> None:

@@ -362,7 +362,7 @@ class TestSampling:
         final = Asked(
             approval.review_answer, question("sampling", request, answer=answer, within=within)
         )
-        expect(tab.get_by_role("heading", name="An answer of your model")).to_be_visible()
+        expect(tab.get_by_role("heading", name="An answer from your model")).to_be_visible()
         picture(tab, "sampling-answer")
         tab.get_by_text("Edit this text").click()
         tab.locator("textarea").fill("It is even.")
@@ -501,7 +501,7 @@ class TestLinks:
         within.completed()
         expect(tab.locator("#visit")).to_have_text("It is done.")
 
-    @pytest.mark.parametrize("end", ["It is done.", "Nobody waits for it any more."])
+    @pytest.mark.parametrize("end", ["It is done.", "Nobody is waiting for it any more."])
     @pytest.mark.requirement("ELI-15", "M-20")
     def test_the_page_shows_how_a_visit_of_a_real_server_ends(
         self, tab: Page, browser: Browser, end: str
@@ -662,7 +662,7 @@ class TestQueue:
         tab.reload()
         tab.get_by_role("link", name="Directories").click()
         tab.get_by_label("Path").fill(str(tmp_path / "books"))
-        tab.get_by_label("Name, if you like").fill("Books")
+        tab.get_by_label("Name (optional)").fill("Books")
         press(tab, "Add")
         expect(tab.locator("td.ok")).to_have_text("ok")
         assert [status.root.name for status in browser.roots.list()] == ["Books"]

@@ -86,7 +86,7 @@ class TestWhoAsks:
          (CausingCall("resources/read", {"uri": "a:b"}), "read the resource “a:b”."),
          (CausingCall("prompts/get", {"name": "ask"}), "got the prompt “ask”."),
          (CausingCall("completion/complete", {}), "sent completion/complete."),
-         (None, "It is not known which call of this program led to it.")],
+         (None, "This program cannot tell which of its calls led to it.")],
     )  # fmt: skip
     def test_a_question_says_why_it_is_asked(
         self, call: CausingCall | None, words: str, browser: Browser, visitor: Visitor
@@ -283,7 +283,7 @@ class TestACall:
     def test_arguments_that_an_overview_leaves_out_are_counted(self, visitor: Visitor) -> None:
         call = ToolCall("move", {f"n{number}": "x" * 300 for number in range(25)}, None)
         asked, page = visitor.ask("review", question("tool", call))
-        assert "5 more arguments stand below." in page.text
+        assert "5 more arguments are listed below." in page.text
         whole = page.text[page.text.index("All of the arguments") :]
         assert '"n24":' in whole
         visitor.send(page, "deny")

@@ -107,7 +107,7 @@ def test_a_wrong_answer_goes_back_to_the_person(person: Person, asking: Asking) 
     answer = asking("form", form(schema), asked())
     person.answers("What will you do?", ENTER)
     person.answers("“age” *:", ENTER)
-    person.answers("An answer is needed here.", "x", ENTER)
+    person.answers("This field needs an answer.", "x", ENTER)
     person.answers("“age” *: x", CLEAR_LINE, "17", ENTER)
     person.answers("18", CLEAR_LINE, "18", ENTER)
     person.answers("“days” *:", " ", DOWN, " ", ENTER)
@@ -347,7 +347,7 @@ def test_the_server_may_say_that_a_visit_is_done(person: Person, pool: ThreadPoo
         person.sees("Are you done there?")
         context.completed()
         assert answer.result(PATIENCE) == ElicitResult.accept()
-        person.sees("The server says that it is done.")
+        person.sees("The server says that you are done.")
         assert opened == []
 
 
@@ -400,7 +400,7 @@ def test_a_browser_that_does_not_start_is_reported(
     terminal = Terminal(person.stdin, person.stdout, open_url=broken)
     answer = pool.submit(terminal.url, link(), asked(resumes_call=True))
     person.answers("What will you do?", DOWN, DOWN, ENTER)
-    person.sees("Warning: the browser could not be started; open the address yourself")
+    person.sees("Warning: could not start the browser; open the address yourself")
     person.answers("Are you done there?", ENTER)
     assert answer.result(PATIENCE) == ElicitResult.accept()
 

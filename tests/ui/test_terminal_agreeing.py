@@ -113,7 +113,7 @@ def test_a_long_entry_is_read_to_its_end_before_it_can_be_approved(
     assert all(f"--padding={number:04}" in shown for number in range(150))
     # Beside the question they stand once more.
     beside = person.screen[: person.screen.index("Use it?")].splitlines()[-6:]
-    assert "Warning: It asks for the rights of an administrator." in beside
+    assert "Warning: It asks for administrator rights." in beside
     assert "Warning: LD_PRELOAD decides which code is run." in beside
     person.answers("» No", DOWN, ENTER)
     assert target.result(PATIENCE).command == "sudo"
@@ -155,7 +155,7 @@ def test_what_nobody_reads_is_said_with_its_length(
     review = ServerReview("mine", Path("mcp.json"), "http", url="x" * (length - bare))
     approved = pool.submit(terminal.approve, review)
     person.sees("lines were shown.")
-    words = "Warning: it has 20,001 characters; nobody reads more than 20,000."
+    words = "Warning: it has 20,001 characters, too many to read (over 20,000."
     assert (words in person.screen) is said
     person.types(CTRL_C)
     assert approved.result(PATIENCE) is False
@@ -168,7 +168,7 @@ def test_thousands_of_warnings_do_not_hide_the_others(
     review = ServerReview("mine", Path("mcp.json"), "stdio", ("sudo", "x"), env=env)
     approved = pool.submit(terminal.approve, review)
     person.sees("lines were shown.")
-    assert "Warning: It asks for the rights of an administrator." in person.screen
+    assert "Warning: It asks for administrator rights." in person.screen
     assert "Warning: there are 2,991 more warnings, at the end of the text." in person.screen
     person.types(CTRL_C)
     assert approved.result(PATIENCE) is False
@@ -259,7 +259,7 @@ def test_keys_of_the_first_moments_answer_nothing(
     monkeypatch.setattr(f"{SCREEN}._SILENCE_SECONDS", 0.5)
     monkeypatch.setattr(f"{SCREEN}.Deadline", begin)
     answer = ask_for(asking, kind)
-    person.sees("Keys do not count before you stop typing.")
+    person.sees("Stop typing first: keys are ignored until then.")
     keys = [DOWN, DOWN, ENTER, *"run", ENTER]
     for round_ in range(1, 4):
         clock.advance(0.4)  # never long enough without a key
@@ -280,7 +280,7 @@ def test_ctrl_c_counts_at_once(
 ) -> None:
     monkeypatch.setattr(f"{SCREEN}._SILENCE_SECONDS", 0.5)
     verdict = asking("review", question("roots", None))
-    person.answers("Keys do not count before you stop typing.", CTRL_C)
+    person.answers("Stop typing first: keys are ignored until then.", CTRL_C)
     assert verdict.result(PATIENCE) == Verdict.deny("the person cancelled")
 
 
@@ -290,7 +290,7 @@ def test_a_question_that_ends_does_not_wait_for_silence(
     monkeypatch.setattr(f"{SCREEN}._SILENCE_SECONDS", 0.5)
     context = asked()
     verdict = asking("review", question("roots", None, context=context))
-    person.sees("Keys do not count before you stop typing.")
+    person.sees("Stop typing first: keys are ignored until then.")
     context.cancel.cancel()
     assert not verdict.result(PATIENCE).allowed
     person.sees("Withdrawn")
@@ -313,7 +313,7 @@ def test_a_call_that_may_change_something_takes_a_word(
     denied = asking("review", call)
     person.answers("Call it?", DOWN, ENTER)
     person.answers("Type run to call it", "yes", ENTER)
-    person.answers("Type run, or nothing.", "\x15", ENTER)
+    person.answers("Type run, or leave it empty.", "\x15", ENTER)
     assert denied.result(PATIENCE) == Verdict.deny("a person said no")
     allowed = asking("review", call)
     person.answers("Call it?", DOWN, ENTER, times=2)

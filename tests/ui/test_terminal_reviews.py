@@ -46,7 +46,7 @@ def test_a_request_to_a_model_is_shown_edited_and_approved(person: Person, askin
     for shown in (
         "━━ notes wants a model to answer it ━━",
         "Messages: 3 (2 of the user, 1 of the assistant)",
-        "Most tokens: 100",
+        "Maximum tokens: 100",
         "Temperature: 0.5",
         "Context wanted: “thisServer”",
         '│ "END"',
@@ -70,7 +70,7 @@ def test_a_request_to_a_model_is_shown_edited_and_approved(person: Person, askin
     person.answers("? Most tokens 100", CLEAR_LINE, "none", ENTER)
     person.answers("Give a whole number above 0.", CLEAR_LINE, "101", ENTER)
     person.answers("The server asked for at most 100.", CLEAR_LINE, "50", ENTER)
-    person.sees("Most tokens: 50")
+    person.sees("Maximum tokens: 50")
     person.answers("» Deny", DOWN, DOWN, ENTER)
     decided = verdict.result(PATIENCE)
     assert (decided.allowed, decided.remember) == (True, False)
@@ -176,7 +176,7 @@ def test_a_tool_call_shows_what_would_be_called(person: Person, asking: Asking) 
     verdict = asking("review", question("tool", call))
     person.sees("│ rm")
     person.sees('│   "path": "/tmp\\u001b[2J"')
-    person.answers('(not to be relied on):\n│ {"readOnlyHint": true}', CTRL_C)
+    person.answers('(do not rely on it):\n│ {"readOnlyHint": true}', CTRL_C)
     assert verdict.result(PATIENCE) == Verdict.deny("the person cancelled")
 
 

@@ -120,7 +120,7 @@ def test_at_a_terminal_a_call_that_needs_the_visit_goes_on_when_it_is_done(
         if order == "after the consent":
             person.sees("Are you done there?")
             bank.complete(client)
-        person.sees("The server says that it is done.")
+        person.sees("The server says that you are done.")
         assert call.result(PATIENCE).text == "accept"
 
 
@@ -190,7 +190,7 @@ def test_the_page_of_a_visit_ends_with_the_session(bank: Bank, browser: Browser)
             assert call.result(PATIENCE).text == "accept"
             assert visitor.state(key_of(page))["state"] == "visiting"
         until(lambda: visitor.state(key_of(page))["state"] == "given-up")
-        assert "Nobody waits for it any more." in visitor.get(page.url).text
+        assert "Nobody is waiting for it any more." in visitor.get(page.url).text
 
 
 @pytest.mark.parametrize(

@@ -121,12 +121,12 @@ def dialect_of(schema: Any) -> str:
     """The URI of the dialect of a schema: that in ``$schema``, if supported, or the default."""
     said = schema.get("$schema", DEFAULT) if isinstance(schema, dict) else DEFAULT
     if not isinstance(said, str):
-        raise UnsupportedSchema("'$schema' is not text")
+        raise UnsupportedSchema("'$schema' is not a string")
     uri = said.removesuffix("#")
     for known in (uri, uri.replace("https:", "http:")):
         if known in DIALECTS:
             return known
-    raise UnsupportedSchema(f"its dialect is {quoted(said)}, which is not known here")
+    raise UnsupportedSchema(f"its dialect {quoted(said)} is not supported")
 
 
 def measure(schema: Any) -> None:
@@ -139,7 +139,7 @@ def measure(schema: Any) -> None:
         if depth > MAX_DEPTH:
             raise UnsupportedSchema(f"it is nested more than {MAX_DEPTH} levels deep")
         if size > MAX_SIZE:
-            raise UnsupportedSchema(f"it has more than {MAX_SIZE:,} values in it")
+            raise UnsupportedSchema(f"it has more than {MAX_SIZE:,} values")
         below: list[Any] = []
         for value in level:
             if isinstance(value, dict):
@@ -176,7 +176,7 @@ class _Compiler:
             resolver = registry.resolver(_HERE).in_subresource(self._resource(schema))
             self._follow_references(schema, resolver)
         except ValueError:
-            raise UnsupportedSchema("it holds something that is not a URI") from None
+            raise UnsupportedSchema("it contains an invalid URI") from None
         return Schema(schema, resolver, self._knowledge)
 
     def _resource(self, schema: Any) -> Resource[Any]:
@@ -196,15 +196,15 @@ class _Compiler:
                 shape = Place(*self._metaschema[word], self._shallow, self._run)
                 self._shapes[word] = shape
             for problem in shape.iter_errors(schema[word], word):
-                raise UnsupportedSchema(f"it is no {DIALECTS[self._uri]}: {problem}")
+                raise UnsupportedSchema(f"it is not valid {DIALECTS[self._uri]}: {problem}")
         types = schema.get("type")
         if isinstance(types, list) and len(types) > _TYPES:  # each is looked at for each value
-            raise UnsupportedSchema(f"it is no {DIALECTS[self._uri]}: it repeats a type")
+            raise UnsupportedSchema(f"it is not valid {DIALECTS[self._uri]}: it repeats a type")
         if schema.get("multipleOf") == math.inf:
             raise UnsupportedSchema("a number in it is too large")
         named = "$schema" in schema and self._knowledge.dialect.specification.id_of(schema)
         if named and dialect_of(schema) != self._uri:
-            raise UnsupportedSchema("there are schemas of two dialects in it")
+            raise UnsupportedSchema("it mixes schemas of two dialects")
 
     def _join(self, base: str, schema: Any) -> str:
         """The base URI within a subschema, of which `referencing` makes one for each, too."""
@@ -230,7 +230,7 @@ class _Compiler:
             self._run.spend(read.compiling)
             self._pattern_size += max(read.size, _SMALLEST)
             if self._pattern_size > MAX_PATTERNS:
-                raise UnsupportedSchema("its patterns are too large together")
+                raise UnsupportedSchema("its patterns are too large in total")
 
     def _follow_references(self, schema: Any, resolver: Any) -> None:
         """Check that all applied references lead to schemas, and compile the patterns of these."""

@@ -255,7 +255,7 @@ class Place:
             found = resolve(word, reference, self.resolver)
             known, schema = self.knowledge.known, found.contents
             if known is not None and isinstance(schema, dict) and id(schema) not in known:
-                raise UnsupportedSchema("a reference leads to what was no schema before")
+                raise UnsupportedSchema("a reference leads to a value that is not a schema")
             place = self._inner[key] = self._further(found.contents, found.resolver)
         return place
 
@@ -277,7 +277,7 @@ class Place:
 def resolve(word: str, reference: Any, resolver: Any) -> Any:
     """Resolve a reference, in this schema or among the metaschemas, to a schema."""
     if not isinstance(reference, str):
-        raise UnsupportedSchema("a reference is not text")
+        raise UnsupportedSchema("a reference is not a string")
     if len(reference) > MAX_REFERENCE:
         raise UnsupportedSchema(f"a reference has more than {MAX_REFERENCE:,} characters")
     where = f"the reference {quoted(reference)} leads"
@@ -289,12 +289,14 @@ def resolve(word: str, reference: Any, resolver: Any) -> Any:
     except (PointerToNowhere, NoSuchAnchor, InvalidAnchor):
         raise UnsupportedSchema(f"{where} nowhere") from None
     except Unresolvable:
-        raise UnsupportedSchema(f"{where} out of the schema; nothing is fetched") from None
+        raise UnsupportedSchema(
+            f"{where} outside the schema; the client does not fetch it"
+        ) from None
     except (AttributeError, LookupError, TypeError, ValueError):
         # What a pointer goes through need not be what `referencing` takes it for.
         raise UnsupportedSchema(f"{where} nowhere") from None
     if not isinstance(found.contents, (dict, bool)):
-        raise UnsupportedSchema(f"{where} to no schema")
+        raise UnsupportedSchema(f"{where} to a value that is not a schema")
     return found
 
 
@@ -342,4 +344,4 @@ def identity(value: Any, run: Run, depth: int = 0) -> Hashable:
 
 def nothing(_place: Place, _said: Any, _value: Any, _schema: Any) -> Iterable[Problem]:
     """Accept no value."""
-    return (Problem("must not be there"),)
+    return (Problem("is not allowed"),)

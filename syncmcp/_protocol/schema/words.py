@@ -77,14 +77,14 @@ def _enum(place: Place, values: list[Any], value: Any, _schema: Any) -> Iterable
     nested, choices = place.knowledge.choices(values, place.run)
     if (nested or not isinstance(value, (list, dict))) and identity(value, place.run) in choices:
         return ()
-    return (Problem("is none of the values that it may be"),)
+    return (Problem("is not one of the allowed values"),)
 
 
 def _const(place: Place, said: Any, value: Any, _schema: Any) -> Iterable[Problem]:
     alike = isinstance(said, (list, dict)) == isinstance(value, (list, dict))
     if alike and identity(said, place.run) == identity(value, place.run):
         return ()
-    return (Problem("is none of the values that it may be"),)
+    return (Problem("is not the allowed value"),)
 
 
 def _unique_items(place: Place, said: bool, value: Any, _schema: Any) -> Iterable[Problem]:
@@ -92,7 +92,7 @@ def _unique_items(place: Place, said: bool, value: Any, _schema: Any) -> Iterabl
     for index, item in enumerate(value if said and isinstance(value, list) else ()):
         same = identity(item, place.run)
         if same in found:
-            return (Problem("is there twice").under(index),)
+            return (Problem("appears twice").under(index),)
         found.add(same)
     return ()
 
@@ -138,7 +138,7 @@ def _any_of(place: Place, schemas: list[Any], value: Any, _schema: Any) -> Itera
     for schema in schemas:
         if place.evolve(schema=schema).is_valid(value):
             return ()
-    return (Problem("fits none of the alternatives"),)
+    return (Problem("matches none of the alternatives"),)
 
 
 def _one_of(place: Place, schemas: list[Any], value: Any, _schema: Any) -> Iterable[Problem]:
@@ -146,13 +146,15 @@ def _one_of(place: Place, schemas: list[Any], value: Any, _schema: Any) -> Itera
     for schema in schemas:
         if place.evolve(schema=schema).is_valid(value):
             if fits:
-                return (Problem("fits more than one of the alternatives"),)
+                return (Problem("matches more than one of the alternatives"),)
             fits = True
-    return () if fits else (Problem("fits none of the alternatives"),)
+    return () if fits else (Problem("matches none of the alternatives"),)
 
 
 def _not(place: Place, said: Any, value: Any, _schema: Any) -> Iterable[Problem]:
-    return (Problem("is what it must not be"),) if place.evolve(schema=said).is_valid(value) else ()
+    if not place.evolve(schema=said).is_valid(value):
+        return ()
+    return (Problem("matches a schema that it must not match"),)
 
 
 def _items(place: Place, said: Any, value: Any, schema: Mapping[str, Any]) -> Iterable[Problem]:
@@ -182,9 +184,9 @@ def _contains(place: Place, said: Any, value: Any, schema: Mapping[str, Any]) ->
     found = len(_matching(place.evolve(schema=said), value))
     limits = {} if place.knowledge.dialect.old else schema
     if found < (least := limits.get("minContains", 1)):
-        return (Problem(f"has {found} of the items of which it wants at least {cut(str(least))}"),)
+        return (Problem(f"has {found} matching items, but needs at least {cut(str(least))}"),)
     if found > (most := limits.get("maxContains", math.inf)):
-        return (Problem(f"has {found} of the items of which it wants at most {cut(str(most))}"),)
+        return (Problem(f"has {found} matching items, but allows at most {cut(str(most))}"),)
     return ()
 
 
@@ -201,7 +203,7 @@ def _dependent(
             continue
         if isinstance(needs[name], list):
             for problem in _required(place, needs[name], value, _schema):
-                yield Problem(f"{problem.message}, wanted beside {quoted(name)}", problem.missing)
+                yield Problem(f"{problem.message}, required with {quoted(name)}", problem.missing)
         else:
             yield from place.descend(value, needs[name])
 
@@ -229,7 +231,7 @@ def _additional_properties(
 def _property_names(place: Place, said: Any, value: Any, _schema: Any) -> Iterator[Problem]:
     for name in value if isinstance(value, dict) else ():
         if not place.evolve(schema=said).is_valid(name):
-            yield Problem("has a name that it may not have").under(name)
+            yield Problem("has a name that is not allowed").under(name)
 
 
 # -- unevaluated members and items ---------------------------------------------------------------

@@ -61,9 +61,9 @@ class Fault:
 
     def __post_init__(self) -> None:
         if self.at not in get_args(Place):
-            raise ValueError(f"there is no place {self.at!r}, but {', '.join(get_args(Place))}")
+            raise ValueError(f"at must be one of {', '.join(get_args(Place))}, not {self.at!r}")
         if self.after < 0 or (self.after and self.at not in _COUNTED):
-            raise ValueError(f"after={self.after} means nothing at {self.at!r}")
+            raise ValueError(f"after={self.after} does not apply at {self.at!r}")
 
 
 @dataclass(frozen=True)
@@ -109,9 +109,9 @@ class Drip(Fault):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.at not in ("head", "body", "event"):
-            raise ValueError(f"only an answer can drip, and there is none at {self.at!r}")
+            raise ValueError(f"only a response can drip, and {self.at!r} is before it")
         if self.size < 1:
-            raise ValueError(f"size={self.size} would let nothing pass")
+            raise ValueError(f"size must be at least 1, not {self.size}")
 
 
 class Planned:

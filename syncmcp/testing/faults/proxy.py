@@ -82,7 +82,7 @@ class FaultProxy(Closing):
             ValueError: `nth` is less than 1, or a fault at "connect" has a verb or a method.
         """
         if nth < 1:
-            raise ValueError(f"nth={nth}: the next exchange is the first")
+            raise ValueError(f"nth must be at least 1, not {nth}")
         if fault.at == "connect" and (verb is not None or method is not None):
             raise ValueError("a connection has neither verb nor method")
         planned = Planned(fault, verb, method, nth, self._log)

@@ -175,7 +175,7 @@ def read(path: Path) -> list[list[Entry]]:
     try:
         text = path.read_bytes().decode()
     except OSError as error:
-        raise UsageError(f"there is no recording to be read: {error}") from error
+        raise UsageError(f"cannot read the recording: {error}") from error
     except UnicodeDecodeError as error:
         raise UsageError(f"{path} is not UTF-8: {error}") from error
     # Not `splitlines`: JSON strings may have other line separators in them.
@@ -204,7 +204,9 @@ def _check_header(path: Path, line: str) -> None:
     except (ValueError, TypeError, KeyError, RecursionError) as error:
         raise UsageError(f"{path} is not a recording: its first line does not say so") from error
     if version != VERSION:
-        raise UsageError(f"{path} is a recording of version {version!r}; this can read {VERSION}")
+        raise UsageError(
+            f"{path} is a recording of version {version!r}; this library reads only {VERSION}"
+        )
 
 
 def _entry(line: str) -> tuple[int, Entry]:
@@ -213,7 +215,7 @@ def _entry(line: str) -> tuple[int, Entry]:
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
     if not isinstance(value, dict) or type(value.get("connection")) is not int:
-        raise ValueError("it is not an object with the number of a connection")
+        raise ValueError("it is not an object with a connection number")
     kinds = _KINDS & value.keys()
     if len(kinds) != 1:
         raise ValueError(f"it must have one of {', '.join(sorted(_KINDS))}")
@@ -364,12 +366,12 @@ class Recording(TransportSource):
     ) -> None:
         server, _, _ = resolve_target(target, None)
         if isinstance(server, TransportSource):
-            raise UsageError("what records or replays cannot be recorded")
+            raise UsageError("a target that records or replays cannot be recorded")
         if isinstance(server, Http) and server.session_id is not None:
-            raise UsageError("a session that another client began cannot be played again")
+            raise UsageError("cannot record a session that another client began")
         self._target = server
         if isinstance(secrets, str):
-            raise UsageError("secrets are several: give a list of them")
+            raise UsageError("secrets must be a list of strings, not a str")
         self._secrets = tuple(secrets)
         if any(len(secret) < _MIN_SECRET_LENGTH for secret in self._secrets):
             raise UsageError(f"each secret must have at least {_MIN_SECRET_LENGTH} characters")

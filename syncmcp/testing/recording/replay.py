@@ -326,7 +326,7 @@ class Replay(TransportSource):
         opened = [session for session in sessions if has(session, "adopted")]
         self._sessions = [with_endings(session) for session in opened or sessions]
         if not self._sessions:
-            raise UsageError(f"{self._path} is the recording of nothing")
+            raise UsageError(f"{self._path} is an empty recording")
         # Guards `_unexpected` and `_states`.
         self._lock = threading.RLock()
         self._unexpected: list[NotRecorded] = []

@@ -422,7 +422,7 @@ class ReplayState:
         recorded = self._outcome(method, self.entries[position].value)
         found = list(differences(recorded, self._outcome(method, message)))
         if found:
-            raise _difference_error(f"the answer to {method} was recorded otherwise", found)
+            raise _difference_error(f"the answer to {method} differs from the recording", found)
         self._schedule.mark_done(position)
 
     def owner(self, message: dict[str, Any]) -> int | None:
@@ -462,12 +462,12 @@ class ReplayState:
     def _no_match_error(self, method: str, asked: Any) -> NotRecorded:
         if not (places := self._requests.get(method, ())):
             known = ", ".join(sorted(self._requests)) or "nothing"
-            return NotRecorded(f"it was not recorded; recorded are: {known}")
+            return NotRecorded(f"it was not recorded; the recording has: {known}")
         recorded = [self._comparable_recorded(position, method) for position in places]
         found = [list(differences(each, asked)) for each in recorded]
         if often := found.count([]):
             times = "once" if often == 1 else f"{often} times"
-            return NotRecorded(f"it was recorded {times}, and has been asked as often already")
+            return NotRecorded(f"it was recorded {times}, but the program sent it again")
         return _difference_error("it was not recorded with these parameters", min(found, key=len))
 
 

@@ -291,7 +291,7 @@ def _fill_placeholders(value: Any, incoming: Incoming | None) -> Any:
         return value
     message = incoming.message if incoming is not None else None
     if not isinstance(message, dict):
-        raise ScriptError(f"{value} stands for nothing here")
+        raise ScriptError(f"{value} has no value here")
     if value == ID:
         return message.get("id")
     params = message.get("params")

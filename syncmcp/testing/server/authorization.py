@@ -173,7 +173,7 @@ class AuthorizationServer(Closing):
         with self._lock:
             known = back in self._clients.get(client, [])
         if not known:  # An unknown redirect URI must not be redirected to.
-            return _reply(400, {"error": "unknown client or redirect address"})
+            return _reply(400, {"error": "unknown client or redirect URI"})
         answer = {"state": query.get("state", ""), "iss": self.issuer}
         challenge, resource = query.get("code_challenge"), query.get("resource")
         if query.get("code_challenge_method") != "S256" or not challenge or not resource:

@@ -55,7 +55,9 @@ class Binding:
         description: str | None = None,
     ) -> None:
         if inspect.iscoroutinefunction(function):
-            raise TypeError(f"{function.__name__} is a coroutine function; give a plain one")
+            raise TypeError(
+                f"{function.__name__} must be a plain function, not a coroutine function"
+            )
         hints = get_type_hints(function, include_extras=True)
         self.name = self.key = name or function.__name__
         self.description = description or inspect.getdoc(function)

@@ -255,7 +255,7 @@ def _elicitation(params: Message, answer: Message) -> list[str]:
     if action not in ("accept", "decline", "cancel"):
         return [f"action is {action!r}"]
     if action != "accept" or not form:
-        return ["content that nobody asked for"] if answer.get("content") is not None else []
+        return ["unrequested content"] if answer.get("content") is not None else []
     return _content(params["requestedSchema"], answer.get("content", {}))
 
 

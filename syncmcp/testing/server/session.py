@@ -343,7 +343,7 @@ class Session:
                     continue
                 member = next(members)
                 if isinstance(message, dict) and message.get("method") == "initialize":
-                    member.finish(wire.refuse(message, "initialize may not stand in a batch"))
+                    member.finish(wire.refuse(message, "initialize may not be in a batch"))
                 else:
                     self._take_one(message, member, (member.index, len(answered)))
                 if not batches.parallel:
@@ -448,7 +448,9 @@ class Session:
         elif method == "notifications/roots/list_changed":
             roots = self.client_capabilities.get("roots")
             if not isinstance(roots, dict) or roots.get("listChanged") is not True:
-                self._server.stats.blame("roots changed, which the client did not say it tells")
+                self._server.stats.blame(
+                    "roots changed, but the client did not declare listChanged"
+                )
         handler = self._server.notification_handlers.get(method)
         if handler is not None:
             handler(params)
@@ -475,7 +477,9 @@ class Session:
         if question is not None:
             question.answered(message)
         elif not late:
-            self._server.stats.blame(f"an answer to request {number!r}, which does not wait")
+            self._server.stats.blame(
+                f"an answer to request {number!r}, which is not waiting for one"
+            )
         self._server.stats._count(responses=1, late_answers=late)
 
     def _take_progress(self, params: Message) -> None:

@@ -322,7 +322,7 @@ class Tasks:
                 self.stats.blame(f"{params.get('name')} was called as a task")
                 raise RpcError(wire.METHOD_NOT_FOUND, "The tool does not run as a task")
             if only and not wanted:
-                raise RpcError(wire.METHOD_NOT_FOUND, "The tool runs as a task only")
+                raise RpcError(wire.METHOD_NOT_FOUND, "The tool runs only as a task")
         if tool is None or not wanted:
             return self._features.call_tool(params, context)
         return self._start(tool, context)

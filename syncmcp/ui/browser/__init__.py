@@ -249,16 +249,16 @@ class Browser:
     def _call_open_page(self, access: AccessControl) -> None:
         assert self._open_page is not None
         self._say(
-            f"A question waits in the browser, on a page with the code {access.code}. "
+            f"A question is waiting in the browser, on a page with the code {access.code}. "
             f"If no page opens, go to {access.address}"
         )
         try:
             opened = self._open_page(self._make_link_file(access).url)
         except Exception:  # questions stay open, and the program may show the address itself
-            _log.exception("the page could not be opened")
+            _log.exception("could not open the page")
             return
         if opened is False:
-            _log.warning("no browser could be opened; Browser.address leads to the questions")
+            _log.warning("could not open a browser; Browser.address leads to the questions")
 
     def _make_link_file(self, access: AccessControl) -> LinkFile:
         made = LinkFile(access.door, access.token)
@@ -278,7 +278,7 @@ class Browser:
 
     def _report_reuse(self) -> None:
         words = (
-            "the link to the questions was used a second time, which was refused; if the page with "
+            "the program refused a second use of the link to the questions; if the page with "
             "the code is not open in your own browser, somebody else has it: end the program"
         )
         _log.warning("%s", words)
@@ -288,7 +288,7 @@ class Browser:
         try:
             self._show(words)
         except Exception:  # of the program's own function
-            _log.exception("a text could not be shown")
+            _log.exception("could not show a text")
 
 
 class AskInBrowser(Approval):

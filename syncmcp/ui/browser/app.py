@@ -128,9 +128,9 @@ class Pages:
         public = request.endpoint in ("enter", "open", "style")
         reason = self._access.refusal(request, from_file=enters)
         if enters and not 0 < (request.content_length or 0) <= _MAX_ENTRY_BYTES:
-            reason = "This does not come from the file of the program."
+            reason = "This request does not come from the program's file."
         if reason is None and not public and not self._access.has_cookie(request):
-            reason = "Only the browser that opened the link of the program gets in."
+            reason = "Only the browser that opened the program's link has access."
         if reason is not None:
             abort(403, reason)
         return None
@@ -139,7 +139,7 @@ class Pages:
     def _error_page(error: HTTPException) -> Response:
         title, reason, home = "This was refused", error.description, ""
         if error.code == 404:  # for those who got in
-            title, reason = "There is no such page", "Perhaps its question is long over."
+            title, reason = "Page not found", "Its question may have ended long ago."
             home = url_for("pages.index")
         page = render_template("refused.html", title=title, reason=reason, home=home)
         return Response(page, error.code, dict(error.get_headers()))
@@ -161,8 +161,8 @@ class Pages:
     @staticmethod
     def _refuse_link() -> NoReturn:
         words = (
-            "This link has been used or is invalid. If it was not you who used it, somebody else "
-            "has these pages: end the program. Otherwise it can show you a new link."
+            "This link has been used or is invalid. If you did not use it, somebody else "
+            "has access to these pages: end the program. Otherwise it can show you a new link."
         )
         abort(403, words)
 
@@ -177,7 +177,7 @@ class Pages:
         return response
 
     def _index(self) -> ResponseReturnValue:
-        return self._render("index.html", heading="Questions to you")
+        return self._render("index.html", heading="Questions for you")
 
     def _question(self, key: str) -> ResponseReturnValue:
         card = self._questions.card(key)
@@ -347,7 +347,7 @@ class Pages:
     def _check_csrf(csrf: str) -> None:
         """Reject a form that was not submitted from this page."""
         if not hmac.compare_digest(request.form.get("csrf", "").encode(), csrf.encode()):
-            abort(403, "This form does not come from the page as it is now: load that again.")
+            abort(403, "This form comes from an older version of the page: reload the page.")
 
 
 def closed_state(closed: ClosedQuestion) -> str:
@@ -540,7 +540,7 @@ class AccessControl:
         """
         host = request.headers.get("Host", "")
         if host not in self._hosts:
-            return "This server answers under its own address only."
+            return "This server answers only at its own address."
         if from_file:
             return None
         site = request.headers.get("Sec-Fetch-Site")

@@ -153,7 +153,7 @@ class ReviewFormCard(_FormCard[Verdict]):
     def __init__(self, question: Question, human_timeout: float | None) -> None:
         given = cast("ElicitResult", question.answer)
         super().__init__(question, human_timeout, given.content or {})
-        self.title = "Answers of this program, before they are sent"
+        self.title = "Answers from this program, before they are sent"
 
     def submit(self, action: str, answers: Answers) -> Mapping[str, str]:
         """Send the answers as edited on the page, or deny."""
@@ -254,14 +254,14 @@ def _parse_field(field: Field, shown: Value | Absent, sent: list[str]) -> Value 
 
 def _parse_option(field: Field, number: str) -> str:
     if not (number.isascii() and number.isdigit() and int(number) < len(field.options)):
-        raise ValueError("This is none of the options.")
+        raise ValueError("This is not one of the options.")
     return field.options[int(number)].value
 
 
 def _hints(field: Field) -> list[str]:
     hints: list[str] = []
     least, most = field.bounds
-    unit = {"string": " characters", "choices": " of them"}.get(field.kind, "")
+    unit = {"string": " characters", "choices": " options"}.get(field.kind, "")
     if least is not None and most is not None:
         hints.append(f"From {least} to {most}{unit}.")
     elif least is not None:
@@ -271,11 +271,11 @@ def _hints(field: Field) -> list[str]:
     if field.kind == "integer":
         hints.append("A whole number.")
     if field.format == "date-time":
-        hints.append("In the time of this computer.")
+        hints.append("In this computer's time zone.")
     if field.pattern is not None:
         hints.append(f"Must match {field.pattern}")
     if field.default is not ABSENT and field.kind in ("string", "number", "integer"):
-        hints.append(f"Left empty, {field.default} is sent.")
+        hints.append(f"If you leave it empty, {field.default} is sent.")
     return hints
 
 
@@ -323,7 +323,7 @@ class RequestCard(Card[Verdict]):
             ("Preferred models", ", ".join(hints)),
             ("Priorities", ", ".join(f"{what} {n:g}" for what, n in priorities if n is not None)),
             ("Stop sequences", ", ".join(stop)),
-            ("Context of other servers", request.include_context or ""),
+            ("Context from other servers", request.include_context or ""),
             ("Tool use", (request.tool_choice.mode or "auto") if request.tool_choice else ""),
             ("For the provider", message.as_json(request.metadata) if request.metadata else ""),
         ]
@@ -381,12 +381,12 @@ class AnswerCard(Card[Verdict]):
 
     def __init__(self, question: Question, human_timeout: float | None) -> None:
         super().__init__(question, human_timeout)
-        self.title = "An answer of your model"
+        self.title = "An answer from your model"
         self.result = cast("CreateMessageResult", question.answer)
         self.shown = message.render_message(self.result, "answer")
         self.grant = (
             "Send this and all later answers",
-            "this server then gets all that your model writes for it, unseen",
+            "this server then gets everything your model writes for it, unreviewed",
         )
         self.everything = message.whole(everything(self.result))
 
@@ -488,9 +488,9 @@ class ConsentCard(Card[Verdict]):
 
     _TITLES: ClassVar = {
         "form": "May this program answer the form for you?",
-        "url": "May this program deal with the link for you?",
+        "url": "May this program handle the link for you?",
         "roots": "May the server know your directories?",
-        "tool": "May this tool be called?",
+        "tool": "May this program call this tool?",
         "sampling": "A request to your model",
     }
     _GRANTS: ClassVar = {
@@ -512,7 +512,7 @@ class ConsentCard(Card[Verdict]):
         super().__init__(question, human_timeout)
         self.title = self._TITLES[question.kind]
         if question.answer is not None:
-            self.title = "This program agreed for you: may the server know?"
+            self.title = "This program agreed for you: tell the server?"
         self.grant = self._GRANTS.get(question.kind)
         self.word = RUN if wants_word(question) else ""
         self.link: LinkParts | None = None

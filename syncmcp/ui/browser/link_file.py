@@ -10,7 +10,7 @@ from syncmcp._concurrency.private_page import PrivatePage
 _PAGE = """<!doctype html>
 <html lang="en">
 <head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
-<meta name="color-scheme" content="light dark"><title>Questions to you</title>
+<meta name="color-scheme" content="light dark"><title>Questions for you</title>
 <style>
 body {{ margin: 2rem auto; padding: 0 1rem; max-width: 46rem;
   font: 1rem/1.5 system-ui, sans-serif }}

@@ -224,13 +224,11 @@ def _render_block(block: SamplingMessageContentBlock | ContentBlock, name: str) 
         case ImageContent():
             picture = data_url(block.data)
             if picture is None:
-                yield Part(
-                    note=f"A picture ({named(block.mime_type)}) that cannot be shown safely."
-                )
+                yield Part(note=f"An image ({named(block.mime_type)}) that cannot be shown safely.")
             else:
                 yield Part(image=picture)
         case AudioContent():
-            yield Part(note=f"A sound ({named(block.mime_type)}), not played here.")
+            yield Part(note=f"Audio ({named(block.mime_type)}), not played here.")
         case ToolUseContent():
             yield Part(note=f"The model calls the tool {named(block.name)} with:")
             yield Part(code=as_json(block.input))
@@ -250,7 +248,7 @@ def _render_block(block: SamplingMessageContentBlock | ContentBlock, name: str) 
             yield Part(note=f"The resource {named(block.resource.uri)}:")
             yield Part(code=as_json(block.resource.to_wire()))
         case UnknownContent():
-            yield Part(note="Something of an unknown kind:")
+            yield Part(note="Content of an unknown type:")
             yield Part(code=as_json(block.to_wire()))
 
 
@@ -283,7 +281,7 @@ def cause_of(question: Question) -> str:
     if context is None or question.kind == "tool":
         return ""
     if context.call is None:
-        return "It is not known which call of this program led to it."
+        return "This program cannot tell which of its calls led to it."
     method, params = context.call
     about = (params or {}).get("name") or (params or {}).get("uri")
     if not about:

@@ -26,9 +26,9 @@ A = TypeVar("A")
 State = Literal["waiting", "answered", "withdrawn", "expired", "closed"]
 
 _OUTCOMES: dict[State, str] = {
-    "withdrawn": "The question was withdrawn: nobody waits for an answer any more.",
-    "expired": "Time ran out: the question was given up without an answer.",
-    "closed": "The program stopped asking here.",
+    "withdrawn": "The question was withdrawn: nobody is waiting for an answer any more.",
+    "expired": "Time ran out: the question ended without an answer.",
+    "closed": "The program no longer asks questions here.",
 }
 
 # How many closed questions are kept, for pages that still show them.

@@ -89,5 +89,5 @@ def _claims(annotations: ToolAnnotations) -> str:
     claims = ["it changes things"]
     claims.append("may destroy" if annotations.destructive_hint is not False else "only adds")
     if annotations.open_world_hint is not False:
-        claims.append("deals with the world outside")
+        claims.append("interacts with the outside world")
     return ", ".join(claims)

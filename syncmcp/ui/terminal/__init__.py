@@ -133,7 +133,7 @@ class Terminal:
         except PersonCancelled:
             return Verdict.deny("the person cancelled")
         except QuestionEnded:
-            return Verdict.deny("it was withdrawn, or the time to answer is over")
+            return Verdict.deny("the question was withdrawn, or its time ran out")
         except _NoTerminal as problem:
             return Verdict.deny(str(problem))
 
@@ -185,15 +185,15 @@ class Terminal:
         if show_link(screen, request.url):
             options.append(("open", "Open it in the browser"))
             options.append(("self", "Agree, and open it myself"))
-        action = screen.choose("What will you do?", options)
+        action = screen.choose("What do you want to do?", options)
         if action == "decline":
             return ElicitResult.decline()
         if action == "cancel":
             return ElicitResult.cancel()
         if action == "open" and not self._open_in_browser(request.url):
-            screen.warn("the browser could not be started; open the address yourself")
+            screen.warn("could not start the browser; open the address yourself")
         if not context.resumes_call:
-            screen.say("The server is told that you agree. It sees when you are done there.")
+            screen.say("The server learns that you agree, and sees when you are done there.")
             context.on_completed(partial(self._print_completed, context.server.name))
             return ElicitResult.accept()
         done = screen.choose(
@@ -206,7 +206,7 @@ class Terminal:
         if done == "done":
             context.completed()
         elif done is None:
-            screen.say("The server says that it is done.")
+            screen.say("The server says that you are done.")
         return ElicitResult.accept()
 
     def _print_completed(self, name: str, done: bool) -> None:
@@ -238,7 +238,7 @@ class Terminal:
         lines = screen.wrap_quote(text)
         if whose is not question.context or printed >= len(lines):
             printed = 0
-            screen.headline(f"A model writes for {short_name(question.server.name)}")
+            screen.headline(f"A model is writing for {short_name(question.server.name)}")
         # The last line is incomplete: the model may continue it.
         for line in lines[printed:-1]:
             screen.quote_line(line)
@@ -273,7 +273,7 @@ class Terminal:
             # Without a console, the standard streams may be None.
             if stream is None or stream.closed or not stream.isatty():
                 raise _NoTerminal(
-                    f"nobody can be asked: standard {name} is not a terminal; give Terminal a "
+                    f"cannot ask: standard {name} is not a terminal; give Terminal a "
                     "stdin and a stdout that are, or answer with another handler, such as "
                     "syncmcp.ui.browser.Browser, or another approval"
                 )
@@ -348,7 +348,7 @@ def _ask_form(
     show_cause(screen, context)
     screen.message(request.message)
     action = screen.choose(
-        "What will you do?",
+        "What do you want to do?",
         [
             ("accept", "Fill in the form"),
             ("decline", "Decline: tell the server no"),
@@ -365,7 +365,7 @@ def _ask_form(
 
 def _print_ended(screen: Screen, context: HandlerContext | None) -> None:
     if context is not None and context.time_left() == 0:
-        screen.say("The time to answer is over.", "bold")
+        screen.say("The time to answer has run out.", "bold")
         return
     screen.say("Withdrawn: no answer is needed any more.", "bold")
     if context is not None and context.cancel.reason:

@@ -45,27 +45,27 @@ MessageT = TypeVar("MessageT", SamplingMessage, CreateMessageResult)
 def show_request(screen: Screen, request: CreateMessageRequestParams) -> None:
     """Print a summary of a sampling request."""
     roles = Counter(message.role for message in request.messages)
-    spread = ", ".join(f"{count} of the {role}" for role, count in roles.items())
+    spread = ", ".join(f"{count} from the {role}" for role, count in roles.items())
     screen.say(f"Messages: {len(request.messages)}{f' ({spread})' if spread else ''}")
-    screen.say(f"Most tokens: {request.max_tokens}")
+    screen.say(f"Maximum tokens: {request.max_tokens}")
     if request.temperature is not None:
         screen.say(f"Temperature: {request.temperature:g}")
     if request.include_context not in (None, "none"):
         screen.say(f"Context wanted: “{screen.name(str(request.include_context))}”")
     if request.stop_sequences:
-        screen.say("Stops at:")
+        screen.say("Stop sequences:")
         screen.quote(", ".join(json.dumps(stop) for stop in request.stop_sequences), limit=200)
     if preferences := request.model_preferences:
         if hints := [hint.name for hint in preferences.hints or [] if hint.name]:
-            screen.say("Models it would like:")
+            screen.say("Preferred models:")
             screen.quote(", ".join(hints), limit=200)
         for name, priority in (
-            ("Low cost", preferences.cost_priority),
-            ("Speed", preferences.speed_priority),
-            ("Intelligence", preferences.intelligence_priority),
+            ("cost", preferences.cost_priority),
+            ("speed", preferences.speed_priority),
+            ("intelligence", preferences.intelligence_priority),
         ):
             if priority is not None:
-                screen.say(f"{name} matters: {priority:g} of 1")
+                screen.say(f"Priority of {name}: {priority:g} of 1")
     if request.tools:
         screen.say(f"Tools for the model: {len(request.tools)}")
         for tool in request.tools[:20]:
@@ -83,7 +83,7 @@ def show_answer(screen: Screen, answer: CreateMessageResult) -> None:
     screen.say("Model:")
     screen.quote(answer.model, limit=200)
     if answer.stop_reason is not None:
-        screen.say(f"It stopped because of: “{screen.name(answer.stop_reason)}”")
+        screen.say(f"It stopped because: “{screen.name(answer.stop_reason)}”")
     screen.say("It wrote:")
     _show_blocks(screen, answer.blocks, limit=_MAX_MESSAGE)
 
@@ -146,7 +146,7 @@ def _choose(
     while True:
         offered = [one for one in options if whole or one[0] not in _AGREES]
         if not whole:
-            offered.insert(1, ("view", "Read all of it: then you can agree"))
+            offered.insert(1, ("view", "Read all of it before you agree"))
         action = screen.choose(message, offered)
         if action != "view":
             return action
@@ -158,17 +158,17 @@ _AGREES = frozenset({"allow", "remember", "send"})
 
 def edit_request(screen: Screen, request: CreateMessageRequestParams) -> CreateMessageRequestParams:
     """Let the person change the system prompt, the last message or the limit; return a copy."""
-    options = [("system", "The system prompt"), ("tokens", "The most tokens")]
+    options = [("system", "The system prompt"), ("tokens", "The maximum number of tokens")]
     if request.messages and _text_positions(request.messages[-1]):
         options.insert(1, ("message", "The last message"))
-    what = screen.choose("Edit what?", options)
+    what = screen.choose("What do you want to edit?", options)
     if what == "system":
         written = screen.edit_text("System prompt", request.system_prompt or "", lines=True)
         return request.model_copy(update={"system_prompt": written or None})
     if what == "tokens":
         most = request.max_tokens
         tokens = screen.edit_text(
-            "Most tokens", str(most), check=partial(_max_tokens_problem, most=most)
+            "Maximum tokens", str(most), check=partial(_max_tokens_problem, most=most)
         )
         return request.model_copy(update={"max_tokens": int(tokens)})
     *before, last = request.messages
@@ -195,7 +195,7 @@ def _text_positions(message: SamplingMessage | CreateMessageResult) -> list[int]
 
 def _max_tokens_problem(text: str, *, most: int) -> str | None:
     if not (text.isascii() and text.isdigit() and 0 < len(text) < 10 and int(text) > 0):
-        return "Give a whole number above 0."
+        return "Enter a whole number above 0."
     return f"The server asked for at most {most}." if int(text) > most else None
 
 
@@ -204,7 +204,7 @@ def _show_blocks(screen: Screen, blocks: list[SamplingMessageContentBlock], *, l
         if isinstance(block, TextContent):
             screen.quote(block.text, limit=limit)
         elif isinstance(block, ImageContent | AudioContent):
-            kind = "image" if isinstance(block, ImageContent) else "sound"
+            kind = "image" if isinstance(block, ImageContent) else "audio"
             size = len(block.data) * 3 // 4
             screen.say(f"[{kind} of about {size:,} bytes, {_named(block.mime_type)}]")
         elif isinstance(block, ToolUseContent):
@@ -245,18 +245,18 @@ def review_answers(screen: Screen, form: Form, answers: dict[str, Any]) -> dict[
         show_answers(screen, form, answers)
         problems = form.problems(form.with_defaults(answers))
         for name, problem in problems.items():
-            screen.say(f"Not right yet: {short_name(name)}")
+            screen.say(f"Not valid yet: {short_name(name)}")
             screen.quote(problem)
         options = [("edit", "Change an answer")] if form.fields else []
         options.append(("cancel", "Cancel: send nothing"))
         if not problems:
             options.append(("send", "Send these answers"))
-        action = screen.choose("All right?", options)
+        action = screen.choose("Ready to send?", options)
         if action == "send":
             return answers
         if action == "cancel":
             return None
-        field = screen.choose("Which one?", [(field, _label(field)) for field in form.fields])
+        field = screen.choose("Which answer?", [(field, _label(field)) for field in form.fields])
         if field is not None:
             _ask_field(screen, form, field, answers)
 
@@ -315,7 +315,7 @@ def _ask_field(screen: Screen, form: Form, field: Field, answers: dict[str, Any]
 def _ask_text(screen: Screen, field: Field, message: str, current: Any) -> Any:
     def check(text: str) -> str | None:
         if not text:
-            return "An answer is needed here." if field.required else None
+            return "This field needs an answer." if field.required else None
         try:
             value = field.parse(text)
         except ValueError as problem:
@@ -418,11 +418,11 @@ def review(screen: Screen, question: Question) -> Verdict:
         return _review_url(screen, question, request)
     if isinstance(request, ToolCall):
         return _review_tool_call(screen, question, request)
-    screen.banner(question.server, "asks for your roots: the folders it may work in")
+    screen.banner(question.server, "asks for your roots: the directories it may work in")
     show_cause(screen, question.context)
     screen.say("They are:")
     screen.read(roots_text(question), hanging=True)
-    return _verdict(screen.choose("Tell it?", [_DENY, _ALLOW, _ALLOW_SESSION]))
+    return _verdict(screen.choose("Tell the server?", [_DENY, _ALLOW, _ALLOW_SESSION]))
 
 
 def show_cause(screen: Screen, context: HandlerContext | None) -> None:
@@ -445,7 +445,7 @@ def show_link(screen: Screen, url: str) -> bool:
     try:
         link = Link.read(url)
     except UnsafeLink as unsafe:
-        screen.warn(f"this address is never opened: {visible(str(unsafe))}")
+        screen.warn(f"this address will not be opened: {visible(str(unsafe))}")
         return False
     screen.say("Its host:")
     screen.quote(link.host, limit=len(link.host))
@@ -465,7 +465,7 @@ def _review_request(
     ]
     edited = request
     while True:
-        screen.banner(question.server, "wants a model to answer it")
+        screen.banner(question.server, "asks a model for an answer")
         show_cause(screen, question.context)
         show_request(screen, edited)
         text = everything(edited)
@@ -482,7 +482,7 @@ def _review_model_answer(
 ) -> Verdict:
     edited = answer
     while True:
-        screen.banner(question.server, "would get this answer of the model")
+        screen.banner(question.server, "will get this answer from the model, if you agree")
         show_answer(screen, edited)
         text = everything(edited)
         options = [_DENY, ("allow", "Send")]
@@ -506,7 +506,7 @@ def _review_form(screen: Screen, question: Question, request: ElicitRequestFormP
         for field in form.fields:
             screen.read(f"{visible(field.label)}{' *' if field.required else ''}", hanging=True)
         return _verdict(screen.choose("Let the program answer?", [_DENY, _ALLOW]))
-    screen.banner(question.server, "would get these answers to its form")
+    screen.banner(question.server, "will get these answers to its form, if you agree")
     screen.message(request.message)
     if answer.action != "accept":
         screen.say(f"The answer: {answer.action}")
@@ -539,8 +539,8 @@ def _review_tool_call(screen: Screen, question: Question, call: ToolCall) -> Ver
     screen.say(f"Its arguments: {len(call.arguments):,} ({len(text):,} characters{cut})")
     screen.quote(shown, limit=len(shown), hanging=True)
     if claims:
-        trust = "" if question.server.trusted else " (not to be relied on)"
-        screen.say(f"What the server says of the tool{trust}:")
+        trust = "" if question.server.trusted else " (do not rely on it)"
+        screen.say(f"What the server says about the tool{trust}:")
         for line in claims:
             screen.quote_line(line)
     options = [_DENY, ("allow", "Call it"), ("remember", "Call it, and allow for this session")]
@@ -560,8 +560,8 @@ def _claims(screen: Screen, call: ToolCall) -> list[str]:
 
 def _types_word(screen: Screen) -> bool:
     """Have the person type the word for a call that may change something."""
-    message = f"It may change something. Type {RUN} to call it, or nothing to deny it:"
-    wrong = f"Type {RUN}, or nothing."
+    message = f"It may change something. Type {RUN} to call it, or leave it empty to deny:"
+    wrong = f"Type {RUN}, or leave it empty."
     return (
         screen.edit_text(message, check=lambda typed: None if typed in (RUN, "") else wrong) == RUN
     )
@@ -580,7 +580,7 @@ def review_server(screen: Screen, review: ServerReview) -> bool:
     if (more := len(review.warnings) - _MOST_WARNINGS) > 0:
         warnings.append(f"there are {more:,} more warnings, at the end of the text.")
     if len(text) > _MOST_READ:
-        warnings.append(f"it has {len(text):,} characters; nobody reads more than {_MOST_READ:,}.")
+        warnings.append(f"it has {len(text):,} characters, too many to read (over {_MOST_READ:,}).")
     screen.say()
     screen.headline("A file names a server")
     above = screen.printed
@@ -591,7 +591,7 @@ def review_server(screen: Screen, review: ServerReview) -> bool:
         return False
     for warning in warnings:
         screen.warn(warning)
-    message = "Use it? The answer is remembered as long as this stays the same."
+    message = "Use it? Your answer is remembered until this changes."
     return screen.choose(message, [("no", "No"), ("yes", "Yes, use exactly this")]) == "yes"
 
 

@@ -169,7 +169,7 @@ class Screen:
         if is_named_by_file(server):
             self.say("A file of servers chose this name, not this program.")
         if (info := server.info) is not None:
-            self.say("It says of itself:")
+            self.say("It describes itself as:")
             self.quote(f"{info.title or info.name} {info.version}", limit=200)
         self.cut = False  # from here on
 
@@ -419,7 +419,7 @@ class Screen:
         def cancel(event: KeyPressEvent) -> None:
             event.app.exit(exception=KeyboardInterrupt())
 
-        hint = FormattedTextControl("Keys do not count before you stop typing.")
+        hint = FormattedTextControl("Stop typing first: keys are ignored until then.")
         application: Application[None] = Application(
             Layout(Window(hint, height=1, style="fg:ansibrightblack")),
             key_bindings=keys,
@@ -467,7 +467,7 @@ class Screen:
             minutes, seconds = divmod(math.ceil(left), 60)
             parts.append(f"{minutes}:{seconds:02} left to answer")
         if (waiting := self._waiting()) > 0:
-            parts.append(f"{waiting} more {'question waits' if waiting == 1 else 'questions wait'}")
+            parts.append(f"{waiting} more {'question' if waiting == 1 else 'questions'} waiting")
         return "  ".join(parts)
 
     def _print(self, text: Text) -> None:

@@ -64,20 +64,23 @@ def test_what_is_neither_an_object_nor_a_boolean_is_no_schema(schema: object) ->
 @pytest.mark.parametrize(
     ("schema", "message"),
     [
-        ({"$schema": 7}, "'$schema' is not text"),
-        ({"$schema": "x"}, "its dialect is 'x', which is not known here"),
+        ({"$schema": 7}, "'$schema' is not a string"),
+        ({"$schema": "x"}, "its dialect 'x' is not supported"),
         ({"items": 7}, "it is no JSON Schema 2020-12: ['items'] is not a schema"),
         (
             {"$schema": D7, "minLength": -1},
             "it is no JSON Schema draft-07: ['minLength'] is below 0",
         ),
-        ({"$ref": D7}, "there are schemas of two dialects in it"),
-        ({"$id": "http://["}, "it holds something that is not a URI"),
+        ({"$ref": D7}, "it mixes schemas of two dialects"),
+        ({"$id": "http://["}, "it contains an invalid URI"),
         ({"$ref": "#/a"}, "the reference '#/a' leads nowhere"),
-        ({"$ref": "#/enum", "enum": [1]}, "the reference '#/enum' leads to no schema"),
-        ({"$ref": "x"}, "the reference 'x' leads out of the schema; nothing is fetched"),
+        (
+            {"$ref": "#/enum", "enum": [1]},
+            "the reference '#/enum' leads to a value that is not a schema",
+        ),
+        ({"$ref": "x"}, "the reference 'x' leads outside the schema; the client does not fetch it"),
         ({"pattern": "a)"}, "a pattern closes a group that it did not open"),
-        ({"pattern": "[a"}, "a pattern has a class that does not end"),
+        ({"pattern": "[a"}, "a pattern has an unclosed character class"),
         ({"pattern": "*"}, "a pattern is not a regular expression"),
         ({"pattern": "(?=a)"}, "a pattern cannot be matched without backtracking"),
     ],
@@ -238,10 +241,10 @@ def test_a_reference_to_a_part_that_was_not_examined_is_refused() -> None:
     known.clear()
     with pytest.raises(UnsupportedSchema) as caught:
         schema.problem(7)
-    assert str(caught.value) == "a reference leads to what was no schema before"
+    assert str(caught.value) == "a reference leads to a value that is not a schema"
 
 
 def test_a_reference_that_is_no_text_is_refused() -> None:
     with pytest.raises(UnsupportedSchema) as caught:
         resolve("$ref", 7, None)
-    assert str(caught.value) == "a reference is not text"
+    assert str(caught.value) == "a reference is not a string"
