@@ -185,6 +185,7 @@ class TokenAuth(AuthBase):
             earlier=before,
             offline=offline,
         )
+        scope = manager.limits.without_denied(scope)
         if need.more_scope and not missing_scopes(scope, before):
             raise scope_insufficient(
                 "the server asks for more scope, but names none that was not requested already"

@@ -300,6 +300,12 @@ class SignInLimiter:
         with self._lock:
             self._denied |= missing_scopes(need.challenge.scope, need.earlier_scope)
 
+    def without_denied(self, scope: str | None) -> str | None:
+        """The scope to request, without what was denied; `None` if nothing remains."""
+        with self._lock:
+            words = [word for word in (scope or "").split() if word not in self._denied]
+        return " ".join(words) or None
+
     def record_success(self, operation: str | None) -> None:
         """The server accepted a request with a token, perhaps that of a step-up for `operation`."""
         if self._in_vain or operation is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -150,6 +151,7 @@ def _constraints(details: Mapping[str, Any]) -> Iterator[str]:
 
 # `--output`: the path is the caller's; further files get a number in their names.
 
+_MOST_FILES = 100
 
 Force = Annotated[
     bool, typer.Option("--force", "-f", help="Let --output replace an existing file.")
@@ -181,21 +183,26 @@ def check_output_path(path: Path, *, force: bool) -> None:
 def save_all(out: Output, contents: Sequence[Any], path: Path, *, force: bool) -> None:
     """Save the first content as `path`, the others beside it as ``name-2.png`` and so on.
 
-    No part of a file name comes from the server. Then tells the person where they are.
+    No part of a file name comes from the server. Only the file that the person named is replaced:
+    for the others, numbers that are taken are skipped. Then tells the person where they are.
     """
-    others = range(2, len(contents) + 1)
-    places = [path, *(path.with_name(f"{path.stem}-{one}{path.suffix}") for one in others)]
-    for place in places:
-        check_output_path(place, force=force)
-    for place, content in zip(places, contents, strict=True):
+    numbers = itertools.count(2)
+    for index, content in enumerate(contents[:_MOST_FILES]):
+        place = _free_place(path, numbers) if index else path
         try:
-            save(content, place, overwrite=force)
+            save(content, place, overwrite=force and not index)
         except FileExistsError as error:
             raise _exists_error(place) from error
         except OSError as error:
             raise CommandError(f"cannot write {str(place)!r}: {error.strerror}") from error
-    for place in places:
         out.note(f"saved to {place}")
+    if left := len(contents[_MOST_FILES:]):
+        raise CommandError(f"{left:,} more were not saved: at most {_MOST_FILES} of one result are")
+
+
+def _free_place(path: Path, numbers: Iterator[int]) -> Path:
+    places = (path.with_name(f"{path.stem}-{number}{path.suffix}") for number in numbers)
+    return next(place for place in places if not os.path.lexists(place))
 
 
 def _exists_error(path: Path) -> CommandError:

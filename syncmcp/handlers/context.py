@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
+import os
 import threading
 import weakref
 from collections.abc import Callable, Hashable, Iterable
@@ -67,10 +68,18 @@ def identity_of(target: object, name: str | None) -> ServerIdentity:
     given = given_name(name)
     if isinstance(target, Stdio):
         words = (target.command, *target.args)
-        return ServerIdentity(given, (words, target.cwd, frozenset(target.env)))
+        return ServerIdentity(given, (words, _directory(target.cwd), frozenset(target.env)))
     if isinstance(target, Http):
         return ServerIdentity(given, target.url)
     return ServerIdentity(given, _SameObject(target))
+
+
+def _directory(cwd: str | None) -> str | None:
+    """Where the server works; programs may change their own directory."""
+    try:
+        return os.path.abspath(cwd or "")
+    except OSError:  # the program's directory was removed
+        return cwd
 
 
 class _SameObject:

@@ -107,6 +107,21 @@ def test_a_server_at_the_address_of_one_that_is_gone_is_another_one() -> None:
     assert len(identities) == 50
 
 
+def test_another_directory_is_another_server(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Which program "./server" is depends on the directory of this program."""
+    servers = []
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+        monkeypatch.chdir(tmp_path / name)
+        servers.append(connected(Stdio("./server")))
+    assert servers[1].identity == connected(Stdio("./server", cwd=tmp_path / "b")).identity
+    assert asked_twice(*servers)
+    (tmp_path / "b").rmdir()
+    assert connected(Stdio("./server")).identity is not None
+
+
 def test_an_identity_shows_nothing_of_the_target() -> None:
     server = connected(Http("https://me:hunter2@example.com/?key=c4nary"))
     shown = repr(server.identity) + repr(server)

@@ -90,6 +90,24 @@ def test_a_scope_that_a_person_denied_is_asked_for_again_only_by_hand() -> None:
         assert call(resource, auth, "two").status_code == 200
 
 
+def test_a_scope_that_a_person_denied_is_not_asked_for_after_a_refused_token() -> None:
+    with signed_in() as (resource, auth, _):
+        server = resource.authorization_server
+        resource.needed = {"two": "b"}
+        server.callback = lambda back: {
+            "state": back["state"], "iss": back["iss"], "error": "access_denied"
+        }  # fmt: skip
+        with pytest.raises(TokenRefused):
+            call(resource, auth, "two")
+        server.callback = lambda back: back
+        asked = len(server.authorizations)
+        resource.serve = lambda _: Answer(
+            401, None, {"WWW-Authenticate": 'Bearer error="invalid_token", scope="a b"'}
+        )
+        call(resource, auth, "one")
+        assert [one.get("scope") for one in server.authorizations[asked:]] == ["a"]
+
+
 def test_more_scope_without_a_name_comes_from_the_metadata_or_not_at_all() -> None:
     with signed_in() as (resource, auth, _):
         server = resource.authorization_server

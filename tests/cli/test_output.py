@@ -40,6 +40,7 @@ def studio() -> Iterator[tuple[str, list[str]]]:
     file = {"type": "resource", "resource": evil}
     tool("draw", {"type": "text", "text": "Here it is."}, picture)
     tool("film", picture, {"type": "text", "text": "and"}, sound, file)
+    tool("series", *[picture] * 1_103)
     tool("speak", {"type": "text", "text": "Words."})
     tool("break", {**picture, "data": "no base64!"})
     with serve_http(server) as http:
@@ -73,14 +74,33 @@ def test_several_are_numbered_and_the_server_names_none_of_them(
     assert made == {"film.bin": PICTURE, "film-2.bin": SOUND, "film-3.bin": FILE}
 
 
-def test_where_one_name_is_taken_none_is_written(
+def test_of_the_others_none_replaces_a_file_even_with_force(
     command: Command, studio: tuple[str, list[str]], elsewhere: Path
 ) -> None:
     url, _ = studio
-    (elsewhere / "film-2.bin").symlink_to("nowhere")
-    ran = command("call", url, "film", "-o", "film.bin")
-    assert (ran.code, "'film-2.bin' already exists" in ran.error["message"]) == (2, True)
-    assert [path.name for path in elsewhere.iterdir()] == ["film-2.bin"]
+    (elsewhere / "film.bin").write_bytes(b"named")
+    (elsewhere / "film-2.bin").write_bytes(b"mine")
+    (elsewhere / "film-4.bin").symlink_to("nowhere")
+    ran = command("call", url, "film", "-o", "film.bin", "--force")
+    assert (ran.code, ran.out) == (0, "and\n")
+    made = {path.name: path.read_bytes() for path in elsewhere.iterdir() if path.exists()}
+    assert made == {
+        "film.bin": PICTURE, "film-2.bin": b"mine", "film-3.bin": SOUND, "film-5.bin": FILE
+    }  # fmt: skip
+
+
+def test_of_many_the_first_are_saved_and_the_others_are_counted(
+    command: Command, studio: tuple[str, list[str]], elsewhere: Path
+) -> None:
+    url, _ = studio
+    ran = command("call", url, "series", "-o", "one.bin")
+    assert (ran.code, ran.error["message"]) == (
+        2,
+        "1,003 more were not saved: at most 100 of one result are",
+    )
+    assert {path.name for path in elsewhere.iterdir()} == {
+        "one.bin", *(f"one-{number}.bin" for number in range(2, 101))
+    }  # fmt: skip
 
 
 def test_places_that_cannot_be_are_refused_before_the_call(
