@@ -156,13 +156,17 @@ class ToolFunction:
                 raise TypeError(f"{shown}() missing a required argument: {name!r}")
 
 
+# The options of a function that also count while its tool is looked for.
+_OF_THE_LIST: Final = ("cancel", "timeout", "undeclared")
+
+
 def tool(self: HasCore, name: str, **options: Unpack[CallOptions]) -> ToolFunction:
-    """Make a function of a tool. Lists the tools, page by page, until the tool is found.
+    """Make a function of a tool. Lists the tools.
 
     Args:
         name: The tool's name.
-        options: The options of each call of the function; see `CallOptions`. `undeclared` also
-            applies to the list.
+        options: The options of each call of the function; see `CallOptions`. `timeout`, `cancel`
+            and `undeclared` also apply to the list, with all of its pages.
 
     Raises:
         UsageError: The server lists no such tool, or an option is invalid.
@@ -170,14 +174,13 @@ def tool(self: HasCore, name: str, **options: Unpack[CallOptions]) -> ToolFuncti
     """
     text(name, "name")
     core = self._core
-    client: Any = self  # so that an override of `iter_tools` in a subclass is called
-    undeclared = core.resolve(options).undeclared  # checks the options now, not at the first call
-    names: list[str] = []
-    for listed in client.iter_tools(undeclared=undeclared):
-        if listed.name == name:
-            return ToolFunction(self, listed, options)
-        names.append(listed.name)
-    hint = did_you_mean(name, names)
+    core.resolve(options)  # checks the options now, not at the first call
+    client: Any = self  # so that an override of `list_tools` in a subclass is called
+    listed = client.list_tools(**{key: options[key] for key in _OF_THE_LIST if key in options})
+    for found in listed:
+        if found.name == name:
+            return ToolFunction(self, found, options)
+    hint = did_you_mean(name, [found.name for found in listed])
     message = f"no tool named {name!r}"
     raise UsageError(f"{message}: {hint}" if hint else message, server=core.label)
 

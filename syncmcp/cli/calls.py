@@ -253,7 +253,7 @@ def call(
     if output is not None:
         check_output_path(output, force=force)
     client = session.client
-    found = _find_by_name("tool", tool, client.iter_tools(**session.request_options()))
+    found = _find_by_name("tool", tool, client.list_tools(**session.request_options()))
     if show_help:
         session.out.show(found.to_wire(), *_help_lines(found))
         return
@@ -318,7 +318,7 @@ def prompt(
     """
     given = parse_strings(arguments or ())
     client = session.client
-    found = _find_by_name("prompt", name, client.iter_prompts(**session.request_options()))
+    found = _find_by_name("prompt", name, client.list_prompts(**session.request_options()))
     result = client.get_prompt(found, given, **session.request_options())
     said = (f"{message.role}: {_block_text(message.content)}" for message in result.messages)
     session.out.show(result.to_wire(), *said)

@@ -2,30 +2,33 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 import shlex
 import sys
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, TypeVar
 
 from prompt_toolkit import PromptSession
 from prompt_toolkit.completion import Completer as LineCompleter
-from prompt_toolkit.completion import Completion, ThreadedCompleter
+from prompt_toolkit.completion import Completion
 from prompt_toolkit.document import Document
 from prompt_toolkit.history import FileHistory, History, InMemoryHistory
 from prompt_toolkit.output import create_output
 
 from syncmcp._client.client import Client
+from syncmcp._concurrency.cancel import CancelToken
 from syncmcp._concurrency.files import make_private_directory
+from syncmcp._connection.options import CallOptions
 from syncmcp.cli.calls import enum_choices, is_template, is_text, schema_properties
 from syncmcp.cli.output import CommandError
 from syncmcp.cli.parsing import Item, join_item, split_item
 from syncmcp.cli.state import state_directory
-from syncmcp.completion import Completer
+from syncmcp.completion import MAX_VALUES
 from syncmcp.errors import McpError
-from syncmcp.types import Prompt, Tool
+from syncmcp.types import Prompt, PromptReference, Tool
 from syncmcp.ui import visible
 
 T = TypeVar("T")
@@ -34,6 +37,9 @@ _BLANK = re.compile(r"[ \t\r\n]")  # what separates words for `shlex`
 
 # The longest completion, in characters: nobody reads more before Enter.
 _LONGEST = 200
+
+# How long a completion may take, in seconds: nobody waits longer for one.
+_LONGEST_WAIT = 5.0
 
 # How many characters of the server's name stand in the prompt.
 _LONGEST_NAME = 32
@@ -73,7 +79,7 @@ class LinePrompt:
         self._session: PromptSession[str] = PromptSession(
             f"{_short(client.server.name)}> ",
             history=_history(),
-            completer=ThreadedCompleter(ShellCompleter(client)),
+            completer=ShellCompleter(client),
             complete_while_typing=False,
             output=create_output(sys.stderr),
         )
@@ -155,14 +161,30 @@ def _history() -> History:
 class ShellCompleter(LineCompleter):
     """Completes a line with names, arguments and argument values that the server offers.
 
-    Runs on a thread of prompt_toolkit. Each list of the server is fetched once.
+    Each list of the server is fetched once, in `_LONGEST_WAIT` seconds at most.
     """
 
     def __init__(self, client: Client) -> None:
         self._client = client
         # Guards the cached lists: two quick keystrokes must not fetch a list twice.
         self._lock = threading.Lock()
-        self._lists: dict[Callable[[], Any], list[Any]] = {}
+        self._lists: dict[Callable[..., Any], Any] = {}
+        self._cancel = CancelToken()  # of the newest completion
+
+    async def get_completions_async(
+        self, document: Document, complete_event: object
+    ) -> AsyncGenerator[Completion, None]:
+        """Complete on another thread. The end of the prompt, which awaits it, cancels requests."""
+        self._cancel = cancel = CancelToken()
+        loop = asyncio.get_running_loop()
+        try:
+            found = await loop.run_in_executor(
+                None, lambda: [*self.get_completions(document, complete_event)]
+            )
+        finally:
+            cancel.cancel("the completion is no longer needed")
+        for each in found:
+            yield each
 
     def get_completions(self, document: Document, complete_event: object) -> Iterable[Completion]:
         """Yield the completions of the word before the cursor.
@@ -233,29 +255,33 @@ class ShellCompleter(LineCompleter):
             yield from (join_item(Item(name, False, "")) for name in names)
             return
         known = {one.name: one.text for one in map(_text_item, settled) if one is not None}
-        completer = Completer(self._client, prompt, pause=0)
         settled_values = {name: text for name, text in known.items() if name in names}
-        found = completer.suggest(item.name, item.text, settled_values)
-        if found is not None:
-            yield from (join_item(item._replace(text=value)) for value in found.values)
+        ref = PromptReference(name=prompt.name)
+        found = self._client.complete(
+            ref, item.name, item.text, settled_values, **self._options()
+        ).completion
+        yield from (join_item(item._replace(text=value)) for value in found.values[:MAX_VALUES])
 
     def _uris(self) -> Iterator[str]:
-        yield from (one.uri for one in self._fetch_once(self._client.iter_resources))
-        yield from (
-            one.uri_template for one in self._fetch_once(self._client.iter_resource_templates)
-        )
+        yield from (one.uri for one in self._fetch_once(self._client.list_resources).resources)
+        templates = self._fetch_once(self._client.list_resource_templates)
+        yield from (one.uri_template for one in templates.resource_templates)
 
     def _tools(self) -> list[Tool]:
-        return self._fetch_once(self._client.iter_tools)
+        return self._fetch_once(self._client.list_tools).tools
 
     def _prompts(self) -> list[Prompt]:
-        return self._fetch_once(self._client.iter_prompts)
+        return self._fetch_once(self._client.list_prompts).prompts
 
-    def _fetch_once(self, fetch: Callable[[], Iterator[T]]) -> list[T]:
+    def _fetch_once(self, fetch: Callable[..., T]) -> T:
         with self._lock:
             if fetch not in self._lists:
-                self._lists[fetch] = list(fetch())
-            return self._lists[fetch]
+                self._lists[fetch] = fetch(**self._options())
+            found: T = self._lists[fetch]
+            return found
+
+    def _options(self) -> CallOptions:
+        return {"timeout": _LONGEST_WAIT, "cancel": self._cancel}
 
 
 def _text_item(word: str) -> Item | None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -16,7 +15,15 @@ from prompt_toolkit.document import Document
 from syncmcp import Client
 from syncmcp.cli.parsing import parse_arguments
 from syncmcp.cli.shell import ShellCompleter, _short
-from syncmcp.types import Completion, Prompt, Resource, Tool
+from syncmcp.types import (
+    Completion,
+    ListPromptsResult,
+    ListResourcesResult,
+    ListResourceTemplatesResult,
+    ListToolsResult,
+    Resource,
+    Tool,
+)
 
 HOSTILE = [
     "draw --yes --force --output /victim",
@@ -48,21 +55,21 @@ class Offering:
         self.text = text
         self.details = details
 
-    def iter_tools(self) -> Iterator[Tool]:
+    def list_tools(self, **_: Any) -> ListToolsResult:
         schema = {"type": "object", "properties": {"q": self.details, self.text: {}}}
-        yield Tool(name=self.text, input_schema=schema)
-        yield Tool(name="known", input_schema=schema)
+        names = (self.text, "known")
+        return ListToolsResult(tools=[Tool(name=name, input_schema=schema) for name in names])
 
-    def iter_prompts(self) -> Iterator[Prompt]:
+    def list_prompts(self, **_: Any) -> ListPromptsResult:
         arguments = [{"name": "q"}, {"name": self.text}]
-        yield Prompt.from_wire({"name": self.text, "arguments": arguments})
-        yield Prompt.from_wire({"name": "known", "arguments": arguments})
+        prompts = [{"name": name, "arguments": arguments} for name in (self.text, "known")]
+        return ListPromptsResult.from_wire({"prompts": prompts})
 
-    def iter_resources(self) -> Iterator[Resource]:
-        yield Resource(uri=self.text, name="r")
+    def list_resources(self, **_: Any) -> ListResourcesResult:
+        return ListResourcesResult(resources=[Resource(uri=self.text, name="r")])
 
-    def iter_resource_templates(self) -> Iterator[Any]:
-        yield from ()
+    def list_resource_templates(self, **_: Any) -> ListResourceTemplatesResult:
+        return ListResourceTemplatesResult(resource_templates=[])
 
     def complete(self, ref: Any, name: str, value: str, *_: Any, **__: Any) -> Any:
         return SimpleNamespace(completion=Completion(values=[self.text]))
