@@ -108,7 +108,7 @@ def test_a_client_that_cannot_prove_itself_sends_nothing() -> None:
             f" only {listed}"
         )
     for method in ("client_secret_basic", "client_secret_post", "private_key_jwt", "other"):
-        with pytest.raises(RegistrationFailed, match="cannot prove itself"):
+        with pytest.raises(RegistrationFailed, match="cannot authenticate with"):
             token_request(server(), Registration("id", None, method, ISSUER), {})
     with pytest.raises(RegistrationFailed, match="no token endpoint"):
         token_request(server(token_endpoint=""), Registration("id"), {})

@@ -44,7 +44,7 @@ def test_a_token_that_does_not_fit_into_a_header_is_refused(ending: str) -> None
         answer = Answer(200, {"access_token": f"{CANARY}{ending}", "token_type": "Bearer"})
         resource.authorization_server.token_answer = lambda _: answer
         auth = OAuth(receiver=Person())
-        with pytest.raises(AuthError, match="no request can carry") as caught:
+        with pytest.raises(AuthError, match="not valid in a header") as caught:
             call(resource, auth)
         assert CANARY not in f"{caught.value!r}{caught.value}"
         assert auth.token is None
@@ -208,7 +208,7 @@ def test_the_clock_is_watched_again_after_a_person_took_longer_than_it(
 def test_a_client_secret_is_not_pickled() -> None:
     issuer = "https://login.example"
     auth = OAuth("https://mcp.example/mcp", client_id="one", client_secret=CANARY, issuer=issuer)
-    with pytest.raises(TypeError, match="not pickled"):
+    with pytest.raises(TypeError, match="cannot be pickled"):
         pickle.dumps(auth)
 
 

@@ -43,7 +43,7 @@ def test_an_entry_of_somebody_else_is_left_as_it_is(foreign: str) -> None:
     (name,) = backend.kept
     backend.kept[name] = foreign
     for use in (store.load, lambda key: store.save(key, ENTRY), lambda key: store.save(key, None)):
-        with pytest.raises(AuthError, match="no tokens of ours"):
+        with pytest.raises(AuthError, match="no tokens of syncmcp"):
             use(KEY)
     assert backend.kept == {name: foreign}
 
@@ -118,7 +118,7 @@ def test_a_part_that_is_missing_is_an_error_and_no_end_of_reading(windows: Windo
     store.save(KEY, long_entry())
     (lost,) = [name for name in windows.kept if name[0].endswith(".2")]
     del windows.kept[lost]
-    with pytest.raises(AuthError, match="no tokens of ours"):
+    with pytest.raises(AuthError, match="no tokens of syncmcp"):
         store.load(KEY)
 
 
@@ -142,5 +142,5 @@ def test_parts_that_cannot_be_written_leave_what_there_was(windows: WindowsKeyri
 def test_an_entry_whose_parts_are_nowhere_is_damaged(windows: WindowsKeyring, parts: str) -> None:
     store = KeyringStore(backend=windows)
     windows.kept[f"syncmcp {KEY}", "tokens"] = f'{{"syncmcp in parts": {parts}}}'
-    with pytest.raises(AuthError, match="no tokens of ours"):
+    with pytest.raises(AuthError, match="no tokens of syncmcp"):
         store.load(KEY)

@@ -234,7 +234,11 @@ def test_a_redirect_goes_to_this_machine_or_is_encrypted() -> None:
 @pytest.mark.parametrize(
     ("spoil", "words", "asked"),
     [
-        (lambda one, issuer: one.update(resource="https://evil.example/mcp"), "another one", 0),
+        (
+            lambda one, issuer: one.update(resource="https://evil.example/mcp"),
+            "describes another server",
+            0,
+        ),
         (lambda one, issuer: issuer.update(issuer="https://evil.example"), "another issuer", 1),
         (lambda one, issuer: issuer.pop("code_challenge_methods_supported"), "PKCE", 1),
     ],
@@ -331,7 +335,7 @@ def test_one_object_is_for_one_server() -> None:
     with world() as resource, world() as other:
         auth = OAuth(receiver=Person())
         call(resource, auth)
-        with pytest.raises(UsageError, match="one of its own"):
+        with pytest.raises(UsageError, match="another server needs its own"):
             call(other, auth)
         assert not other.seen
         with pytest.raises(UsageError, match="which server"):
@@ -434,7 +438,7 @@ def test_a_body_that_was_read_while_it_was_sent_is_not_sent_again() -> None:
 def test_what_cannot_be_is_refused_when_it_is_given(options: dict[str, Any]) -> None:
     with pytest.raises(UsageError):
         OAuth(**options)
-    with pytest.raises(UsageError, match="knows its redirect"):
+    with pytest.raises(UsageError, match="a receiver has its own redirect"):
         OAuth(receiver=Person(), redirect_uri="http://localhost:1/x")
 
 

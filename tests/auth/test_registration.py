@@ -97,7 +97,7 @@ def test_the_document_to_publish_names_itself() -> None:
     ("identity", "words"),
     [
         (ClientIdentity(client_secret="secret"), "client_id"),
-        (ClientIdentity("id", "secret", has_key=True), "not by both"),
+        (ClientIdentity("id", "secret", has_key=True), "not with both"),
     ],
 )
 def test_what_cannot_be_a_client_is_refused(identity: ClientIdentity, words: str) -> None:
@@ -195,7 +195,10 @@ def test_when_a_secret_expires_is_written_down(expires: Any, kept: float | None)
     [
         ({}, "without giving it a client id"),
         ({"client_id": ""}, "without giving it a client id"),
-        ({"client_id": "c", "token_endpoint_auth_method": "tls_client_auth"}, "no use"),
+        (
+            {"client_id": "c", "token_endpoint_auth_method": "tls_client_auth"},
+            "which it cannot use",
+        ),
         (
             {"client_id": "c", "token_endpoint_auth_method": "client_secret_basic"},
             "without a secret",

@@ -58,7 +58,9 @@ def test_a_server_that_refuses_every_token_has_three_browsers_opened_and_no_more
     outcomes = ask_often(resource, auth)
     assert outcomes == [401] * 3 + [LoginRequired] * (MANY - 3)
     assert len(person.redirects) == token_manager._MOST_IN_VAIN == 3
-    with pytest.raises(LoginRequired, match=r"last 3 sign-ins led to nothing.* only login\(\)"):
+    with pytest.raises(
+        LoginRequired, match=r"last 3 sign-ins led to nothing.* call login\(\) to ask again"
+    ):
         call(resource, auth)
     auth.login()  # whatever was before
     assert len(person.redirects) == 4

@@ -307,9 +307,9 @@ def test_a_file_that_is_no_store_is_named_and_left_as_it_is(path: Path, content:
 def test_a_pipe_or_a_directory_is_refused_at_once(path: Path) -> None:
     path.parent.mkdir()
     os.mkfifo(path, 0o600)
-    with pytest.raises(AuthError, match="no regular file"):
+    with pytest.raises(AuthError, match="not a regular file"):
         FileStore(path).load(KEY)
-    with pytest.raises(AuthError, match="no regular file"):
+    with pytest.raises(AuthError, match="not a regular file"):
         FileStore(path.parent).load(KEY)
 
 

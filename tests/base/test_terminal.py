@@ -160,7 +160,7 @@ def test_nobody_is_asked_who_sees_no_question(
         keyboard.type("y\n")
         error = Question(make).answer()
         assert isinstance(error, LoginRequired)
-        assert "nobody can be asked" in str(error)
+        assert "cannot ask anybody" in str(error)
         assert elsewhere.getvalue() == ""
 
 
@@ -210,7 +210,7 @@ def test_without_a_terminal_nobody_is_asked(
             monkeypatch.setattr(sys, "stdin", file)
         error = Question(LoopbackReceiver).answer()
     assert isinstance(error, LoginRequired)
-    assert "nobody can be asked here" in str(error)
+    assert "cannot ask anybody here" in str(error)
 
 
 def test_lines_at_a_terminal_count_half_a_second_after_the_last_one(

@@ -151,7 +151,7 @@ def test_a_form_that_was_cancelled_has_an_exit_code_of_its_own(
         return str(answer["action"])
 
     with serve_http(server) as http, at_terminal("call", http.url, "ask") as terminal:
-        terminal.answers("What will you do?", DOWN, DOWN, ENTER)
+        terminal.answers("What do you want to do?", DOWN, DOWN, ENTER)
         assert terminal.ends() == 7
     assert ("error: you cancelled; " in terminal.screen) == fails
 
@@ -160,10 +160,10 @@ def test_a_form_is_filled_in_while_the_result_goes_into_a_pipe(elsewhere: Path) 
     line = f"$SYNCMCP call ask_user_preferences -- {sys.executable} -m syncmcp.testing | cat > got"
     with at_terminal(shell=line) as terminal:
         terminal.sees("asks you to fill in a form")
-        terminal.answers("What will you do?", ENTER)
+        terminal.answers("What do you want to do?", ENTER)
         for number in (1, 2, 3):
             terminal.answers(f"Field {number} of 3", ENTER)
-        terminal.answers("All right?", DOWN, DOWN, ENTER)
+        terminal.answers("Ready to send?", DOWN, DOWN, ENTER)
         assert terminal.ends() == 0
     got = Path("got").read_text()
     assert got.strip()
@@ -200,9 +200,9 @@ def test_the_shell_keeps_one_connection_and_completes_from_it(elsewhere: Path) -
         terminal.answers("language=French", " text=Hi", ENTER)
         terminal.answers("user: ", "call fail --json", ENTER)
         terminal.answers('"exit_code": 5', "nonsense", ENTER)
-        terminal.answers("there is no such command", "call add a:=1 'b:=2", ENTER)
+        terminal.answers("nonsense: no such command; ", "call add a:=1 'b:=2", ENTER)
         terminal.answers("the line cannot be split into words", "ping --trust", ENTER)
-        terminal.answers("counts when the shell is started", "help ping", ENTER)
+        terminal.answers("must be given when you start the shell", "help ping", ENTER)
         terminal.answers("Usage: syncmcp ping", "call countdown steps:=1000 delay:=0.2", ENTER)
         terminal.sees(" left ━")  # the bar: the call runs, and the prompt has let go of the keys
         terminal.types("read 'demo://rea", CTRL_C)  # which is thrown away
@@ -225,7 +225,7 @@ def test_the_shell_leaves_the_keys_to_a_question_and_goes_on_with_what_was_typed
         terminal.answers("Ctrl-D ends", "pin")
         terminal.sees("…> pin")
         peer.open("typed")
-        terminal.sees("What will you do?")
+        terminal.sees("What do you want to do?")
         terminal.types(DOWN, DOWN, ENTER)
         (answer,) = peer.requests("response")
         assert answer["result"]["action"] != "accept"

@@ -195,12 +195,15 @@ def test_who_signs_in_as_another_client_is_signed_out_as_the_earlier_one(
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        (["--client-secret-env", "SECRET"], "goes with --client-id and --issuer"),
+        (["--client-secret-env", "SECRET"], "--client-secret-env needs --client-id and --issuer"),
         (
             ["--client-id", "x", "--issuer", "http://127.0.0.1:9", "--client-secret-env", "s3cret"],
-            "no variable of the name",
+            "the variable that --client-secret-env names is not set",
         ),
-        (["--redirect-uri", "https://example.com/"], "a redirect URI of this computer"),
+        (
+            ["--redirect-uri", "https://example.com/"],
+            "a local redirect URI must be http:// without a query",
+        ),
         (["--client-metadata-url", "http://example.com/"], "https:// URL"),
     ],
 )

@@ -262,7 +262,7 @@ def test_resources_are_read_into_pipes_and_files(command: Command, demo: str) ->
     again = command("read", demo, "demo://pixel.png", "-o", "pixel.png")
     assert (again.code, again.error["message"]) == (2, "'pixel.png' already exists")
     nowhere = command("read", demo, "demo://pixel.png", "-o", "no/such/place")
-    assert (nowhere.code, "cannot be written" in nowhere.error["message"]) == (2, True)
+    assert (nowhere.code, "cannot write 'no/such/place'" in nowhere.error["message"]) == (2, True)
 
 
 def test_a_blob_goes_into_a_pipe_as_it_is(

@@ -66,7 +66,7 @@ def test_a_server_that_takes_its_time_is_a_warning(
             4,
             "no key",
         ),
-        (["http://no-such-host.invalid/mcp"], "name", 4, "has no address"),
+        (["http://no-such-host.invalid/mcp"], "name", 4, "cannot resolve the name"),
     ],
 )
 def test_the_first_step_that_fails_is_the_last(

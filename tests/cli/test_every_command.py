@@ -30,7 +30,7 @@ _IN_THE_SHELL = [
 _PRIVATE = [
     (["tools"], "countdown"),
     (["doctor"], "✓ sign-in: with the token of an earlier sign-in"),
-    (["auth", "status"], "renewed by itself"),
+    (["auth", "status"], "renewed automatically"),
 ]
 
 
@@ -120,7 +120,7 @@ def test_the_commands_that_need_no_server(elsewhere: Path, command: Command) -> 
     assert command("roots", "add", ".").code == 0
     for words, shown in (
         (["roots", "list"], str(elsewhere)),
-        (["servers"], "no file of an editor is here"),
+        (["servers"], "no editor configuration file"),
         (["demo"], "lift-off"),
     ):
         with at_terminal(*words) as terminal:

@@ -54,7 +54,7 @@ def test_values_come_from_files_and_from_stdin(
         (["a=1", "a:=2"], "'a' is given twice"),
         (["a:=x"], "the value of 'a' is not JSON"),
         (["a:=NaN"], "NaN is not a JSON value"),
-        (["a=@missing"], "the file 'missing' cannot be read: No such file or directory"),
+        (["a=@missing"], "cannot read the file 'missing': No such file or directory"),
     ],
 )
 def test_what_is_no_item_is_named(

@@ -72,7 +72,7 @@ def test_a_person_agrees_to_what_is_asked_and_to_what_is_answered(
     ("word", "hint"),
     [
         ("opanai:m", "did you mean openai?"),
-        ("zzz:m", "there are anthropic, gemini, openai, openai-chat"),
+        ("zzz:m", "the providers are anthropic, gemini, openai, openai-chat"),
         ("openai", "write --model openai:NAME"),
         ("openai:", "write --model openai:NAME"),
     ],

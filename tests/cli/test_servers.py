@@ -30,7 +30,7 @@ def project(elsewhere: Path) -> Path:
 def test_a_script_approves_by_name_and_takes_it_back(command: Command, project: Path) -> None:
     assert command("ping", "demo").error["kind"] == "NotApproved"
     ran = command("servers", "approve", "demo")
-    assert (ran.code, ran.out, ran.error["hint"]) == (2, "", "--yes approves it unasked")
+    assert (ran.code, ran.out, ran.error["hint"]) == (2, "", "--yes approves it without asking")
     ran = command("servers", "approve", "demo", "--yes")
     assert (ran.code, ran.out) == (0, "demo: ready\n")
     assert "-m syncmcp.testing" in ran.err  # what was agreed to

@@ -189,8 +189,8 @@ def test_the_form_may_name_its_dialect_and_close_itself() -> None:
         ({"type": "string", "enum": []}, "no options"),
         ({"type": "string", "enum": "ab"}, "not a list"),
         ({"type": "string", "enum": None}, "'enum'"),
-        ({"type": "string", "enum": [1, 2]}, "not a text"),
-        ({"type": "string", "enum": ["a", None]}, "not a text"),
+        ({"type": "string", "enum": [1, 2]}, "not a string"),
+        ({"type": "string", "enum": ["a", None]}, "not a string"),
         ({"type": "string", "enum": ["a", "a"]}, "more than once"),
         ({"type": "string", "enum": ["a", "b"], "enumNames": ["A"]}, "1 names for 2"),
         ({"type": "string", "enum": ["a"], "enumNames": "A"}, "'enumNames'"),
@@ -256,7 +256,7 @@ def test_names_that_cannot_be_shown_or_are_not_there_are_refused() -> None:
             Form.read(schema_of(**{name: {"type": "string"}}))
         assert caught.value.field == name
         assert len(str(caught.value)) < 300
-    with pytest.raises(UnsupportedForm, match=r"'gone'.*not there"):
+    with pytest.raises(UnsupportedForm, match=r"'gone'.*required but missing"):
         Form.read(schema_of("gone", it={"type": "string"}))
     with pytest.raises(UnsupportedForm) as caught:
         Form.read(schema_of(**{"a\x1b[31m\u202e": {"type": "null"}}))
@@ -443,7 +443,7 @@ def test_a_default_that_does_not_fit_its_own_field_counts_as_absent(
         form = Form.read(schema_of("it", it={**schema, "default": default}))
         assert form.fields[0].default is ABSENT
         assert form.with_defaults({}) == {}
-        assert form.problems({}) == {"it": "This needs an answer."}
+        assert form.problems({}) == {"it": "This field needs an answer."}
 
 
 FITTING: list[tuple[Schema, list[Any]]] = [
@@ -574,7 +574,7 @@ def test_patterns_are_as_large_as_their_repetitions_written_out() -> None:
         assert "'pattern'" in refusal_of({"type": "string", "pattern": pattern}).reason
     large = [{"type": "string", "pattern": f"{letter}{{2000}}"} for letter in "abcdef"]
     Form.read(schema_of(**dict(zip("abcde", large, strict=False))))
-    with pytest.raises(UnsupportedForm, match="too large together") as caught:
+    with pytest.raises(UnsupportedForm, match="too large in total") as caught:
         Form.read(schema_of(**dict(zip("abcdef", large, strict=True))))
     assert caught.value.field == "f"
 
@@ -585,7 +585,7 @@ def test_no_default_is_matched_before_all_patterns_are_known(
     matched: list[str] = []
     monkeypatch.setattr(Field, "problem", lambda _, value: matched.append(value))
     fields = {f"f{n}": {"type": "string", "pattern": "a{1000}", "default": "a"} for n in range(11)}
-    with pytest.raises(UnsupportedForm, match="too large together"):
+    with pytest.raises(UnsupportedForm, match="too large in total"):
         Form.read(schema_of(**fields))
     assert matched == []
 
@@ -593,9 +593,9 @@ def test_no_default_is_matched_before_all_patterns_are_known(
 @pytest.mark.parametrize(
     ("schema", "value", "sentence"),
     [
-        ({"type": "string", "minLength": 3}, "ab", "Give at least 3 characters, not 2."),
+        ({"type": "string", "minLength": 3}, "ab", "Enter at least 3 characters, not 2."),
         ({"type": "string", "maxLength": 1}, "ab", "Enter at most 1 characters, not 2."),
-        ({"type": "integer"}, 1.5, "Give a whole number."),
+        ({"type": "integer"}, 1.5, "Enter a whole number."),
         ({"type": "number", "maximum": 2.5}, 3, "Enter a number that is at most 2.5."),
         ({**CHOICES, "minItems": 2}, ["red"], "Choose at least 2, not 1."),
         (CHOICES, ["red", "red"], "Choose each option only once."),
@@ -611,7 +611,7 @@ def test_unknown_and_missing_fields_are_problems_and_optional_ones_may_be_left_o
     )
     problems = form.problems({"age": "five", "other": 1})
     assert set(problems) == {"name", "age", "other"}
-    assert problems["name"] == "This needs an answer."
+    assert problems["name"] == "This field needs an answer."
     assert problems["other"] == "The form has no such field."
     assert form.problems({"name": "", "age": 5}) == {}
 

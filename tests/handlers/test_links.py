@@ -62,9 +62,9 @@ IMPOSSIBLE = (
     *(".".join(["a" * 50] * 6), "\u00e9" * 60 + ".com"),
 )
 REFUSED: list[tuple[str, list[Any]]] = [
-    ("not a text", [None, 5, b"https://example.com", ["https://example.com"]]),
+    ("not a string", [None, 5, b"https://example.com", ["https://example.com"]]),
     ("'javascript'", ["javascript:alert(1)", "JavaScript://example.com/%0aalert(1)"]),
-    ("no URL contains", ["data:text/html,<b>"]),
+    ("characters that URLs cannot contain", ["data:text/html,<b>"]),
     ("'data'", ["data:text/html,hello"]),
     ("'file'", ["file:///etc/passwd"]),
     ("'ws'", ["ws://localhost/"]),

@@ -81,12 +81,12 @@ def test_a_conversation_whose_tool_uses_all_have_their_result_is_balanced(
             [said("assistant", use("a")), said("assistant", TEXT), said("user", result("a"))],
             "missing for the tool uses 'a'",
         ),
-        ([QUESTION, said("user", result("a"))], "'a' answers no tool use"),
-        ([said("assistant", use("a")), said("user", *map(result, "ab"))], "'b' answers no tool"),
-        ([said("assistant", use("a")), said("user", *map(result, "aa"))], "'a' answers no tool"),
+        ([QUESTION, said("user", result("a"))], "'a' belongs to no tool use"),
+        ([said("assistant", use("a")), said("user", *map(result, "ab"))], "'b' belongs to no tool"),
+        ([said("assistant", use("a")), said("user", *map(result, "aa"))], "'a' belongs to no tool"),
         (
             [said("assistant", use("a")), said("user", result("a")), said("user", result("a"))],
-            "'a' answers no tool use",
+            "'a' belongs to no tool use",
         ),
         ([said("assistant", use("a")), said("user", result("a"), TEXT)], NOTHING_ELSE),
         (
@@ -101,7 +101,7 @@ def test_a_conversation_whose_tool_uses_all_have_their_result_is_balanced(
             [said("user", use("a")), said("user", result("a"))],
             "^Only messages of the assistant may use tools.$",
         ),
-        ([said("assistant", use("a"), use("a"))], "'a' stands for two tool uses"),
+        ([said("assistant", use("a"), use("a"))], "Two tool uses in one message have the id 'a'"),
     ],
 )
 def test_a_tool_use_without_its_result_or_a_result_without_its_use_is_told(
@@ -118,7 +118,9 @@ def test_the_one_result_too_many_is_found_in_linear_time() -> None:
         said("user", *({**result(id), "content": []} for id in (*ids, ids[-1]))),
     ]
     started = time.thread_time()
-    with pytest.raises(ValueError, match="'29999' answers no tool use, or one that has a result"):
+    with pytest.raises(
+        ValueError, match="'29999' belongs to no tool use, or to one that has a result"
+    ):
         check_tool_results(messages)
     assert time.thread_time() - started < 2
 

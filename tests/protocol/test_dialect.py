@@ -301,7 +301,7 @@ def test_a_result_is_an_object_and_has_a_kind_in_the_newest_revision_alone(revis
 @pytest.mark.requirement("RPC-16")
 @pytest.mark.parametrize("kind", ["task", "Complete", "", None, 5, ["complete"], {}])
 def test_a_stateless_result_of_an_unknown_kind_fails_the_call(kind: Any) -> None:
-    with pytest.raises(ProtocolError, match="unknown kind") as caught:
+    with pytest.raises(ProtocolError, match="unknown type") as caught:
         speaking(NEWEST).read_result("tools/call", {"resultType": kind, "content": []})
     assert repr(kind) in str(caught.value)
     assert caught.value.method == "tools/call"

@@ -62,7 +62,7 @@ def test_the_call_s_own_meta_goes_over_that_in_the_params() -> None:
 
 @pytest.mark.parametrize("given", [None, 5, "text", ["a"]])
 def test_meta_that_is_no_mapping_is_refused(given: Any) -> None:
-    with pytest.raises(UsageError, match="_meta is a mapping"):
+    with pytest.raises(UsageError, match="_meta must be a mapping"):
         merge_meta({"_meta": given}, None)
 
 
@@ -129,7 +129,7 @@ def test_a_callers_own_trace_context_is_checked_before_it_is_sent(revision: str)
         ({"traceparent": "here"}, None),
         (None, {"_meta": {"tracestate": "a=\x00"}}),
     ):
-        with pytest.raises(UsageError, match="shape of trace context"):
+        with pytest.raises(UsageError, match="is not valid trace context"):
             dialect.request_params("tools/list", params, 1, meta, None)
 
 

@@ -68,10 +68,10 @@ SPOILED: list[tuple[dict[str, Any], str]] = [
         for other in ("Region", "REGION", "region")
     ),
     *(
-        (arguments(a=marked(type=type)), "'a' is marked")
+        (arguments(a=marked(type=type)), "'a' has an x-mcp-header")
         for type in ("number", "object", "array", "null", ["string"], ["string", "null"], None, 3)
     ),
-    (arguments(a={"x-mcp-header": "A"}), "'a' is marked"),
+    (arguments(a={"x-mcp-header": "A"}), "'a' has an x-mcp-header"),
     *(
         (schema, "not on a property")
         for schema in (

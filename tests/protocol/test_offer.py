@@ -156,13 +156,13 @@ MAPS: dict[str, Any] = {"com.example/maps": {"scale": 3}}
     ("given", "problem"),
     [
         *(
-            ({identifier: {}}, "not an identifier of an extension")
+            ({identifier: {}}, "is not an extension identifier: write")
             for identifier in (
                 *("maps", "/maps", "com.example/", "com..example/maps", "1com/maps"),
                 *("a/b/c", "a b/c", "", 3),
             )
         ),
-        *((given, "extensions is a mapping") for given in (["com.example/maps"], "a.b/c", 3)),
+        *((given, "extensions must be a mapping") for given in (["com.example/maps"], "a.b/c", 3)),
         *(
             ({"com.example/maps": settings}, r"settings of com\.example/maps must be a mapping")
             for settings in (None, True, "x", [1])
@@ -224,7 +224,7 @@ def test_a_server_can_be_asked_what_the_revision_has_and_it_declares(revision: s
     for method, (reason, undeclared) in gated.items():
         assert not undeclared
         if revision == NEWEST and method in ("tasks/cancel", "tasks/get", "tasks/update"):
-            assert reason.startswith("the extension io.modelcontextprotocol/tasks is not switched")
+            assert reason.startswith("the extension io.modelcontextprotocol/tasks is not enabled")
         else:
             hint = INSTEAD.get(method, "") if revision == NEWEST else ""
             assert reason == f"revision {revision} has no such request{hint}"
@@ -246,7 +246,7 @@ def test_the_whole_name_of_a_missing_capability_is_said() -> None:
     ):
         assert reasons[method].reason == (
             f"the server does not declare the capability {name}"
-            ' (undeclared="try" asks for it all the same)'
+            ' (undeclared="try" sends the request anyway)'
         )
 
 

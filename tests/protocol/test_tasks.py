@@ -320,19 +320,19 @@ def test_a_task_asks_nobody_twice_for_the_same_link() -> None:
 @pytest.mark.parametrize("method", ["prompts/get", "resources/read", "tools/list", "tasks/get"])
 def test_only_a_tool_call_becomes_a_task(method: str) -> None:
     error = playing(exchange(method), begun(NEWEST)).fail(ProtocolError)
-    assert "may not make a task" in error.message
+    assert "must not run this request as a task" in error.message
 
 
 @pytest.mark.requirement("RPC-17", "TSX-01")
 def test_without_the_extension_a_task_is_a_result_of_an_unknown_kind() -> None:
     plain = dialect_for(NEWEST, None)
-    with pytest.raises(ProtocolError, match="unknown kind, 'task'"):
+    with pytest.raises(ProtocolError, match="unknown type, 'task'"):
         plain.read_result("tools/call", begun(NEWEST))
     switched_on = dialect_for(NEWEST, None, {EXTENSION: {}})
     state = switched_on.read_result("tools/call", begun(NEWEST))
     assert isinstance(state, TaskState)
     assert switched_on.read_result("tools/call", RESULT) is RESULT
-    with pytest.raises(ProtocolError, match="unknown kind, 'song'"):
+    with pytest.raises(ProtocolError, match="unknown type, 'song'"):
         switched_on.read_result("tools/call", {"resultType": "song"})
 
 
@@ -600,7 +600,7 @@ def test_the_gate_of_the_extension_has_two_sides() -> None:
     off = dialect_for(NEWEST, None)
     ours = unavailable_requests(off, {"extensions": {EXTENSION: {}}})["tasks/get"]
     assert not ours.undeclared
-    assert "not switched on" in ours.reason
+    assert "tasks is not enabled" in ours.reason
 
 
 def test_messages_say_which_task_they_belong_to_and_results_which_they_created() -> None:

@@ -36,7 +36,7 @@ def few_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     [
         (
             *("MAX_DEPTH", 200, within("not", 199), within("not", 200)),
-            "it has more than 200 levels deep",
+            "it is nested more than 200 levels deep",
         ),
         (
             *("MAX_SIZE", 9_000, {"default": [0] * 8_998}, {"default": [0] * 8_999}),
@@ -142,7 +142,9 @@ def test_a_check_may_be_as_deep_as_the_limit(
     monkeypatch.setattr(place, "MAX_NESTING", NESTING)
     compiled = compile_schema(schema)
     compiled.problem(deepest)
-    assert refusal(lambda: compiled.problem(deeper)) == ("the check has more than 6 levels deep")
+    assert refusal(lambda: compiled.problem(deeper)) == (
+        "the check is nested more than 6 levels deep"
+    )
 
 
 def test_a_check_looks_around_from_time_to_time_until_its_steps_are_used_up() -> None:
