@@ -268,7 +268,7 @@ def _with_token(token: object, headers: Headers | None, other: bool) -> Mapping[
     given = {} if headers is None or callable(headers) else headers
     check_headers(given, "headers")
     if other or callable(headers) or "authorization" in map(str.lower, given):
-        raise UsageError("token= sets Authorization: give no auth=, header or function for it, too")
+        raise UsageError("token= sets Authorization: give no auth=, header or function for it")
     return {**given, "Authorization": f"Bearer {token}"}
 
 

@@ -153,10 +153,10 @@ def seconds(value: float | None, name: str) -> float | None:
 
 def positive_seconds(value: float, name: str) -> float:
     """Return a duration in seconds; `UsageError` unless it is positive and finite."""
-    checked = seconds(value, name)
-    if not checked:
+    number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    if not number or not 0 < value < threading.TIMEOUT_MAX:
         raise UsageError(f"{name} must be a positive number of seconds, not {value!r}")
-    return checked
+    return float(value)
 
 
 def whole_number(value: Any, name: str) -> int:

@@ -300,3 +300,8 @@ def first_problem(error: Any) -> str:
     place = ".".join(map(str, problem["loc"]))  # with keys that the server chose
     reason = problem["msg"].removeprefix("Value error, ")
     return f"{cut(place, _LONGEST_PLACE)}: {reason}"
+
+
+def counted(number: int, things: str) -> str:
+    """A number of things, whose plural ends with an s."""
+    return f"{number} {things.removesuffix('s') if number == 1 else things}"

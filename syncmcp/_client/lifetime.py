@@ -255,7 +255,7 @@ class Heartbeat:
         if self._missed >= _MISSES and connection.close_error is None:
             connection.lost(
                 ConnectionLost(
-                    f"the server left {_MISSES} pings unanswered, each for {self._interval:g} s"
+                    f"the server left {_MISSES} pings in a row unanswered, each for {self._interval:g} s"
                     " (option ping_interval)"
                 )
             )

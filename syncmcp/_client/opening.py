@@ -384,7 +384,7 @@ def _variables_hint(command: Stdio, last_words: str) -> tuple[str, str | None]:
         # The server chose these words: they are no advice of ours.
         names = ", ".join(wanted[:3])
         text = f"; its stderr names {names}, which it did not get"
-        return text, "pass the variables that it may have with env="
+        return text, "use env= to pass the variables that it may have"
     if command.inherit_env == "all":
         return "", None
     names = ", ".join(sorted(given)) or "none"

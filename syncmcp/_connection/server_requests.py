@@ -184,7 +184,7 @@ class QuestionDispatcher:
                 question.start()
         elif full:
             self._refuse(request, jsonrpc.INTERNAL_ERROR, "too many requests")
-            text = "[%s] refused %s: too many or too large open questions (option max_questions)"
+            text = "[%s] refusing %s: too many or too large open questions (option max_questions)"
             self.services.note(_log, logging.WARNING, text, request.method)
         elif registry.close_error is None:
             self.services.note(_log, logging.WARNING, "[%s] used the id %r twice", request.id)

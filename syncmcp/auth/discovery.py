@@ -14,7 +14,7 @@ from urllib.parse import SplitResult, urlunsplit
 import pydantic
 
 from syncmcp._base.origin import origin_of, split_url
-from syncmcp._base.text import whole
+from syncmcp._base.text import counted, whole
 from syncmcp._protocol.revisions import STATEFUL
 from syncmcp.auth.steps import FetchSteps, HttpRequest, HttpResponse, json_body
 from syncmcp.errors import DiscoveryFailed
@@ -210,7 +210,7 @@ def _choose_issuer(listed: Sequence[str], issuer: str | None, known: Sequence[st
             others = len(listed) - _MOST_SHOWN
             raise DiscoveryFailed(
                 f"the server accepts tokens from {shown}{f' and {others} others' * (others > 0)},"
-                f" and not from the configured issuer, {_quoted(issuer)}"
+                f" but not from the configured issuer, {_quoted(issuer)}"
             )
         return issuer
     if not listed:
@@ -259,7 +259,7 @@ def _parse_document(response: HttpResponse, model: type[M], telling: tuple[str, 
     except pydantic.ValidationError as error:
         raise DiscoveryFailed(
             f"the authorization metadata is malformed: {model.__name__}"
-            f" has {error.error_count()} errors"
+            f" has {counted(error.error_count(), 'errors')}"
         ) from error
 
 

@@ -166,7 +166,7 @@ class LoopbackReceiver:
         """
         ask = self._ask or _terminal_input()
         if ask is None:
-            raise not_agreed(request, "cannot ask anybody here")
+            raise not_agreed(request, "cannot ask anybody here whether")
         return ask_for_agreement(self._show, ask, request, deadline)
 
     def start(self, registered: Sequence[str] = ()) -> Waiting:

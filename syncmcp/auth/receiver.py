@@ -326,7 +326,7 @@ def ask_for_agreement(
             raise login_timed_out(deadline)
     agreed = prompt.result()
     if agreed is None:
-        raise not_agreed(request, f"cannot ask anybody ({prompt.failure})")
+        raise not_agreed(request, f"cannot ask anybody ({prompt.failure}) whether")
     return agreed
 
 

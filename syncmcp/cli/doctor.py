@@ -134,7 +134,7 @@ def _check_certificate(target: Http, link: socket.socket, host: str) -> Finding:
     except ssl.SSLCertVerificationError as error:
         # Only a warning: the client may trust other certificates than this computer does.
         said = f"this computer does not accept it: {error.verify_message or error}"
-        hint = "has it expired, or does a proxy replace it? SSL_CERT_FILE names trusted ones"
+        hint = "has it expired, or does a proxy replace it? SSL_CERT_FILE can name others"
         return Finding("certificate", "warning", said, hint)
     except OSError as error:
         said = f"this port does not accept TLS: {error}"

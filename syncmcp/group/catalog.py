@@ -154,7 +154,7 @@ class Assignment:
                 if _is_named(self._kind) or not name.isascii():
                     left -= min(len(name), LONGEST_URI)
                 if left < 0:
-                    self._leave_out(item, f"{_TOO_MANY}; later ones are left out, too")
+                    self._leave_out(item, f"{_TOO_MANY}; what follows it is left out, too")
                     break
                 problem = "its server lists it twice" if name in seen else self._problem(name)
                 seen.add(name)

@@ -27,6 +27,7 @@ from pydantic_core import CoreSchema, core_schema
 from typing_extensions import Self
 
 from syncmcp._base.building import build_lock
+from syncmcp._base.text import counted
 from syncmcp.errors import InvalidOutput
 
 Item = TypeVar("Item")
@@ -255,11 +256,6 @@ class PaginatedResult(Result, Generic[Item]):
     def _all(self) -> list[Item]:
         items: list[Item] = getattr(self, self._field)
         return items
-
-
-def counted(number: int, things: str) -> str:
-    """A number of things, whose plural ends with an s."""
-    return f"{number} {things.removesuffix('s') if number == 1 else things}"
 
 
 class CacheableResult(Result):

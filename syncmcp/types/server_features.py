@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Literal, TypeAlias, TypeVar, overload
 from pydantic import Field, TypeAdapter, ValidationError
 from typing_extensions import Self
 
-from syncmcp._base.text import MOST_PROBLEMS, first_problem, shorten, visible
+from syncmcp._base.text import MOST_PROBLEMS, counted, first_problem, shorten, visible
 from syncmcp.errors import InvalidOutput, ToolError
 from syncmcp.types.base import (
     Annotations,
@@ -23,7 +23,6 @@ from syncmcp.types.base import (
     Role,
     TaggedModel,
     WireModel,
-    counted,
 )
 from syncmcp.types.content import ContentBlock, ResourceLink, TextContent, UnknownContent
 

@@ -243,7 +243,7 @@ def test_of_several_authorization_servers_the_one_of_the_last_login_is_taken() -
 def test_a_server_that_names_others_than_the_configured_issuer_is_refused() -> None:
     walk = Walk({PATH_FORM: resource(), OAUTH_FORM: server()})
     assert walk.run(discover(SERVER, issuer=ISSUER)).metadata.issuer == ISSUER
-    with pytest.raises(DiscoveryFailed, match="and not from the configured issuer, "):
+    with pytest.raises(DiscoveryFailed, match="but not from the configured issuer, "):
         walk.run(discover(SERVER, issuer="https://mine.example"))
 
 

@@ -300,7 +300,7 @@ def test_calls_are_collected_within_the_block_alone_and_a_batch_is_used_once() -
             batch.ping()
         with pytest.raises(UsageError, match="within its `with` block"):
             batch.ping()
-        with pytest.raises(UsageError, match="used once"), batch:
+        with pytest.raises(UsageError, match="can be used only once"), batch:
             pass
         assert batch.futures[0].result(PATIENCE) is None
 
@@ -321,7 +321,9 @@ def test_the_block_cannot_wait_for_its_own_calls_and_another_thread_can(parallel
                 lambda: list(as_completed([future, other])),
             ]
             for way in ways:
-                with pytest.raises(UsageError, match="when the block of its batch is left"):
+                with pytest.raises(
+                    UsageError, match="sends its calls at the end of its `with` block"
+                ):
                     way()
             assert wait([other], PATIENCE).done == {other}
             dropped = batch.call_tool("echo", {"text": "never"})

@@ -97,7 +97,7 @@ def test_arguments_that_the_tool_does_not_have_or_lacks_are_mistakes_of_the_call
             client.tool("add", timeout=-1)
         with pytest.raises(UsageError):
             client.tool("")
-        with pytest.raises(UsageError, match="no tool 'shout'"):
+        with pytest.raises(UsageError, match="no tool named 'shout'"):
             client.tool("shout")
         assert server.stats.requests["tools/call"] == 0
         assert client.tool("odd")(city="Rome", **{"class": True}).text

@@ -38,7 +38,7 @@ def test_an_extension_counts_where_both_sides_have_it(wire: Wire) -> None:
         assert client.server.extension("com.example/maps") == {"tiles": True}
         with pytest.raises(NotSupported, match="the server has no extension com"):
             client.server.extension("com.example/films")
-        with pytest.raises(NotSupported, match="not switched on: see extensions="):
+        with pytest.raises(NotSupported, match="not enabled: see extensions="):
             client.server.extension("com.example/songs")
 
 

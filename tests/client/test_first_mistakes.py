@@ -114,7 +114,7 @@ MISTAKES: list[tuple[Callable[[Any], object], type[Exception], str]] = [
         UsageError,
         "write connect(Stdio(COMMAND, *ARGUMENTS, env=...))",
     ),
-    (lambda _: connect(["python", "a.py"]), UsageError, "a command is Stdio(*words)"),
+    (lambda _: connect(["python", "a.py"]), UsageError, "for a command, write Stdio(*words)"),
     (lambda _: connect({"command": "python"}), UsageError, "servers_file.read"),
     (lambda _: connect("mcp.json"), UsageError, "for a file of servers use"),
     (lambda _: connect(Server), UsageError, "the class Server; create an instance, Server(...)"),
@@ -128,8 +128,8 @@ MISTAKES: list[tuple[Callable[[Any], object], type[Exception], str]] = [
     (lambda _: Http(URL, params={}), TypeError, "Http() has no params=: "),
     (lambda _: Http(URL, proxy="x"), TypeError, "proxies="),
     (lambda _: Http(URL, timeout=3), TypeError, "timeout="),
-    (lambda client: client.tool("ad"), UsageError, "no tool 'ad': did you mean 'add'?"),
-    (lambda client: client.tool("zzz"), UsageError, "no tool 'zzz'"),
+    (lambda client: client.tool("ad"), UsageError, "no tool named 'ad': did you mean 'add'?"),
+    (lambda client: client.tool("zzz"), UsageError, "no tool named 'zzz'"),
     (lambda _: server.tool(add), TypeError, "write @server.tool() with parentheses"),
     (lambda _: server.prompt(add), TypeError, "write @server.prompt() with parentheses"),
     (lambda client: client.call_tool("add", a=1, b=2), TypeError, "client.tool(name)"),
@@ -140,12 +140,16 @@ MISTAKES: list[tuple[Callable[[Any], object], type[Exception], str]] = [
     (
         lambda client: client.call_tool("add", on_progress=lambda done: None),
         UsageError,
-        "called with (progress, total, message)",
+        "must accept the arguments (progress, total, message)",
     ),
     (one_too_many, LimitExceeded, "(the request was not sent)"),
     (lambda client: list(client.tool("add").map([(1, 2)])), UsageError, "{'name': value}, not tup"),
     (lambda _: completed(lambda client: client.list_tools()), UsageError, "list_tools.future() d"),
-    (lambda _: answer_of({"choices": []}), UsageError, "format AnthropicFormat: no 'content' is"),
+    (
+        lambda _: answer_of({"choices": []}),
+        UsageError,
+        "format AnthropicFormat: 'content' is missing",
+    ),
     (lambda _: answer_of([]), UsageError, "the answer is not in the format AnthropicFormat"),
     (lambda _: AnthropicFormat(["add"]), UsageError, "tools must be Tool objects, not str"),
     (lambda _: AnthropicFormat().render_messages([{"role": "user"}]), UsageError, "not dict"),
@@ -160,9 +164,17 @@ MISTAKES: list[tuple[Callable[[Any], object], type[Exception], str]] = [
     (lambda _: connect(SHOP, zzz=1), TypeError, "unexpected keyword argument 'zzz'"),
     (lambda _: group(a=SHOP), TypeError, "pass servers as a mapping: ClientGroup({'a': ...})"),
     (lambda _: group({"a": SHOP}, timeut=1), TypeError, "did you mean 'timeout' or 'open_t"),
-    (lambda _: group({"a": SHOP}).clients["b"], KeyError, "no server 'b' is open: no servers"),
+    (
+        lambda _: group({"a": SHOP}).clients["b"],
+        KeyError,
+        "no server 'b' is open; open servers: none",
+    ),
     (lambda _: rate_limit(calls="x", per=1), UsageError, "number of at least 1, not 'x'"),
-    (lambda _: rate_limit(calls=1, per="x"), UsageError, "per is a number of seconds"),
+    (
+        lambda _: rate_limit(calls=1, per="x"),
+        UsageError,
+        "per must be a positive number of seconds",
+    ),
     (lambda _: rules("x"), UsageError, "rules is a list of Rule objects"),
     (lambda _: servers_of("a.json", variables=["x"]), UsageError, "variables must be a mapping"),
     (lambda _: servers_of({}), UsageError, "path must be the path of a file, not dict"),
@@ -297,7 +309,10 @@ DIES = "import sys; sys.exit('there is no ' + 'SHOP' + '_API_KEY')"
     [
         (
             {},
-            "it names SHOP_API_KEY, which it was not given (exit code 1; env= passes on what it",
+            (
+                "its stderr names SHOP_API_KEY, which it did not get"
+                " (exit code 1; use env= to pass the variables that it may have"
+            ),
         ),
         (
             {"env": {"SHOP_API_KEY": "x"}, "inherit_env": "none"},
@@ -340,7 +355,7 @@ def test_a_proxy_that_fails_is_named_with_source(
         target = syncmcp.Http("http://example.invalid/mcp", proxies={"http": proxy})
     with pytest.raises(ConnectFailed) as raised:
         syncmcp.connect(target, retry=None)
-    assert f"127.0.0.1:1 ({source}) cannot be used" in str(raised.value)
+    assert f"cannot use the proxy http://***@127.0.0.1:1 ({source}): " in str(raised.value)
     assert "word" not in str(raised.value)
 
 
@@ -419,7 +434,9 @@ def test_a_missing_handler_for_links_names_the_option_for_them() -> None:
 def test_arguments_as_a_text_of_json_are_told_how_to_become_a_mapping() -> None:
     with syncmcp.connect(SHOP) as client:
         call: Any = client.call_tool
-        with pytest.raises(UsageError, match=r"mapping or None, not str: json\.loads"):
+        with pytest.raises(
+            UsageError, match=r"mapping or None, not str: parse it with json\.loads"
+        ):
             call("add", '{"a": 1}')
         with pytest.raises(UsageError, match=r": pass its name$"):
             call(client.list_tools()[0])
@@ -445,7 +462,7 @@ def test_a_script_that_is_no_program_names_the_interpreter(tmp_path: Path) -> No
     with pytest.raises(ConnectFailed, match=r"not executable; is it a script\? Stdio\('python', "):
         syncmcp.connect(syncmcp.Stdio(script))
     target: Any = script
-    with pytest.raises(UsageError, match=r"a script is Stdio\('python', path\)"):
+    with pytest.raises(UsageError, match=r"for a script, write Stdio\('python', path\)"):
         syncmcp.connect(target)
 
 
@@ -479,10 +496,13 @@ ENTRY: Any = {"command": "npx", "env": {"API_KEY": KEY}}
 
 # What takes a value that may hold secrets, and what the error says instead of the value.
 VALUES: dict[str, tuple[Callable[[Any], object], str]] = {
-    "target": (lambda _: connect(ENTRY), "not dict; a command is Stdio"),
-    "words": (lambda _: connect(["npx", KEY]), "not list; a command is Stdio"),
+    "target": (lambda _: connect(ENTRY), "not dict; for a command, write Stdio"),
+    "words": (lambda _: connect(["npx", KEY]), "not list; for a command, write Stdio"),
     "object": (lambda _: connect(Adder()), "not Adder"),
-    "group": (lambda _: syncmcp.ClientGroup({"a": ENTRY}).open(), "not dict; a command is Stdio"),
+    "group": (
+        lambda _: syncmcp.ClientGroup({"a": ENTRY}).open(),
+        "not dict; for a command, write Stdio",
+    ),
     "name": (lambda _: connect(SHOP, name=ENTRY), "not dict"),
     "sampling": (lambda _: connect(SHOP, sampling=KEY), "not str"),
     "approval": (lambda _: connect(SHOP, approval=Adder()), "decide(question), not Adder"),
@@ -494,7 +514,7 @@ VALUES: dict[str, tuple[Callable[[Any], object], str]] = {
     "meta": (lambda client: client.call_tool("add", meta=KEY), "not str"),
     "params": (lambda client: client.request("x", {"_meta": KEY}), "mapping, not str"),
     "arguments": (lambda client: client.get_prompt("x", KEY), "not str"),
-    "argument": (lambda client: client.get_prompt("x", {"a": KEY.encode()}), "not 'a': bytes"),
+    "argument": (lambda client: client.get_prompt("x", {"a": KEY.encode()}), "not 'a' to bytes"),
     "pending": (lambda client: client.resume(ENTRY), "not dict"),
     "tools": (lambda _: loop(lambda request, context: None, ENTRY), "not dict"),
     "calls": (lambda client: fan_out(client, ["add", ENTRY]), "not list"),
@@ -521,7 +541,7 @@ def test_what_is_no_list_of_roots_is_named() -> None:
 def test_a_tool_loop_refuses_what_it_cannot_use_at_once() -> None:
     loop: Any = syncmcp.ToolLoop
     with syncmcp.connect(SHOP) as client:
-        with pytest.raises(UsageError, match=r"llm is not callable: a function .*, not str"):
+        with pytest.raises(UsageError, match=r"llm must be callable, not str"):
             loop("gpt", client)
         with pytest.raises(UsageError, match=r"llm must accept the arguments \(request, context\)"):
             loop(lambda request: None, client)
@@ -558,7 +578,7 @@ def test_an_answer_of_the_wrong_type_says_which_type_it_must_be() -> None:
 
 def test_a_store_that_is_a_path_is_refused_at_once() -> None:
     store: Any = "tokens.json"
-    with pytest.raises(UsageError, match=r"store, as FileStore\(path\), not a str"):
+    with pytest.raises(UsageError, match=r"store such as FileStore\(path\), not a str"):
         OAuth(store=store)
 
 
@@ -645,6 +665,6 @@ def test_a_denied_question_says_what_was_denied() -> None:
         syncmcp.connect(
             demo_server(), sampling=lambda *_: pytest.fail("asked"), approval=DenyAll()
         ) as client,
-        pytest.raises(syncmcp.Denied, match="the question to a model was denied"),
+        pytest.raises(syncmcp.Denied, match="the sampling request was denied"),
     ):
         client.call_tool("request_llm_help", {"question": "why?"})

@@ -311,7 +311,7 @@ def test_http_without_a_stream_cannot_tell(monkeypatch: pytest.MonkeyPatch) -> N
     with (
         serve_http(shop()) as http,
         syncmcp.connect(http.url, mode=STATEFUL) as client,
-        pytest.raises(NotSupported, match="no stream for notifications"),
+        pytest.raises(NotSupported, match="no stream for change notifications"),
     ):
         client.listen(tools=True)
 

@@ -121,7 +121,11 @@ def test_the_request_says_what_is_wanted_less_is_borne(
 
 
 REFUSALS: dict[str, tuple[script.Step, type[Exception], str]] = {
-    "agrees to nothing": (acknowledge(x=True), NotSupported, "refused to notify of tools"),
+    "agrees to nothing": (
+        acknowledge(x=True),
+        NotSupported,
+        "refused to send notifications about tools",
+    ),
     "ends it at once": (script.reply(tagged()), SubscriptionLost, "at once"),
     "an error": (script.error(-32601, "no"), syncmcp.MethodNotFound, "no"),
 }
@@ -382,7 +386,7 @@ LOST: dict[str, tuple[list[script.Step], str, str]] = {
     ),
     "refused when asked again": (
         [acknowledge(), script.cut(), AGAIN, acknowledge(x=True)],
-        "refused to notify of tools",
+        "refused to send notifications about tools",
         "connection",
     ),
     "ended in good order": (

@@ -157,7 +157,9 @@ def test_everything_with_bytes_is_saved_up_to_the_limit(content: Any, tmp_path: 
     assert saved.read_bytes() == "é€".encode()
     undecoded = BlobResourceContents(uri="acme:a", blob="no base64!!" * 9)
     for large in (content, undecoded):
-        with pytest.raises(LimitExceeded, match=r"^more than 4 bytes \(option max_bytes\)$"):
+        with pytest.raises(
+            LimitExceeded, match=r"^the content has more than 4 bytes \(option max_bytes\)$"
+        ):
             save(large, tmp_path / "b", max_bytes=4)
     assert [path.name for path in tmp_path.iterdir()] == ["a"]
 
@@ -287,7 +289,11 @@ def test_a_directory_that_is_missing_is_not_made(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("template", "problem"),
-    [("{x}-{y}", "cannot be offered"), ("{x:3}", "cannot be offered"), ("a b", "cannot stand")],
+    [
+        ("{x}-{y}", "cannot be offered"),
+        ("{x:3}", "cannot be offered"),
+        ("a b", "is not allowed outside"),
+    ],
 )
 def test_the_test_server_offers_no_template_it_cannot_read(template: str, problem: str) -> None:
     with pytest.raises(ValueError, match=problem):

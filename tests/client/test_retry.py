@@ -261,7 +261,7 @@ def test_the_end_says_how_often_it_was_tried(kind: str, caplog: pytest.LogCaptur
         assert caught.value.attempts == server.count("tools/list") == 3
         assert "3 attempts" in str(caught.value)
         lines = [record.getMessage() for record in caplog.records]
-        assert ["tools/list is sent again" in line and "503" in line for line in lines] == [
+        assert ["sending tools/list again" in line and "503" in line for line in lines] == [
             True
         ] * 2
         assert pickle.loads(pickle.dumps(caught.value)).attempts == 3
@@ -352,7 +352,7 @@ def test_a_pause_ends_with_the_call_or_the_client(end: str, kind: str) -> None:
         server.before = refusing(server, 1, 429, Retry_After="900")
 
         def stop() -> None:
-            assert "sent again" in said.get(timeout=PATIENCE)
+            assert "sending tools/list again" in said.get(timeout=PATIENCE)
             token.cancel("enough") if end == "cancel" else client.close()
 
         with client:

@@ -142,7 +142,7 @@ def test_on_a_server_that_does_not_offer_it_nothing_is_asked_to_be_a_task(wire: 
         with pytest.raises(NotSupported, match=r"capability tasks\.requests\.tools\.call"):
             client.start_task("render")
         assert studio.stats.requests["tools/call"] == 0
-        with pytest.raises(syncmcp.MethodNotFound, match="as a task only"):
+        with pytest.raises(syncmcp.MethodNotFound, match="runs only as a task"):
             client.call_tool("render")
     assert studio.tasks.all == []
 
@@ -153,7 +153,7 @@ def test_no_task_is_started_in_an_older_revision_or_without_the_extension(revisi
     studio, stateless = Studio(), revision == STATELESS
     with syncmcp.connect(studio, mode=revision, **({} if stateless else ON)) as client:
         assert client.call_tool("draw").text == "drawn"
-        words = "not switched on: see extensions=" if stateless else "has no such request"
+        words = "not enabled: see extensions=" if stateless else "has no such request"
         for attempt in (lambda: client.start_task("draw"), client.task("some id").refresh):
             with pytest.raises(NotSupported, match=words):
                 attempt()

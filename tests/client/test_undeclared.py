@@ -21,7 +21,7 @@ from tests.support.session_server import on, refuse, session_server
 from tests.support.shops import known
 from tests.support.stage import PATIENCE, STATEFUL, STATELESS, Wire, rotated
 
-HINT = r'does not declare the capability {} \(undeclared="try" asks for it all the same\)'
+HINT = r'does not declare the capability {} \(undeclared="try" sends the request anyway\)'
 LETTER = PromptReference(name="letter")
 MEMORY = (Wire("memory", STATEFUL), Wire("memory", STATELESS))
 

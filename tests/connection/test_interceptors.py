@@ -288,7 +288,7 @@ CHANGES: dict[str, tuple[str, Callable[[Message], Any]]] = {
     "replaced the params with a list": ("outgoing", lambda m: m.with_params(cast("Any", [1]))),
     "cannot be sent as JSON": ("outgoing", lambda m: m.with_params({"x": object()})),
     "replaced the result with a list": ("incoming", lambda m: m.with_result([])),
-    "another error, which it should raise": (
+    "replaced the error of a message: raise it instead": (
         "incoming",
         lambda m: replace(m, error=ValueError()),
     ),
@@ -365,12 +365,12 @@ class Coroutines(Interceptor):
 @pytest.mark.parametrize(
     ("given", "why"),
     [
-        (Seen(), "a list of them"),
-        (7, "a list of them"),
+        (Seen(), "a list of interceptors"),
+        (7, "a list of interceptors"),
         ([Seen], "an object, not the class Seen"),
-        ([NoEnd()], "NoEnd.ended is not callable"),
+        ([NoEnd()], "NoEnd.ended must be callable"),
         ([Coroutines()], "coroutine function"),
-        ([print], "is not callable"),
+        ([print], "must be callable"),
     ],
 )
 def test_what_is_no_interceptor_is_refused(given: Any, why: str) -> None:

@@ -132,7 +132,7 @@ def test_a_server_that_pings_and_takes_no_answer_loses_the_connection(
     reached: Callable[[], AbstractContextManager[syncmcp.Client]],
 ) -> None:
     with reached() as client:
-        with pytest.raises(LimitExceeded, match="does not take") as caught:
+        with pytest.raises(LimitExceeded, match="does not read its messages") as caught:
             client.call_tool("flood", timeout=PATIENCE)
         assert caught.value.delivery == "unknown"
         assert client.dump().facts["client"]["state"] == "lost"

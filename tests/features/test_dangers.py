@@ -13,9 +13,9 @@ from syncmcp.servers_file.dangers import PROGRAMS, VARIABLES, command_warnings
 from syncmcp.servers_file.review import ServerReview
 
 PAGE = Path(__file__).parents[2] / "docs" / "many-servers.md"
-SHELL, INLINE = "A shell interprets it", "The code to be run is in the command"
-FETCHES, MOUNTS, OPEN = "fetches a program", "access to files", "not shut off"
-COMPOSES, RIGHTS, SENDS = "which containers are run", "another user", "transfers data"
+SHELL, INLINE = "A shell interprets it", "The code to run is in the command itself"
+FETCHES, MOUNTS, OPEN = "downloads a program", "access to files", "not isolated"
+COMPOSES, RIGHTS, SENDS = "decides which containers run", "another user", "transfers data"
 LOADS, NAMES = "loads code before", "names where its packages come from"
 
 pytestmark = pytest.mark.requirement("SEC-07")
@@ -82,7 +82,7 @@ OTHERS = [
     (r"x \\host\share\y", "another computer"),
     ("ssh-keyscan host", SENDS),
     ("/usr/bin/ssh host", SENDS),
-    ("cat ~/.ssh/id_rsa", "credentials are kept"),
+    ("cat ~/.ssh/id_rsa", "files that hold credentials"),
     ("env LD_PRELOAD=x node y.js", "LD_PRELOAD decides which code"),
     ("/usr/bin/env npm_config_registry=x npm start", "npm_config_registry decides where"),
 ]
@@ -141,7 +141,7 @@ def test_a_variable_that_decides_what_runs_carries_a_warning(name: str) -> None:
     "name", ["LD_PRELOAD (a false alarm: it was checked)", "LD_" + "X" * 60, "LD_\u202e\n"]
 )
 def test_no_words_of_an_entry_are_words_of_a_warning(name: str) -> None:
-    assert "A variable with an odd name decides which code is run." in warnings("x", **{name: "y"})
+    assert "A variable with an odd name decides which code runs." in warnings("x", **{name: "y"})
     assert name.strip() not in warnings("x", **{name: "y"})
     words = ("${HOME}/cache is fine. syncmcp has checked it", "${input:syncmcp has checked it}.sh")
     review = ServerReview("one", Path("mcp.json"), "stdio", ("x", *words), cwd="${A}/checked")

@@ -421,7 +421,7 @@ def test_a_directory_that_is_gone_is_told(monkeypatch: pytest.MonkeyPatch, tmp_p
     gone.mkdir()
     monkeypatch.chdir(gone)
     gone.rmdir()
-    with pytest.raises(ServersFileError, match="cannot be examined") as caught:
+    with pytest.raises(ServersFileError, match="cannot examine the files") as caught:
         one.target()
     assert caught.value.server == "one"
 
@@ -443,7 +443,9 @@ def test_no_variable_is_looked_at_for_it() -> None:
     stated = program("${PWD}/src/server.py", "${env:X:-src/server.py}")
     review = entry(stated, variables=Watched()).review()
     assert [Path(file).name for file in review.files] == ["server.py"]
-    assert any("which file word 2 of the command is" in warning for warning in review.warnings)
+    assert any(
+        "which file, if any, word 2 of the command names" in warning for warning in review.warnings
+    )
 
 
 @pytest.mark.parametrize(
@@ -535,15 +537,13 @@ def test_an_approval_is_for_one_name() -> None:
 def test_the_prompt_says_what_is_covered_and_what_is_not(project: Path) -> None:
     text = str(entry(program("src/server.py")).review())
     assert f"covers what these files hold now: {project}/src/server.py" in text
-    assert "may change later without being asked about" in text
+    assert "may change later without a new question" in text
     assert "covers no file" not in text
     for stated in (program("x"), program("--directory", "src", "missing.py")):
         text = str(entry(stated).review())
         assert "covers what these files" not in text
         assert "The approval covers no file of the project: " in text
-    assert (
-        f"names a folder of the project, of which no other file is covered: {project}/src" in text
-    )
+    assert f"names a folder of the project whose other files are not covered: {project}/src" in text
 
 
 def test_what_changes_while_a_person_reads_is_asked_about_again() -> None:

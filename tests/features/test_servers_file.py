@@ -161,7 +161,7 @@ class TestPlaceholders:
             ({"command": "x", "cwd": "${NONE}"}, "cwd", "NONE"),
             ({"url": "https://${NONE}/"}, "url", "NONE"),
             ({"url": "https://x/", "headers": {"K": "${input:key}"}}, "headers.K", "key"),
-            ({"command": "x", "args": ["${command:pick}"]}, "args[0]", "not supported"),
+            ({"command": "x", "args": ["${command:pick}"]}, "args[0]", "is an unsupported kind"),
         ],
     )
     def test_one_without_a_value_is_named(self, entry: Any, key: str, name: str) -> None:
@@ -191,7 +191,7 @@ class TestMistakes:
             ("[]", "not a JSON object"),
             ("{}", "neither mcpServers nor servers"),
             ('{"mcpServers": {}, "servers": {}}', "both"),
-            ('{"mcpServers": []}', "an object of servers"),
+            ('{"mcpServers": []}', "an object that maps names to servers"),
             ('{"mcpServers": {"": {}}}', "no name"),
             ('{"mcpServers": {"a": {}, "a": {}}}', "'a' appears twice"),
             ('{"servers": {}, "inputs": {}}', "must be a list"),
@@ -232,8 +232,12 @@ class TestMistakes:
             ({"command": "x", "type": "http"}, "type", "'http'"),
             ({"url": "https://x", "type": "stdio"}, "type", "'stdio'"),
             ({"command": "x", "disabled": "no"}, "disabled", "must be true or false, not a string"),
-            ({"command": "x", "timeout": 0}, "timeout", "must be a number .* above 0"),
-            ({"command": "x", "envFile": ".env"}, "envFile", "not read"),
+            (
+                {"command": "x", "timeout": 0},
+                "timeout",
+                "must be a positive number of milliseconds",
+            ),
+            ({"command": "x", "envFile": ".env"}, "envFile", "are not supported"),
         ],
     )
     def test_a_bad_entry_hurts_no_other(self, entry: Any, key: str | None, text: str) -> None:
@@ -273,7 +277,7 @@ class TestMistakes:
     def test_a_disabled_server_is_not_used(self) -> None:
         servers = of_user({"mcpServers": {"off": {"command": "x", "disabled": True}}})
         assert servers["off"].disabled
-        with pytest.raises(ServersFileError, match="not to use"):
+        with pytest.raises(ServersFileError, match="disables this server"):
             syncmcp.Client(servers["off"])
 
     @pytest.mark.parametrize("options", [{"trust": 1}, {"confine": "bwrap"}, {"confine": [1]}])
@@ -485,16 +489,16 @@ class TestApproval:
             ({"command": "sudo", "args": ["x"]}, "administrator"),
             ({"command": "sh", "args": ["x", "rm -rf /"]}, "deletes"),
             ({"command": "curl", "args": ["x"]}, "over the network"),
-            ({"command": "docker", "args": ["run", "--privileged", "x"]}, "not shut off"),
+            ({"command": "docker", "args": ["run", "--privileged", "x"]}, "not isolated"),
             ({"command": "${/}bin${/}sh", "args": ["-c", "x"]}, "shell"),
             ({"command": "${A:-sh}", "args": ["-c", "x"]}, "shell"),
             ({"command": "n${A:-p}x", "args": ["-y", "x"]}, "from the internet"),
             ({"command": "x", "args": ["r${A:-}m -rf x"]}, "deletes"),
             ({"command": "env", "args": ["${A:-LD_PRELOAD}=y"]}, "LD_PRELOAD decides"),
-            ({"url": "http://example.com"}, "changed on its way"),
+            ({"url": "http://example.com"}, "read and change everything sent there"),
             ({"url": "https://me:pw@example.com"}, "password"),
-            ({"url": "https://${HOST}/"}, "decided by the environment"),
-            ({"url": "http://example.com/${A}"}, "changed on its way"),
+            ({"url": "https://${HOST}/"}, "The environment decides where the URL leads"),
+            ({"url": "http://example.com/${A}"}, "read and change everything sent there"),
             ({"url": "https://\u0430pi.github.com"}, "letters of several scripts"),
             ({"url": "https://10.0.0.9"}, "bare address"),
             ({"url": "https://ex%61mple.com"}, "misleading"),

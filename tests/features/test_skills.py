@@ -100,7 +100,7 @@ def refusal(
 @pytest.mark.parametrize(
     ("server", "options", "words"),
     [
-        (shop(), {}, "not switched on"),
+        (shop(), {}, "is not enabled"),
         (Server("bare"), {"extensions": ON}, "does not declare the capability extensions"),
         (
             shop(),
@@ -579,7 +579,7 @@ def test_skills_of_one_name_are_all_there_and_known_by_server_and_uri() -> None:
         kept = Skill.from_wire(skill.to_wire())  # as from a file of the program's
     theirs = shop()
     with skills_of(theirs, name="theirs") as skills:
-        with pytest.raises(syncmcp.UsageError, match="is one of ours"):
+        with pytest.raises(syncmcp.UsageError, match="belongs to ours"):
             skills.load(skill)
         assert asked(theirs) == 0
         loaded = skills.load(kept)
@@ -647,7 +647,7 @@ def test_the_options_of_calls_are_taken() -> None:
     with skills_of(server) as skills:
         assert skills.list(timeout=5, meta={"example.com/a": 1}) == []
         assert seen == [1]
-        with pytest.raises(TypeError, match="no option 'colour'"):
+        with pytest.raises(TypeError, match="unknown option 'colour'"):
             skills.list(colour="red")  # type: ignore[call-arg]
         with pytest.raises(syncmcp.UsageError):
             skills.get("")

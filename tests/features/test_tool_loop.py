@@ -330,7 +330,7 @@ def test_what_goes_wrong_is_told_to_the_model_and_what_is_not_offered_or_whole_i
             ToolLoop(model, client).run("go", tools=["add"])
             assert model.told(1)[0].is_error
             assert words in texts(model.told(1))[0]
-        with pytest.raises(UsageError, match="'u' stands for two"):
+        with pytest.raises(UsageError, match="Two tool uses in one message have the id 'u'"):
             ToolLoop(Model(wants(whole, use("u", "fail"))), client).run("go")
         assert server.stats.requests["tools/call"] == called
 
@@ -398,7 +398,7 @@ def test_the_client_s_own_approval_decides_where_the_loop_has_none(
     with syncmcp.connect(server, approval=of_client) as client:
         ToolLoop(model, client, approval=of_loop).run("go")
         assert server.stats.requests["tools/call"] == allowed
-    told = "no luck today" if allowed else "the call was not allowed: the policy says no"
+    told = "no luck today" if allowed else "the call was not allowed: the policy denied it"
     assert texts(model.told(1)) == [told]
 
 

@@ -255,14 +255,14 @@ class TestRouting:
             for each in refs:
                 done = group.complete.future(each, "what", "o").result(PATIENCE)
                 assert done.completion.values == ["one of a"]
-            with pytest.raises(UsageError, match="several prompts 'greet'"):
+            with pytest.raises(UsageError, match="several prompts are named 'greet'"):
                 group.complete(PromptReference(name="greet"), "who", "")
             assert group.complete("b_greet", "who", "t").completion.values == ["two of b"]
             done = group.complete.future("shop://a/{what}", "what", "o").result(PATIENCE)
             assert done.completion.values == ["one of a"]
             with pytest.raises(UsageError, match="'greet' has no argument 'whom'"):
                 group.complete("a_greet", "whom", "")
-            with pytest.raises(UsageError, match="several prompts 'greet'"):
+            with pytest.raises(UsageError, match="several prompts are named 'greet'"):
                 group.complete("greet", "who", "")
             for nothing, kind in (("gret", "prompt"), ("shop://c/{what}", "resource template")):
                 with pytest.raises(UsageError, match=f"no server of the group has a {kind} '"):
@@ -295,7 +295,7 @@ class TestRouting:
         with ClientGroup({"a": shop("a", "t"), "b": shop("b", "t")}) as group:
             assert group.tool("b_t")().text == "t of b"
             assert group.tool("a_t", timeout=PATIENCE).future().result(PATIENCE).text == "t of a"
-            with pytest.raises(UsageError, match="several tools 't'"):
+            with pytest.raises(UsageError, match="several tools are named 't'"):
                 group.tool("t")
             with pytest.raises(UsageError):
                 group.tool("a_t", timeout=-1)

@@ -443,7 +443,7 @@ def test_what_the_user_allowed_does_not_make_plain_http_public() -> None:
         ("http://as.example.com/authorize", "public"),
         ("http://mixed.example/authorize", "public"),
         ("http://link.example/authorize", "local link"),
-        ("http://unknown.example/authorize", "not known"),
+        ("http://unknown.example/authorize", "is unknown"),
         ("http://as.home.example/authorize", None),
         ("http://10.0.0.1/authorize", None),
         ("http://localhost:8000/authorize", None),

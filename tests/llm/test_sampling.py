@@ -399,7 +399,7 @@ FAILED = {
     ("provider", "events", "words"),
     [
         *(
-            (provider, provider.turn("Once ", "upon")[:2], "before its end")
+            (provider, provider.turn("Once ", "upon")[:2], "the model's answer is incomplete")
             for provider in PROVIDERS
         ),
         (RESPONSES, [sse(FAILED, "response.failed")], "too busy"),
@@ -539,18 +539,18 @@ def test_what_makes_no_sense_is_refused_at_once(kind: Any, monkeypatch: pytest.M
     wrong: list[tuple[Any, dict[str, Any], str]] = [
         ([], {}, "at least one model"),
         ("", {}, "a model must have a name"),
-        ("m", {"system_prompt": "maybe"}, "system_prompt is"),
+        ("m", {"system_prompt": "maybe"}, "system_prompt must be"),
         ("m", {"max_tokens": 0}, "max_tokens"),
         ("m", {"max_temperature": -1}, "max_temperature"),
         ("m", {"client": object()}, "is not a client of the package"),
         ("m", {"client": AsyncSomething()}, "event loop"),
     ]
     if kind is OpenAISampling:
-        wrong.append(("m", {"api": "completions"}, "api is"))
+        wrong.append(("m", {"api": "completions"}, "api must be"))
     for model, settings, words in wrong:
         with pytest.raises(UsageError, match=words):
             kind(model, **settings)
-    with pytest.raises(UsageError, match="speed is from 0 to 1"):
+    with pytest.raises(UsageError, match="speed must be from 0 to 1"):
         Model("m", speed=2)
     monkeypatch.setattr("syncmcp.llm._sampling.find_spec", lambda name: None)
     with pytest.raises(UsageError, match=rf"install syncmcp-client\[{kind._extra}\]"):

@@ -234,7 +234,7 @@ def test_broken_metrics_harm_no_call(caplog: pytest.LogCaptureFixture) -> None:
 
 @pytest.mark.parametrize("metrics", [None, object()])
 def test_metrics_that_cannot_be_told_are_refused(metrics: Any) -> None:
-    with pytest.raises(UsageError, match=r"\.request is not callable"):
+    with pytest.raises(UsageError, match=r"\.request must be callable"):
         Measured(metrics)
 
 

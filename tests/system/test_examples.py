@@ -113,7 +113,7 @@ SAYS = {
         "ordered 1 time: unknown",
     ],
     "returning_elicitations": ["not signed up: cancel"],
-    "sampling_callback": ["not explained: ", "nobody can be asked"],
+    "sampling_callback": ["not explained: ", "(cannot ask: standard input"],
     "sign_in": [
         "lets us in and has the tools: read",
         "tokens were issued for: authorization_code, refresh_token",
@@ -143,7 +143,7 @@ SAYS = {
         "now: completed",
         "fetched: a harbour, in oak",
     ],
-    "templates": ["letters://..%2Fsecrets", "refused: the value of 'path' has segments"],
+    "templates": ["letters://..%2Fsecrets", "refused: the value of 'path' contains a segment"],
     "threads": ["9900\n", " closed>\n"],
     "tool_annotations": [
         "trusted: False\n  read {'page': 7}, which archive says only reads\n  burn",
@@ -276,7 +276,7 @@ def test_a_page_to_type_along_prints_what_it_shows(page: str, tmp_path: Path) ->
         ("answering", ["You asked: Why is the sky blue?", "1 + 2 is 3.", "-1 not for this"]),
         (
             "approval",
-            ["sampling policy the policy says no", "at most 100 tokens", "once is enough"],
+            ["sampling policy the policy denied it", "at most 100 tokens", "once is enough"],
         ),
         ("batches", ["['0', '1', '4', '9', '16']\n['square']\n"]),
         ("beyond-one-machine", ["[1, 2, 3, 4, 5]", "2 failed", "True False\n4\n", " open>"]),
@@ -293,7 +293,7 @@ def test_a_page_to_type_along_prints_what_it_shows(page: str, tmp_path: Path) ->
             "diagnosis",
             ["tools/call 'wait_long'", "waits for the answer to", "('tools/call', None)", "sent"],
         ),
-        ("elicitation", ["E-mail string *", "{'email': 'Give an", "connected to example"]),
+        ("elicitation", ["E-mail string *", "{'email': 'Enter an", "connected to example"]),
         ("embedding", []),
         (
             "eras",
@@ -332,7 +332,7 @@ def test_a_page_to_type_along_prints_what_it_shows(page: str, tmp_path: Path) ->
             [
                 "db://a%2Fb?limit=10\nfile://%2Fetc%2Fconfig\nfile:///etc/config\n",
                 "log://all?a=1&b=2",
-                "'path' has segments",
+                "'path' contains a segment",
                 "file:///home/me/../you\n{'city': 'New York'}\nNone\n",
                 "{'folder': 'a', 'path': 'b/c'}\n{'day': 'monday', 'limit': '3'}\n",
             ],
@@ -424,7 +424,7 @@ class TestTheAgent:
             person.sees("━━ demo will run one of its tools, if you agree ━━")
             person.answers("Call it?", DOWN, ENTER, "run", ENTER)
             person.sees("━━ demo asks you to fill in a form ━━")
-            person.answers("What will you do?", DOWN, ENTER)
+            person.answers("What do you want to do?", DOWN, ENTER)
             person.sees('-> {"action":"decline"}')
             person.sees("agent: Done.")
 
@@ -483,11 +483,11 @@ class TestTheTutor:
     @pytest.mark.requirement("M-26")
     def test_a_person_reviews_the_request_and_the_answer(self) -> None:
         with at_the_terminal(example("sampling_callback.py"), "6 * 7") as person:
-            person.sees("━━ school wants a model to answer it ━━")
+            person.sees("━━ school asks a model for an answer ━━")
             person.sees("Let the model answer?")
             assert "42" not in person.screen
             person.types(DOWN, DOWN, ENTER)
-            person.sees("━━ school would get this answer of the model ━━")
+            person.sees("━━ school will get this answer from the model, if you agree ━━")
             person.answers("Send it?", DOWN, DOWN, ENTER)
             person.sees("\nWrite 6 down 7 times.\nAdd it all up.\n42")
 
@@ -506,11 +506,11 @@ class TestSigningUp:
     def test_a_person_fills_in_field_by_field(self) -> None:
         with at_the_terminal(example("returning_elicitations.py")) as person:
             person.sees("━━ maths club asks you to fill in a form ━━")
-            person.answers("What will you do?", ENTER)
+            person.answers("What do you want to do?", ENTER)
             person.answers("“Name” *:", "Ada", ENTER)
             person.answers("“E-mail” *:", "ada@example.com", ENTER)
             person.answers("“Favourite number”:", ENTER)
-            person.answers("All right?", DOWN, DOWN, ENTER)
+            person.answers("Ready to send?", DOWN, DOWN, ENTER)
             person.sees('signed up: {"name": "Ada", "email": "ada@example.com"}')
 
 

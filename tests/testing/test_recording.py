@@ -203,7 +203,7 @@ def test_what_cannot_be_recorded_is_refused_when_the_recording_is_made(path: Pat
     # A secret too short to be told from text, and one that is no list.
     with pytest.raises(syncmcp.UsageError, match="at least 6"):
         Recording(url, path, secrets=["1234"])
-    with pytest.raises(syncmcp.UsageError, match="several"):
+    with pytest.raises(syncmcp.UsageError, match="secrets must be a list of strings"):
         Recording(url, path, secrets="secret")
     made = Recording(syncmcp.Stdio("echo"), path, secrets=["secret-one"])
     assert repr(pickle.loads(pickle.dumps(made))) == repr(made)

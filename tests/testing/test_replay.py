@@ -184,7 +184,9 @@ class TestWhatWasNotRecorded:
             secret = later.exception(PATIENCE)
             assert isinstance(secret, NotRecorded)
             assert "abcdef123456" not in repr(secret) + str(vars(secret))
-            with pytest.raises(NotRecorded, match="recorded are: initialize, resources/read, too"):
+            with pytest.raises(
+                NotRecorded, match="the recording has: initialize, resources/read, too"
+            ):
                 client.request("shop/close", {}, result=dict)
             client.ping()  # is answered all the same
             assert client.call_tool("price", {"item": "pear"}).text == "45"
@@ -521,7 +523,7 @@ class TestFiles:
             ("[]\n", "first line does not say so"),
             ("nothing\n", "first line does not say so"),
             ('{"syncmcp-recording": 2}\n', "of version 2; this library reads only 1"),
-            ('{"syncmcp-recording": 1}\n', "recording of nothing"),
+            ('{"syncmcp-recording": 1}\n', "is an empty recording"),
             ('{"syncmcp-recording": 1}\n{"connection": 1}\n', "line 2: it must have one of"),
             ('{"syncmcp-recording": 1}\n{"closed": true}\n', "line 2: it is not an object with"),
             ('{"syncmcp-recording": 1}\n\n{"connection": 1, \n\n', "line 3: Expecting"),
@@ -539,7 +541,7 @@ class TestFiles:
             Replay(path)
 
     def test_a_file_that_is_not_there_is_refused_at_once(self, path: Path) -> None:
-        with pytest.raises(syncmcp.UsageError, match="no recording to be read"):
+        with pytest.raises(syncmcp.UsageError, match="cannot read the recording"):
             Replay(path)
         path.write_bytes(b"\xff\xfe")
         with pytest.raises(syncmcp.UsageError, match="not UTF-8"):

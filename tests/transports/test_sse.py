@@ -258,7 +258,7 @@ def test_a_stream_that_names_no_address_ends_the_opening_in_time() -> None:
         with pytest.raises(RequestTimeout) as caught:
             syncmcp.connect(target(old), open_timeout=1.0)
         assert (caught.value.kind, caught.value.seconds) == ("open", 1.0)
-        assert "names no address" in str(caught.value)
+        assert "has named no URL for messages" in str(caught.value)
         assert old.streams[0].ended.wait(WAIT)
 
 
@@ -446,5 +446,7 @@ def test_a_redirect_of_the_stream_to_another_origin_is_not_followed() -> None:
 
     with old_server() as old:
         old.server.script = script
-        with pytest.raises(HttpError, match=r"elsewhere\.invalid/sse, which is not followed"):
+        with pytest.raises(
+            HttpError, match=r"elsewhere\.invalid/sse, which the client does not follow"
+        ):
             syncmcp.connect(target(old))

@@ -117,7 +117,7 @@ def test_a_file_that_is_no_program_is_another_error(tmp_path: Path) -> None:
         assert isinstance(error.__cause__, PermissionError)
     script.chmod(0o755)
     error = opening_fails(Stdio(script))
-    assert "could not be run" in str(error)
+    assert f"cannot run {str(script)!r}: " in str(error)
     assert isinstance(error.__cause__, OSError)
 
 

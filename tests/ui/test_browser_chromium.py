@@ -440,7 +440,7 @@ class TestTheEnd:
         expect(tab.locator("#soon")).to_be_hidden()
         clock.advance(250)
         expect(tab.locator("#left")).to_have_text(re.compile(r"^\d\d s$"))
-        expect(tab.locator("#soon")).to_have_text(re.compile("The time is nearly over"))
+        expect(tab.locator("#soon")).to_have_text(re.compile(r"Time is almost up\. Without"))
         expect(tab.locator("#clock")).to_have_class(re.compile("soon"))
         clock.advance(50)
         within.cancel.cancel()  # as the library does when that time has come
@@ -670,7 +670,9 @@ class TestQueue:
         press(tab, "Add")
         expect(tab.locator("#path-problem")).to_be_visible()
         tab.get_by_role("button", name=re.compile("^Remove")).click()
-        expect(tab.get_by_text("There are none")).to_be_visible()
+        expect(
+            tab.get_by_text("None: this program tells its servers about no directory.")
+        ).to_be_visible()
         assert browser.roots.list() == []
 
 

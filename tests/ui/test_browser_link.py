@@ -90,9 +90,9 @@ def test_the_file_goes_once_the_link_was_used_and_a_second_use_is_reported(
             assert not other.session.cookies
             assert opened.browser.code not in late.text
             warned = opened.shown.get(timeout=PATIENCE)
-            assert "used a second time" in warned
+            assert "refused a second use of the link" in warned
             assert token not in warned
-        assert caplog.text.count("used a second time") == 2
+        assert caplog.text.count("refused a second use of the link") == 2
         assert token not in caplog.text
         assert opened.browser.address != address
 
@@ -192,6 +192,6 @@ def test_where_no_file_can_be_written_the_address_is_shown_and_nothing_started(
     ):
         asked = Asked(browser.form, form(), context())
         assert browser.address in shown.get(timeout=PATIENCE)
-        until(lambda: "could not be opened" in caplog.text)
+        until(lambda: "could not open the page" in caplog.text)
         assert started.empty()
     assert asked.answer().action == "cancel"

@@ -54,7 +54,7 @@ class TestWhoDoesNotGetIn:
         asked, page = visitor.ask("form", form())
         refused = visitor.post(page.url, {"csrf": "x", "action": "decline"})
         assert refused.status == 403
-        assert "does not come from the page" in refused.text
+        assert "does not belong to the page as it is now" in refused.text
         visitor.send(page, "decline")
         asked.answer()
 
@@ -208,7 +208,7 @@ class TestTheStrongestGrant:
          ("roots", None, "this server then learns your directories whenever it asks"),
          ("form", None, "this program then answers all forms of this server for you"),
          ("sampling", None, "this server may then use your model for anything"),
-         ("sampling", written(), "all that your model writes for it, unseen")],
+         ("sampling", written(), "everything your model writes for it, unreviewed")],
     )  # fmt: skip
     def test_it_stands_apart_and_says_what_it_gives(
         self, kind: Any, answer: CreateMessageResult | None, words: str, visitor: Visitor
@@ -297,7 +297,9 @@ class TestACall:
             call = ToolCall("move", {}, hints, tool(description=text) if hints is None else None)
             about = question("tool", call)
             if length == MOST_SHOWN:
-                with pytest.raises(UsageError, match="more characters than a person is shown"):
+                with pytest.raises(
+                    UsageError, match="the question is too long to show: it has over"
+                ):
                     check_length(about)
             else:
                 check_length(about)

@@ -71,7 +71,7 @@ def test_a_name_that_a_file_chose_is_told_as_such(person: Person, asking: Asking
 def test_a_form_is_filled_in_field_by_field(person: Person, asking: Asking) -> None:
     answer = asking("form", form(EVERY_KIND), asked())
     person.sees("━━ notes asks you to fill in a form ━━")
-    person.answers("What will you do?", ENTER)
+    person.answers("What do you want to do?", ENTER)
     person.sees("Field 1 of 6, required *")
     person.sees("│ As in your passport")
     person.answers("“Your name” *:", "Ada", ENTER)
@@ -84,7 +84,7 @@ def test_a_form_is_filled_in_field_by_field(person: Person, asking: Asking) -> N
     person.sees("│ “remark”: (left out)")
     person.sees("│ “colour”: Green (g)")
     person.sees("│ “days”: mon, tue")
-    person.answers("All right?", DOWN, DOWN, ENTER)
+    person.answers("Ready to send?", DOWN, DOWN, ENTER)
     assert answer.result(PATIENCE) == ElicitResult.accept(
         {"name": "Ada", "ratio": 0.5, "agree": False, "colour": "g", "days": ["mon", "tue"]}
     )
@@ -105,24 +105,24 @@ def test_a_wrong_answer_goes_back_to_the_person(person: Person, asking: Asking) 
         "required": ["age", "days"],
     }
     answer = asking("form", form(schema), asked())
-    person.answers("What will you do?", ENTER)
+    person.answers("What do you want to do?", ENTER)
     person.answers("“age” *:", ENTER)
     person.answers("This field needs an answer.", "x", ENTER)
     person.answers("“age” *: x", CLEAR_LINE, "17", ENTER)
     person.answers("18", CLEAR_LINE, "18", ENTER)
     person.answers("“days” *:", " ", DOWN, " ", ENTER)
     person.answers("“days” *: (arrow keys, space to tick, Enter)", " ", ENTER)
-    person.answers("All right?", DOWN, DOWN, ENTER)
+    person.answers("Ready to send?", DOWN, DOWN, ENTER)
     assert answer.result(PATIENCE).content == {"age": 18, "days": ["mon"]}
 
 
 @pytest.mark.requirement("ELI-07")
 def test_an_answer_is_changed_before_it_is_sent(person: Person, asking: Asking) -> None:
     answer = asking("form", form(), asked())
-    person.answers("What will you do?", ENTER)
+    person.answers("What do you want to do?", ENTER)
     person.answers("“name” *:", "Ada", ENTER)
-    person.answers("All right?", ENTER)
-    person.answers("Which one?", ENTER)
+    person.answers("Ready to send?", ENTER)
+    person.answers("Which answer?", ENTER)
     person.answers("“name” *: Ada", CLEAR_LINE, "Grace", ENTER, times=2)
     person.answers("│ “name”: Grace", DOWN, DOWN, ENTER)
     assert answer.result(PATIENCE).content == {"name": "Grace"}
@@ -131,7 +131,7 @@ def test_an_answer_is_changed_before_it_is_sent(person: Person, asking: Asking) 
 def test_an_erased_default_is_shown_as_what_will_be_sent(person: Person, asking: Asking) -> None:
     schema = {"type": "object", "properties": {"size": {"type": "integer", "default": 3}}}
     answer = asking("form", form(schema), asked())
-    person.answers("What will you do?", ENTER)
+    person.answers("What do you want to do?", ENTER)
     person.answers("“size”: 3", CLEAR_LINE, ENTER)
     person.answers("│ “size”: 3 (the default)", DOWN, DOWN, ENTER)
     assert answer.result(PATIENCE) == ElicitResult.accept({})
@@ -146,7 +146,7 @@ def test_a_form_can_be_declined_or_cancelled(
     person: Person, asking: Asking, keys: tuple[str, ...], action: str
 ) -> None:
     answer = asking("form", form(), asked())
-    person.answers("What will you do?", *keys)
+    person.answers("What do you want to do?", *keys)
     assert answer.result(PATIENCE).action == action
 
 
@@ -155,7 +155,7 @@ def test_ctrl_c_and_ctrl_d_cancel_in_the_middle_of_a_form(
     person: Person, asking: Asking, key: str
 ) -> None:
     answer = asking("form", form(), asked())
-    person.answers("What will you do?", ENTER)
+    person.answers("What do you want to do?", ENTER)
     person.answers("“name” *:", key)
     assert answer.result(PATIENCE) == ElicitResult.cancel()
     person.sees("Cancelled.")
@@ -164,15 +164,15 @@ def test_ctrl_c_and_ctrl_d_cancel_in_the_middle_of_a_form(
 
 def test_answers_can_be_thrown_away_at_the_end(person: Person, asking: Asking) -> None:
     answer = asking("form", form({"type": "object", "properties": {}}), asked())
-    person.answers("What will you do?", ENTER)
-    person.answers("All right?", ENTER)
+    person.answers("What do you want to do?", ENTER)
+    person.answers("Ready to send?", ENTER)
     assert answer.result(PATIENCE) == ElicitResult.cancel()
 
 
 def test_a_field_that_looks_like_a_secret_carries_a_warning(person: Person, asking: Asking) -> None:
     schema = {"type": "object", "properties": {"password": {"type": "string"}}}
     answer = asking("form", form(schema), asked())
-    person.answers("What will you do?", ENTER)
+    person.answers("What do you want to do?", ENTER)
     person.answers("Warning: this looks like a secret.", CTRL_C)
     assert answer.result(PATIENCE).action == "cancel"
 
@@ -197,7 +197,7 @@ def test_a_withdrawn_question_goes_away_and_says_so(
 ) -> None:
     context = asked(timeout=110)
     answer = asking("form", form(), context)
-    person.sees("What will you do?")
+    person.sees("What do you want to do?")
     person.sees(" left to answer")
     assert re.search(r"asked by notes  1:[0-5]\d left to answer", person.screen)
     context.cancel.cancel("changed my mind\x1b[2J")
@@ -218,7 +218,7 @@ def test_a_question_ends_when_its_time_is_over(
     person.sees("0:01 left to answer")
     clock.advance(0.5)
     assert answer.result(PATIENCE) == ElicitResult.cancel()
-    person.sees("The time to answer is over.")
+    person.sees("The time to answer has run out.")
 
 
 def test_questions_wait_for_each_other(
@@ -229,7 +229,7 @@ def test_questions_wait_for_each_other(
     person.sees("│ first")
     withdrawn = asked()
     second = pool.submit(other.form, form(message="second"), withdrawn)
-    person.sees("1 more question waits")
+    person.sees("1 more question waiting")
     late = pool.submit(other.form, form(message="late"), asked(timeout=0.05))
     assert late.result(PATIENCE) == ElicitResult.cancel()
     third = pool.submit(terminal.form, form(message="third"), asked())
@@ -271,7 +271,7 @@ def test_a_url_is_opened_after_consent_only(person: Person, pool: ThreadPoolExec
         answer = pool.submit(terminal.url, link(), context)
         person.sees("│ https://example.com/sign?in=1")
         person.sees("Its host:\n│ example.com")
-        person.sees("What will you do?")
+        person.sees("What do you want to do?")
         assert opened == []
         person.types(DOWN, DOWN, ENTER)
         person.sees("Are you done there?")
@@ -303,7 +303,7 @@ def test_a_url_is_opened_in_the_persons_own_browser_unless_the_program_has_anoth
     monkeypatch.setattr(webbrowser, "_tryorder", [])
     webbrowser.register(own.name, None, own, preferred=True)
     answer = asking("url", link(), asked(resumes_call=True))
-    person.sees("What will you do?")
+    person.sees("What do you want to do?")
     assert own.opened == []
     person.types(DOWN, DOWN, ENTER)
     person.sees("Are you done there?")
@@ -317,7 +317,7 @@ def test_a_long_url_is_shown_in_full(person: Person, pool: ThreadPoolExecutor) -
     url = "https://example.com/" + "abcdefghij" * 600
     with visits(person) as (terminal, _):
         answer = pool.submit(terminal.url, link(url), asked())
-        person.sees("What will you do?")
+        person.sees("What do you want to do?")
         shown = "".join(line[2:] for line in person.lines if line.startswith("│ "))
         assert url in shown
         person.types(CTRL_C)
@@ -334,7 +334,7 @@ def test_a_url_can_be_declined_or_cancelled(
 ) -> None:
     with visits(person) as (terminal, opened):
         answer = pool.submit(terminal.url, link(), asked())
-        person.answers("What will you do?", *keys)
+        person.answers("What do you want to do?", *keys)
         assert answer.result(PATIENCE).action == action
         assert opened == []
 
@@ -343,7 +343,7 @@ def test_the_server_may_say_that_a_visit_is_done(person: Person, pool: ThreadPoo
     context = asked(resumes_call=True)
     with visits(person) as (terminal, opened):
         answer = pool.submit(terminal.url, link(), context)
-        person.answers("What will you do?", DOWN, DOWN, DOWN, ENTER)
+        person.answers("What do you want to do?", DOWN, DOWN, DOWN, ENTER)
         person.sees("Are you done there?")
         context.completed()
         assert answer.result(PATIENCE) == ElicitResult.accept()
@@ -361,7 +361,7 @@ def test_a_visit_need_not_be_waited_for(
     context = asked(resumes_call=True)
     with visits(person) as (terminal, _):
         answer = pool.submit(terminal.url, link(), context)
-        person.answers("What will you do?", DOWN, DOWN, ENTER)
+        person.answers("What do you want to do?", DOWN, DOWN, ENTER)
         person.answers("Are you done there?", *keys)
         assert answer.result(PATIENCE).action == action
         assert not context.wait_completed(0)
@@ -381,7 +381,7 @@ def test_by_default_the_browser_gets_the_address_and_no_shell_does(
 ) -> None:
     terminal = Terminal(person.stdin, person.stdout)
     answer = pool.submit(terminal.url, link(url), asked(resumes_call=True))
-    person.sees("What will you do?")
+    person.sees("What do you want to do?")
     assert started.empty()
     person.types(DOWN, DOWN, ENTER)
     person.sees("Are you done there?")
@@ -399,7 +399,7 @@ def test_a_browser_that_does_not_start_is_reported(
 
     terminal = Terminal(person.stdin, person.stdout, open_url=broken)
     answer = pool.submit(terminal.url, link(), asked(resumes_call=True))
-    person.answers("What will you do?", DOWN, DOWN, ENTER)
+    person.answers("What do you want to do?", DOWN, DOWN, ENTER)
     person.sees("Warning: could not start the browser; open the address yourself")
     person.answers("Are you done there?", ENTER)
     assert answer.result(PATIENCE) == ElicitResult.accept()
@@ -417,8 +417,8 @@ def test_a_host_that_looks_like_another_is_marked(person: Person, asking: Asking
 def test_an_unsafe_url_cannot_be_opened(person: Person, pool: ThreadPoolExecutor, url: str) -> None:
     with visits(person) as (terminal, opened):
         answer = pool.submit(terminal.url, link(url), asked())
-        person.sees("Warning: this address is never opened")
-        person.sees("What will you do?")
+        person.sees("Warning: this address will not be opened")
+        person.sees("What do you want to do?")
         assert "Open it" not in person.screen
         person.types(ENTER)
         assert answer.result(PATIENCE) == ElicitResult.decline()

@@ -101,8 +101,8 @@ def test_a_long_entry_is_read_to_its_end_before_it_can_be_approved(
     person.sees("lines were shown.")
     first = person.screen
     # The warnings come before the words of the file, which could push them off the screen.
-    assert first.index("Warning: LD_PRELOAD decides which code is run.") < first.index("mcp.json")
-    assert first.index("Warning: It asks for the rights of an admin") < first.index("mcp.json")
+    assert first.index("Warning: LD_PRELOAD decides which code runs.") < first.index("mcp.json")
+    assert first.index("Warning: It asks for administrator rights") < first.index("mcp.json")
     assert reads_on(person) > 2
     assert "Use it?" not in person.raw.decode()
     person.types(ENTER)
@@ -114,7 +114,7 @@ def test_a_long_entry_is_read_to_its_end_before_it_can_be_approved(
     # Beside the question they stand once more.
     beside = person.screen[: person.screen.index("Use it?")].splitlines()[-6:]
     assert "Warning: It asks for administrator rights." in beside
-    assert "Warning: LD_PRELOAD decides which code is run." in beside
+    assert "Warning: LD_PRELOAD decides which code runs." in beside
     person.answers("» No", DOWN, ENTER)
     assert target.result(PATIENCE).command == "sudo"
 
@@ -155,7 +155,7 @@ def test_what_nobody_reads_is_said_with_its_length(
     review = ServerReview("mine", Path("mcp.json"), "http", url="x" * (length - bare))
     approved = pool.submit(terminal.approve, review)
     person.sees("lines were shown.")
-    words = "Warning: it has 20,001 characters, too many to read (over 20,000."
+    words = "Warning: it has 20,001 characters, too many to read (over 20,000)."
     assert (words in person.screen) is said
     person.types(CTRL_C)
     assert approved.result(PATIENCE) is False
@@ -269,7 +269,7 @@ def test_keys_of_the_first_moments_answer_nothing(
         assert "»" not in person.screen
     clock.advance(0.6)
     person.sees("» De")
-    assert "Keys do not count" not in person.screen
+    assert "Stop typing first" not in person.screen
     person.types(ENTER)
     said = answer.result(PATIENCE)
     assert said.action == "decline" if kind == "url" else said == Verdict.deny("a person said no")
@@ -467,7 +467,7 @@ def test_all_of_a_message_is_seen_before_it_is_answered(
         return
     assert reads_on(person) > 1
     person.types(ENTER)
-    person.answers("What will you do?", DOWN, ENTER)
+    person.answers("What do you want to do?", DOWN, ENTER)
     assert answer.result(PATIENCE).action == "decline"
     assert "the end of it" in quoted(person)
 
@@ -476,7 +476,7 @@ def test_all_of_an_address_is_seen_before_it_is_opened(person: Person, asking: A
     address = "https://example.com/" + "x" * 7_000 + "the_end_of_it"
     answer = asking("url", link(address), asked())
     assert reads_on(person) > 1
-    assert "What will you do?" not in person.raw.decode()
+    assert "What do you want to do?" not in person.raw.decode()
     person.types(ENTER)
     person.answers("» Decline", ENTER)
     assert answer.result(PATIENCE).action == "decline"
@@ -515,7 +515,9 @@ def test_what_is_too_long_to_be_shown_is_asked_of_nobody(
     """At a terminal and in a browser: a server decides how long it is."""
     with Browser(open_page=None) as browser:
         for interface in (terminal, browser):
-            with pytest.raises(UsageError, match=r"than a person is shown: 1,000,000"):
+            with pytest.raises(
+                UsageError, match="too long to show: it has over 1,000,000 characters"
+            ):
                 getattr(interface, method)(*asking_about("x" * 1_000_001))
     assert person.screen == ""
 
@@ -538,7 +540,7 @@ def test_what_is_too_long_to_be_shown_is_not_made(
     long = made_of(deep)
     tracemalloc.start()
     try:
-        with pytest.raises(UsageError, match="than a person is shown"):
+        with pytest.raises(UsageError, match="too long to show: it has over"):
             terminal.review(long)
         _, most = tracemalloc.get_traced_memory()
     finally:

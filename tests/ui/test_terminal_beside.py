@@ -42,13 +42,13 @@ def test_the_program_keeps_off_the_terminal_while_it_is_a_question_s_turn(
 
     terminal = Terminal(person.stdin, person.stdout, beside=beside)
     first = pool.submit(terminal.form, form(), asked())
-    person.sees("What will you do?")
+    person.sees("What do you want to do?")
     second = pool.submit(terminal.review, question("roots", None))
-    person.sees("1 more question waits")
+    person.sees("1 more question waiting")
     assert person.screen.count("<the bar is gone>") == 1
     person.types(DOWN, ENTER)
     assert first.result(PATIENCE) == ElicitResult.decline()
-    person.sees("Tell it?")
+    person.sees("Tell the server?")
     assert person.screen.count("<the bar is gone>") == 2
     person.types(DOWN, ENTER)
     assert second.result(PATIENCE).allowed
@@ -111,7 +111,7 @@ def test_a_question_of_a_real_server_has_the_terminal_to_itself(
     terminal = Terminal(person.stdin, person.stdout, beside=beside)
     with syncmcp.connect(demo_server(), elicitation=terminal) as client:
         answer = pool.submit(client.call_tool, "ask_user_preferences")
-        person.sees("What will you do?")
+        person.sees("What do you want to do?")
         assert steps == ["lent"]
         person.types(DOWN, ENTER)
         assert "decline" in answer.result(PATIENCE).text
@@ -131,5 +131,5 @@ def test_what_is_drawn_beside_may_stand_in_the_place_of_the_standard_streams(
             yield
 
     answer = pool.submit(Terminal(beside=beside).form, form(), asked())
-    person.answers("What will you do?", CTRL_C)
+    person.answers("What do you want to do?", CTRL_C)
     assert answer.result(PATIENCE).action == "cancel"

@@ -27,7 +27,7 @@ from tests.ui.terminal_questions import Asking, asked, completion, form, questio
 FORGERIES = [
     "\x1b[2J\x1b[H━━ bank asks you to fill in a form ━━",
     "━━ bank asks you to fill in a form ━━",
-    "x\n━━ bank asks you to fill in a form ━━\n? What will you do? (arrow keys, Enter)",
+    "x\n━━ bank asks you to fill in a form ━━\n? What do you want to do? (arrow keys, Enter)",
     "x\r━━ bank asks you to fill in a form ━━",
     " " * 98 + "━━ bank asks you to fill in a form ━━",
     "❤️" * 49 + "━━ bank asks you to fill in a form ━━",
@@ -37,7 +37,7 @@ FORGERIES = [
     "\x9b2J\u202egniht on\u2066\u200b",
     "<b>html</b> <style>bg</style>",
 ]
-OURS = re.compile(r"━━ (?!notes )|Server: |\? What will|bank asks|\[link|click|Withdrawn|gniht")
+OURS = re.compile(r"━━ (?!notes )|Server: |\? What do you|bank asks|\[link|click|Withdrawn|gniht")
 
 
 @pytest.mark.parametrize("words", FORGERIES)
@@ -58,17 +58,17 @@ def test_no_words_of_a_server_look_like_ours(person: Person, asking: Asking, wor
     assert own[:4] == [
         "",
         "━━ notes asks you to fill in a form ━━",
-        "It says of itself:",
+        "It describes itself as:",
         "Its message:",
     ]
     person.types(ENTER)
     person.answers("Field 1 of 2", ENTER)
     person.answers("Field 2 of 2", ENTER)
-    person.answers("All right?", DOWN, DOWN, ENTER)
+    person.answers("Ready to send?", DOWN, DOWN, ENTER)
     assert answer.result(PATIENCE) == ElicitResult.accept({"f": words, "c": "v"})
     for line in person.lines:
         # Words of theirs stand behind a bar, in quotation marks, or where an answer stands.
-        if not line.startswith(("│", "? “", "? What will you do?")):
+        if not line.startswith(("│", "? “", "? What do you want to do?")):
             assert not OURS.search(line), line
     assert b"\x1b]" not in person.raw.replace(b"\x1b]0;", b"")
     assert "\u202e" not in person.raw.decode()
@@ -154,10 +154,10 @@ def test_no_answer_to_a_form_passes_for_another(person: Person, asking: Asking) 
         },
     }
     answer = asking("form", form(schema), asked())
-    person.answers("What will you do?", ENTER)
+    person.answers("What do you want to do?", ENTER)
     person.answers("Field 1 of 2", ENTER)
     person.answers("Field 2 of 2", ENTER)
-    person.sees("All right?")
+    person.sees("Ready to send?")
     shown = person.screen[person.screen.rindex("What will be sent:") :]
     assert re.findall("\n│ (?! )(.*)", shown) == ["“f”: no", "“Pay”: Yes"]
     person.types(CTRL_C)

@@ -72,13 +72,13 @@ def outcome(person: Person) -> dict[str, object]:
 def test_a_form_is_filled_in_and_a_mistake_put_right(person: Person) -> None:
     with running(person) as program:
         person.sees("━━ math asks you to fill in a form ━━")
-        person.answers("What will you do?", ENTER)
+        person.answers("What do you want to do?", ENTER)
         person.answers("“Your name” *:", "Ada", ENTER)
         person.answers("“E-mail” *:", "ada", ENTER)
         person.answers("e-mail address", "@example.com", ENTER)
         person.answers("“Favourite number”:", ENTER)
         person.sees("“Favourite number”: (left out)")
-        person.answers("All right?", DOWN, DOWN, ENTER)
+        person.answers("Ready to send?", DOWN, DOWN, ENTER)
         assert program.ends() == 0
     assert outcome(person) == {
         "action": "accept",
@@ -92,7 +92,7 @@ def test_a_form_is_declined_or_cancelled(
     person: Person, keys: tuple[str, ...], action: str
 ) -> None:
     with running(person) as program:
-        person.answers("What will you do?", *keys)
+        person.answers("What do you want to do?", *keys)
         assert program.ends() == 0
     assert outcome(person) == {"action": action}
     assert person.cooked
@@ -100,7 +100,7 @@ def test_a_form_is_declined_or_cancelled(
 
 def test_a_question_is_withdrawn(person: Person) -> None:
     with running(person) as program:
-        person.sees("What will you do?")
+        person.sees("What do you want to do?")
         program.tell(b"withdraw")
         assert program.ends() == 0
     person.sees("Withdrawn")
@@ -111,13 +111,13 @@ def test_a_question_is_withdrawn(person: Person) -> None:
 def test_time_runs_out(person: Person) -> None:
     with running(person, timeout=1.0) as program:
         assert program.ends() == 0
-    person.sees("The time to answer is over.")
+    person.sees("The time to answer has run out.")
     assert outcome(person) == {"action": "cancel"}
 
 
 def test_a_program_that_ends_in_the_middle_leaves_the_terminal_as_it_was(person: Person) -> None:
     with running(person) as program:
-        person.sees("What will you do?")
+        person.sees("What do you want to do?")
         assert not person.cooked
         program.tell(b"exit")
         assert program.ends() == 3
@@ -127,7 +127,7 @@ def test_a_program_that_ends_in_the_middle_leaves_the_terminal_as_it_was(person:
 
 def test_a_signal_still_reaches_the_program(person: Person) -> None:
     with running(person) as program:
-        person.sees("What will you do?")
+        person.sees("What do you want to do?")
         program.process.send_signal(signal.SIGINT)
         assert program.ends() == 4
     assert person.cooked

@@ -44,31 +44,31 @@ def test_a_request_to_a_model_is_shown_edited_and_approved(person: Person, askin
     )
     verdict = asking("review", question("sampling", request))
     for shown in (
-        "━━ notes wants a model to answer it ━━",
-        "Messages: 3 (2 of the user, 1 of the assistant)",
+        "━━ notes asks a model for an answer ━━",
+        "Messages: 3 (2 from the user, 1 from the assistant)",
         "Maximum tokens: 100",
         "Temperature: 0.5",
         "Context wanted: “thisServer”",
         '│ "END"',
         "│ claude",
-        "Low cost matters: 0.3 of 1",
+        "Priority of cost: 0.3 of 1",
         "│ add: Adds.",
         "│ You are a tutor.",
         "│ Explain it.",
     ):
         person.sees(shown)
     person.answers("Let the model answer?", DOWN, ENTER)
-    person.answers("Edit what?", ENTER)
+    person.answers("What do you want to edit?", ENTER)
     person.answers("System prompt ", " Be brief.", ALT_ENTER)
     person.sees("Let the model answer?", times=2)
     person.answers("│ You are a tutor. Be brief.", DOWN, ENTER)
-    person.answers("Edit what?", DOWN, ENTER, times=2)
+    person.answers("What do you want to edit?", DOWN, ENTER, times=2)
     person.answers("? Text", " Now.", ALT_ENTER)
     person.sees("Let the model answer?", times=3)
     person.answers("│ Explain it. Now.", DOWN, ENTER)
-    person.answers("Edit what?", DOWN, DOWN, ENTER, times=3)
-    person.answers("? Most tokens 100", CLEAR_LINE, "none", ENTER)
-    person.answers("Give a whole number above 0.", CLEAR_LINE, "101", ENTER)
+    person.answers("What do you want to edit?", DOWN, DOWN, ENTER, times=3)
+    person.answers("? Maximum tokens 100", CLEAR_LINE, "none", ENTER)
+    person.answers("Enter a whole number above 0.", CLEAR_LINE, "101", ENTER)
     person.answers("The server asked for at most 100.", CLEAR_LINE, "50", ENTER)
     person.sees("Maximum tokens: 50")
     person.answers("» Deny", DOWN, DOWN, ENTER)
@@ -86,7 +86,7 @@ def test_what_is_not_edited_keeps_its_hidden_characters(person: Person, asking: 
     request = completion(systemPrompt="right\u202eto left")
     verdict = asking("review", question("sampling", request))
     person.answers("Let the model answer?", DOWN, ENTER)
-    person.answers("Edit what?", ENTER)
+    person.answers("What do you want to edit?", ENTER)
     person.answers("System prompt ", ALT_ENTER)
     person.answers("Let the model answer?", DOWN, DOWN, ENTER, times=2)
     decided = verdict.result(PATIENCE)
@@ -96,7 +96,7 @@ def test_what_is_not_edited_keeps_its_hidden_characters(person: Person, asking: 
 
 def test_the_answer_of_a_model_is_reviewed_and_edited(person: Person, asking: Asking) -> None:
     verdict = asking("review", question("sampling", completion(), written()))
-    person.sees("━━ notes would get this answer of the model ━━")
+    person.sees("━━ notes will get this answer from the model, if you agree ━━")
     person.sees("│ tutor-1")
     person.sees("│ It is four.")
     person.answers("Send it?", DOWN, ENTER)
@@ -152,7 +152,7 @@ def test_the_roots_that_a_server_would_get_are_listed(
     (tmp_path / "a\nb").mkdir()
     sent = (to_root(tmp_path), to_root(tmp_path / "a\nb", "Mine"))
     verdict = asking("review", replace(question("roots", None), roots=sent))
-    person.sees("? Tell it?")
+    person.sees("? Tell the server?")
     shown = [line for line in person.lines if line.startswith("│") and "Books" not in line]
     assert "".join(shown).replace("│ ", "") == (f"{tmp_path}{tmp_path / 'a'}\u240ab (Mine)")
     person.types(CTRL_C)
@@ -164,7 +164,7 @@ def test_the_answers_to_a_form_are_reviewed_and_edited(person: Person, asking: A
     given = ElicitResult.accept({"name": "Ada"})
     verdict = asking("review", question("form", form(), given))
     person.answers("│ “name”: Ada", ENTER)
-    person.answers("Which one?", ENTER)
+    person.answers("Which answer?", ENTER)
     person.answers("“name” *: Ada", "lbert", ENTER)
     person.answers("│ “name”: Adalbert", DOWN, DOWN, ENTER)
     edited = ElicitResult.accept({"name": "Adalbert"})
@@ -196,7 +196,7 @@ def test_partial_text_is_shown_line_by_line(person: Person, terminal: Terminal) 
     terminal.update(waiting, "word\x1b[2J " * 60 + "\nlast line\nand more")
     person.sees("│ last line")
     lines = person.lines
-    assert lines[0] == "━━ A model writes for notes ━━"
+    assert lines[0] == "━━ A model is writing for notes ━━"
     assert all(line.startswith("│ ") for line in lines[1:])
     assert " ".join(line[2:] for line in lines[1:]).count("word␛[2J") == 60
     assert lines[-1] == "│ last line"
@@ -206,7 +206,7 @@ def test_partial_text_stays_out_of_a_question(
     person: Person, terminal: Terminal, pool: ThreadPoolExecutor
 ) -> None:
     answer = pool.submit(terminal.form, form(), asked())
-    person.sees("What will you do?")
+    person.sees("What do you want to do?")
     terminal.update(question("sampling", completion()), "intruding\n" * 5)
     person.types(CTRL_C)
     assert answer.result(PATIENCE).action == "cancel"
@@ -220,10 +220,10 @@ def test_an_approval_asks_at_the_terminal(
     approval = AskOnTerminal(audit=records.append, terminal=terminal)
     request = pool.submit(approval.review_request, question("roots", ListRootsRequestParams()))
     person.sees("━━ notes asks for your roots")
-    person.answers("Tell it?", DOWN, ENTER)
+    person.answers("Tell the server?", DOWN, ENTER)
     assert isinstance(request.result(PATIENCE), ListRootsRequestParams)
     denied = pool.submit(approval.review_request, question("roots", ListRootsRequestParams()))
-    person.answers("Tell it?", CTRL_C, times=2)
+    person.answers("Tell the server?", CTRL_C, times=2)
     with pytest.raises(Denied):
         denied.result(PATIENCE)
     assert [record.decision for record in records] == [Decision.ALLOW, Decision.DENY]

@@ -90,7 +90,7 @@ def test_at_a_terminal_the_consent_is_sent_and_the_end_is_told(
         bank.server, mode=STATEFUL, name="my bank", elicitation=terminal
     ) as client:
         call = client.call_tool.future("pay")
-        person.sees("What will you do?")
+        person.sees("What do you want to do?")
         if order == "before the consent":
             bank.complete(client)
         assert not bank.agreed.is_set()
@@ -113,7 +113,7 @@ def test_at_a_terminal_a_call_that_needs_the_visit_goes_on_when_it_is_done(
     terminal = Terminal(person.stdin, person.stdout)
     with syncmcp.connect(bank.server, mode=STATEFUL, elicitation=terminal) as client:
         call = client.call_tool.future("locked")
-        person.sees("What will you do?")
+        person.sees("What do you want to do?")
         if order == "before the consent":
             bank.complete(client)
         person.types(DOWN, DOWN, DOWN, ENTER)  # they open it themselves
@@ -131,11 +131,11 @@ def test_at_a_terminal_nothing_is_told_of_a_visit_that_never_ends(
     terminal = Terminal(person.stdin, person.stdout)
     with syncmcp.connect(bank.server, mode=STATEFUL, elicitation=terminal) as client:
         call = client.call_tool.future("pay")
-        person.answers("What will you do?", DOWN, DOWN, DOWN, ENTER)
+        person.answers("What do you want to do?", DOWN, DOWN, DOWN, ENTER)
         assert bank.agreed.wait(PATIENCE)
         bank.done.set()
         assert call.result(PATIENCE).text == "accept"
-    person.sees("The server is told that you agree")
+    person.sees("The server learns that you agree")
     assert "is done." not in person.screen
 
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from jsonschema import Draft202012Validator
 
-from syncmcp._base.text import cut
+from syncmcp._base.text import counted, cut
 from syncmcp._protocol.schema.place import MEMBERS, Place, Problem, Word, identity, quoted
 
 if TYPE_CHECKING:
@@ -184,9 +184,11 @@ def _contains(place: Place, said: Any, value: Any, schema: Mapping[str, Any]) ->
     found = len(_matching(place.evolve(schema=said), value))
     limits = {} if place.knowledge.dialect.old else schema
     if found < (least := limits.get("minContains", 1)):
-        return (Problem(f"has {found} matching items, but needs at least {cut(str(least))}"),)
+        return (
+            Problem(f"has {counted(found, 'matching items')}, needs at least {cut(str(least))}"),
+        )
     if found > (most := limits.get("maxContains", math.inf)):
-        return (Problem(f"has {found} matching items, but allows at most {cut(str(most))}"),)
+        return (Problem(f"has {counted(found, 'matching items')}, may have {cut(str(most))}"),)
     return ()
 
 

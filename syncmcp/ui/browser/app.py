@@ -347,7 +347,7 @@ class Pages:
     def _check_csrf(csrf: str) -> None:
         """Reject a form that was not submitted from this page."""
         if not hmac.compare_digest(request.form.get("csrf", "").encode(), csrf.encode()):
-            abort(403, "This form comes from an older version of the page: reload the page.")
+            abort(403, "This form does not belong to the page as it is now: reload the page.")
 
 
 def closed_state(closed: ClosedQuestion) -> str:

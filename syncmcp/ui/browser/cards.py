@@ -261,7 +261,7 @@ def _parse_option(field: Field, number: str) -> str:
 def _hints(field: Field) -> list[str]:
     hints: list[str] = []
     least, most = field.bounds
-    unit = {"string": " characters", "choices": " options"}.get(field.kind, "")
+    unit = {"string": " characters", "choices": " of the options"}.get(field.kind, "")
     if least is not None and most is not None:
         hints.append(f"From {least} to {most}{unit}.")
     elif least is not None:

@@ -83,7 +83,7 @@ def show_answer(screen: Screen, answer: CreateMessageResult) -> None:
     screen.say("Model:")
     screen.quote(answer.model, limit=200)
     if answer.stop_reason is not None:
-        screen.say(f"It stopped because: “{screen.name(answer.stop_reason)}”")
+        screen.say(f"Stop reason: “{screen.name(answer.stop_reason)}”")
     screen.say("It wrote:")
     _show_blocks(screen, answer.blocks, limit=_MAX_MESSAGE)
 

@@ -88,7 +88,7 @@ def test_an_answer_that_does_not_fit_its_form_is_told_and_in_the_stateless_era_r
     wire: Wire, way: str
 ) -> None:
     told, server = Told(), asking_server()
-    problems = {"loud": "Answer yes or no.", "name": "This needs an answer."}
+    problems = {"loud": "Answer yes or no.", "name": "This field needs an answer."}
     with wire.connect(server, name="asker", elicitation=unfit, on_handler_error=told) as client:
         ask = {"method": ELICITATION, "params": FORM}
         if wire.revision == OLD:
@@ -100,7 +100,7 @@ def test_an_answer_that_does_not_fit_its_form_is_told_and_in_the_stateless_era_r
             raised = caught.value
             assert raised.problems == problems
             assert (raised.server, raised.method) == ("asker", "tools/call")
-            assert "does not fit the form: name: This needs an answer. loud: " in str(raised)
+            assert "does not fit the form: name: This field needs an answer. loud: " in str(raised)
             assert "swordfish" not in f"{raised}{raised.problems}"
             assert isinstance(raised.__cause__, InvalidAnswer)
             copy = pickle.loads(pickle.dumps(raised))

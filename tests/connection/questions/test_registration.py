@@ -112,7 +112,7 @@ def test_what_makes_no_sense_is_refused() -> None:
             for kind in ("sampling", "elicitation"):
                 with pytest.raises(UsageError):
                     make(**{kind: value})
-        with pytest.raises(UsageError, match="not callable"):
+        with pytest.raises(UsageError, match="must be callable"):
             client.on_request("acme/x", value)
     with client:
         for value in (model, {"sampling": model}, 7):

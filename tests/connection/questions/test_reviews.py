@@ -138,4 +138,4 @@ def test_a_reviewer_cannot_grant_more_tokens_than_the_server_asked_for(
         asked(client, SAMPLING, PROMPT)
     assert [request.max_tokens for request in model.requests] == [PROMPT["maxTokens"]]
     [record] = [each for each in caplog.records if each.name == "syncmcp.handlers"]
-    assert f"asked for {PROMPT['maxTokens']}" in record.getMessage()
+    assert f"the server's limit of {PROMPT['maxTokens']} applies" in record.getMessage()

@@ -356,13 +356,13 @@ def test_a_tenth_is_a_tenth() -> None:
             {"contains": {"const": 1}, "minContains": 2},
             [1],
             (),
-            "has 1 matching items, but needs at least 2",
+            "has 1 matching item, needs at least 2",
         ),
         (
             {"contains": {"const": 1}, "maxContains": 1},
             [1, 1],
             (),
-            "has 2 matching items, but allows at most 1",
+            "has 2 matching items, may have 1",
         ),
         ({"dependentRequired": {"a": ["b"]}}, {"a": 1}, (), "lacks 'b', required with 'a'"),
         (
