@@ -255,8 +255,8 @@ class Heartbeat:
         if self._missed >= _MISSES and connection.close_error is None:
             connection.lost(
                 ConnectionLost(
-                    f"the server left {_MISSES} pings in a row unanswered, each for {self._interval:g} s"
-                    " (option ping_interval)"
+                    f"the server left {_MISSES} pings in a row unanswered, each for"
+                    f" {self._interval:g} s (option ping_interval)"
                 )
             )
 

@@ -264,12 +264,23 @@ def test_a_program_allows_issuers_letter_by_letter(given: Any, included: bool) -
             for given in ("as.example", [ISSUER, "as.example"])
         ),
         (b"h", "allow must name issuers by their URLs, not '104'"),
+        (lambda: True, "allow must accept the arguments (server, issuer)"),
     ],
 )
 def test_what_names_no_issuer_is_refused_when_it_is_given(given: Any, message: str) -> None:
     with pytest.raises(UsageError) as caught:
         OAuth(allow=given)
     assert caught.value.message == message
+
+
+def test_a_function_that_fails_is_the_programs_error() -> None:
+    def allow(server: str, issuer: str) -> bool:
+        raise KeyError(issuer)
+
+    with pytest.raises(UsageError) as caught:
+        Allowed(allow).includes(SignInRequest(SERVER, ISSUER))
+    assert caught.value.message == "allow failed: KeyError"
+    assert isinstance(caught.value.__cause__, KeyError)
 
 
 # Before anybody has agreed

@@ -125,6 +125,7 @@ PARTS: Final = (
                 "flow",
                 "registration",
                 "scope",
+                "step_up",
                 "tokens",
             )
         ),
@@ -159,7 +160,7 @@ PARTS: Final = (
                 for name in (
                     *("batches", "cache", "cache_news", "client_limits", "driver", "operations"),
                     *("pagination_sessions", "retry", "sessions", "streams", "structured_output"),
-                    *("task_cancelling", "tasks", "undeclared"),
+                    *("task_cancelling", "undeclared"),
                 )
             ),
             *(

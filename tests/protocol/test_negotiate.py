@@ -187,7 +187,7 @@ def test_a_refused_revision_is_asked_for_again_when_the_server_names_a_shared_st
         ConnectionLost("gone"),
         died(),
     ):
-        gives_up([PROBE, DISCOVER], refusal, second)
+        assert gives_up([PROBE, DISCOVER], refusal, second).hint is None  # no mode was chosen
 
 
 @pytest.mark.requirement("VER-07", "VER-15")
@@ -374,13 +374,17 @@ def test_a_pinned_stateful_revision_is_offered_and_the_only_one_accepted(revisio
 def test_a_pinned_stateless_revision_is_asked_for_without_a_probe_and_nothing_else_is() -> None:
     result = discovered(NEWEST)
     assert agrees([DISCOVER], NEWEST, result, mode=NEWEST).result is result
-    for refusal in (
-        MethodNotFound("what?"),
-        unsupported({"supported": ["2025-11-25"]}),
-        HttpError("no", status=400),
-        died(),
+    hint = f"the server may not speak {NEWEST}: mode='auto' tries older ones, too"
+    for refusal, said in (
+        (MethodNotFound("what?"), hint),
+        (unsupported({"supported": ["2025-11-25"]}), hint),
+        (HttpError("no", status=400), hint),
+        (HttpError("moved", status=300), None),
+        (HttpError("not now", status=503), None),
+        (ConnectionLost("gone"), None),
+        (died(), hint),
     ):
-        gives_up([DISCOVER], refusal, mode=NEWEST)
+        assert gives_up([DISCOVER], refusal, mode=NEWEST).hint == said
     assert isinstance(Played({}, mode=NEWEST).fail(), ProtocolError)
     for listed in (["2025-11-25"], [], ["2099-01-01"]):
         played = Played(discovered(*listed), mode=NEWEST)
