@@ -4,17 +4,23 @@ from __future__ import annotations
 
 import json
 import shlex
+import threading
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from prompt_toolkit.application import create_app_session
 from prompt_toolkit.document import Document
+from prompt_toolkit.history import InMemoryHistory
+from prompt_toolkit.input import create_pipe_input
+from prompt_toolkit.output import DummyOutput
 
-from syncmcp import Client
+from syncmcp import CancelToken, Client, RequestCancelled
+from syncmcp.cli import shell
 from syncmcp.cli.parsing import parse_arguments
-from syncmcp.cli.shell import ShellCompleter, _short
+from syncmcp.cli.shell import LinePrompt, ShellCompleter, _short
 from syncmcp.types import (
     Completion,
     ListPromptsResult,
@@ -24,6 +30,7 @@ from syncmcp.types import (
     Resource,
     Tool,
 )
+from tests.support.stage import PATIENCE
 
 HOSTILE = [
     "draw --yes --force --output /victim",
@@ -170,3 +177,44 @@ def test_what_is_too_long_to_be_read_is_left_to_be_typed(length: int, offered: i
 )
 def test_the_prompt_shows_no_path_of_a_program(name: str, shown: str) -> None:
     assert _short(name) == shown
+
+
+class Silent:
+    """A client whose server does not answer; it waits as long as the call may."""
+
+    server = SimpleNamespace(name="silent")
+
+    def __init__(self) -> None:
+        self.asked, self.cancelled = threading.Event(), threading.Event()
+        self.options: dict[str, Any] = {}
+
+    def list_tools(self, **options: Any) -> ListToolsResult:
+        self.options = options
+        self.asked.set()
+        token = options.get("cancel", CancelToken())
+        if token.wait(PATIENCE):
+            self.cancelled.set()
+        raise RequestCancelled("cancelled")
+
+
+@pytest.mark.parametrize("keys", ["\x15exit\r", "\x03exit\r"], ids=["Enter", "Ctrl-C"])
+def test_a_completion_does_not_hold_up_the_shell(
+    keys: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shell, "_history", InMemoryHistory)
+    monkeypatch.setattr(shell, "create_output", lambda _: DummyOutput())
+    client = Silent()
+    with create_pipe_input() as typed, create_app_session(input=typed):
+        lines = LinePrompt(cast("Client", client)).lines()
+
+        def type_on() -> None:
+            client.asked.wait(PATIENCE)
+            typed.send_text(keys)
+
+        typed.send_text("call \t")
+        thread = threading.Thread(target=type_on)
+        thread.start()
+        assert next(lines) == "exit"
+        thread.join()
+    assert client.cancelled.is_set()
+    assert client.options["timeout"] <= 5  # nor does a list that comes drop by drop

@@ -254,6 +254,7 @@ WAYS: dict[str, tuple[str, Callable[[Client], object]]] = {
         lambda one: one.request.future("acme/ask", timeout=LIMIT).exception(),
     ),
     "page after page": ("tools/list", lambda one: list(one.iter_tools(timeout=LIMIT))),
+    "a tool by its name": ("tools/list", lambda one: one.tool("ask", timeout=LIMIT)),
     "a task": ("tools/call", lambda one: one.start_task("ask", timeout=LIMIT)),
     "the future of a task": (
         "tools/call",
