@@ -44,7 +44,8 @@ _log = logger("syncmcp.http")
 _MAX_FRUITLESS = 3
 
 # Seconds to wait before an attempt: if the server names none; at least, whatever the server names,
-# for the stream of a call and for the one outside of calls; at most, unless the server names more.
+# for the stream of a call, and for one that brought no message or is the one outside of calls; at
+# most, unless the server names more.
 _DEFAULT_PAUSE = 1.0
 _SHORTEST_PAUSE = 0.05
 SHORTEST_LISTEN_PAUSE = 0.5
@@ -69,6 +70,7 @@ class ReconnectPolicy:
         # attempts, the latter make the pauses longer.
         self._fruitless = 0
         self._useless = 0
+        self._polls = 0  # in a row
 
     def record_alive(self) -> None:
         """The stream was opened and something was received: it is not given up."""
@@ -76,7 +78,12 @@ class ReconnectPolicy:
 
     def record_use(self) -> None:
         """The stream was worth opening: pauses begin anew."""
+        self._fruitless = self._useless = self._polls = 0
+
+    def record_poll(self) -> None:
+        """Only new ids came: the server lets the client poll, soon once, then twice a second."""
         self._fruitless = self._useless = 0
+        self._polls += 1
 
     def give_up(self) -> None:
         """Allow no further attempt."""
@@ -91,7 +98,8 @@ class ReconnectPolicy:
         if self._fruitless >= _MAX_FRUITLESS:
             return None
         named = _DEFAULT_PAUSE if retry is None else min(retry, LONGEST_NAMED_PAUSE)
-        base = pause = max(self._shortest, named)
+        shortest = self._shortest if self._polls < 2 else SHORTEST_LISTEN_PAUSE
+        base = pause = max(shortest, named)
         if self._useless or retry is None:
             pause = max(base, min(LONGEST_PAUSE, base * 2 ** min(self._useless, 32)))
             # Jitter: clients that lost the same server should not all reconnect at once.
@@ -449,8 +457,10 @@ class HttpTransport(HttpSender):
                     return True
             if quiet:
                 receiver.alive(out)
-            if not quiet or events.last_id != previous:
+            if not quiet:
                 reconnects.record_use()
+            elif events.last_id != previous:
+                reconnects.record_poll()
         return False
 
     def _resumable_error(self, error: Exception, exchange: AbortableExchange) -> McpError:

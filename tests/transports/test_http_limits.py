@@ -129,6 +129,12 @@ def test_streams_are_taken_up_again_after_longer_and_longer_pauses(
     assert ReconnectPolicy(0.5).next_pause(0.0) == 0.5
     assert ReconnectPolicy().next_pause(0.0) == 0.05
     assert ReconnectPolicy().next_pause(5000.0) == 3600.0
+    polling, polled = ReconnectPolicy(), list[float | None]()
+    for news in (False, False, False, True, False, False):
+        (polling.record_use if news else polling.record_poll)()
+        polled.append(polling.next_pause(0.0))
+    assert polled == [0.05, 0.5, 0.5, 0.05, 0.05, 0.5]
+    assert polling.next_pause(2.0) == 2.0 * 2  # it has not answered since
     assert ReconnectPolicy().next_pause(1.0, 5000.0) == 3600.0
 
 

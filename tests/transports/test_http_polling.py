@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from itertools import chain, pairwise, repeat
+from itertools import chain, count, pairwise, repeat
 from typing import Any
 
 import pytest
@@ -191,6 +191,27 @@ def test_a_resumption_that_is_refused_for_now_is_tried_when_the_server_wants(
         transport.send(request())
         assert not receiver.failures
     assert pauses == [0.05, 23]
+
+
+def test_a_call_whose_stream_brings_only_ids_polls_twice_a_second(pauses: list[float]) -> None:
+    numbers, asked = count(), list[Any]()
+
+    def script(one: Request) -> None:
+        number = next(numbers)
+        if one.method == "POST":
+            asked.append(one.id)
+        one.connection.start_events()
+        if number < 4:
+            one.connection.chunk(b"retry: 0\nid: %d\ndata: \n\n" % number)
+            one.connection.close()
+        else:
+            one.connection.event(answer(asked[0]))
+
+    with serving(stateful(script, script)) as server, opened(server.url) as (transport, receiver):
+        start(transport)
+        transport.send(request())
+        assert not receiver.failures
+    assert pauses == [0.05, 0.5, 0.5, 0.5]
 
 
 def test_an_endless_event_ends_with_the_deadline() -> None:
