@@ -151,7 +151,7 @@ def seconds(value: float | None, name: str) -> float | None:
     return None if value >= threading.TIMEOUT_MAX else float(value)
 
 
-def positive_seconds(value: float, name: str) -> float:
+def positive_seconds(value: Any, name: str) -> float:
     """Return a duration in seconds; `UsageError` unless it is positive and finite."""
     number = isinstance(value, (int, float)) and not isinstance(value, bool)
     if not number or not 0 < value < threading.TIMEOUT_MAX:

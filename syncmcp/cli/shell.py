@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import re
 import shlex
 import sys
@@ -15,6 +14,7 @@ from prompt_toolkit import PromptSession
 from prompt_toolkit.completion import Completer as LineCompleter
 from prompt_toolkit.completion import Completion
 from prompt_toolkit.document import Document
+from prompt_toolkit.eventloop import run_in_executor_with_context
 from prompt_toolkit.history import FileHistory, History, InMemoryHistory
 from prompt_toolkit.output import create_output
 
@@ -176,10 +176,9 @@ class ShellCompleter(LineCompleter):
     ) -> AsyncGenerator[Completion, None]:
         """Complete on another thread. The end of the prompt, which awaits it, cancels requests."""
         self._cancel = cancel = CancelToken()
-        loop = asyncio.get_running_loop()
         try:
-            found = await loop.run_in_executor(
-                None, lambda: [*self.get_completions(document, complete_event)]
+            found = await run_in_executor_with_context(
+                lambda: [*self.get_completions(document, complete_event)]
             )
         finally:
             cancel.cancel("the completion is no longer needed")
