@@ -148,11 +148,11 @@ class ClientGroup:
         require: The servers without which the group does not open: ``"any"``: at least one, if
             the group has servers; ``"all"``; or an iterable of names.
         name_hook: Returns the key of an item: called with the item's name (or URI, or URI
-            template) and the server, whose `name` is its name in the group. Called on the threads
-            that open, add and refresh, and on a pool thread after a list has changed. An item that
-            it fails for, and one whose key another item has, is left out, unless the hook gives
-            the names of two servers the same key whichever server it is told: that is a
-            `UsageError`.
+            template) and the server, whose `name` is its name in the group. Called by one thread
+            at a time: those that open, add and refresh, and a pool thread after a list has changed.
+            It must not add servers to the group, or refresh it. An item that it fails for, and one
+            whose key another item has, is left out, unless the hook gives the names of two servers
+            the same key whichever server it is told: that is a `UsageError`.
         per_server: Options for the clients of single servers, by name; they override `options`.
         close_timeout: The longest time to close all servers together, in seconds.
         options: The options of `Client`, for all clients that the group creates. The context of a

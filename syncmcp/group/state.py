@@ -15,6 +15,7 @@ from syncmcp._base.text import logger
 from syncmcp._client.client import Client
 from syncmcp._client.core import core_of
 from syncmcp._concurrency import timing
+from syncmcp._concurrency.pool import lending_handler
 from syncmcp._concurrency.single_flight import SingleFlight
 from syncmcp._concurrency.timing import Deadline
 from syncmcp.errors import ClosedError, ConnectFailed, ForkedError, McpError, UsageError
@@ -109,6 +110,9 @@ class GroupState:
         self.state: Literal["closed", "opening", "open"] = "closed"
         self._members: dict[str, GroupMember] = {}
         self.catalog = Catalog()
+        # Held while a merge is computed, by the thread that is in the set; never acquired with the
+        # lock above held. One for each opening: see `_close_members`.
+        self._turn, self._merging = threading.RLock(), set[int]()
         self._generation = timing.fork_generation
         self._single_flight = self._new_flight()
 
@@ -155,6 +159,9 @@ class GroupState:
             # First: if this is interrupted, the next close or open closes the rest.
             self.state = "closed"
             self.catalog = Catalog()
+            # An `open` after this must not wait for a merge that this makes useless: its hook may
+            # be slow, or its thread in the parent process.
+            self._turn, self._merging = threading.RLock(), set[int]()
             for member in self._members.values():
                 if member.state not in ENDED_STATES:
                     member.state = "closed"
@@ -220,6 +227,8 @@ class GroupState:
             self._options.discard(name)
             self.catalog = self.catalog.without(name)
             member = self._members.get(name)
+            if member is not None:
+                member.state = "closed"  # a merge from now on must not bring it back
         if member is not None:
             self._close_member(member, limit)
 
@@ -342,46 +351,70 @@ class GroupState:
     def _publish(
         self, members: list[GroupMember], *, opening: Mapping[str, GroupMember] | None = None
     ) -> None:
-        """Merge the lists of members into the catalog atomically; skip members that were removed.
+        """Merge the lists of members into the catalog; skip members that were removed.
 
         `opening` has all members, if this opens the group.
 
-        A server whose lists change all the time does not hold this up: what changes meanwhile is
-        merged later, on a pool thread.
+        Merges take turns, so each is computed once. A server whose lists change all the time does
+        not hold this up: what changes meanwhile is merged later, on a pool thread.
         """
-        while True:
-            with self._lock:
-                current = self._current_members(members, opening)
-                before = self.catalog
-                news = {member.name: member.lists for member in current if member.lists is not None}
-            # Outside of the lock, because it calls the hook.
-            after = before.with_servers(news, self._hook)
-            with self._lock:
-                if self._current_members(members, opening) != current or self.catalog is not before:
-                    continue
-                self.catalog = after
-                # Those that fetched them left it to this thread to publish them; see `_on_change`.
-                missed = [
-                    member
-                    for member in current
-                    if member.state == "opening" and member.lists is not news.get(member.name)
-                ]
-                for member in current:
-                    member.state = "open"
-                    self.sources[member.name] = member.source
-                    self._options.save(member)
-                self.state = "open"
-            known = {str(item) for item in before.left_out}
-            new: defaultdict[str, list[str]] = defaultdict(list)
-            for item in after.left_out:
-                if (text := str(item)) not in known:
-                    new[item.server].append(text)
+        thread = threading.get_ident()
+        if thread in self._merging:
+            raise UsageError("name_hook must not add a server to its group, or refresh it")
+        with lending_handler(), self._turn:
+            try:
+                self._merging.add(thread)
+                left_out, missed = self._merge(members, opening)
+            finally:
+                self._merging.discard(thread)
+        # Log handlers of the program run without the turn.
+        for member, new in left_out.items():
+            self._log_left_out(member, new)
+        for member in missed:
+            assert member.client is not None
+            core_of(member.client).pools.workers.run(partial(self._publish_change, member))
+
+    def _merge(
+        self, members: list[GroupMember], opening: Mapping[str, GroupMember] | None
+    ) -> tuple[dict[GroupMember, list[str]], list[GroupMember]]:
+        """Do what `_publish` says, as the only thread that adds to the catalog.
+
+        Returns what is newly left out of the lists of each member, and the members whose lists are
+        newer already.
+        """
+        with self._lock:
+            current = self._current_members(members, opening)
+            before = self.catalog
+            news = {member.name: member.lists for member in current if member.lists is not None}
+        # Outside of the lock, because it calls the hook.
+        after = before.with_servers(news, self._hook)
+        with self._lock:
+            current = self._current_members(current, opening)
+            if not current and opening is None:
+                return {}, []  # removed; or closed, and the catalog is that of another opening
+            # Servers that were removed meanwhile, without waiting for this turn.
+            kept = {*self.catalog.servers, *(member.name for member in current)}
+            for name in after.servers:
+                if name not in kept:
+                    after = after.without(name)
+            self.catalog = after
+            # Those that fetched them left it to this thread to publish them; see `_on_change`.
+            missed = [
+                member
+                for member in current
+                if member.state == "opening" and member.lists is not news.get(member.name)
+            ]
             for member in current:
-                self._log_left_out(member, new[member.name])
-            for member in missed:
-                assert member.client is not None
-                core_of(member.client).pools.workers.run(partial(self._publish_change, member))
-            return
+                member.state = "open"
+                self.sources[member.name] = member.source
+                self._options.save(member)
+            self.state = "open"
+        known = {str(item) for item in before.left_out}
+        new: defaultdict[str, list[str]] = defaultdict(list)
+        for item in after.left_out:
+            if (text := str(item)) not in known:
+                new[item.server].append(text)
+        return {member: new[member.name] for member in current}, missed
 
     @staticmethod
     def _log_left_out(member: GroupMember, new: list[str]) -> None:
