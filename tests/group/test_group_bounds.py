@@ -27,7 +27,7 @@ def test_names_of_one_server_are_compared_up_to_a_number_of_characters(
     assert list(found.offers["tools"]) == [*(f"tool{i:06}" for i in range(10)), "other"]
     (left_out,) = found.left_out  # one for all: each is logged
     assert left_out.name == "tool000010"
-    assert "later ones are left out, too" in left_out.reason
+    assert "what follows it is left out, too" in left_out.reason
 
 
 def test_the_looks_of_servers_are_not_made_for_each_item(monkeypatch: pytest.MonkeyPatch) -> None:
