@@ -73,6 +73,19 @@ class SubscriptionBackend(ChangeListener, ABC):
         if not self.inbox.put(event):
             self.fail("backlog")
 
+    def put_missed(self) -> None:
+        """Queue an event for each list and resource: notifications were missed. Never blocks."""
+        self._invalidate_results()
+        for event in self.granted.missed_events():
+            self.put(event)
+
+    def _invalidate_results(self) -> None:
+        """Invalidate the cached results whose changes may have been missed. Never blocks."""
+        core = self._core()
+        if core is not None and core.cache is not None:
+            for event in self.granted.missed_events():
+                core.cache.on_change(event)
+
     def start(self, core: ClientCore, deadline: Deadline) -> None:
         # Registered first: notifications may arrive as soon as the server accepts.
         core.session_state.add_listener(self)
@@ -124,6 +137,7 @@ class SubscriptionBackend(ChangeListener, ABC):
             server=self._label,
         )
         error.__cause__ = cause
+        self._invalidate_results()  # first: closing the inbox wakes threads that may ask for them
         self.inbox.close(error)
         self.close_in_background()
 
@@ -199,8 +213,7 @@ class SessionSubscription(SubscriptionBackend):
         if not stateful:
             self.fail("connection", ConnectionLost("the server speaks another revision now"))
             return
-        for event in self.wanted.missed_events():
-            self.put(event)
+        self.put_missed()
 
 
 def _attempt(send: Send, function: Callable[[Connection], None]) -> Generator[Any, Any, None]:
@@ -337,10 +350,7 @@ class StreamSubscription(SubscriptionBackend):
             else:
                 self.fail("connection", failure)
             return
-        for event in self.granted.missed_events():
-            if core.cache is not None:
-                core.cache.on_change(event)
-            self.put(event)
+        self.put_missed()
 
     def on_change(self, event: ChangeEvent) -> None:
         """Does nothing: only its own request's notifications count."""

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 import syncmcp
-from syncmcp import ChangeEvent, InvalidParams
-from syncmcp.testing import Server, serve_http
+from syncmcp import ChangeEvent, InvalidParams, SubscriptionLost
+from syncmcp.testing import RpcError, Server, ToolContext, serve_http
 from tests.client.test_cache import FETCHES, asked, names, shop
 from tests.support.stage import PATIENCE, STATELESS, Wire, in_threads, rotated_stateless
 
@@ -57,6 +57,44 @@ def test_what_nobody_told_during_an_interruption_counts_as_changed() -> None:
         client.list_prompts()
         http.drop_connections()
         assert next(events) == ChangeEvent("tools", missed=True)
+        names(client)
+        client.list_prompts()
+    assert (asked(server, "tools/list"), asked(server, "prompts/list")) == (2, 1)
+
+
+@pytest.mark.requirement("CCH-06")
+@pytest.mark.parametrize("by", ["server", "connection"])
+def test_what_a_lost_subscription_was_about_counts_as_changed(
+    by: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server = shop()
+
+    def refuse(params: Any, context: ToolContext) -> Any:
+        raise RpcError(-32600, "not again")
+
+    with (
+        serve_http(server) as http,
+        syncmcp.connect(http.url, mode=STATELESS) as client,
+        client.listen(tools=True, timeout=PATIENCE) as events,
+    ):
+        end = events._inbox.close
+
+        def ask_and_end(error: syncmcp.McpError | None = None) -> None:
+            names(client)  # as a thread may that is woken by the end
+            assert asked(server, "tools/list") == 2
+            end(error)
+
+        monkeypatch.setattr(events._inbox, "close", ask_and_end)
+        names(client)
+        client.list_prompts()
+        if by == "server":
+            server.listeners.end()
+        else:
+            server.on_request("subscriptions/listen", refuse)
+            http.drop_connections()
+        with pytest.raises(SubscriptionLost) as caught:
+            next(events)
+        assert caught.value.by == by
         names(client)
         client.list_prompts()
     assert (asked(server, "tools/list"), asked(server, "prompts/list")) == (2, 1)
