@@ -495,6 +495,10 @@ class ClientCore:
         if event is not None and stateful:
             self.session_state.on_change(event)
 
+    def messages_missed(self) -> None:
+        """The stream for messages outside of requests was interrupted. Never blocks."""
+        self.session_state.changes_missed()
+
     def server_stream_closed(self) -> None:
         """The stream for messages outside of requests has ended. Never blocks."""
         self.session_state.connection_lost(ConnectionLost("the stream of events is closed"))

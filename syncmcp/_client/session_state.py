@@ -199,7 +199,7 @@ class ChangeListener(Protocol):
         """The subscription is lost: the connection broke, or the server refused it."""
 
     def on_reconnect(self, *, stateful: bool) -> None:
-        """There is a new connection; notifications may have been missed."""
+        """There is a new connection, or event stream; notifications may have been missed."""
 
     def on_client_closed(self) -> None:
         """The client was closed."""
@@ -249,6 +249,12 @@ class SessionState:
         """Pass a change on to the listeners. Never blocks."""
         for listener in self.listeners:
             listener.on_change(event)
+
+    def changes_missed(self) -> None:
+        """Tell the stateful listeners that notifications may have been missed. Never blocks."""
+        for listener in self.listeners:
+            if listener.stateful:  # the others have streams of their own
+                listener.on_reconnect(stateful=True)
 
     def connection_lost(self, error: McpError) -> None:
         """End the stateful listeners: notifications will not arrive any more. Never blocks."""

@@ -48,6 +48,10 @@ class ConnectionEvents(Protocol):
         """The server sent a notification that the client acts on, for example of a change."""
         ...
 
+    def messages_missed(self) -> None:
+        """Messages of the server outside of requests may be missing."""
+        ...
+
     def server_stream_closed(self) -> None:
         """The server cannot send messages outside of requests any more."""
         ...

@@ -452,9 +452,7 @@ class Connection:
             outcome = message.result
         elif late is not None or self._table.get(message.id) is not None:
             outcome = error_of_response(message, out, self.label, self._wire.secrets)
-        call, following = (None, None) if outcome is ... else self._remove(message.id, outcome)
-        if following is not None:
-            self._send(following)
+        call = None if outcome is ... else self._take(message.id, outcome)
         if call is None:
             text = "[%s] sent a response to no open request, id %r"
             self.services.note(_log, logging.DEBUG, text, message.id)
@@ -515,9 +513,8 @@ class Connection:
                 error.method, meant = call.method, True
                 self._settle(call, error)
         if not meant:
-            self.services.note(
-                _log, logging.WARNING, "[%s] sent an invalid message: %s", message.reason
-            )
+            text = "[%s] sent an invalid message: %s"
+            self.services.note(_log, logging.WARNING, text, message.reason)
 
     def alive(self, out: Outgoing | None) -> None:
         """See `Receiver`."""
@@ -556,6 +553,10 @@ class Connection:
             self._close_with(error)
         self.router.connection_lost(error)
 
+    def messages_missed(self) -> None:
+        """See `Receiver`."""
+        self.router.messages_missed()
+
     def server_stream_ended(self, *, opened: bool) -> None:
         """See `Receiver`."""
         self.router.server_stream_closed(self.close_error, self.call_when_idle if opened else None)
@@ -585,8 +586,7 @@ class Connection:
 
     def _next_in_line(self) -> Outgoing | None:
         """The queued frame to send now that a call has ended; called with the lock held."""
-        call = self._table.next_queued()
-        if call is None:
+        if (call := self._table.next_queued()) is None:
             return None
         call.may_send = True
         if call.out is not None and self.transport.blocking and call.delegate_send(self._send):

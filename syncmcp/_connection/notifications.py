@@ -199,6 +199,13 @@ class NotificationRouter:
         if events is not None:
             events.interrupted(error)
 
+    def messages_missed(self) -> None:
+        """Messages outside of requests may be missing, such as notifications of changes."""
+        self._services.handlers.schemas.forget()  # first, as in `route`
+        events = self._services.events()
+        if events is not None:
+            events.messages_missed()
+
     def server_stream_closed(
         self,
         close_error: McpError | None,

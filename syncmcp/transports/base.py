@@ -99,6 +99,12 @@ class Receiver(Protocol):
         """Whether all requests in `out` are settled."""
         ...
 
+    def messages_missed(self) -> None:
+        """Messages outside of requests may be missing: their stream was interrupted, or is late.
+
+        From now on they are received again.
+        """
+
     def server_stream_ended(self, *, opened: bool) -> None:
         """The stream for messages outside of requests has ended; requests can still be sent.
 

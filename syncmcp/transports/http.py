@@ -114,9 +114,9 @@ class ServerStream:
     """The stream for server messages outside of requests, read on a thread of its own.
 
     Servers have it in the stateful era only. It is reopened when it ends, see `ReconnectPolicy`;
-    the `last_id` of `events` is where to resume. `session_lost` is called when the server no longer
-    knows the session. `answered` is set when the server has accepted or refused the stream, or the
-    thread has ended.
+    the `last_id` of `events` is where to resume; without one, the receiver learns that messages may
+    be missing. `session_lost` is called when the server no longer knows the session. `answered` is
+    set when the server has accepted or refused the stream, or the thread has ended.
     """
 
     endpoint: Endpoint
@@ -126,6 +126,8 @@ class ServerStream:
     session_lost: Callable[[], object]
     answered: threading.Event = field(default_factory=threading.Event, init=False)
     _opened: bool = field(default=False, init=False)
+    # Whether the first attempt to open the stream is over.
+    _again: bool = field(default=False, init=False)
     # Seconds, from the last response's Retry-After.
     _retry_after: float | None = field(default=None, init=False)
 
@@ -142,6 +144,7 @@ class ServerStream:
                         _log.log(level, "%s: gave up listening", self.label)
                         break
                     exchange.sleep(pause)
+                    self._again = True
             self.receiver.server_stream_ended(opened=self._opened)
         except ExchangeAborted:
             return
@@ -170,6 +173,9 @@ class ServerStream:
                         self.answered.set()
                         return True
                     return False
+                if self._again and events.last_id is None:
+                    # The server does not repeat what it sent while no stream was open.
+                    self.receiver.messages_missed()
                 self.answered.set()
                 self._opened = True
                 opened_at = monotonic()

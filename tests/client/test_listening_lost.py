@@ -24,7 +24,7 @@ from tests.client.test_listening import TOOLS, held, let_go, shop, updated
 from tests.support.parts import without_pauses
 from tests.support.programs import server_processes
 from tests.support.scripts import NEW, OLD, WIRES, Scripted
-from tests.support.session_server import session_server
+from tests.support.session_server import FirstStreamLost, session_server
 from tests.support.stage import PATIENCE, STATEFUL, STATELESS, InterruptedLatch, in_threads, relayed
 from tests.transports.http_peer import Request
 
@@ -336,6 +336,28 @@ def test_what_is_lost_over_http_is_asked_for_again_and_may_have_changed(loss: st
             assert let_go(server)
         if loss == "stream":
             assert server.stats.requests[LISTEN] == 3
+
+
+@pytest.mark.parametrize("status", [200, 503, 429])
+def test_changes_without_a_stream_are_missed_in_the_same_session(
+    status: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Until 2025-11-25: the stream was cut, and its events have no ids; or it is refused first."""
+    without_pauses(monkeypatch)
+    with session_server() as server:
+        lost = server.before = FirstStreamLost(status)
+        server.capabilities = CAPABILITIES
+        with syncmcp.connect(server.url, mode=STATEFUL) as client:
+            schemas = client._core.schemas
+            with client.listen(tools=True, uris=["a:1"], timeout=PATIENCE) as events:
+                before = schemas.generation
+                lost.ended.set()
+                assert take(events) == EVERYTHING
+                assert schemas.generation > before
+                assert lost.stream is not None
+                lost.stream.connection.event({"jsonrpc": "2.0", "method": CHANGED})
+                assert next(events) == TOOLS
+        assert server.count("initialize") == server.count("resources/subscribe") == 1
 
 
 @pytest.mark.requirement("SUB-03")

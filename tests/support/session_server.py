@@ -119,6 +119,37 @@ class SessionServer:
         one.connection.json({"jsonrpc": "2.0", "id": one.id, "result": result}, headers=headers)
 
 
+class FirstStreamLost:
+    """The `before` of a server whose first event stream is lost, without ids, and whose next stays.
+
+    Attributes:
+        ended: Set by the test: the first stream ends, and the next one may begin.
+        stream: The stream that stays.
+    """
+
+    def __init__(self, status: int = 200) -> None:
+        """`status` answers the first GET; 200 stands for a stream that lasts until `ended`."""
+        self.ended = threading.Event()
+        self.stream: Request | None = None
+        self._first: int | None = status
+
+    def __call__(self, one: Request) -> bool:
+        if one.method != "GET":
+            return False
+        status, self._first = self._first, None
+        if status is not None and status != 200:
+            one.connection.respond(status)
+            return True
+        if status is None:
+            assert self.ended.wait(PATIENCE)
+            self.stream = one
+        one.connection.start_events()
+        if status is not None:
+            assert self.ended.wait(PATIENCE)
+            one.connection.close()
+        return True
+
+
 @contextmanager
 def session_server() -> Iterator[SessionServer]:
     """A server that runs until the context ends."""

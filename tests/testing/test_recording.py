@@ -6,6 +6,7 @@ import json
 import pickle
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,9 @@ import syncmcp
 from syncmcp.errors import LimitExceeded
 from syncmcp.testing import Recording, Replay, ScriptedPeer, Server, serve_http
 from syncmcp.testing import script as s
-from tests.support.stage import STATEFUL, STATELESS, Stage, in_threads
+from tests.support.parts import without_pauses
+from tests.support.session_server import FirstStreamLost, session_server
+from tests.support.stage import PATIENCE, STATEFUL, STATELESS, Stage, in_threads
 from tests.testing.sessions import shop
 
 
@@ -244,6 +247,31 @@ def test_a_server_that_dies_is_recorded_as_one_that_died(path: Path) -> None:
     ):
         client.call_tool("x")
     assert replayed.value.exit_code == died.value.exit_code == 3
+
+
+def test_changes_that_were_missed_are_missed_in_the_replay(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    without_pauses(monkeypatch)
+
+    def listen(target: Any, lost: threading.Event) -> syncmcp.ChangeEvent:
+        with (
+            syncmcp.connect(target, mode=STATEFUL) as client,
+            client.listen(tools=True, timeout=PATIENCE) as events,
+        ):
+            lost.set()
+            event = next(events)
+            client.list_tools()
+            return event
+
+    with session_server() as server:
+        before = server.before = FirstStreamLost()
+        server.capabilities = {"tools": {"listChanged": True}}
+        seen = listen(Recording(server.url, path), before.ended)
+    assert seen == syncmcp.ChangeEvent("tools", missed=True)
+    replayed = Replay(path)
+    assert listen(replayed, threading.Event()) == seen
+    assert replayed.unplayed == []
 
 
 def program(steps: str, path: Path) -> subprocess.CompletedProcess[bytes]:

@@ -97,6 +97,19 @@ def test_the_end_of_a_stream_ends_the_waits_for_what_it_may_bring_if_it_was_ther
         assert contexts[0].cancel.cancelled == was_there
 
 
+def test_a_gap_in_what_belongs_to_no_request_is_played_at_its_time(path: Path) -> None:
+    write(path, asks(2, "a"), asks(3, "b"), says(3, "B"), {"missed": True}, says(2, "A"))
+    with opened(path) as client:
+        events = client.listen(tools=True, timeout=0, undeclared="try")
+        first = client.call_tool.future("say", {"text": "a"})
+        client.ping()
+        with pytest.raises(TimeoutError):
+            next(events)
+        assert say(client, "b") == "B"
+        assert first.result(PATIENCE).text == "A"
+        assert next(events) == syncmcp.ChangeEvent("tools", missed=True)
+
+
 @every_wire
 @pytest.mark.pitfall("33")
 def test_a_program_sees_the_same_with_the_recording_as_with_the_server(

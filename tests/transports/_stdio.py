@@ -80,6 +80,9 @@ class Notes:
     def alive(self, out: Outgoing | None) -> None:
         raise AssertionError("stdio has no streams")
 
+    def messages_missed(self) -> None:
+        raise AssertionError("stdio has no streams")
+
     def server_stream_ended(self, *, opened: bool) -> None:
         raise AssertionError("stdio has no streams")
 

@@ -246,6 +246,7 @@ class FakeReceiver:
     ends: list[McpError] = field(default_factory=list)
     is_silent: bool = False
     was_heard: bool = False
+    misses: int = 0
     changed: threading.Condition = field(default_factory=threading.Condition)
 
     def receive(self, frame: bytes, out: Outgoing | None = None) -> bool:
@@ -257,6 +258,11 @@ class FakeReceiver:
     def alive(self, out: Outgoing | None) -> None:
         with self.changed:
             self.signs.append(out)
+            self.changed.notify_all()
+
+    def messages_missed(self) -> None:
+        with self.changed:
+            self.misses += 1
             self.changed.notify_all()
 
     def server_stream_ended(self, *, opened: bool) -> None:

@@ -21,6 +21,7 @@ from syncmcp.errors import (
     SessionLost,
 )
 from syncmcp.transports.base import Outgoing
+from syncmcp.transports.http import SHORTEST_LISTEN_PAUSE
 
 from .http_peer import (
     WAIT,
@@ -468,6 +469,70 @@ def test_a_broken_listening_stream_is_reopened_where_it_broke() -> None:
         "42",
         "42",
     ]
+
+
+def broken_off(*events: bytes) -> Script:
+    """A stream that ends after these events."""
+
+    def script(one: Request) -> None:
+        one.connection.start_events()
+        for event in events:
+            one.connection.chunk(event + b"\n\n")
+        one.connection.end_events()
+
+    return script
+
+
+def lasting(one: Request) -> None:
+    one.connection.start_events()
+    one.connection.event(NOTE)
+    assert one.connection.wait_for_end()
+
+
+SOME = b'data: {"jsonrpc":"2.0","method":"notifications/y"}'
+GAPS: dict[str, tuple[list[Script], int]] = {
+    "never interrupted": ([], 0),
+    "ended without an event": ([broken_off()], 1),
+    "ended after an event without an id": ([broken_off(SOME)], 1),
+    "ended after an event with an id": ([broken_off(b"id: 1\n" + SOME)], 0),
+    "ended after the id was taken back": ([broken_off(b"id: 1\n" + SOME, b"id:\ndata:")], 1),
+    "broken by the network": ([cut], 1),
+    "twice": ([broken_off(SOME), broken_off(SOME)], 2),
+    "refused at first": ([lambda one: one.connection.respond(503)], 1),
+    "too early": ([lambda one: one.connection.respond(429), broken_off(b"id: 1\n" + SOME)], 1),
+}
+
+
+@pytest.mark.parametrize(("before", "misses"), GAPS.values(), ids=GAPS)
+@pytest.mark.usefixtures("pauses")
+def test_messages_may_be_missing_unless_the_stream_is_resumed_by_an_id(
+    before: list[Script], misses: int
+) -> None:
+    server_side = Listening(*before, lasting)
+    seen: list[int] = []
+    with serving(server_side) as server, opened(server.url) as (transport, receiver):
+        receive = receiver.receive
+
+        def note(frame: bytes, out: Outgoing | None = None) -> bool:
+            if b"notifications/x" in frame:
+                seen.append(receiver.misses)  # said before anything of the new stream is received
+            return receive(frame, out)
+
+        receiver.receive = note  # type: ignore[method-assign]
+        start(transport)
+        receiver.wait_for(lambda: seen == [misses])
+        assert not receiver.is_silent
+    assert len(server_side.gets) == len(before) + 1
+
+
+def test_a_stream_cut_all_the_time_is_missed_twice_a_second_at_most(pauses: list[float]) -> None:
+    """Each time listeners fetch what may have changed."""
+    server_side = Listening(*[broken_off(b"retry: 0\n" + SOME)] * 20, lasting)
+    with serving(server_side) as server, opened(server.url) as (transport, receiver):
+        start(transport)
+        receiver.wait_for(lambda: any(b"notifications/x" in frame for frame, _ in receiver.frames))
+    assert receiver.misses == len(pauses) == 20
+    assert min(pauses) == SHORTEST_LISTEN_PAUSE == 0.5
 
 
 @pytest.mark.pitfall("4")

@@ -19,6 +19,8 @@ number of a connection, ``connection``, and one of these members:
     opening the connection failed.
 ``adopted``
     A revision was negotiated; whether it is ``stateful``.
+``missed``
+    Messages that belong to no request may be missing: their stream was interrupted.
 ``silent``
     There will be no more messages that belong to no request; whether there was a stream for them.
 ``lost``
@@ -71,6 +73,7 @@ _KINDS = frozenset(
         "got",
         "got_text",
         "lost",
+        "missed",
         "opened",
         "sent",
         "silent",
@@ -517,6 +520,10 @@ class _Recorder(Transport):
 
     def settled(self, out: Outgoing) -> bool:
         return self._receiver.settled(out)
+
+    def messages_missed(self) -> None:
+        self._record("missed", True)
+        self._receiver.messages_missed()
 
     def server_stream_ended(self, *, opened: bool) -> None:
         self._record("silent", opened)

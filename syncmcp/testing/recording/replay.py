@@ -226,6 +226,8 @@ class _ReplayTransport(Transport):
             out.status = entry.status
         if entry.kind == "lost":
             receiver.lost(error_from_json(entry.value))
+        elif entry.kind == "missed":
+            receiver.messages_missed()
         elif entry.kind == "silent":
             receiver.server_stream_ended(opened=entry.value is True)
         elif entry.kind == "failed":

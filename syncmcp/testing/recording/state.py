@@ -109,7 +109,7 @@ def member_at(value: Any, *names: str) -> Any:
 
 Order = Literal["causal", "recorded"]
 
-RECEIVED_KINDS = frozenset(("failed", "got", "got_text", "lost", "silent"))
+RECEIVED_KINDS = frozenset(("failed", "got", "got_text", "lost", "missed", "silent"))
 """The kinds of entries that are played; the others are actions of the client."""
 
 SUBSCRIPTION_ID = "io.modelcontextprotocol/subscriptionId"
@@ -263,7 +263,7 @@ class ReplaySchedule:
             subscription = member_at(message, "params", "_meta", SUBSCRIPTION_ID)
             candidates.add(subscription if type(subscription) is int else None)
         known = {id for id in candidates if type(id) is int and id in self._sent}
-        if known or entry.kind == "silent":
+        if known or entry.kind in ("missed", "silent"):
             return known
         # All requests share the stream of this message. It most likely belongs to the request that
         # was answered next; in case of a question, next after the answer to the question.
