@@ -75,7 +75,7 @@ def test_without_its_package_the_error_says_what_to_install(
     def without_pysocks(*_args: object, **_kwargs: object) -> None:
         raise requests.exceptions.InvalidSchema("Missing dependencies for SOCKS support.")
 
-    monkeypatch.setattr(requests.adapters, "SOCKSProxyManager", without_pysocks)
+    monkeypatch.setattr("requests.adapters.SOCKSProxyManager", without_pysocks)
     http = Http(f"http://{NAME}/mcp", proxies={"http": "socks5h://127.0.0.1:1"})
     with pytest.raises(UsageError, match=r"install syncmcp-client\[socks\]"):
         syncmcp.connect(http)
