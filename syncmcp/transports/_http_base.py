@@ -17,7 +17,7 @@ from syncmcp._base.checks import check_headers, program_failed
 from syncmcp._base.text import logger
 from syncmcp._concurrency.limited_log import LimitedLog
 from syncmcp._concurrency.pool import DaemonPool
-from syncmcp._concurrency.timing import Alarm, monotonic, timer
+from syncmcp._concurrency.timing import Alarm, monotonic, reaper, timer
 from syncmcp._http.errors import explain
 from syncmcp._http.exchange import AbortableExchange
 from syncmcp._http.session import HttpSession, body_of, finish
@@ -219,6 +219,7 @@ class HttpSender(Transport):
     def _prepare(self, receiver: Receiver) -> None:
         """Prepare for sending, without I/O; `UsageError` for the URL or a setting."""
         timer.start()
+        reaper.start()  # at exit, it has to end the session
         self._receiver = receiver
         try:
             self._endpoint = Endpoint(self._config, self._connections)

@@ -16,7 +16,7 @@ from typing import Any
 import requests
 
 from syncmcp._base.text import logger
-from syncmcp._concurrency.timing import Deadline, monotonic, timer
+from syncmcp._concurrency.timing import Deadline, Latch, monotonic, reaper
 from syncmcp._http.errors import WIRE_ERRORS
 from syncmcp._http.exchange import AbortableExchange, ExchangeAborted
 from syncmcp._http.session import body_of, content_type, finish
@@ -290,7 +290,7 @@ class HttpTransport(HttpSender):
     def close(self, deadline: Deadline) -> None:
         """Abort all exchanges, end the session with DELETE, close the connections.
 
-        A server that does not respond to the DELETE delays this by half a second.
+        The DELETE delays this by half a second at most.
         """
         if not self._abort_exchanges():
             return
@@ -479,17 +479,28 @@ class HttpTransport(HttpSender):
         return found
 
     def _delete_session(self, deadline: Deadline) -> None:
-        exchange = AbortableExchange(deadline.sooner(_DELETE_SECONDS))
-        # The socket timeout applies to each piece of the headers, not to all of them.
-        ending = timer.after(_DELETE_SECONDS, exchange.abort)
+        limit = deadline.sooner(_DELETE_SECONDS)
+        exchange, ended = AbortableExchange(limit), Latch()
+
+        def delete() -> None:
+            try:
+                with exchange:
+                    headers = self._endpoint.headers({}, {})
+                    finish(exchange, self._endpoint.fetch(exchange, "DELETE", headers))
+            except ExchangeAborted as error:
+                _log.debug("%s: the session was not ended: %s", self.label, error)
+            except Exception as error:
+                found = self._endpoint.explain(error, exchange)
+                _log.debug("%s: the session was not ended: %s", self.label, found)
+            finally:
+                ended.set()
+
+        # On another thread: functions of the program, for headers or signing in, may take long.
         try:
-            with exchange:
-                headers = self._endpoint.headers({}, {})
-                finish(exchange, self._endpoint.fetch(exchange, "DELETE", headers))
-        except ExchangeAborted as error:
-            _log.debug("%s: the session was not ended: %s", self.label, error)
-        except Exception as error:
-            found = self._endpoint.explain(error, exchange)
-            _log.debug("%s: the session was not ended: %s", self.label, found)
+            self._post_pool.submit(delete, at_once=True)
+        except RuntimeError:  # at exit no thread can be started
+            reaper.put(delete)
+        try:
+            ended.wait(limit.remaining())
         finally:
-            ending.cancel()
+            exchange.abort()

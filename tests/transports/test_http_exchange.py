@@ -615,7 +615,7 @@ def test_an_answer_to_a_notification_that_never_ends_holds_nobody(
 
 
 @pytest.mark.pitfall("H8")
-def test_close_starts_no_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_close_works_where_no_thread_can_be_started(monkeypatch: pytest.MonkeyPatch) -> None:
     with serving(answer) as server, opened(server.url) as (transport, _):
         transport.send(request("initialize"))
         transport.adopt({}, stateful=True)

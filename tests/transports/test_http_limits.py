@@ -114,6 +114,35 @@ def test_the_end_of_a_session_is_told_for_half_a_second(
     assert limits == [0.5]
 
 
+@pytest.mark.pitfall("21")
+def test_a_function_for_headers_does_not_hold_up_closing(moved: MovedTime) -> None:
+    closing, called, gate = threading.Event(), threading.Event(), threading.Event()
+
+    def headers() -> dict[str, str]:
+        if closing.is_set():
+            called.set()
+            assert gate.wait(3 * PATIENCE)
+        return {}
+
+    with serving(answer) as server, opened(Http(server.url, headers=headers)) as (transport, _):
+        transport.send(request("initialize"))
+        transport.adopt({}, stateful=True)
+        assert transport._server_stream is not None
+        assert transport._server_stream.answered.wait(PATIENCE)
+        closing.set()
+
+        def is_called() -> None:
+            assert called.wait(PATIENCE)
+            moved.waits_for(0.5)
+
+        assert moved.ending(0.5, partial(transport.close, Deadline(None)), is_called) is None
+        (late,) = [each for each in threading.enumerate() if "syncmcp-post" in each.name]
+        gate.set()
+        late.join(PATIENCE)
+        assert not late.is_alive()
+        assert "DELETE" not in [one.method for one in server.requests]
+
+
 # -- streams
 
 
