@@ -230,7 +230,7 @@ class ForkedError(ClosedError):
     """The client was opened in a parent process. Create a new client in this process."""
 
 
-def forked_error(server: str, method: str | None = None) -> ForkedError:
+def forked_error(server: str | None, method: str | None = None) -> ForkedError:
     """Return the error of a call on a client of the parent process."""
     text = "this client belongs to the parent process; make a new one after a fork"
     return ForkedError(text, server=server, method=method)

@@ -102,7 +102,7 @@ class ResultCache:
             return None
         if options.cancel is not None and options.cancel.cancelled:
             return None  # sending the request raises the error
-        if connection is None or connection.dialect.stateful or not connection.of_this_process:
+        if connection is None or connection.dialect.stateful:
             return None
         try:
             dialect = connection.agreed.check(method, options.undeclared)

@@ -21,6 +21,7 @@ from syncmcp._protocol import jsonrpc
 from syncmcp._protocol.steps import RegisterCallback
 from syncmcp.errors import (
     ConnectionLost,
+    ForkedError,
     McpError,
     ProtocolError,
     RequestCancelled,
@@ -59,7 +60,7 @@ def close_at_exit(connection: Connection) -> None:
 
 def client_abandoned(connection: Connection, pools: Pools | None, label: str) -> None:
     """Close the connection of a garbage-collected client. Runs on any thread, under any lock."""
-    if not connection.of_this_process:
+    if isinstance(connection.close_error, ForkedError):
         return
 
     def close() -> None:
@@ -182,6 +183,8 @@ inheritable: weakref.WeakSet[Any] = weakref.WeakSet()
 def _after_fork_in_child() -> None:
     global _open_connections, _open_connections_lock
     # The connections are the parent's: to close one would end its session, and its exchanges.
+    for connection in list(_open_connections):
+        connection.disown()
     _open_connections, _open_connections_lock = weakref.WeakSet(), threading.RLock()
     for core in list(inheritable):
         core.reset_after_fork()

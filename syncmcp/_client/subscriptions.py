@@ -15,6 +15,7 @@ from syncmcp._base.checks import check_callable, seconds
 from syncmcp._base.text import logger
 from syncmcp._client.core import ClientCore, HasCore
 from syncmcp._client.listening import SessionSubscription, StreamSubscription, SubscriptionBackend
+from syncmcp._concurrency import timing
 from syncmcp._concurrency.event_queue import EventQueue
 from syncmcp._concurrency.limited_log import LimitedLog
 from syncmcp._concurrency.pool import SerialExecutor, lending_handler
@@ -157,13 +158,14 @@ class Listener:
         self._on_error = on_error
         self._limited_log = LimitedLog()
         self._ended = threading.Event()
+        self._generation = timing.fork_generation
         # The thread on which the function is running.
         self._caller: int | None = None
 
     @property
     def running(self) -> bool:
         """True if the function may still be called, or is running."""
-        return not self._ended.is_set()
+        return self._generation == timing.fork_generation and not self._ended.is_set()
 
     @property
     def error(self) -> SubscriptionLost | None:
@@ -187,7 +189,7 @@ class Listener:
         if self._caller == threading.get_ident():
             return False
         with lending_handler():
-            return self._ended.wait(limit)
+            return not self.running or self._ended.wait(limit)
 
     def _call(self, function: Callable[[V], object], value: V) -> None:
         """Call a function of the program, and log its exceptions."""

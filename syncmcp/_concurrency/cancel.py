@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import threading
 import weakref
 from collections.abc import Callable
 from functools import partial
-from typing import Any
 
 from syncmcp._base.checks import check_callable, kind_of
 from syncmcp._base.text import logger
@@ -28,8 +26,7 @@ _PRUNE_STEP = 16
 
 # Runs the callbacks of tokens that the timer or an Event cancels: the timer thread must not block.
 # It is never closed and seldom used, so its idle threads end soon.
-_POOL: Any = {"name": "syncmcp-cancel", "limit": 16, "linger": 0.1}
-_pool = DaemonPool(**_POOL)
+_pool = DaemonPool("syncmcp-cancel", 16, linger=0.1)
 
 
 class CancelToken:
@@ -267,8 +264,3 @@ def _run(callback: Callable[[], object]) -> None:
         callback()
     except Exception:  # the remaining callbacks must run
         _log.exception("a callback of a cancel token failed")
-
-
-if hasattr(os, "register_at_fork"):
-    # The pool's threads exist only in the parent process, and its jobs are the parent's.
-    os.register_at_fork(after_in_child=lambda: _pool.__init__(**_POOL))  # type: ignore[misc]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import concurrent.futures
 import contextvars
+import os
 import threading
 import weakref
 from collections import deque
@@ -21,7 +22,7 @@ from syncmcp._concurrency.pool import (
     slot_released,
 )
 from syncmcp._concurrency.timing import Deadline
-from syncmcp.errors import Delivery, McpError, RequestCancelled, UsageError
+from syncmcp.errors import Delivery, McpError, RequestCancelled, UsageError, forked_error, fresh
 
 __all__ = ["Progress", "RequestFuture"]
 
@@ -32,6 +33,11 @@ MAX_CHARACTERS = 256 * 1024
 R = TypeVar("R")
 T = TypeVar("T")
 F = TypeVar("F", bound="Future[Any]")
+
+
+# What a forked child inherits.
+_futures: weakref.WeakSet[RequestFuture[Any]] = weakref.WeakSet()
+_queues: weakref.WeakSet[ItemQueue[Any]] = weakref.WeakSet()
 
 
 class Progress(NamedTuple):
@@ -82,6 +88,7 @@ class RequestFuture(concurrent.futures.Future[R]):
         self._callback_executor: SerialExecutor | None = None
         self._progress_queue: ItemQueue[Progress] | None = None
         self._attempts = 1
+        _futures.add(self)
 
     def __repr__(self) -> str:
         what = " ".join(filter(None, (self._method, self._server and f"[{self._server}]")))
@@ -216,6 +223,20 @@ class RequestFuture(concurrent.futures.Future[R]):
         if self._waker is not None:
             self._waker()
 
+    def _disown(self) -> None:
+        """In a forked child: fail with `ForkedError`; callbacks run in the parent only.
+
+        No thread of the child settles the future. One of the parent may have held its locks.
+        """
+        self._state_lock = threading.RLock()
+        self._callback_executor = None
+        if not self._finished:
+            super().__init__()
+            self._claimed = self._cancel_won = False
+            self._collecting_thread = self._canceller = self._done_hook = self._value = None
+            error = forked_error(self._server, self._method)
+            settle(self, None, fresh(error, delivery="unknown"))  # it goes on in the parent
+
     def _get_progress_queue(self) -> ItemQueue[Progress]:
         with self._state_lock:
             if self._progress_queue is None:
@@ -330,14 +351,18 @@ class ItemQueue(Generic[T]):
     """
 
     def __init__(self, most: int, *, closed: bool = False) -> None:
-        # Guards the attributes below. Reentrant: a finalizer may run in a thread that holds it.
-        self.lock = threading.RLock()
+        self._renew_lock()
+        _queues.add(self)
         self.dropped = 0
         self._most = most
-        self._changed = threading.Condition(self.lock)
         self._items: deque[tuple[T, int]] = deque()
         self._size = 0
         self._closed = closed
+
+    def _renew_lock(self) -> None:
+        # Guards the other attributes. Reentrant: a finalizer may run in a thread that holds it.
+        self.lock = threading.RLock()
+        self._changed = threading.Condition(self.lock)
 
     def add(self, item: T, size: int) -> None:
         """Queue an item. Never blocks."""
@@ -372,6 +397,17 @@ class ItemQueue(Generic[T]):
         item, size = self._items.popleft()
         self._size -= size
         return item
+
+
+def _after_fork_in_child() -> None:
+    for queue in list(_queues):
+        queue._renew_lock()
+    for future in list(_futures):
+        future._disown()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork_in_child)
 
 
 def failed_future(error: BaseException, workers: DaemonPool) -> RequestFuture[Any]:

@@ -11,6 +11,7 @@ import itertools
 import logging
 import os
 import threading
+import weakref
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
@@ -36,6 +37,9 @@ _Inbox: TypeAlias = "SimpleQueue[Callable[[], object] | None]"
 # An idle thread waits this long, in seconds, for its next job before it ends.
 _LINGER = 10.0
 
+# The pools of this process.
+_pools: weakref.WeakSet[DaemonPool] = weakref.WeakSet()
+
 
 class DaemonPool:
     """A pool of daemon threads that grows on demand up to a limit and shrinks when idle.
@@ -59,6 +63,12 @@ class DaemonPool:
         self._limit = limit
         self._linger = linger
         self._lends = lends
+        self._closed = False
+        self._empty()
+        _pools.add(self)
+
+    def _empty(self) -> None:
+        """Begin without threads and jobs: at first, and in a forked child, which has none."""
         # Guards everything below. Never held while a job runs.
         self._lock = threading.RLock()
         self._waiting: deque[Callable[[], object]] = deque()
@@ -69,7 +79,6 @@ class DaemonPool:
         self._threads = 0
         self._abandoned = 0
         self._numbers = itertools.count(1)
-        self._closed = False
 
     @property
     def waiting(self) -> int:
@@ -287,9 +296,11 @@ current = _Current()
 
 
 def _after_fork_in_child() -> None:
-    # The thread that forked is a plain thread here. Its pool has no other thread, and the pool's
-    # queued jobs are the parent's.
+    # The thread that forked is a plain thread here. The threads of the pools exist only in the
+    # parent process, and queued jobs are the parent's.
     current.slot, current.handler = None, False
+    for pool in list(_pools):
+        pool._empty()
 
 
 if hasattr(os, "register_at_fork"):

@@ -15,7 +15,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from syncmcp._base.text import logger
-from syncmcp._concurrency import timing
 from syncmcp._concurrency.cancel import call_when_cancelled
 from syncmcp._concurrency.forks import delaying_forks
 from syncmcp._concurrency.timing import Deadline, Latch, acquire, monotonic
@@ -53,7 +52,7 @@ from syncmcp.errors import (
     fresh,
 )
 from syncmcp.handlers import offer_of
-from syncmcp.transports.base import Outgoing, Transport
+from syncmcp.transports.base import ForkedTransport, Outgoing, Transport
 
 if TYPE_CHECKING:
     from syncmcp._connection.client_services import ClientServices
@@ -97,7 +96,6 @@ class Connection:
         self._idle_callbacks: list[Callable[[], object]] = []
         self._unsettled: list[PendingRequest] = []
         self.agreed = NegotiatedState(self.label)
-        self._generation = timing.fork_generation
         self.interceptors: InterceptorChain | None = None
         if interceptors:  # most clients have none: the module is loaded for the others only
             with delaying_forks():
@@ -136,11 +134,6 @@ class Connection:
     def ready(self) -> None:
         """The client is open: handlers of the server's requests may run from now on."""
         self._server_requests.open()
-
-    @property
-    def of_this_process(self) -> bool:
-        """Whether the connection was made in this process, not in its parent before a fork."""
-        return self._generation == timing.fork_generation
 
     def wait_closed(self, seconds: float) -> bool:
         """Wait, at most this long, for the connection to end; return whether it ended."""
@@ -193,6 +186,14 @@ class Connection:
             empty = not len(self._table)
         if empty:
             callback()
+
+    def disown(self) -> None:
+        """In a forked child: fail the calls, and leave the server alone: it is the parent's."""
+        self._lock = threading.RLock()  # a thread that exists only in the parent may have held it
+        self.close_error = error = forked_error(self.label)
+        self.transport = self.notifier.transport = ForkedTransport(self.transport)
+        for call in self._table.take_all():
+            call.disown(error)
 
     def close(self, deadline: Deadline) -> None:
         """Fail every call in flight at once, then close the transport."""
@@ -288,8 +289,6 @@ class Connection:
         a frame is added to it instead of being sent; see `send_batch`. An `McpError` means that the
         request was not registered, and nothing was sent.
         """
-        if self._generation != timing.fork_generation:
-            raise forked_error(self.label, call.method)
         method, options, cancel = call.method, call.options, call.options.cancel
         if dialect is None:
             dialect = self.agreed.current_dialect

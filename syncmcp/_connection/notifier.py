@@ -61,7 +61,7 @@ class Notifier:
         # Guards the flag: the connection is ended once.
         self._lock = threading.RLock()
         self._overflowed = False
-        self._transport = transport
+        self.transport = transport
         self._receiver = receiver
         self._wire = wire
         self._label = label = services.label
@@ -90,7 +90,7 @@ class Notifier:
                 method=method,
             )
         out = Outgoing(jsonrpc.encode_notification(method, params), method, None, (), {}, deadline)
-        self._send(self._transport.send, out)
+        self._send(self.transport.send, out)
 
     def cancelled(self, id: int, method: str, error: McpError) -> None:
         """Send ``notifications/cancelled`` for a request, if the revision allows. Never blocks."""
@@ -98,7 +98,7 @@ class Notifier:
             return
         dialect = self._agreed.current_dialect
         reason = getattr(error, "reason", None) or error.message
-        if dialect is not None and dialect.notifies_cancel(own_stream=self._transport.blocking):
+        if dialect is not None and dialect.notifies_cancel(own_stream=self.transport.blocking):
             self.post_notification("notifications/cancelled", {"requestId": id, "reason": reason})
 
     def roots_changed(self) -> None:
@@ -129,14 +129,14 @@ class Notifier:
         """Send a frame without blocking; failures are only logged."""
         out = self._owe(body, method)
         if out is not None:
-            self._try_send(self._transport.post, out)
+            self._try_send(self.transport.post, out)
 
     def ordered_post(self) -> Callable[[bytes], None]:
         """Return a function like `post`, for frames that must arrive in order.
 
         Over HTTP each frame has an exchange of its own, and exchanges may overtake each other.
         """
-        if self._transport.ordered:
+        if self.transport.ordered:
             return self.post
         executor = SerialExecutor(self._answering)
 
@@ -150,7 +150,7 @@ class Notifier:
     def _send_in_order(self, out: Outgoing) -> None:
         """Send a frame that is owed, on a pool thread."""
         try:
-            self._try_send(self._transport.send, out)
+            self._try_send(self.transport.send, out)
         finally:
             out.leave()
 
@@ -171,7 +171,7 @@ class Notifier:
     def _give_up(self, error: LimitExceeded) -> None:
         """End the connection: its calls fail with the error, and nothing is read any more."""
         self._receiver.lost(error)
-        self._transport.close(Deadline(_CLOSE_SECONDS))
+        self.transport.close(Deadline(_CLOSE_SECONDS))
 
     def _try_send(self, send: Callable[[Outgoing], object], out: Outgoing) -> None:
         try:

@@ -120,6 +120,13 @@ class PendingRequest:
         question.hold.end()
         return True
 
+    def disown(self, error: McpError) -> None:
+        """In a forked child: end a call of the parent, which goes on there. No callback runs."""
+        self.taken = self.released = True
+        self.outcome = fresh(error, method=self.method, delivery="unknown")
+        if self.waiter is not None and self.waiter.locked():
+            self.waiter.release()
+
     def take_result(self) -> Any:
         """The result, which is not kept: a call that became a task is remembered for long.
 

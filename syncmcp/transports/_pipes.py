@@ -227,10 +227,6 @@ class StdinWriter:
             if not self._writing:
                 self._close_pipe(process)
 
-    def discard_in_child(self) -> None:
-        """In a forked child: replace the lock, which a thread of the parent may have held."""
-        self._lock = threading.RLock()
-
     def _close_pipe(self, process: Process) -> None:
         """Close the server's stdin, once. The caller holds the lock."""
         if not self._closed:

@@ -16,7 +16,7 @@ from syncmcp._base.text import logger, redact
 from syncmcp._concurrency.budget import Budget
 from syncmcp._concurrency.timing import Deadline, monotonic
 from syncmcp.config import Http, Stdio
-from syncmcp.errors import ConnectionLost, Delivery, McpError
+from syncmcp.errors import ConnectionLost, Delivery, McpError, forked_error
 
 _log = logger("syncmcp.transports")
 
@@ -208,6 +208,42 @@ class Transport(ABC):
     @abstractmethod
     def close(self, deadline: Deadline) -> None:
         """End the connection and free all resources by `deadline`. Idempotent."""
+
+
+class ForkedTransport(Transport):
+    """In a forked child, in the place of a transport of the parent: refuses frames, ends nothing.
+
+    The child shares the parent's descriptors: what it wrote would come in the middle of frames and
+    responses of the parent, and to shut down a socket would end the parent's exchange.
+    """
+
+    def __init__(self, parents: Transport) -> None:
+        self.label = parents.label
+        self.blocking, self.ordered = parents.blocking, parents.ordered
+        # Kept: a child process that is collected warns that it is still running.
+        self._parents = parents
+
+    def open(self, receiver: Receiver, deadline: Deadline) -> None:
+        raise forked_error(self.label)
+
+    def send(self, out: Outgoing) -> None:
+        raise forked_error(self.label, out.method)
+
+    post = send
+
+    def cancel(self, out: Outgoing) -> Delivery:
+        return "unknown"
+
+    def close(self, deadline: Deadline) -> None:
+        """Do nothing: the parent goes on."""
+
+    @property
+    def session_id(self) -> str | None:
+        return self._parents.session_id
+
+    @property
+    def last_event_id(self) -> str | None:
+        return self._parents.last_event_id
 
 
 @runtime_checkable

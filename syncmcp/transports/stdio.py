@@ -28,7 +28,6 @@ from syncmcp.errors import (
     ConnectFailed,
     ConnectionLost,
     Delivery,
-    ForkedError,
     LimitExceeded,
     McpError,
     RequestTimeout,
@@ -94,7 +93,6 @@ class StdioTransport(Transport):
         self._closing = False
         self._closer: int | None = None
         self._closed = Latch()
-        self._forked = False
         # Guards the flags above, and the users of the process: the threads, and this transport. The
         # last user releases it. Reentrant for the same reason as the lock of `StdinWriter`.
         self._lock = threading.RLock()
@@ -387,10 +385,7 @@ class StdioTransport(Transport):
             ClosedError: The transport is not open.
             ConnectionLost: The server no longer reads.
             LimitExceeded: The queue is full, because the server does not read.
-            ForkedError: This process was forked from the one that started the server.
         """
-        if self._forked:
-            raise ForkedError("this server belongs to the parent process", server=self.label)
         self._stdin_writer.send(out)
 
     post = send
@@ -429,8 +424,6 @@ class StdioTransport(Transport):
         Called from any thread, including the transport's own, a signal handler or a finalizer.
         Starts no thread. A second caller waits until the first one is done, or its own deadline.
         """
-        if self._forked:
-            return
         me = threading.get_ident()
         mine = False
         try:  # Ctrl-C may come at any point
@@ -510,8 +503,6 @@ class StdioTransport(Transport):
 
     def _discard_in_child(self) -> None:
         """In a forked child: the server and its pipes belong to the parent; close our copies."""
-        self._forked = True
-        self._stdin_writer.discard_in_child()
         if self._process is not None:
             self._process.discard_in_child()
 

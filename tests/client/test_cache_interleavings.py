@@ -41,7 +41,7 @@ class Client:
 
     def live(self) -> Any:
         agreed = SimpleNamespace(check=lambda method, undeclared: DIALECT)
-        return SimpleNamespace(dialect=DIALECT, of_this_process=True, agreed=agreed)
+        return SimpleNamespace(dialect=DIALECT, agreed=agreed)
 
 
 class Fetch:

@@ -375,13 +375,15 @@ def test_a_job_that_forks_has_no_slot_in_the_child(pool: Counting) -> None:
         if child == 0:
             try:
                 with slot_released():
-                    os._exit(pool.waiting)
+                    counted, ran = pool.threads, threading.Event()
+                pool.submit(ran.set)
+                os._exit(0 if counted == 0 and ran.wait(PATIENCE) else 1)
             finally:
                 os._exit(100)
         return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
-    # Who stands in line in the parent is not let in by a wait of the child.
-    assert first.do(fork) == 1
+    # The pool of the child is free, and has none of the parent's jobs.
+    assert first.do(fork) == 0
     assert not second.started
     first.end()
     second.wait_started()

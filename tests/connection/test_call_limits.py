@@ -458,7 +458,7 @@ def test_a_server_that_takes_nothing_is_closed_within_five_seconds(moved: MovedT
     limits: list[float | None] = []
     transport = SimpleNamespace(close=lambda deadline: limits.append(deadline.remaining()))
     notifier: Any = SimpleNamespace(
-        _receiver=SimpleNamespace(lost=lambda error: None), _transport=transport
+        _receiver=SimpleNamespace(lost=lambda error: None), transport=transport
     )
     Notifier._give_up(notifier, syncmcp.LimitExceeded("too much is owed"))
     assert limits == [5.0]

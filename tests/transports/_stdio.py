@@ -198,7 +198,6 @@ import os, signal, subprocess, sys, threading, time
 from syncmcp._concurrency import timing
 from syncmcp.auth import Deadline
 from syncmcp.config import Stdio
-from syncmcp.errors import ForkedError
 from syncmcp.transports.stdio import StdioTransport
 from tests.transports._stdio import (
     ECHO, Notes, frame, is_running, pid_of, python, running, wait_gone
