@@ -157,7 +157,7 @@ class ToolFunction:
 
 
 # The options of a function that also count while its tool is looked for.
-_OF_THE_LIST: Final = ("cancel", "timeout", "undeclared")
+_OF_THE_LIST: Final = frozenset(("cancel", "timeout", "undeclared"))
 
 
 def tool(self: HasCore, name: str, **options: Unpack[CallOptions]) -> ToolFunction:
@@ -176,7 +176,7 @@ def tool(self: HasCore, name: str, **options: Unpack[CallOptions]) -> ToolFuncti
     core = self._core
     core.resolve(options)  # checks the options now, not at the first call
     client: Any = self  # so that an override of `list_tools` in a subclass is called
-    listed = client.list_tools(**{key: options[key] for key in _OF_THE_LIST if key in options})
+    listed = client.list_tools(**{key: options.get(key) for key in _OF_THE_LIST & options.keys()})
     for found in listed:
         if found.name == name:
             return ToolFunction(self, found, options)

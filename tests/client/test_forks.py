@@ -19,6 +19,7 @@ from syncmcp import CancelToken
 from syncmcp._concurrency.timing import Deadline, reaper
 from syncmcp.testing import Server, serve_http
 from syncmcp.transports.base import Outgoing
+from syncmcp.types import CallToolResult
 from tests.support.stage import PATIENCE, WIRES, Stage, Wire
 
 OTHER_PROCESSES = pytest.mark.parametrize(
@@ -91,7 +92,7 @@ def test_nothing_in_a_forked_child_reaches_the_calls_of_its_parent(wire: Wire, w
         stage.gate.set()
         assert held.result(PATIENCE).text == "a"
         (result,) = streams[0]
-        assert isinstance(result, syncmcp.types.CallToolResult)
+        assert isinstance(result, CallToolResult)
         assert result.text == "b"
         assert stage.stats.cancels == []
         assert stage.stats.notifications.keys() <= {"notifications/initialized"}
