@@ -8,7 +8,14 @@ from collections.abc import Callable, Mapping
 from copy import copy
 from typing import TYPE_CHECKING, Any, Literal
 
-from syncmcp._base.checks import check_headers, hinting, kind_of, seconds, whole_number
+from syncmcp._base.checks import (
+    check_headers,
+    check_object,
+    hinting,
+    kind_of,
+    seconds,
+    whole_number,
+)
 from syncmcp._base.origin import split_url
 from syncmcp._base.secrets import Secrets
 from syncmcp._base.text import MASK, names_a_secret, redact, redact_url
@@ -196,8 +203,7 @@ class Http:
             headers = _with_token(token, headers, other)
         if headers is not None and not callable(headers):
             check_headers(headers, "headers")
-        if isinstance(auth, type):
-            raise UsageError(f"auth is the class {auth.__name__}: write {auth.__name__}(...)")
+        check_object(auth, "auth")
         if auth is not None and not callable(auth) and not _is_pair(auth):
             raise UsageError(
                 "auth must be a requests authentication object or a pair of user name and"
@@ -284,7 +290,7 @@ def _path(option: str, value: object) -> str:
     text = os.fspath(value) if isinstance(value, os.PathLike) else value
     if isinstance(text, str):
         return text
-    words = isinstance(value, (list, tuple))
+    words = isinstance(value, (list, tuple)) and option in ("command", "an argument")
     hint = ": pass each word as a separate argument, Stdio(*words)" if words else ""
     raise UsageError(f"{option} must be a str or a path, not {kind_of(value)}{hint}")
 
@@ -386,6 +392,8 @@ def _cert(value: object) -> str | tuple[str, str] | None:
     if isinstance(value, tuple) and len(value) == 2:
         certificate, key = value
         return _file("cert", certificate), _file("cert", key)
+    if isinstance(value, (list, tuple)):
+        raise UsageError("cert must be a path, or a tuple of two: (certificate, key)")
     return _file("cert", value)
 
 

@@ -68,9 +68,8 @@ def save(
         raise UsageError(f"path names a folder, not a file: {str(path)!r}")
     try:
         write_atomically(target, data, mode=0o666, overwrite=overwrite, keep_mode=True)
-    except OSError as error:
-        error.filename, error.filename2 = str(target), None  # not the temporary one
-        raise
+    except OSError as error:  # it names the temporary file
+        raise OSError(error.errno, error.strerror, str(target)) from error
     return target
 
 

@@ -58,6 +58,12 @@ def kind_of(value: object) -> str:
     return "None" if value is None else type(value).__name__
 
 
+def check_object(value: object, name: str) -> None:
+    """Raise `UsageError` for a class in the place of an object of it."""
+    if isinstance(value, type):
+        raise UsageError(f"{name} is the class {value.__name__}: write {value.__name__}(...)")
+
+
 def hinting(**elsewhere: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
     """Let a function name, for keywords that other libraries have, what to write instead."""
 

@@ -155,6 +155,7 @@ def notify(
     resolved = core.resolve(options)
     text(method, "method")
     deadline = Deadline(resolved.timeout)
+    check_mapping(params, "params")
     sent = None if params is None else dict(params)
     try:
         core.ensure_connection(deadline).notify(method, sent, deadline)

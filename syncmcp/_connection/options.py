@@ -142,7 +142,8 @@ class ResolvedOptions:
             return options
         unknown = given.keys() - OPTION_NAMES
         if unknown:
-            raise TypeError(f"unknown option {min(unknown)!r}; see CallOptions")
+            hint = keyword_hint(min(unknown), OPTION_NAMES) or "see CallOptions"
+            raise TypeError(f"unknown option {min(unknown)!r}: {hint}")
         if "timeout" in given:
             options.timeout = seconds(given["timeout"], "timeout")
         if "idle_timeout" in given:

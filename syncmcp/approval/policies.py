@@ -199,6 +199,9 @@ class AuditRecord:
     edited: bool
 
 
+_NOT_NAMED = "a rule that allows counts only for a name that the program gave: Client(name=...)"
+
+
 class AllowAll:
     """Allows everything that has a handler, without asking and without a limit."""
 
@@ -246,6 +249,10 @@ class Rule:
         name = server.given_name if self.decision is Decision.ALLOW else server.name
         return self.server in (None, name) and self.kind in (None, question.kind)
 
+    def nearly_fits(self, question: Question) -> bool:
+        """Whether the rule would match, if the program had given the server its name."""
+        return self.server == question.server.name and self.kind in (None, question.kind)
+
 
 class Rules:
     """A list of rules of which the first match decides.
@@ -261,9 +268,10 @@ class Rules:
     def __init__(
         self, rules: Iterable[Rule] = (), otherwise: Policy | Decision = Decision.ASK
     ) -> None:
-        self._rules = tuple(rules)
-        if not all(isinstance(rule, Rule) for rule in self._rules):
-            raise UsageError("rules is a list of Rule objects")
+        given = () if isinstance(rules, Rule) else tuple(rules)
+        if isinstance(rules, Rule) or not all(isinstance(rule, Rule) for rule in given):
+            raise UsageError("rules must be a list of Rule objects")
+        self._rules = given
         self._otherwise = otherwise
 
     def decide(self, question: Question, /) -> Decision | Verdict:
@@ -271,7 +279,10 @@ class Rules:
         for rule in self._rules:
             if rule.fits(question):
                 return rule.decision
-        return _decide(self._otherwise, question)
+        decided = _decide(self._otherwise, question)
+        if decided is Decision.DENY and any(rule.nearly_fits(question) for rule in self._rules):
+            return Verdict.deny(reason=_NOT_NAMED)
+        return decided
 
 
 class AutoApprove:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import requests
 
+from syncmcp._base.checks import check_object
 from syncmcp._base.text import redact
 from syncmcp._concurrency.forks import delaying_forks
 from syncmcp._concurrency.single_flight import SharedAttempt
@@ -317,6 +318,7 @@ def _make_receiver(
             from syncmcp.auth.loopback import LoopbackReceiver
 
         return LoopbackReceiver() if redirect_uri is None else LoopbackReceiver.at(redirect_uri)
+    check_object(given, "receiver")
     if isinstance(given, str):
         raise UsageError(f"receiver must be 'browser', a receiver or None, not {given!r}")
     if redirect_uri is not None:

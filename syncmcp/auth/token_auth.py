@@ -18,6 +18,7 @@ from urllib.parse import urlunsplit
 import requests
 from requests.auth import AuthBase
 
+from syncmcp._base.checks import check_object, kind_of
 from syncmcp._base.origin import split_url
 from syncmcp._base.secrets import Secrets
 from syncmcp._base.text import redact, whole
@@ -98,9 +99,10 @@ class TokenAuth(AuthBase):
         # What is sent and received while signing in; clients never show it.
         self.secrets = Secrets()
         given = self._given_store
+        check_object(given, "store")
         if given is not None and not hasattr(given, "load"):
             raise UsageError(
-                f"store must be a token store such as FileStore(path), not a {type(given).__name__}"
+                f"store must be a token store such as FileStore(path), not {kind_of(given)}"
             )
         self._store: TokenStore = MemoryStore() if given is None else given
         self.prover = self._make_prover()

@@ -28,7 +28,13 @@ from syncmcp.cli.state import (
     stored_login,
 )
 from syncmcp.config import Http
-from syncmcp.errors import AuthError, LoginRequired, McpError, RegistrationFailed
+from syncmcp.errors import (
+    AuthError,
+    LoginRequired,
+    McpError,
+    RegistrationFailed,
+    TransportError,
+)
 from syncmcp.handlers.roots import Roots
 from syncmcp.servers_file import NotApproved, ServerEntry, ServerReview, ServersFileError
 from syncmcp.types import Root
@@ -122,7 +128,10 @@ def logout(session: Session) -> None:
     server = _http_server(session)
     login = stored_login(server)
     signed_in = login.token is not None
-    login.logout()
+    try:
+        login.logout()
+    except (AuthError, TransportError) as error:  # it is forgotten nevertheless
+        session.out.note(f"could not revoke the token: {error}")
     told = "signed out of" if signed_in else "not signed in to"
     session.out.show({"url": server.label}, f"{told} {server.label}")
 

@@ -196,6 +196,8 @@ def _parse_variable(word: str) -> tuple[str, str]:
     name, equals, value = word.partition("=")
     if not equals and name in os.environ:
         return name, os.environ[name]
+    if not equals and name.isidentifier():
+        raise CommandError(f"{name} is not set in your environment", hint="write NAME=value")
     if not equals or not name:
         hint = "NAME alone passes your own variable"
         raise CommandError(f"{word!r} is not a variable: write NAME=value", hint=hint)

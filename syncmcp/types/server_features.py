@@ -235,6 +235,7 @@ class CallToolResult(Result):
         try:
             return json.loads(self.text)
         except (ValueError, RecursionError) as error:
+            self._check_success()
             text = "the result of the tool has no structured content, and its text is not JSON: see"
             text += " text and content"
             raise InvalidOutput(text) from error
@@ -283,6 +284,14 @@ class CallToolResult(Result):
             raise ToolError(self, tool=tool, server=server)
         return self
 
+    def _check_success(self) -> None:
+        """Say that the tool failed, where that is why data is missing."""
+        try:
+            self.raise_for_error()
+        except ToolError as error:
+            text = f"the tool failed, and returned no data; raise_for_error() says why: {error}"
+            raise InvalidOutput(text) from error
+
     @overload
     def parse(self, target: type[T]) -> T: ...
     @overload
@@ -298,6 +307,7 @@ class CallToolResult(Result):
                 second case the cause is the ``pydantic.ValidationError``.
         """
         if not self.has_data:
+            self._check_success()
             raise InvalidOutput("the tool result has no structured content")
         try:
             return TypeAdapter(target).validate_python(self.structured_content)

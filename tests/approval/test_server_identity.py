@@ -156,7 +156,9 @@ def test_a_rule_that_allows_nothing_holds_for_a_default_name_too(decision: Decis
 def test_a_name_that_the_program_gave_is_allowed_by() -> None:
     rules = Rules([Rule(server="tutor", decision=Decision.ALLOW)], otherwise=Decision.DENY)
     assert rules.decide(question(connected(Stdio("run"), "tutor"))) is Decision.ALLOW
-    assert rules.decide(question(connected(Stdio("tutor")))) is Decision.DENY
+    # The name looks like that of the rule: the reason says why it does not count.
+    assert rules.decide(question(connected(Stdio("tutor")))) == NOT_NAMED
+    assert rules.decide(question(connected(Stdio("other")))) is Decision.DENY
 
 
 @pytest.fixture
@@ -173,6 +175,11 @@ def named_by_file(tmp_path: Path) -> Callable[..., ServersFile]:
         return servers_file.read(file, approve=lambda _: True, approvals=approvals, **options)
 
     return read
+
+
+NOT_NAMED = Verdict.deny(
+    reason="a rule that allows counts only for a name that the program gave: Client(name=...)"
+)
 
 
 def decided(client: syncmcp.Client) -> tuple[str, Decision | Verdict]:
@@ -196,7 +203,7 @@ def decided(client: syncmcp.Client) -> tuple[str, Decision | Verdict]:
 def test_no_rule_allows_by_a_name_that_a_guarded_file_chose(
     make: Any, named_by_file: Callable[..., ServersFile]
 ) -> None:
-    assert decided(make(named_by_file()["tutor"])) == ("tutor", Decision.DENY)
+    assert decided(make(named_by_file()["tutor"])) == ("tutor", NOT_NAMED)
     # One that the program believes counts like its own.
     assert decided(make(named_by_file(trust=True)["tutor"])) == ("tutor", Decision.ALLOW)
 

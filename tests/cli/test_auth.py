@@ -190,6 +190,10 @@ def test_who_signs_in_as_another_client_is_signed_out_as_the_earlier_one(
         assert len(server.valid) == len(server.refreshable) == 1
         assert "was not revoked" in log_in(resource.url, "--client-id", "mine")
         assert command("auth", "status", resource.url, "--json").result["client_id"] == "mine"
+        ran = command("auth", "logout", resource.url)
+        assert (ran.code, ran.out) == (0, f"signed out of {resource.url}\n")
+        assert "could not revoke the token" in ran.err
+        assert command("auth", "status", resource.url).code == 3
 
 
 @pytest.mark.parametrize(

@@ -386,7 +386,12 @@ def test_headers_and_variables_are_checked(command: Command, elsewhere: Path) ->
     made = parsing.http_target("http://127.0.0.1", ["X-Key:@token", "X-Other: a:b"])
     assert made.headers == {"X-Key": "from-a-file", "X-Other": "a:b"}
     assert command("ping", "http://127.0.0.1:9", "-H", "nonsense").code == 2
-    assert command("ping", "-e", "nonsense", "--", "true").code == 2
+    missing = command("ping", "-e", "NONSENSE", "--", "true")
+    assert (missing.code, missing.error["message"]) == (
+        2,
+        "NONSENSE is not set in your environment",
+    )
+    assert command("ping", "-e", "no-name", "--", "true").code == 2
     assert (
         command("ping", "-H", "X-Key:a", "--", "true").error["message"]
         == "--header and --bearer need a URL"

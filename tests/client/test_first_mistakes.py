@@ -19,6 +19,7 @@ from syncmcp import (
     ClosedError,
     ConnectFailed,
     InvalidAnswer,
+    InvalidOutput,
     InvalidParams,
     LimitExceeded,
     Refused,
@@ -31,6 +32,7 @@ from syncmcp import (
 from syncmcp.approval import DenyAll
 from syncmcp.auth import (
     Deadline,
+    FileStore,
     LoopbackReceiver,
     OAuth,
     PasteReceiver,
@@ -43,7 +45,7 @@ from syncmcp.errors import MissingCapability
 from syncmcp.handlers.roots import Roots
 from syncmcp.saving import save
 from syncmcp.testing import AuthorizationServer, Server, demo_server, serve_http
-from syncmcp.types import ElicitResult, TextResourceContents
+from syncmcp.types import CallToolResult, ElicitResult, TextResourceContents
 from tests.transports.http_peer import serving
 
 SHOP = Server("shop")
@@ -55,6 +57,16 @@ def add(a: int, b: int) -> int:
     return a + b
 
 
+@SHOP.tool()
+def broken() -> str:
+    """Fail."""
+    raise ValueError("out of order")
+
+
+def fail(client: syncmcp.Client) -> CallToolResult:
+    return client.call_tool("broken")
+
+
 URL = "https://example.com/mcp"
 connect: Any = syncmcp.connect
 Http: Any = syncmcp.Http
@@ -63,6 +75,8 @@ token: Any = syncmcp.CancelToken
 group: Any = syncmcp.ClientGroup
 rate_limit: Any = syncmcp.RateLimit
 rules: Any = syncmcp.Rules
+oauth: Any = OAuth
+serve: Any = serve_http
 servers_of: Any = servers_file.read
 
 
@@ -125,10 +139,23 @@ MISTAKES: list[tuple[Callable[[Any], object], type[Exception], str]] = [
     (lambda _: Stdio("python", shell=True), TypeError, "Stdio() has no shell=: "),
     (lambda _: Stdio("python", timeout=3), TypeError, "Stdio() has no timeout=: "),
     (lambda _: Http(URL, auth=OAuth), UsageError, "auth is the class OAuth: write OAuth("),
+    (lambda _: oauth(store=FileStore), UsageError, "store is the class FileStore: write FileS"),
+    (lambda _: oauth(receiver=PasteReceiver), UsageError, "receiver is the class PasteReceiver"),
+    (lambda _: Http(URL, cert=["a", "b"]), UsageError, "a tuple of two: (certificate, key)"),
+    (lambda _: Stdio("a", cwd=["a"]), UsageError, "cwd must be a str or a path, not list"),
     (lambda _: Http(URL, params={}), TypeError, "Http() has no params=: "),
     (lambda _: Http(URL, proxy="x"), TypeError, "proxies="),
     (lambda _: Http(URL, timeout=3), TypeError, "timeout="),
     (lambda client: client.tool("ad"), UsageError, "no tool named 'ad': did you mean 'add'?"),
+    (
+        lambda client: client.tool("add", timout=1),
+        TypeError,
+        "option 'timout': did you mean 'timeout'",
+    ),
+    (lambda client: client.notify("notifications/x", "a"), UsageError, "params must be a mapp"),
+    (lambda _: serve(Server), TypeError, "must be a Server, not the class Server"),
+    (lambda client: fail(client).json(), InvalidOutput, "says why: tool 'broken' [shop]: out of o"),
+    (lambda client: fail(client).parse(int), InvalidOutput, "the tool failed, and returned no"),
     (lambda client: client.tool("zzz"), UsageError, "no tool named 'zzz'"),
     (lambda _: server.tool(add), TypeError, "write @server.tool() with parentheses"),
     (lambda _: server.prompt(add), TypeError, "write @server.prompt() with parentheses"),
@@ -175,7 +202,7 @@ MISTAKES: list[tuple[Callable[[Any], object], type[Exception], str]] = [
         UsageError,
         "per must be a positive number of seconds",
     ),
-    (lambda _: rules("x"), UsageError, "rules is a list of Rule objects"),
+    (lambda _: rules("x"), UsageError, "rules must be a list of Rule objects"),
     (lambda _: servers_of("a.json", variables=["x"]), UsageError, "variables must be a mapping"),
     (lambda _: servers_of({}), UsageError, "path must be the path of a file, not dict"),
     (lambda _: ask_in_2024(), syncmcp.ServerError, "elicitation: revision 2024-11-05 does not"),
@@ -578,7 +605,7 @@ def test_an_answer_of_the_wrong_type_says_which_type_it_must_be() -> None:
 
 def test_a_store_that_is_a_path_is_refused_at_once() -> None:
     store: Any = "tokens.json"
-    with pytest.raises(UsageError, match=r"store such as FileStore\(path\), not a str"):
+    with pytest.raises(UsageError, match=r"store such as FileStore\(path\), not str"):
         OAuth(store=store)
 
 
@@ -607,7 +634,7 @@ def test_streams_and_roots_print_as_what_they_are(tmp_path: Path) -> None:
         with client.call_tool.stream("add", {"a": 1, "b": 2}) as stream:
             assert repr(stream).startswith("<ResultStream of <RequestFuture tools/call [shop] ")
         assert repr(client.roots) == f"<Roots {tmp_path.as_uri()!r}>"
-        assert repr(client.list_tools()) == "<ListToolsResult of 1 tool: 'add'>"
+        assert repr(client.list_tools()) == "<ListToolsResult of 2 tools: 'add', 'broken'>"
     assert repr(Roots()) == "<Roots>"
 
 

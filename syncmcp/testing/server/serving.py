@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 from http import HTTPStatus
 from typing import Any, Literal
 
+from syncmcp._base.checks import kind_of
 from syncmcp.testing.listener import HOST, LOOPBACK, Closing
 from syncmcp.testing.server.authorization import AuthorizationServer
 from syncmcp.testing.server.events import EventBody, HttpReply
@@ -47,6 +48,8 @@ def serve_http(
     Returns:
         The running HTTP server: use it in a `with` statement, or `close()` it.
     """
+    if not isinstance(server, Server):
+        raise TypeError(f"server must be a Server, not {kind_of(server)}")
     endpoint = HttpEndpoint(
         server,
         response=response,

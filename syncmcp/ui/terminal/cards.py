@@ -536,8 +536,11 @@ def _review_tool_call(screen: Screen, question: Question, call: ToolCall) -> Ver
     claims = _claims(screen, call)
     whole = screen.fits(text, below=len(claims) + 1)
     shown, cut = (text, "") if whole else (arguments_overview(call), "; both ends of each")
-    screen.say(f"Its arguments: {len(call.arguments):,} ({len(text):,} characters{cut})")
-    screen.quote(shown, limit=len(shown), hanging=True)
+    if call.arguments:
+        screen.say(f"Its arguments: {len(call.arguments):,} ({len(text):,} characters{cut})")
+        screen.quote(shown, limit=len(shown), hanging=True)
+    else:
+        screen.say("It has no arguments.")
     if claims:
         trust = "" if question.server.trusted else " (do not rely on it)"
         screen.say(f"What the server says about the tool{trust}:")
