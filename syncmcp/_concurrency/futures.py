@@ -35,8 +35,8 @@ T = TypeVar("T")
 F = TypeVar("F", bound="Future[Any]")
 
 
-# What a forked child inherits.
-_futures: weakref.WeakSet[RequestFuture[Any]] = weakref.WeakSet()
+# What a forked child inherits. No `WeakSet`, which calls functions in Python for each of them.
+_futures: set[weakref.ref[RequestFuture[Any]]] = set()
 _queues: weakref.WeakSet[ItemQueue[Any]] = weakref.WeakSet()
 
 
@@ -88,7 +88,7 @@ class RequestFuture(concurrent.futures.Future[R]):
         self._callback_executor: SerialExecutor | None = None
         self._progress_queue: ItemQueue[Progress] | None = None
         self._attempts = 1
-        _futures.add(self)
+        _futures.add(weakref.ref(self, _futures.discard))
 
     def __repr__(self) -> str:
         what = " ".join(filter(None, (self._method, self._server and f"[{self._server}]")))
@@ -402,8 +402,9 @@ class ItemQueue(Generic[T]):
 def _after_fork_in_child() -> None:
     for queue in list(_queues):
         queue._renew_lock()
-    for future in list(_futures):
-        future._disown()
+    for reference in list(_futures):
+        if (future := reference()) is not None:
+            future._disown()
 
 
 if hasattr(os, "register_at_fork"):

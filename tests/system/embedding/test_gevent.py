@@ -212,5 +212,5 @@ class TestWithoutGevent:
 
     def test_on_windows_a_child_process_is_refused(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.say(monkeypatch, *timing._WAITING_MODULES)
-        with pytest.raises(ValueError, match="over HTTP"):
+        with pytest.raises(ValueError, match="use HTTP"):
             _windows.start(("python",), {}, None)
