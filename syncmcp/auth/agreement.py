@@ -76,8 +76,8 @@ class SignInRequest:
         if self.resource is not None:
             text += (
                 f"The token will be for {_shown(self.resource)}, which is more than this server\n"
-                "The server can use it at all other servers there: agree only if you trust it "
-                "with all of them.\n"
+                "The server can use it at all other servers there: agree only if you trust this"
+                " server with all of them.\n"
             )
         if self.page is not None:
             text += (
@@ -122,7 +122,7 @@ class Allowed:
         """Whether the program allows it; `UsageError` if its function fails."""
         if self._decide is not None:
             try:
-                return self._decide(request.server, request.issuer)
+                return self._decide(request.server, request.issuer) is True
             except Exception as error:
                 raise program_failed("allow", error) from error
         return request.issuer in self.issuers

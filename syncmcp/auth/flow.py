@@ -266,19 +266,21 @@ def authorization_code(pending: PendingAuthorization, callback: Mapping[str, str
     if not hmac.compare_digest(
         callback.get("state", "").encode(errors="replace"), pending.state.encode()
     ):
-        raise AuthError("the browser returned without the state of this login: redirect ignored")
+        raise AuthError(
+            "the browser returned without the state of this login: the sign-in has ended"
+        )
     server = pending.auth_server.metadata
     issuer = callback.get("iss")
     if issuer is None and server.authorization_response_iss_parameter_supported:
         raise AuthError(
             f"the browser returned without the issuer that {whole(server.issuer, 200)} always"
-            " adds: redirect ignored"
+            " adds: the sign-in has ended"
         )
     # Exact comparison; if it fails, no other parameter is shown or used (RFC 9207 §2.4).
     if issuer is not None and issuer != server.issuer:
         raise AuthError(
             "the browser returned from another authorization server than"
-            f" {whole(server.issuer, 200)}: redirect ignored"
+            f" {whole(server.issuer, 200)}: the sign-in has ended"
         )
     if "error" in callback:
         raise _token_refused(

@@ -236,7 +236,7 @@ class OAuth(TokenAuth):
             except RequestTimeout:
                 manager.limits.record_login()
                 raise
-            if not agreed:
+            if agreed is not True:  # nor is a coroutine, or any other true value, a yes
                 manager.limits.record_login()
                 raise not_agreed(request, "the person did not agree")
         self._agreed = request

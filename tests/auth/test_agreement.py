@@ -246,6 +246,8 @@ def test_a_person_is_told_both_names_and_nothing_moves_the_cursor() -> None:
         ([], False),
         (frozenset({"https://other.example"}), False),
         (lambda server, issuer: False, False),
+        pytest.param(lambda server, issuer: "no", False, id="a word"),
+        pytest.param(lambda server, issuer: 1, False, id="a number"),
     ],
 )
 def test_a_program_allows_issuers_letter_by_letter(given: Any, included: bool) -> None:
@@ -336,7 +338,7 @@ def test_a_promised_issuer_makes_borrowed_pages_useless() -> None:
         evil.metadata["authorization_response_iss_parameter_supported"] = True
         for callback in (honest.callback, lambda back: back):
             honest.callback = callback
-            with pytest.raises(AuthError, match="redirect ignored"):
+            with pytest.raises(AuthError, match="the sign-in has ended"):
                 call(resource, OAuth(receiver=Person()))
         assert evil.token_requests == []
 

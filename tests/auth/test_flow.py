@@ -133,7 +133,7 @@ def test_the_issuer_in_a_redirect_is_judged_before_the_code_is_used(
     if good:
         assert walk.run(redeem(one, callback, 0.0)).access_token == "access-canary"
     else:
-        with pytest.raises(AuthError, match="redirect ignored"):
+        with pytest.raises(AuthError, match="the sign-in has ended"):
             walk.run(redeem(one, callback, 0.0))
         assert not walk.asked
 

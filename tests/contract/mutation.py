@@ -27,9 +27,8 @@ if TYPE_CHECKING:
 
 ROOT: Final = Path(__file__).parents[2]
 FOLDER: Final = ROOT / "build" / "mutation"
-PAGE: Final = ROOT / "docs" / "mutation.md"
-BEGIN: Final = "<!-- results: begin -->"
-END: Final = "<!-- results: end -->"
+RESULTS: Final = ROOT / "docs" / "mutation.txt"
+"""Shown on ``docs/mutation.md``."""
 
 
 @dataclass(frozen=True)
@@ -430,7 +429,7 @@ def survivors(chosen: Iterable[tuple[Part, Path]]) -> Iterator[str]:
         counts = Counter(_function(name, module_name(source)) for name in names)
         if counts:
             listed = ", ".join(f"`{name}` {count}" for name, count in sorted(counts.items()))
-            yield f"* {module_name(source)}: {listed}"
+            yield f"{module_name(source)}: {listed}"
 
 
 def _function(mutant: str, module: str) -> str:
@@ -439,14 +438,10 @@ def _function(mutant: str, module: str) -> str:
     return name[1:].replace("ǁ", ".")
 
 
-def write_page(chosen: Sequence[tuple[Part, Path]]) -> None:
-    """Put the table, and what survived, on the page."""
-    before, begin, rest = PAGE.read_text("utf-8").partition(BEGIN)
-    _, end, after = rest.partition(END)
-    made = "\n".join(
-        [*table(chosen), "", "Mutants that survive, by function:", "", *survivors(chosen)]
-    )
-    PAGE.write_text(f"{before}{begin}\n\n{made}\n\n{end}{after}", encoding="utf-8")
+def write_results(chosen: Sequence[tuple[Part, Path]]) -> None:
+    """Keep the table, and what survived, for the page."""
+    lines = [*table(chosen), "", "Mutants that survive, by function:", "", *survivors(chosen)]
+    RESULTS.write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -458,7 +453,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--again", action="store_true", help="forget the verdicts on them first")
     parser.add_argument("--processes", type=int, default=1, help="at one time (default: 1)")
     parser.add_argument("--report", action="store_true", help="run nothing, print what is known")
-    parser.add_argument("--page", action="store_true", help="write the table to its page, too")
+    parser.add_argument("--page", action="store_true", help="write the results for the page, too")
     parser.add_argument("--survivors", action="store_true", help="show what was not noticed")
     parser.add_argument("--types", choices=["mypy"], help=argparse.SUPPRESS)  # for mutmut
     options = parser.parse_args(arguments)
@@ -480,7 +475,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             run(part, sources, again=options.again, processes=options.processes)
     print(*table(chosen), sep="\n")
     if options.page:
-        write_page(chosen)
+        write_results(chosen)
     for part, source in chosen if options.survivors else ():
         for name, code in read_verdicts(part, source).items():
             if verdict(code) in _UNNOTICED:

@@ -66,7 +66,6 @@ _MADE: Final = {
     "docs/requirements.md": r"^\|.*\n(?:\|.*\n)*",
     "docs/peers.md": r"^\|.*\n(?:\|.*\n)*|^\* [^:\n]+: .*\n",
     "docs/performance.md": r"<!-- results: begin -->(?:.*\n)*?<!-- results: end -->",
-    "docs/mutation.md": r"<!-- results: begin -->(?:.*\n)*?<!-- results: end -->",
     "docs/beyond-one-machine.md": r"<!-- results: begin -->(?:.*\n)*?<!-- results: end -->",
     "docs/command-line.md": r"<!-- help of (?:.*\n)*?<!-- end -->",
 }

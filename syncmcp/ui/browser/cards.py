@@ -273,9 +273,9 @@ def _hints(field: Field) -> list[str]:
     if field.format == "date-time":
         hints.append("In this computer's time zone.")
     if field.pattern is not None:
-        hints.append(f"Must match {field.pattern}")
+        hints.append(f"Must match “{field.pattern}”")
     if field.default is not ABSENT and field.kind in ("string", "number", "integer"):
-        hints.append(f"If you leave it empty, {field.default} is sent.")
+        hints.append(f"If you leave it empty, “{field.default}” is sent.")
     return hints
 
 

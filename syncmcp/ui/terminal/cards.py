@@ -594,7 +594,7 @@ def review_server(screen: Screen, review: ServerReview) -> bool:
         return False
     for warning in warnings:
         screen.warn(warning)
-    message = "Use it? Your answer is remembered until this changes."
+    message = "Use it? A yes is remembered until this changes."
     return screen.choose(message, [("no", "No"), ("yes", "Yes, use exactly this")]) == "yes"
 
 
