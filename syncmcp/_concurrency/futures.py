@@ -37,7 +37,7 @@ F = TypeVar("F", bound="Future[Any]")
 
 # What a forked child inherits. No `WeakSet`, which calls functions in Python for each of them.
 _futures: set[weakref.ref[RequestFuture[Any]]] = set()
-_queues: weakref.WeakSet[ItemQueue[Any]] = weakref.WeakSet()
+_queues: set[weakref.ref[ItemQueue[Any]]] = set()
 
 
 class Progress(NamedTuple):
@@ -228,7 +228,7 @@ class RequestFuture(concurrent.futures.Future[R]):
 
         No thread of the child settles the future. One of the parent may have held its locks.
         """
-        self._state_lock = threading.RLock()
+        self._state_lock, self._condition = threading.RLock(), threading.Condition()
         self._callback_executor = None
         if not self._finished:
             super().__init__()
@@ -352,7 +352,7 @@ class ItemQueue(Generic[T]):
 
     def __init__(self, most: int, *, closed: bool = False) -> None:
         self._renew_lock()
-        _queues.add(self)
+        _queues.add(weakref.ref(self, _queues.discard))
         self.dropped = 0
         self._most = most
         self._items: deque[tuple[T, int]] = deque()
@@ -400,10 +400,11 @@ class ItemQueue(Generic[T]):
 
 
 def _after_fork_in_child() -> None:
-    for queue in list(_queues):
-        queue._renew_lock()
-    for reference in list(_futures):
-        if (future := reference()) is not None:
+    for queue in [reference() for reference in list(_queues)]:
+        if queue is not None:
+            queue._renew_lock()
+    for future in [reference() for reference in list(_futures)]:
+        if future is not None:
             future._disown()
 
 

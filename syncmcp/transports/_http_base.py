@@ -273,11 +273,9 @@ class HttpSender(Transport):
             self._open_exchanges.discard(exchange)
         return "unknown" if exchange.abort() else "not_sent"
 
-    def _abort_exchanges(self) -> bool:
-        """Abort all exchanges and refuse new ones; return `False` if already closed."""
+    def _abort_exchanges(self) -> None:
+        """Abort all exchanges and refuse new ones. Idempotent: Ctrl-C may have interrupted one."""
         with self._lock:
-            if self._closed:
-                return False
             self._closed = True
             self._alarm.cancel()
             running = list(self._open_exchanges)
@@ -285,7 +283,6 @@ class HttpSender(Transport):
             exchange.abort()
         self._post_pool.close()
         self._limited_log.flush()
-        return True
 
     def _send_now(self, out: Outgoing) -> None:
         exchange = AbortableExchange(out.deadline)

@@ -292,12 +292,12 @@ class HttpTransport(HttpSender):
 
         The DELETE delays this by half a second at most.
         """
-        if not self._abort_exchanges():
-            return
+        self._abort_exchanges()
         if not hasattr(self, "_endpoint"):
             return
         open_session = self._stateful and self._endpoint.session_id is not None
         if open_session and not (self._session_lost or self._config.keep_session):
+            self._session_lost = True  # a second close must not end it again
             self._delete_session(deadline)
         self._endpoint.close()
 

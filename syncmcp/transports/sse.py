@@ -105,7 +105,8 @@ class SseTransport(HttpSender):
 
     def close(self, deadline: Deadline) -> None:
         """Abort all exchanges and the stream, close the connections. Does not block."""
-        if self._abort_exchanges() and hasattr(self, "_endpoint"):
+        self._abort_exchanges()
+        if hasattr(self, "_endpoint"):
             self._endpoint.close()
 
     # The stream

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 import requests
 
+from syncmcp._http.exchange import AbortableExchange
 from syncmcp.auth import Deadline
 from syncmcp.config import Http
 from syncmcp.errors import ClosedError, RequestTimeout
@@ -320,3 +321,38 @@ def test_close_while_a_name_is_looked_up(monkeypatch: pytest.MonkeyPatch) -> Non
         running.join(SOON)
         assert type(receiver.error) is ClosedError
         assert receiver.error.delivery == "not_sent"
+
+
+def test_what_ctrl_c_interrupts_while_closing_the_next_close_finishes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    reached, abort = threading.Event(), AbortableExchange.abort
+
+    def script(one: Request) -> None:
+        if one.method == "DELETE":
+            one.connection.respond(200)
+        elif one.method == "GET":
+            one.connection.respond(405)
+        elif one.message["method"] == "initialize":
+            one.connection.result(one, Mcp_Session_Id="s")
+        else:
+            reached.set()
+            assert one.connection.wait_for_end()
+
+    def interrupted(exchange: AbortableExchange) -> bool:
+        monkeypatch.setattr(AbortableExchange, "abort", abort)
+        raise KeyboardInterrupt
+
+    with serving(script) as server, opened(server.url) as (transport, receiver):
+        transport.send(request("initialize"))
+        transport.adopt({}, stateful=True)
+        running = Running(transport, request("tools/call", seconds=None))
+        assert reached.wait(WAIT)
+        monkeypatch.setattr(AbortableExchange, "abort", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            transport.close(Deadline(WAIT))
+        for _ in range(2):
+            transport.close(Deadline(WAIT))
+        running.join(SOON)
+        assert type(receiver.error) is ClosedError
+        assert [one.method for one in server.requests].count("DELETE") == 1
