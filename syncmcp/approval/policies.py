@@ -249,10 +249,6 @@ class Rule:
         name = server.given_name if self.decision is Decision.ALLOW else server.name
         return self.server in (None, name) and self.kind in (None, question.kind)
 
-    def nearly_fits(self, question: Question) -> bool:
-        """Whether the rule would match, if the program had given the server its name."""
-        return self.server == question.server.name and self.kind in (None, question.kind)
-
 
 class Rules:
     """A list of rules of which the first match decides.
@@ -280,9 +276,14 @@ class Rules:
             if rule.fits(question):
                 return rule.decision
         decided = _decide(self._otherwise, question)
-        if decided is Decision.DENY and any(rule.nearly_fits(question) for rule in self._rules):
+        if decided is Decision.DENY and any(_nearly_fits(rule, question) for rule in self._rules):
             return Verdict.deny(reason=_NOT_NAMED)
         return decided
+
+
+def _nearly_fits(rule: Rule, question: Question) -> bool:
+    """Whether the rule would match, if the program had given the server its name."""
+    return rule.server == question.server.name and rule.kind in (None, question.kind)
 
 
 class AutoApprove:
