@@ -18,7 +18,7 @@ from syncmcp._base.checks import (
 )
 from syncmcp._base.origin import split_url
 from syncmcp._base.secrets import Secrets
-from syncmcp._base.text import MASK, names_a_secret, redact, redact_url
+from syncmcp._base.text import MASK, WORD, names_a_secret, redact, redact_url
 from syncmcp._concurrency.forks import delaying_forks
 from syncmcp.errors import UsageError
 
@@ -32,7 +32,7 @@ __all__ = ["MAX_FRAME", "Headers", "Http", "Stderr", "Stdio"]
 _MASKED = ("headers", "auth", "session", "cert", "proxies", "session_id", "last_event_id")
 
 _TOKENS = {
-    "session_id": (r"[\x21-\x7e]+", "of visible ASCII characters"),
+    "session_id": (WORD.pattern, "of visible ASCII characters"),
     "last_event_id": (r"[^\x00-\x1f\x7f]+", "without control characters, not empty"),
 }
 
@@ -267,7 +267,7 @@ class Http:
 
 
 def _with_token(token: object, headers: Headers | None, other: bool) -> Mapping[str, str]:
-    if not isinstance(token, str) or not re.fullmatch(r"[\x21-\x7e]+", token):
+    if not isinstance(token, str) or not WORD.fullmatch(token):
         raise UsageError(  # not quoted: a secret
             "token must be one word of visible ASCII characters, without 'Bearer' or white space"
         )

@@ -302,6 +302,10 @@ def first_problem(error: Any) -> str:
     return f"{cut(place, _LONGEST_PLACE)}: {reason}"
 
 
+WORD = re.compile(r"[\x21-\x7e]+")
+"""One word of visible ASCII characters, as tokens and ids in headers are."""
+
+
 def counted(number: int, things: str) -> str:
     """A number of things, whose plural ends with an s."""
     return f"{number} {things.removesuffix('s') if number == 1 else things}"

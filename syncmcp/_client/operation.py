@@ -146,9 +146,7 @@ def take_options(
     if unknown:
         word = min(unknown)
         hint = keyword_hint(word, OPTION_NAMES | operation.names)
-        if word in ("elicitation", "roots", "sampling"):
-            hint = f"write handlers=Handlers({word}=...)"
-        elif operation.__name__ == "call_tool" and not hint:
+        if operation.__name__ == "call_tool" and not hint:
             hint = "pass the tool's arguments as one dict, or as keywords of client.tool(name)(...)"
         text = f"{operation.__name__}() got an unexpected keyword argument {word!r}"
         raise TypeError(f"{text}: {hint}" if hint else text)

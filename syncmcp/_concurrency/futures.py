@@ -224,18 +224,20 @@ class RequestFuture(concurrent.futures.Future[R]):
             self._waker()
 
     def _disown(self) -> None:
-        """In a forked child: fail with `ForkedError`; callbacks run in the parent only.
+        """In a forked child: fail with `ForkedError`, unless finished. No callback runs.
 
         No thread of the child settles the future. One of the parent may have held its locks.
         """
-        self._state_lock, self._condition = threading.RLock(), threading.Condition()
+        self._state_lock = threading.RLock()
         self._callback_executor = None
-        if not self._finished:
-            super().__init__()
-            self._claimed = self._cancel_won = False
-            self._collecting_thread = self._canceller = self._done_hook = self._value = None
-            error = forked_error(self._server, self._method)
-            settle(self, None, fresh(error, delivery="unknown"))  # it goes on in the parent
+        if self._finished:
+            self._condition = threading.Condition()
+            return
+        super().__init__()
+        self._claimed = self._cancel_won = False
+        self._collecting_thread = self._canceller = self._done_hook = self._value = None
+        error = forked_error(self._server, self._method)
+        settle(self, None, fresh(error, delivery="unknown"))  # it goes on in the parent
 
     def _get_progress_queue(self) -> ItemQueue[Progress]:
         with self._state_lock:

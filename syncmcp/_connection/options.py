@@ -209,11 +209,18 @@ _ELSEWHERE = {
     "sampling_callback": "sampling",
 }
 
+# Those of a client that are handlers; a call has them as `handlers`.
+_HANDLERS = ("elicitation", "roots", "sampling")
+
 
 def keyword_hint(word: str, known: Collection[str]) -> str:
     """What to write instead of an unknown keyword; empty if nobody knows."""
-    own = _ELSEWHERE.get(word)
-    return f"write {own}=" if own in known else did_you_mean(word, known)
+    own = _ELSEWHERE.get(word, word)
+    if own in known:
+        return f"write {own}="
+    if own in _HANDLERS and "handlers" in known:
+        return f"write handlers=Handlers({own}=...)"
+    return did_you_mean(word, known)
 
 
 def check_log_level(level: str) -> str:

@@ -9,6 +9,7 @@ from typing import TypeAlias
 import requests
 from requests.auth import AuthBase
 
+from syncmcp._base.text import WORD
 from syncmcp.errors import AuthError, McpError, UsageError
 
 SourceLike: TypeAlias = str | Path | Callable[[], str]
@@ -60,7 +61,7 @@ class SecretSource:
 
     def _checked(self, text: object) -> str:
         word = text.strip() if isinstance(text, str) else ""
-        if not word or not all("!" <= letter <= "~" for letter in word):
+        if not WORD.fullmatch(word):
             raise AuthError(f"{self._name} must be one word of visible ASCII characters")
         return word
 

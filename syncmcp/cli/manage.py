@@ -130,7 +130,7 @@ def logout(session: Session) -> None:
     signed_in = login.token is not None
     try:
         login.logout()
-    except (AuthError, TransportError) as error:  # it is forgotten nevertheless
+    except TransportError as error:  # it is forgotten nevertheless
         session.out.note(f"could not revoke the token: {error}")
     told = "signed out of" if signed_in else "not signed in to"
     session.out.show({"url": server.label}, f"{told} {server.label}")

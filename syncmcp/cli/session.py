@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import inspect
 import os
-import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -27,6 +26,7 @@ from typer.core import TyperCommand
 from typing_extensions import Self
 
 from syncmcp._base.secrets import Secrets
+from syncmcp._base.text import WORD
 from syncmcp._client.client import Client, Target
 from syncmcp._client.core import core_of
 from syncmcp._connection.options import CallOptions
@@ -185,7 +185,7 @@ class Session:
             if settings.bearer is not None:
                 token = settings.bearer
                 token = read_file(token[1:]).strip() if token.startswith("@") else token
-                if not re.fullmatch(r"[\x21-\x7e]+", token):
+                if not WORD.fullmatch(token):
                     raise CommandError("--bearer is one word of visible ASCII characters")
                 headers.append(f"Authorization:Bearer {token}")
             return http_target(self._target, headers), {}

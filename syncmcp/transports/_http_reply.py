@@ -16,6 +16,7 @@ from sseclient import SSEClient
 
 from syncmcp._base.origin import join_url, origin_of, split_url
 from syncmcp._base.secrets import Secrets
+from syncmcp._base.text import WORD
 from syncmcp._http.exchange import check
 from syncmcp._http.session import content_type, content_type_as_sent
 from syncmcp.errors import AuthError, HttpError, LimitExceeded, ProtocolError, SessionLost
@@ -55,7 +56,7 @@ def session_id(response: requests.Response) -> str | None:
             "Session Management").
     """
     value: str | None = response.headers.get("Mcp-Session-Id")
-    if value is not None and not re.fullmatch(r"[\x21-\x7e]+", value):
+    if value is not None and not WORD.fullmatch(value):
         raise ProtocolError("the server's session id contains invalid characters")
     return value
 

@@ -275,6 +275,14 @@ def test_what_names_no_issuer_is_refused_when_it_is_given(given: Any, message: s
     assert caught.value.message == message
 
 
+def test_only_true_is_a_yes_of_a_receiver(monkeypatch: pytest.MonkeyPatch) -> None:
+    person = Person()
+    monkeypatch.setattr(person, "agree", lambda request, deadline: "no")
+    with world() as resource, pytest.raises(LoginRequired):
+        call(resource, OAuth(receiver=person))
+    assert person.redirects == []
+
+
 def test_a_function_that_fails_is_the_programs_error() -> None:
     def allow(server: str, issuer: str) -> bool:
         raise KeyError(issuer)

@@ -15,6 +15,7 @@ from syncmcp.errors import AuthError, TokenRefused
 from tests.auth.authorization_server import (
     Answer,
     Person,
+    ResourceServer,
     call,
     signed_in,
     token_cache,
@@ -71,21 +72,27 @@ def test_a_scope_that_was_asked_for_is_not_asked_for_again() -> None:
         assert len(server.authorizations) == 2
 
 
+def deny(resource: ResourceServer, auth: OAuth) -> None:
+    """Have the person deny the scope "b", which "two" needs."""
+    server = resource.authorization_server
+    resource.needed = {"two": "b"}
+    server.callback = lambda back: {
+        "state": back["state"], "iss": back["iss"], "error": "access_denied"
+    }  # fmt: skip
+    with pytest.raises(TokenRefused):
+        call(resource, auth, "two")
+    server.callback = lambda back: back
+
+
 @pytest.mark.requirement("SEC-08")
 def test_a_scope_that_a_person_denied_is_asked_for_again_only_by_hand() -> None:
     with signed_in() as (resource, auth, _):
         server = resource.authorization_server
-        resource.needed = {"two": "b"}
-        server.callback = lambda back: {
-            "state": back["state"], "iss": back["iss"], "error": "access_denied"
-        }  # fmt: skip
-        with pytest.raises(TokenRefused):
-            call(resource, auth, "two")
+        deny(resource, auth)
         with pytest.raises(AuthError, match="denied before"):
             call(resource, auth, "two")
         assert call(resource, auth, "one").status_code == 200
         assert len(server.authorizations) == 2
-        server.callback = lambda back: back
         auth.login()
         assert call(resource, auth, "two").status_code == 200
 
@@ -93,13 +100,7 @@ def test_a_scope_that_a_person_denied_is_asked_for_again_only_by_hand() -> None:
 def test_a_scope_that_a_person_denied_is_not_asked_for_after_a_refused_token() -> None:
     with signed_in() as (resource, auth, _):
         server = resource.authorization_server
-        resource.needed = {"two": "b"}
-        server.callback = lambda back: {
-            "state": back["state"], "iss": back["iss"], "error": "access_denied"
-        }  # fmt: skip
-        with pytest.raises(TokenRefused):
-            call(resource, auth, "two")
-        server.callback = lambda back: back
+        deny(resource, auth)
         asked = len(server.authorizations)
         resource.serve = lambda _: Answer(
             401, None, {"WWW-Authenticate": 'Bearer error="invalid_token", scope="a b"'}

@@ -9,7 +9,7 @@ import re
 import tracemalloc
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import Any
+from typing import Annotated, Any
 from urllib.parse import quote
 
 import pydantic
@@ -314,6 +314,16 @@ def test_the_place_of_a_problem_is_not_cut_within_a_secret() -> None:
     with pytest.raises(pydantic.ValidationError) as caught:
         pydantic.TypeAdapter(dict[str, int]).validate_python({"x" * 190 + TOKEN: ""})
     assert TOKEN[:4] not in Secrets([TOKEN]).mask(first_problem(caught.value))
+
+
+def refuse(value: int) -> int:
+    raise ValueError("too small")
+
+
+def test_a_problem_that_a_validator_raised_is_told_without_a_name_of_pydantic() -> None:
+    with pytest.raises(pydantic.ValidationError) as caught:
+        pydantic.TypeAdapter(Annotated[int, pydantic.AfterValidator(refuse)]).validate_python(1)
+    assert first_problem(caught.value) == ": too small"
 
 
 @pytest.mark.parametrize("place", ["cookies", "session"])

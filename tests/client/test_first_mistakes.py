@@ -162,6 +162,7 @@ MISTAKES: list[tuple[Callable[[Any], object], type[Exception], str]] = [
     (lambda client: client.call_tool("add", a=1, b=2), TypeError, "client.tool(name)"),
     (lambda client: client.call_tool("add", {}, timeut=3), TypeError, "did you mean 'timeout'"),
     (lambda client: client.call_tool("a", roots=print), TypeError, "handlers=Handlers(roots=...)"),
+    (lambda client: client.call_tool("a", sampling_callback=1), TypeError, "Handlers(sampling=..."),
     (lambda client: client.call_tool("a", progress_callback=1), TypeError, "write on_progress="),
     (lambda client: client.call_tool("a", read_timeout_seconds=1), TypeError, "write timeout="),
     (

@@ -143,6 +143,8 @@ def test_locks_that_threads_of_the_parent_hold_do_not_stop_a_forked_child() -> N
         held = client.call_tool.future("hold", {"key": "a"}, cancel=token)
         stream = client.call_tool.stream("hold", {"key": "b"})
         stage.inside("a", "b")
+        done = client.call_tool.future("echo", {"text": "x"})
+        assert done.result(PATIENCE).text == "x"
         assert client._core.connection is not None
         locks: list[Any] = [
             client._core.connection._lock,
@@ -150,6 +152,7 @@ def test_locks_that_threads_of_the_parent_hold_do_not_stop_a_forked_child() -> N
             client._core.pools.workers._lock,
             held._state_lock,
             vars(held)["_condition"],
+            vars(done)["_condition"],
             stream._items.lock,
         ]
 
@@ -170,6 +173,7 @@ def test_locks_that_threads_of_the_parent_hold_do_not_stop_a_forked_child() -> N
             for waiting in waits:
                 with pytest.raises(syncmcp.ForkedError):
                     waiting()
+            assert done.exception() is None
             client.dump()
 
         thread = threading.Thread(target=take)
