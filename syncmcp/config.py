@@ -70,7 +70,8 @@ class Stdio:
             or the path of a file to append to. The last lines are kept for errors anyhow.
         restart: ``"on-exit"``: if the server has ended, the next call starts it again, after a
             pause that grows with each time; ``"never"``: the client has to be opened again.
-        max_frame: The longest message accepted from the server, in bytes.
+        max_frame: The longest message accepted from the server, in bytes. Of values, it may have
+            one for each 16 bytes of this, at least 100,000 and at most four million.
         grace: Two periods in seconds: how long the server may take to end after its stdin was
             closed, and how long after it was asked to terminate. Then its whole process tree is
             killed, on Linux with processes that have left its process group.
@@ -156,7 +157,8 @@ class Http:
         cert: A client certificate: its path, or the paths of certificate and key.
         proxies: Proxy URLs by scheme; by default those of the environment (`HTTPS_PROXY`,
             `NO_PROXY`).
-        max_body: The longest response body or event accepted, in bytes.
+        max_body: The longest response body or event accepted, in bytes. Of values, a message may
+            have one for each 16 bytes of this, at least 100,000 and at most four million.
         session_id: The `Client.session_id` of another client, to resume its session (until
             2025-11-25). There is no handshake then, and no other message tells what the other
             client negotiated. The revision is the client's `mode` if that names one, else the

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import traceback
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -418,7 +419,7 @@ class Connection:
     def receive(self, frame: bytes, out: Outgoing | None = None) -> bool:
         """See `Receiver`."""
         self._wire.record("received", frame)
-        messages = jsonrpc.decode(frame)
+        messages = jsonrpc.decode(frame, self.transport.max_values)
         if len(messages) > 1:  # errors without an id last: they are about unanswered requests
             messages.sort(key=jsonrpc.lacks_id)
         for message in messages:
@@ -544,6 +545,7 @@ class Connection:
 
     def lost(self, error: McpError) -> None:
         """See `Receiver`."""
+        traceback.clear_frames(error.__traceback__)  # they hold what was received
         error.server = self.label
         if isinstance(error, SessionLost):  # new calls are refused; those in flight end as they do
             with self._lock:

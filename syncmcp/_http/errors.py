@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import socket
 import ssl
+import traceback
 import zlib
 from collections.abc import Callable, Iterator
 
@@ -22,7 +23,7 @@ from syncmcp.errors import (
     UsageError,
 )
 
-__all__ = ["WIRE_ERRORS", "explain"]
+__all__ = ["WIRE_ERRORS", "explain", "release_frames"]
 
 WIRE_ERRORS = (
     McpError,
@@ -67,6 +68,17 @@ def explain(
     if redact(text) == text and visible(text) == text:
         found.__cause__ = chain[-1]
     return found
+
+
+def release_frames(error: Exception) -> None:
+    """Release what the functions held that `error` ended: with that, a response of many megabytes.
+
+    An error and its tracebacks refer to each other, until Python next looks for such cycles.
+    """
+    for one in _chain(error):
+        traceback.clear_frames(one.__traceback__)
+        if isinstance(one, McpError):
+            return  # what caused it was raised by the program
 
 
 def _classify(

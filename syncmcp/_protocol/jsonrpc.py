@@ -25,10 +25,12 @@ INVALID_PARAMS = -32602
 INTERNAL_ERROR = -32603
 
 MAX_VALUES = 4_000_000
-"""The most values in one frame, the keys of objects counted as well.
+"""The most values in one frame, the keys of objects counted as well."""
 
-A value of two bytes becomes an object of up to a hundred: 64 MiB of them would take gigabytes.
-"""
+MIN_VALUES = 100_000
+"""So many values are accepted however short the frames of a transport must be."""
+
+BYTES_PER_VALUE = 16
 
 MAX_MESSAGES = 10_000
 """The most messages in one frame: each is handled by itself, though the limit of a call passes."""
@@ -132,38 +134,48 @@ def _separators(frame: bytes) -> int:
     return sum(map(frame.count, b",:[{"))
 
 
-def count_values(frame: bytes) -> int:
-    """How many values JSON has, keys of objects counted as well; at most `MAX_VALUES` + 1."""
+def values_within(size: int) -> int:
+    """How many values a frame may have, where it may be `size` bytes long.
+
+    A value of two bytes becomes an object of up to a hundred. So a decoded frame takes at most some
+    six times `size`, or ten megabytes.
+    """
+    return min(MAX_VALUES, max(MIN_VALUES, size // BYTES_PER_VALUE))
+
+
+def count_values(frame: bytes, limit: int = MAX_VALUES) -> int:
+    """How many values JSON has, keys of objects counted as well; at most `limit` + 1."""
     # Without escaped quotes, the pattern reads a string without a group, which would take memory.
     bare = frame.replace(b"\\\\", b"").replace(b'\\"', b"")
     # By a generator in Python: within one call in C no other thread of the program would run.
-    return sum(1 for _ in islice(_VALUE.finditer(bare), MAX_VALUES + 1))
+    return sum(1 for _ in islice(_VALUE.finditer(bare), limit + 1))
 
 
-def check_values(frame: bytes) -> None:
+def check_values(frame: bytes, limit: int) -> None:
     """Check, before JSON is decoded, how many values it has; `LimitExceeded` if too many."""
+    if len(frame) <= limit:  # every value takes a byte
+        return
     # Few frames have so many separators, most within long strings.
-    if _separators(frame) >= MAX_VALUES and count_values(frame) > MAX_VALUES:
-        raise LimitExceeded(f"a message of the server has more than {MAX_VALUES:,} values")
+    if _separators(frame) >= limit and count_values(frame, limit) > limit:
+        raise LimitExceeded(f"a message of the server has more than {limit:,} values")
 
 
-def decode(frame: bytes) -> list[Message]:
+def decode(frame: bytes, max_values: int = MAX_VALUES) -> list[Message]:
     """Read one frame: a single message, or the messages of a batch.
 
-    An unreadable message is returned as `InvalidMessage`. A frame of more than `MAX_VALUES` values
+    An unreadable message is returned as `InvalidMessage`. A frame of more than `max_values` values
     or `MAX_MESSAGES` messages is refused: `LimitExceeded`.
 
     NaN is not JSON. `1e999` is, and becomes infinity, as with the `json` of Python: to look for
     such numbers takes longer than to decode, up to thirty times in a frame of base64. What
     calculates with a number checks it (`is_number`).
     """
-    if len(frame) > MAX_VALUES:  # every value takes a byte
-        check_values(frame)
+    check_values(frame, max_values)
     try:
         value = pydantic_core.from_json(frame, allow_inf_nan=False)
     except ValueError as error:
         bounds = f"at most {MAX_NESTING} levels, and {MAX_DIGITS:,} digits of an integer"
-        return _read_wreck(frame, f"not JSON: {error} ({bounds})")
+        return _read_wreck(frame, f"not JSON: {error} ({bounds})", max_values)
     if type(value) is dict:
         return [_classify(value)]
     if type(value) is list and value:
@@ -178,12 +190,12 @@ def decode(frame: bytes) -> list[Message]:
     return [InvalidMessage("neither an object nor a batch", None)]
 
 
-def _read_wreck(frame: bytes, reason: str) -> list[Message]:
+def _read_wreck(frame: bytes, reason: str, max_values: int) -> list[Message]:
     """Read what can be read of a frame that cannot be decoded: of a batch, its other messages.
 
     All messages without a readable id are one `InvalidMessage` together.
     """
-    parts = _objects_of_array(frame) or [frame]
+    parts = _objects_of_array(frame, max_values) or [frame]
     messages: list[Message] = []
     ids: set[Id | None] = set()
     for part in parts:
@@ -194,7 +206,7 @@ def _read_wreck(frame: bytes, reason: str) -> list[Message]:
     return [*messages, *(InvalidMessage(reason, id) for id in ids)]
 
 
-def _objects_of_array(frame: bytes) -> list[bytes]:
+def _objects_of_array(frame: bytes, max_values: int) -> list[bytes]:
     """The objects in an array, whatever is in them; none if `frame` is no array."""
     if _ARRAY.match(frame) is None:
         return []
@@ -203,8 +215,8 @@ def _objects_of_array(frame: bytes) -> list[bytes]:
     # Without escaped quotes, as in `count_values`, but of the same length.
     bare = frame.replace(b"\\\\", b"__").replace(b'\\"', b"__")
     for count, bracket in enumerate(_BRACKET.finditer(bare)):
-        if count == MAX_VALUES:  # strings that nothing separates are not counted before
-            raise LimitExceeded(f"an invalid message has over {MAX_VALUES:,} strings and brackets")
+        if count == max_values:  # strings that nothing separates are not counted before
+            raise LimitExceeded(f"an invalid message has over {max_values:,} strings and brackets")
         if bracket[0] in (b"[", b"{"):
             depth += 1
             if depth == 2:

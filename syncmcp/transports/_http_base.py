@@ -18,9 +18,10 @@ from syncmcp._base.text import logger
 from syncmcp._concurrency.limited_log import LimitedLog
 from syncmcp._concurrency.pool import DaemonPool
 from syncmcp._concurrency.timing import Alarm, monotonic, reaper, timer
-from syncmcp._http.errors import explain
+from syncmcp._http.errors import explain, release_frames
 from syncmcp._http.exchange import AbortableExchange
 from syncmcp._http.session import HttpSession, body_of, finish
+from syncmcp._protocol.jsonrpc import values_within
 from syncmcp.config import Http
 from syncmcp.errors import ClosedError, Delivery, HttpError, McpError, UsageError
 from syncmcp.transports import _http_reply as reply
@@ -197,6 +198,7 @@ class HttpSender(Transport):
 
     def __init__(self, config: Http, connections: int) -> None:
         self.label = config.label
+        self.max_values = values_within(config.max_body)
         self._config = config
         self._secrets = config.secrets
         self._connections = connections
@@ -310,6 +312,7 @@ class HttpSender(Transport):
             with exchange:
                 step()
         except Exception as error:
+            release_frames(error)
             if not exchange.aborted:
                 found = self._endpoint.explain(error, exchange)
                 raise found from found.__cause__

@@ -15,6 +15,7 @@ from typing import Any, Protocol, runtime_checkable
 from syncmcp._base.text import logger, redact
 from syncmcp._concurrency.budget import Budget
 from syncmcp._concurrency.timing import Deadline, monotonic
+from syncmcp._protocol.jsonrpc import MAX_VALUES
 from syncmcp.config import Http, Stdio
 from syncmcp.errors import ConnectionLost, Delivery, McpError, forked_error
 
@@ -135,6 +136,9 @@ class Transport(ABC):
 
     ordered: bool
     """Whether the server receives posted frames in the order of the `post` calls."""
+
+    max_values: int = MAX_VALUES
+    """How many values a received frame may have: fewer where its length has a lower bound."""
 
     @abstractmethod
     def open(self, receiver: Receiver, deadline: Deadline) -> None:

@@ -21,7 +21,7 @@ from syncmcp._base.text import logger
 from syncmcp._concurrency.forks import delaying_forks
 from syncmcp._concurrency.limited_log import LimitedLog
 from syncmcp._concurrency.timing import Deadline, Latch, start_thread
-from syncmcp._protocol.jsonrpc import check_values
+from syncmcp._protocol.jsonrpc import check_values, values_within
 from syncmcp.config import Stdio
 from syncmcp.errors import (
     ClosedError,
@@ -76,6 +76,7 @@ class StdioTransport(Transport):
 
     def __init__(self, config: Stdio) -> None:
         self.label = config.label
+        self.max_values = values_within(config.max_frame)
         self.noise = 0
         self._first_noise = ""
         self._limited_log = LimitedLog()
@@ -304,7 +305,7 @@ class StdioTransport(Transport):
         rest = _without_bom(lines.rest()) if at_start else lines.rest()
         if rest and not self._closing:
             # A last line without a line end may be incomplete: only valid JSON is accepted.
-            if _FRAME.match(rest) and _is_json(rest):
+            if _FRAME.match(rest) and _is_json(rest, self.max_values):
                 receiver.receive(rest)
             else:
                 self._skip_noise(rest)
@@ -518,8 +519,8 @@ def _without_bom(line: bytes) -> bytes:
     return type(line)(line[len(_BOM) :]) if line.startswith(_BOM) else line
 
 
-def _is_json(data: bytes) -> bool:
-    check_values(data)
+def _is_json(data: bytes, max_values: int) -> bool:
+    check_values(data, max_values)
     try:
         json.loads(data)
     except (ValueError, RecursionError):

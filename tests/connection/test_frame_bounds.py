@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import gc
 import json
+import sys
+import tracemalloc
 from typing import Any, Final
 
 import pytest
 
-from syncmcp import Client, LimitExceeded, ProtocolError
+from syncmcp import Client, Http, LimitExceeded, ProtocolError, Stdio
 from syncmcp._protocol import jsonrpc
-from syncmcp.testing import Server
+from syncmcp.testing import Server, serve_http
 from syncmcp.testing import script as s
+from syncmcp.transports.base import Transport
 from tests.support.scripts import OLD, Scripted, opening
 from tests.support.stage import PATIENCE, Wire, every_wire, rotated
 
@@ -19,6 +23,7 @@ from tests.support.stage import PATIENCE, Wire, every_wire, rotated
 def few_values(monkeypatch: pytest.MonkeyPatch) -> None:
     """A bound that a test reaches with a small message."""
     monkeypatch.setattr(jsonrpc, "MAX_VALUES", 3000)
+    monkeypatch.setattr(Transport, "max_values", 3000)
 
 
 def counting() -> Server:
@@ -46,6 +51,44 @@ def test_a_result_with_too_many_values_fails_its_call(wire: Wire, few_values: No
             client.call_tool.future("zeros", {"count": 3000}).result(PATIENCE)
         if wire.transport == "http":  # an exchange of its own: nothing else ends with it
             assert client.call_tool("zeros", {"count": 3}).structured_content == {"zeros": [0] * 3}
+
+
+@pytest.mark.parametrize("wire", ["stdio", "http"])
+def test_where_frames_must_be_shorter_they_may_have_fewer_values(wire: str) -> None:
+    program = f"from {__name__} import counting; counting().run_stdio()"
+    with serve_http(counting()) as server:
+        targets = {
+            "stdio": Stdio(sys.executable, "-c", program, max_frame=2**20),
+            "http": Http(server.url, max_body=2**20),
+        }
+        with Client(targets[wire]) as client:
+            zeros = client.call_tool("zeros", {"count": 49_000}).structured_content
+            assert zeros == {"zeros": [0] * 49_000}
+            with pytest.raises(LimitExceeded, match="more than 100,000 values"):
+                client.call_tool("zeros", {"count": 110_000})
+
+
+@pytest.mark.parametrize("wire", ["stdio", "http"])
+def test_of_a_refused_message_nothing_is_held(wire: str) -> None:
+    steps = [*opening(), s.expect("tools/call"), s.reply({"x": [0] * 250_000}), s.silence()]
+    with Scripted(steps) as peer:
+        targets = {
+            "stdio": Stdio(*peer.command, restart="never", max_frame=2**20),
+            "http": Http(peer.url, max_body=2**20),
+        }
+        client = Client(targets[wire], mode=OLD, retry=None)
+        client.open()
+        gc.collect()
+        gc.disable()
+        tracemalloc.start()
+        try:
+            with pytest.raises(LimitExceeded):
+                client.call_tool("many", timeout=PATIENCE)
+            assert tracemalloc.get_traced_memory()[0] < len(json.dumps([0] * 100_000))
+        finally:
+            tracemalloc.stop()
+            gc.enable()
+            client.close()
 
 
 BATCHING: Final = "2025-03-26"

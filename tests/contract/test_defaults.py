@@ -29,6 +29,8 @@ CONSTANTS = {
     "Change events queued for a subscriber": "_concurrency.event_queue.BACKLOG",
     "Characters of their URIs": "_concurrency.event_queue.MAX_CHARACTERS",
     "Values in one message, keys included": "_protocol.jsonrpc.MAX_VALUES",
+    "With a smaller `max_frame` or `max_body`: one for each": ("_protocol.jsonrpc.BYTES_PER_VALUE"),
+    "but at least": "_protocol.jsonrpc.MIN_VALUES",
     "Messages in one batch": "_protocol.jsonrpc.MAX_MESSAGES",
     "Nesting of one message": "_protocol.jsonrpc.MAX_NESTING",
     "Digits of an integer": "_protocol.jsonrpc.MAX_DIGITS",

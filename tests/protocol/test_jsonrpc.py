@@ -31,6 +31,7 @@ from syncmcp._protocol.jsonrpc import (
     encode_result,
     lacks_id,
     size_of,
+    values_within,
 )
 from syncmcp.errors import LimitExceeded, UsageError
 
@@ -444,25 +445,17 @@ def message(result: bytes) -> bytes:
         (b'{"a\\"b" : [true,\n"x"]}', 5),
     ],
 )
-def test_a_frame_with_more_values_than_the_bound_is_not_decoded(
-    unit: bytes, values: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_frame_with_more_values_than_the_bound_is_not_decoded(unit: bytes, values: int) -> None:
     frame = message(b"[" + b",".join([unit] * 100) + b"]")
-    monkeypatch.setattr(jsonrpc, "MAX_VALUES", 100 * values + AROUND)
-    (read,) = decode(frame)
+    (read,) = decode(frame, 100 * values + AROUND)
     assert isinstance(read, Result)
-    monkeypatch.setattr(jsonrpc, "MAX_VALUES", 100 * values + AROUND - 1)
-    if len(frame) > jsonrpc.MAX_VALUES:
-        with pytest.raises(LimitExceeded, match="values"):
-            decode(frame)
+    with pytest.raises(LimitExceeded, match="values"):
+        decode(frame, 100 * values + AROUND - 1)
 
 
 @pytest.mark.parametrize("unit", [b",", b"[{:,", b'\\",\\"', b"\\\\,"])
-def test_what_is_within_a_string_counts_for_nothing(
-    unit: bytes, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(jsonrpc, "MAX_VALUES", AROUND)
-    (read,) = decode(message(b'"' + unit * 10_000 + b'"'))
+def test_what_is_within_a_string_counts_for_nothing(unit: bytes) -> None:
+    (read,) = decode(message(b'"' + unit * 10_000 + b'"'), AROUND)
     assert isinstance(read, Result)
 
 
@@ -470,15 +463,12 @@ def test_what_is_within_a_string_counts_for_nothing(
     ("frame", "counted"),
     [(b'"' * 100_000, False), (b'["' + b'\\"' * 100_000, False), (b"[" * 100_000, True)],
 )
-def test_a_frame_that_is_no_json_is_read_within_the_bound_too(
-    frame: bytes, counted: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(jsonrpc, "MAX_VALUES", 1000)
+def test_a_frame_that_is_no_json_is_read_within_the_bound_too(frame: bytes, counted: bool) -> None:
     if counted:
         with pytest.raises(LimitExceeded):
-            decode(frame)
+            decode(frame, 1000)
     else:
-        (read,) = decode(frame)
+        (read,) = decode(frame, 1000)
         assert isinstance(read, InvalidMessage)
 
 
@@ -535,11 +525,18 @@ def test_what_may_be_no_answer_belongs_to_no_call(frame: str) -> None:
 def test_no_long_time_is_spent_on_a_batch_that_is_no_json(
     unit: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(jsonrpc, "MAX_VALUES", 1000)
-    monkeypatch.setattr(jsonrpc, "check_values", lambda _: None)
-    assert type(jsonrpc.decode(b"[" + unit * 100)[0]) is jsonrpc.InvalidMessage
+    monkeypatch.setattr(jsonrpc, "check_values", lambda *_: None)
+    assert type(jsonrpc.decode(b"[" + unit * 100, 1000)[0]) is jsonrpc.InvalidMessage
     with pytest.raises(LimitExceeded, match="an invalid message has over"):
-        jsonrpc.decode(b"[" + unit * 1001)
+        jsonrpc.decode(b"[" + unit * 1001, 1000)
+
+
+@pytest.mark.parametrize(
+    ("size", "values"),
+    [(0, 100_000), (1_600_016, 100_001), (4 * 2**20, 262_144), (64 * 2**20, 4_000_000)],
+)
+def test_the_shorter_a_frame_must_be_the_fewer_values_it_may_have(size: int, values: int) -> None:
+    assert values_within(size) == values
 
 
 def test_the_bounds_of_the_decoder() -> None:

@@ -17,6 +17,7 @@ import syncmcp
 from syncmcp.errors import LimitExceeded
 from syncmcp.testing import Recording, Replay, ScriptedPeer, Server, serve_http
 from syncmcp.testing import script as s
+from syncmcp.transports.base import Transport
 from tests.support.parts import without_pauses
 from tests.support.session_server import FirstStreamLost, session_server
 from tests.support.stage import PATIENCE, STATEFUL, STATELESS, Stage, in_threads
@@ -68,10 +69,12 @@ def test_a_message_of_too_many_values_is_refused_before_it_is_masked(
     def talk() -> dict[str, Any]:
         return {"said": ["too many words"] * 100}
 
-    with syncmcp.connect(Recording(server, path)) as client:
-        monkeypatch.setattr("syncmcp._protocol.jsonrpc.MAX_VALUES", 50)
-        with pytest.raises(LimitExceeded, match="more than 50 values"):
-            client.call_tool("talk")
+    monkeypatch.setattr(Transport, "max_values", 100)
+    with (
+        syncmcp.connect(Recording(server, path)) as client,
+        pytest.raises(LimitExceeded, match="more than 100 values"),
+    ):
+        client.call_tool("talk")
     assert "too many words" not in path.read_text(encoding="utf-8")
     server.close()
 

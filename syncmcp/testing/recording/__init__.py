@@ -428,6 +428,7 @@ class _Recorder(Transport):
     ) -> None:
         self._inner = inner
         self.label = inner.label
+        self.max_values = inner.max_values
         self.blocking = inner.blocking
         self.ordered = inner.ordered
         self._file = file
@@ -508,7 +509,7 @@ class _Recorder(Transport):
     def receive(self, frame: bytes, out: Outgoing | None = None) -> bool:
         about = None if out is None else out.id
         status = 0 if out is None else out.status
-        check_values(frame)  # to mask a value takes longer than to read it
+        check_values(frame, self.max_values)  # to mask a value takes longer than to read it
         try:
             self._record("got", pydantic_core.from_json(frame, allow_inf_nan=False), about, status)
         except ValueError:

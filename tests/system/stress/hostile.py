@@ -160,8 +160,15 @@ def _depth(call: Call) -> Iterator[Step]:
 
 
 def _values(call: Call) -> Iterator[Step]:
+    """As many as are accepted, but for a few, by a program that accepts frames of 4 MiB."""
     yield b'{"jsonrpc": "2.0", "id": %b, "result": {"content": [], "x": [%b[]]}}' % (
-        *(json.dumps(call.id).encode(), b"[]," * (_DEEP // 2)),
+        *(json.dumps(call.id).encode(), b"[]," * 262_000),
+    )
+
+
+def _more_values(call: Call) -> Iterator[Step]:
+    yield b'{"jsonrpc": "2.0", "id": %b, "result": {"content": [], "x": [%b[]]}}' % (
+        *(json.dumps(call.id).encode(), b"[]," * _DEEP),
     )
 
 
@@ -224,6 +231,7 @@ WAYS: Final[Mapping[str, Callable[[Call], Iterator[Step]]]] = {
     "questions: rounds": _rounds,
     "bomb: depth": _depth,
     "bomb: values": _values,
+    "bomb: more values": _more_values,
     "bomb: huge": _huge,
     "bomb: numbers": _numbers,
     "bomb: zipped": _zipped,
