@@ -178,6 +178,7 @@ class Http:
     @hinting(
         params="write the query into the URL",
         proxy="write proxies={'https': URL}",
+        bearer="write token=",
         timeout="pass it to a client or a call, as in connect(Http(URL), timeout=...)",
     )
     def __init__(

@@ -323,7 +323,7 @@ class _Run:
             wanted = [names] if isinstance(names, str) else list(names)
             unknown = [name for name in wanted if name not in self._tools]
             if unknown:
-                hint = did_you_mean(unknown[0], self._tools)
+                hint = did_you_mean(str(unknown[0]), self._tools)
                 text = f"no tool named {unknown[0]!r}"
                 raise UsageError(f"{text}: {hint}" if hint else text)
             self._tools = {name: self._tools[name] for name in wanted}

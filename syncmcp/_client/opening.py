@@ -9,7 +9,7 @@ import re
 import threading
 from collections.abc import Callable, Generator, Mapping
 from functools import partial
-from types import ModuleType
+from types import FunctionType, ModuleType
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, Union
 
 from syncmcp import types
@@ -516,6 +516,8 @@ def _target_hint(given: object) -> str:
         )
     if isinstance(given, type) and hasattr(given, "connect"):
         return f"; create an instance, {given.__name__}(...)"
+    if isinstance(given, FunctionType):
+        return f"; if it makes a server, call it: {given.__name__}()"
     return ""
 
 

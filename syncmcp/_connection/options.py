@@ -207,6 +207,8 @@ _ELSEWHERE = {
     "progress_callback": "on_progress",
     "read_timeout_seconds": "timeout",
     "sampling_callback": "sampling",
+    "revision": "mode",
+    "protocol_version": "mode",
 }
 
 # Those of a client that are handlers; a call has them as `handlers`.

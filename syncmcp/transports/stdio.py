@@ -234,6 +234,8 @@ class StdioTransport(Transport):
             if os.path.dirname(config.command):
                 return f"command not found: {command!r}{hint}"
             return f"command not found: {command!r}{hint}; PATH searched: {path}"
+        if os.path.isdir(config.command):
+            return f"{command!r} is a folder"
         if isinstance(error, PermissionError):
             return f"{command!r} is not executable; is it a script? Stdio('python', {command!r})"
         return f"cannot run {command!r}: {error.strerror}"

@@ -10,7 +10,7 @@ from pydantic import Field, TypeAdapter, ValidationError
 from typing_extensions import Self
 
 from syncmcp._base.text import MOST_PROBLEMS, counted, first_problem, shorten, visible
-from syncmcp.errors import InvalidOutput, ToolError
+from syncmcp.errors import InvalidOutput, ToolError, UsageError
 from syncmcp.types.base import (
     Annotations,
     BaseMetadata,
@@ -305,7 +305,10 @@ class CallToolResult(Result):
         Raises:
             syncmcp.errors.InvalidOutput: There is no structured content, or it does not fit; in the
                 second case the cause is the ``pydantic.ValidationError``.
+            syncmcp.UsageError: `target` is a string.
         """
+        if isinstance(target, str):  # pydantic takes it for a name in this module
+            raise UsageError(f"target must be a model or another type, not the string {target!r}")
         if not self.has_data:
             self._check_success()
             raise InvalidOutput("the tool result has no structured content")

@@ -9,7 +9,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import requests
@@ -24,6 +24,7 @@ from syncmcp import (
     LimitExceeded,
     Refused,
     RequestTimeout,
+    ToolError,
     UsageError,
     executors,
     llm,
@@ -44,7 +45,7 @@ from syncmcp.auth.receiver import login_timed_out
 from syncmcp.errors import MissingCapability
 from syncmcp.handlers.roots import Roots
 from syncmcp.saving import save
-from syncmcp.testing import AuthorizationServer, Server, demo_server, serve_http
+from syncmcp.testing import AuthorizationServer, FaultProxy, Server, demo_server, serve_http
 from syncmcp.types import CallToolResult, ElicitResult, TextResourceContents
 from tests.transports.http_peer import serving
 
@@ -117,6 +118,23 @@ MISTAKES: list[tuple[Callable[[Any], object], type[Exception], str]] = [
         lambda _: connect(URL, headers={"X-Key": "1"}),
         UsageError,
         "write connect(Http(URL, headers=...))",
+    ),
+    (lambda _: connect(demo_server), UsageError, "call it: demo_server()"),
+    (lambda _: connect(SHOP, revision="2025-11-25"), TypeError, "write mode="),
+    (lambda _: Http(URL, bearer="t"), TypeError, "write token="),
+    (lambda _: connect(Stdio(str(Path.cwd()))).open(), ConnectFailed, "is a folder"),
+    (lambda _: OAuth(URL, login_timeout=-1), UsageError, "must be a positive number of seconds"),
+    (lambda _: ToolError(cast("Any", "x")), TypeError, "must be a CallToolResult, not str"),
+    (lambda _: FaultProxy(cast("Any", SHOP)), TypeError, "must be the URL of a server, not Server"),
+    (
+        lambda client: client.call_tool("add", {"a": 1, "b": 2}).parse("Sum"),
+        UsageError,
+        "not the string 'Sum'",
+    ),
+    (
+        lambda client: ToolLoop(print, client).run("hi", tools=[5]),
+        UsageError,
+        "no tool named 5",
     ),
     (
         lambda _: connect(URL, token="t", verify=False),

@@ -7,6 +7,7 @@ import ssl
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+from syncmcp._base.checks import kind_of
 from syncmcp._base.origin import split_url
 from syncmcp.testing.faults import Exchange, ExchangeLog, Fault, Planned
 from syncmcp.testing.faults.relay import Address, Relay
@@ -47,7 +48,8 @@ class FaultProxy(Closing):
         url: The URL that clients connect to.
 
     Raises:
-        ValueError: The target is no ``http://`` URL.
+        TypeError: The target is no string.
+        ValueError: It is no ``http://`` URL.
     """
 
     def __init__(self, target: str, *, tls: ssl.SSLContext | None = None) -> None:
@@ -214,6 +216,8 @@ class FaultProxy(Closing):
 
 
 def _split_target(target: str) -> tuple[Address, str]:
+    if not isinstance(target, str):
+        raise TypeError(f"target must be the URL of a server, not {kind_of(target)}")
     parts = split_url(target)
     if parts.scheme != "http" or not parts.hostname:
         raise ValueError(f"{target!r} is not an http:// URL")
