@@ -153,8 +153,6 @@ def count_values(frame: bytes, limit: int = MAX_VALUES) -> int:
 
 def check_values(frame: bytes, limit: int) -> None:
     """Check, before JSON is decoded, how many values it has; `LimitExceeded` if too many."""
-    if len(frame) <= limit:  # every value takes a byte
-        return
     # Few frames have so many separators, most within long strings.
     if _separators(frame) >= limit and count_values(frame, limit) > limit:
         raise LimitExceeded(f"a message of the server has more than {limit:,} values")
@@ -170,7 +168,8 @@ def decode(frame: bytes, max_values: int = MAX_VALUES) -> list[Message]:
     such numbers takes longer than to decode, up to thirty times in a frame of base64. What
     calculates with a number checks it (`is_number`).
     """
-    check_values(frame, max_values)
+    if len(frame) > max_values:  # every value takes a byte
+        check_values(frame, max_values)
     try:
         value = pydantic_core.from_json(frame, allow_inf_nan=False)
     except ValueError as error:
