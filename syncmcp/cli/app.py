@@ -8,6 +8,7 @@ import os
 import shlex
 import sys
 from collections.abc import Sequence
+from itertools import takewhile
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -307,7 +308,7 @@ def run_command(arguments: Sequence[str], outer: OuterCommand | None = None) -> 
     except typer.Exit as end:
         return end.exit_code
     except (McpError, typer.TyperException, KeyboardInterrupt, TimeoutError) as error:
-        print_error(error, as_line="--json" in arguments)
+        print_error(error, as_line="--json" in takewhile("--".__ne__, arguments))
         return exit_code(error)
     return Exit.OK
 

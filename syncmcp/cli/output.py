@@ -227,7 +227,7 @@ _USAGE_HINTS: Final = (
         "a tool's arguments are written name=value; --help lists the options",
     ),
     ("No such option", "", "`{path} --help` lists the options"),
-    ("Missing argument", "", "`{path} --help` shows the arguments"),
+    ("argument", "", "`{path} --help` shows the arguments"),
 )
 
 

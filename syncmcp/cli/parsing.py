@@ -359,7 +359,7 @@ class Settings:
         typer.Option(
             metavar="SECONDS", help="The longest time for connecting.", callback=check_seconds
         ),
-    ] = 30.0
+    ] = 30
     verbose: Annotated[
         bool,
         typer.Option("--verbose", "-v", help="Show the server's stderr and log on stderr."),

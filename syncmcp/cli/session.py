@@ -373,7 +373,7 @@ class ServerCommand(TyperCommand):
         ctx.meta[_AFTER_DASHES] = []
         if isinstance(ctx.obj, (ReplayFrom, SharedClient)):
             if _AFTER_DASHES in args:
-                raise CommandError("the server is known: write no -- with its command")
+                raise CommandError("the server is known here: leave out -- and its command")
             args = ["TARGET", *args]
         elif _AFTER_DASHES in args:
             dashes = args.index(_AFTER_DASHES)
