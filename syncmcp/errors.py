@@ -598,7 +598,7 @@ class Denied(McpError):
     reason: str | None = None
 
     def _details(self) -> list[str]:
-        return [self.reason] if self.reason else []
+        return [*filter(None, (self.reason, self.hint))]
 
 
 class Refused(McpError):

@@ -168,7 +168,7 @@ class OAuth(TokenAuth):
     def _obtain(self, need: TokenNeed, attempt: SharedAttempt[CachedLogin]) -> Login:
         if self._receiver is None:
             raise LoginRequired(
-                "a person has to sign in, but this OAuth has no receiver to ask them",
+                "a person has to sign in first",
                 hint="receiver=None forbids it: call login() on an OAuth with a receiver and the"
                 " same store, where a person can sign in",
             )

@@ -8,6 +8,7 @@ import os
 import shlex
 import sys
 from collections.abc import Sequence
+from itertools import takewhile
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -112,7 +113,10 @@ def record(context: typer.Context, path: _File, command: _Command = None) -> Non
     """
     if os.path.lexists(path):
         raise CommandError(f"{str(path)!r} already exists", hint="remove it, or name another file")
+    calls.check_output_path(path, force=True)  # the recorder would make missing directories
     _run_other(context, RecordTo(path))
+    if not os.path.lexists(path):
+        Output(json=False).note("nothing was recorded: the command used no server")
 
 
 def replay(context: typer.Context, path: _File, command: _Command = None) -> None:
@@ -127,8 +131,9 @@ def replay(context: typer.Context, path: _File, command: _Command = None) -> Non
 
 def _run_other(context: typer.Context, outer: RecordTo | ReplayFrom) -> None:
     words: list[str] = context.meta[_OTHER_COMMAND]
-    if not words:
-        raise CommandError("which command?", hint="write it after FILE")
+    if not words or words[0] == "--":
+        hint = f"write it after FILE, as in `syncmcp {context.info_name} FILE tools`"
+        raise CommandError("which command?", hint=hint)
     code = run_command(words, outer)
     if code:
         raise typer.Exit(code)
@@ -303,7 +308,7 @@ def run_command(arguments: Sequence[str], outer: OuterCommand | None = None) -> 
     except typer.Exit as end:
         return end.exit_code
     except (McpError, typer.TyperException, KeyboardInterrupt, TimeoutError) as error:
-        print_error(error, as_line="--json" in arguments)
+        print_error(error, as_line="--json" in takewhile("--".__ne__, arguments))
         return exit_code(error)
     return Exit.OK
 

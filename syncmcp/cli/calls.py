@@ -173,7 +173,7 @@ def check_output_path(path: Path, *, force: bool) -> None:
         if not path.parent.is_dir():
             raise CommandError(f"cannot write {str(path)!r}: no such directory")
         if not force and os.path.lexists(path):
-            raise _exists_error(path)
+            raise CommandError(f"{str(path)!r} already exists", hint="--force replaces it")
         if path.exists() and not path.is_file():
             raise CommandError(f"{str(path)!r} is not a regular file")
     except OSError as error:
@@ -191,9 +191,9 @@ def save_all(out: Output, contents: Sequence[Any], path: Path, *, force: bool) -
         place = _free_place(path, numbers) if index else path
         try:
             save(content, place, overwrite=force and not index)
-        except FileExistsError as error:
-            raise _exists_error(place) from error
         except OSError as error:
+            if not index:
+                check_output_path(path, force=force)  # what appeared since has the same error
             raise CommandError(f"cannot write {str(place)!r}: {error.strerror}") from error
         out.note(f"saved to {place}")
     if left := len(contents[_MOST_FILES:]):
@@ -203,10 +203,6 @@ def save_all(out: Output, contents: Sequence[Any], path: Path, *, force: bool) -
 def _free_place(path: Path, numbers: Iterator[int]) -> Path:
     places = (path.with_name(f"{path.stem}-{number}{path.suffix}") for number in numbers)
     return next(place for place in places if not os.path.lexists(place))
-
-
-def _exists_error(path: Path) -> CommandError:
-    return CommandError(f"{str(path)!r} already exists", hint="--force replaces it")
 
 
 _Items = Annotated[
@@ -248,7 +244,7 @@ def call(
     For example: syncmcp call https://example.com/mcp search query=tea limit=5
     """
     if tool is None:
-        hint = "name it before --, as in `call TOOL -- COMMAND`; `syncmcp tools` lists them"
+        hint = "name it after TARGET, or before --; `syncmcp tools` lists them"
         raise CommandError("which tool?", hint=hint)
     if output is not None:
         check_output_path(output, force=force)
@@ -336,15 +332,19 @@ def complete(
 
     For example: syncmcp complete https://example.com/mcp greet name A
     """
-    result = session.client.complete(
-        types.ResourceTemplateReference(uri=ref)
-        if is_template(ref)
-        else types.PromptReference(name=ref),
-        argument,
-        value,
-        parse_strings(settled or ()) or None,
-        **session.request_options(),
-    )
+    others = parse_strings(settled or ())
+    client = session.client
+    target: types.ResourceTemplateReference | types.PromptReference
+    if is_template(ref):
+        target, names = types.ResourceTemplateReference(uri=ref), list(UriTemplate(ref).variables)
+    else:
+        found = _find_by_name("prompt", ref, client.list_prompts(**session.request_options()))
+        target, names = types.PromptReference(name=ref), [a.name for a in found.arguments or ()]
+    for name in (argument, *others):  # a server completes an unknown one with nothing
+        if name not in names:
+            hint = f"it has {', '.join(names)}" if names else None
+            raise CommandError(f"{ref!r} has no argument {name!r}", hint=hint)
+    result = client.complete(target, argument, value, others or None, **session.request_options())
     session.out.show(result.to_wire(), *result.completion.values)
     if not (result.completion.values or session.out.json):
         session.out.note(f"the server has no completion for {value!r}")

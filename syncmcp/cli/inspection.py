@@ -13,6 +13,7 @@ import typer
 
 from syncmcp.cli.calls import describe_claims, signature
 from syncmcp.cli.output import CommandError
+from syncmcp.cli.parsing import check_seconds
 from syncmcp.cli.session import Session, with_session
 from syncmcp.errors import NotSupported
 from syncmcp.types import ServerCapabilities
@@ -52,7 +53,10 @@ def info(session: Session) -> None:
 @with_session
 def ping(
     session: Session,
-    count: Annotated[int, typer.Option("--count", "-n", min=1, help="How many times to ping.")] = 1,
+    count: Annotated[
+        int,
+        typer.Option("--count", "-n", min=1, metavar="NUMBER", help="How many times to ping."),
+    ] = 1,
 ) -> None:
     """Measure how long a server takes to answer.
 
@@ -83,7 +87,11 @@ def listen(
     ] = None,
     wait: Annotated[
         float | None,
-        typer.Option(metavar="SECONDS", help="The longest time to wait for a change."),
+        typer.Option(
+            metavar="SECONDS",
+            help="The longest time to wait for a change.",
+            callback=check_seconds,
+        ),
     ] = None,
 ) -> None:
     """Print each change that a server notifies, until Ctrl-C.
@@ -92,6 +100,11 @@ def listen(
 
     For example: syncmcp listen https://example.com/mcp --tools --wait 60
     """
+    for word in uris or ():
+        if word in ("tools", "prompts", "resources"):
+            raise CommandError(
+                f"{word!r} is not a URI", hint=f"--{word} watches the list of {word}"
+            )
     client = session.client
     if not (uris or tools or prompts or resources):
         offers = client.server.capabilities

@@ -55,7 +55,8 @@ auth_app = typer.Typer(
 def login(
     session: Session,
     scope: Annotated[
-        list[str] | None, typer.Option(help="Request this scope; may be given several times.")
+        list[str] | None,
+        typer.Option(metavar="SCOPE", help="Request this scope; may be given several times."),
     ] = None,
     browser: Annotated[bool, typer.Option(help="Open a browser, or only show the address.")] = True,
     client_id: Annotated[

@@ -215,12 +215,19 @@ _CAPABILITY_HINTS: Final = {
 _ADVICE: Final = "command_hint"
 
 
-# What Typer reports, and what the person probably meant.
+# What Typer reports, what is in the usage of the command, and what the person probably meant.
 _USAGE_HINTS: Final = (
-    ("'TARGET'", "a URL, a name, or a command after --: syncmcp tools -- python server.py"),
-    ("unexpected extra argument", "write a command that starts a server after --"),
-    ("No such command", "`syncmcp help` lists the commands"),
-    ("No such option", "a tool's arguments are written name=value; --help lists the options"),
+    ("'TARGET'", " auth ", "a URL, or a name: `syncmcp servers` lists the names"),
+    ("'TARGET'", "", "a URL, a name, or a command after --: {path} -- python server.py"),
+    ("unexpected extra argument", "TARGET", "write a command that starts a server after --"),
+    ("No such command", "", "`{path} --help` lists the commands"),
+    (
+        "No such option",
+        "[TOOL]",
+        "a tool's arguments are written name=value; --help lists the options",
+    ),
+    ("No such option", "", "`{path} --help` lists the options"),
+    ("argument", "", "`{path} --help` shows the arguments"),
 )
 
 
@@ -288,7 +295,7 @@ def _kind(error: BaseException) -> str:
 
 def _message(error: BaseException) -> str:
     if isinstance(error, typer.TyperException):
-        return error.format_message()
+        return error.format_message().replace("Value error, ", "")  # the words of pydantic
     if isinstance(error, ServersFileError):
         return str(error)
     if isinstance(error, McpError):
@@ -315,14 +322,19 @@ def _hint(error: BaseException) -> str | None:
         known = getattr(error, "possibilities", None) or ()
         option = getattr(error, "option_name", "")
         close = similar(option, known, 1)
-        commands = getattr(getattr(getattr(error, "ctx", None), "command", None), "commands", {})
+        context = getattr(error, "ctx", None)
+        commands = getattr(getattr(context, "command", None), "commands", {})
         if option in {
             name for one in commands.values() for each in one.params for name in each.opts
         }:
             return "write it after the command"
         if close:
             return f"did you mean {close[0]}?"
-        return next((hint for words, hint in _USAGE_HINTS if words in _message(error)), None)
+        if context is None:
+            return None
+        said, usage = _message(error), context.get_usage()
+        hints = (hint for words, place, hint in _USAGE_HINTS if words in said and place in usage)
+        return next(hints, "").format(path=context.command_path) or None
     if isinstance(error, MissingCapability):
         data = error.data if isinstance(error.data, dict) else {}
         required = data.get("requiredCapabilities")

@@ -271,6 +271,13 @@ def _plain_words(words: Iterable[str], incomplete: str) -> list[str]:
     return [word for word in words if word.startswith(incomplete) and shlex.quote(word) == word]
 
 
+def check_seconds(value: float | None) -> float | None:
+    """Check an option that is a time: the library's error would name an argument in Python."""
+    if value is not None and not value >= 0:
+        raise typer.BadParameter(f"{value:g} is not 0 or more seconds")
+    return value
+
+
 @dataclass(frozen=True, kw_only=True)
 class Settings:
     """The options of every command that speaks to a server; their help describes them."""
@@ -278,7 +285,12 @@ class Settings:
     json: Annotated[
         bool, typer.Option("--json", help="Print the protocol's own result as JSON.")
     ] = False
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Call tools without asking.")] = False
+    yes: Annotated[
+        bool,
+        typer.Option(
+            "--yes", "-y", help="Call tools without asking; without a terminal, agree to all."
+        ),
+    ] = False
     header: Annotated[
         list[str] | None,
         typer.Option("--header", "-H", metavar="NAME:VALUE", help="Send this HTTP header."),
@@ -328,16 +340,26 @@ class Settings:
     ] = "auto"
     timeout: Annotated[
         float | None,
-        typer.Option(metavar="SECONDS", help="The longest time for a request.  [default: 300]"),
+        typer.Option(
+            metavar="SECONDS",
+            help="The longest time for a request.  [default: 300]",
+            callback=check_seconds,
+        ),
     ] = None
     idle_timeout: Annotated[
         float | None,
-        typer.Option(metavar="SECONDS", help="The longest silence of a server.  [default: 60]"),
+        typer.Option(
+            metavar="SECONDS",
+            help="The longest silence of a server.  [default: 60]",
+            callback=check_seconds,
+        ),
     ] = None
     open_timeout: Annotated[
         float,
-        typer.Option(metavar="SECONDS", help="The longest time for connecting."),
-    ] = 30.0
+        typer.Option(
+            metavar="SECONDS", help="The longest time for connecting.", callback=check_seconds
+        ),
+    ] = 30
     verbose: Annotated[
         bool,
         typer.Option("--verbose", "-v", help="Show the server's stderr and log on stderr."),

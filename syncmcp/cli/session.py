@@ -32,14 +32,16 @@ from syncmcp._client.core import core_of
 from syncmcp._connection.options import CallOptions
 from syncmcp._protocol.negotiate import MODES
 from syncmcp._protocol.revisions import Mode
-from syncmcp.approval import AllowAll, Approval, DenyAll
+from syncmcp.approval import AllowAll, Approval, Decision, Question
 from syncmcp.cli.output import (
     CommandError,
     Exit,
     FormCancelled,
     Output,
     ProgressBar,
+    advise,
     as_json,
+    describe,
     print_line,
 )
 from syncmcp.cli.parsing import (
@@ -54,7 +56,7 @@ from syncmcp.cli.parsing import (
 )
 from syncmcp.cli.state import find_server, load_roots
 from syncmcp.config import Http, Stdio
-from syncmcp.errors import McpError, ServerError, ToolError
+from syncmcp.errors import ConnectFailed, McpError, ServerError, ToolError
 from syncmcp.servers_file import ServerReview
 from syncmcp.types import LoggingMessageNotificationParams
 
@@ -108,6 +110,18 @@ class Person:
     def approve(self, review: ServerReview) -> bool:
         """Ask whether a server that a guarded file names may be used."""
         return self.terminal.approve(review)
+
+
+class _DenyRoots:
+    """Denies what needs a person, where there is none, and notes it once: roots are all of it."""
+
+    def __init__(self, note: Callable[[str], object]) -> None:
+        self._note = functools.cache(note)
+
+    def decide(self, question: Question, /) -> Decision:
+        """Deny."""
+        self._note("the server asked for the roots and got none; --yes shows them without asking")
+        return Decision.DENY
 
 
 # Options for the server are rejected under `replay`, which has none; options for the connection
@@ -247,7 +261,7 @@ class Session:
         if person is not None:
             approval: Approval = person.approval
         else:
-            approval = Approval(AllowAll() if settings.yes else DenyAll())
+            approval = Approval(AllowAll() if settings.yes else _DenyRoots(self.out.note))
         return Client(
             target,
             mode=cast("Mode", settings.revision),
@@ -358,6 +372,8 @@ class ServerCommand(TyperCommand):
         """Insert a placeholder for TARGET where the server is given in another way."""
         ctx.meta[_AFTER_DASHES] = []
         if isinstance(ctx.obj, (ReplayFrom, SharedClient)):
+            if _AFTER_DASHES in args:
+                raise CommandError("the server is known here: leave out -- and its command")
             args = ["TARGET", *args]
         elif _AFTER_DASHES in args:
             dashes = args.index(_AFTER_DASHES)
@@ -366,6 +382,12 @@ class ServerCommand(TyperCommand):
             ctx.meta[_AFTER_DASHES] = args[dashes + 1 :]
             args = ["COMMAND", *args[:dashes]]
         return super().parse_args(ctx, args)
+
+    def collect_usage_pieces(self, ctx: Any) -> list[str]:
+        """Leave out TARGET where the server is known."""
+        known = isinstance(ctx.obj, (ReplayFrom, SharedClient))
+        pieces = super().collect_usage_pieces(ctx)
+        return [one for one in pieces if not known or one != "{TARGET}"]
 
 
 class CallCommand(ServerCommand):
@@ -422,6 +444,10 @@ def with_session(
                 call(session, **given)
             except McpError as error:
                 session.hide_secrets(error)
+                taken = _own_option(place)
+                if taken and isinstance(error, ConnectFailed):
+                    hint = describe(error)["hint"]
+                    advise(error, f"{taken} went to the server: is it meant before --? {hint}")
                 if session.cancelled > before and isinstance(error, (ServerError, ToolError)):
                     raise FormCancelled(f"you cancelled; {error.message}") from error
                 raise
@@ -434,6 +460,13 @@ def with_session(
     )
     run.__annotations__ = {one.name: one.annotation for one in parameters}
     return run
+
+
+def _own_option(place: typer.Context) -> str | None:
+    """The first option of the command itself that stands after ``--``, and goes to the server."""
+    own = {name for one in place.command.params for name in one.opts if name.startswith("--")}
+    words = (word.partition("=")[0] for word in place.meta[_AFTER_DASHES])
+    return next((word for word in words if word in own), None)
 
 
 _TARGET_HELP = "A URL, or a name (see servers); omit it if a command follows --."

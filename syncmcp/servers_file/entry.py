@@ -15,6 +15,7 @@ from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
 from syncmcp._base.numbers import is_number
 from syncmcp._base.secrets import Secrets
+from syncmcp._base.similar import similar
 from syncmcp.config import Http, Stdio
 from syncmcp.errors import Denied, UsageError
 from syncmcp.servers_file.named_files import NamedFiles, named_files
@@ -210,16 +211,17 @@ class ServerEntry:
                 raise self._not_approved(
                     review,
                     "nobody approved this server, and the file that names it may have come with"
-                    " a project: give approve=, or trust=True to trust the file",
-                    "nobody",
+                    " a project",
+                    by="nobody",
+                    hint="give approve=, or trust=True to trust the file",
                 )
             if ask(review) is not True:
-                raise self._not_approved(review, "this server was not approved", "person")
+                raise self._not_approved(review, "this server was not approved", by="person")
             self.approve(review)
         return review
 
-    def _not_approved(self, review: ServerReview, message: str, by: str) -> NotApproved:
-        return NotApproved(message, server=self.name, kind="server", by=by, review=review)
+    def _not_approved(self, review: ServerReview, message: str, **facts: Any) -> NotApproved:
+        return NotApproved(message, server=self.name, kind="server", review=review, **facts)
 
     def _named_files(self, parsed: _ParsedEntry) -> NamedFiles:
         try:
@@ -260,7 +262,9 @@ class ServerEntry:
         command, url = self._text("command"), self._text("url")
         if (command is None) == (url is None):
             both = "both a command and a url" if command else "neither a command nor a url"
-            raise self._error(f"it has {both}")
+            others = [] if command else [key for key in stated if stated[key] is not None]
+            close = [name for key in others for name in similar(key, ("command", "url"), 1)]
+            raise self._error(f"it has {both}" + (f": did you mean {close[0]!r}?" if close else ""))
         kind = self._text("type") or self._text("transport")
         kinds = _STDIO if command is not None else tuple(_HTTP)
         if kind is not None and kind.lower() not in kinds:

@@ -111,7 +111,7 @@ def error_for(
             if status == 401
             else "the server forbids this with these credentials"
         )
-        return AuthError(f"{text}: see token=, auth= and headers=", status=status, body=excerpt)
+        return AuthError(text, status=status, body=excerpt, hint="see token=, auth= and headers=")
     reason = secrets.shorten(response.reason or "", 80) or "with an error status"
     text = f"the server answered {reason}"
     if status < 500:

@@ -70,6 +70,13 @@ def test_a_narrow_terminal_gets_all_of_a_table_too(elsewhere: Path, demo: str) -
     assert "Description: Add two integers." in shown
 
 
+def test_json_after_the_dashes_is_for_the_server(elsewhere: Path) -> None:
+    with at_terminal("tools", *DEMO, "--json") as terminal:
+        assert terminal.ends() == 4
+    assert terminal.screen.startswith("error: ")
+    assert "--json went to the server" in terminal.screen
+
+
 def test_a_servers_words_do_nothing_to_the_terminal(elsewhere: Path, hostile: str) -> None:
     for words in (["call", hostile, "speak"], ["list", hostile]):
         with at_terminal(*words) as terminal:

@@ -73,6 +73,7 @@ def test_a_token_can_come_from_a_file(
     (elsewhere / "header").write_text("Bearer nonsense")
     ran = command("tools", private, "-H", "Authorization:@header")
     assert (ran.code, ran.error["kind"], ran.error["status"]) == (3, "AuthError", 401)
+    assert ("token=" in ran.error["message"], "--bearer" in ran.error["hint"]) == (False, True)
     assert "nonsense" not in ran.err
 
 

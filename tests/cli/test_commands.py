@@ -18,7 +18,7 @@ from syncmcp.types import (
     LoggingMessageNotificationParams,
     ServerCapabilities,
 )
-from tests.cli.running import Command
+from tests.cli.running import DEMO, Command
 
 
 def test_tools_are_a_line_each(command: Command, demo: str) -> None:
@@ -150,9 +150,18 @@ def test_an_argument_that_a_tool_would_ignore_is_refused(command: Command, demo:
         (["tools"], "a URL, a name, or a command after --"),
         (["tools", "python", "server.py"], "write a command that starts a server after --"),
         (["tools", "--jsn", "http://x"], "did you mean --json?"),
-        (["tools", "-q", "http://x"], "a tool's arguments are written name=value"),
-        (["toolz"], "`syncmcp help` lists the commands"),
-        (["help", "toolz"], "`syncmcp help` lists the commands"),
+        (["tools", "-q", "http://x"], "`syncmcp tools --help` lists the options"),
+        (["toolz"], "`syncmcp --help` lists the commands"),
+        (["help", "toolz"], "`syncmcp --help` lists the commands"),
+        (["auth", "toolz"], "`syncmcp auth --help` lists the commands"),
+        (["auth", "login"], "a URL, or a name"),
+        (["info"], "a URL, a name, or a command after --: syncmcp info -- python server.py"),
+        (["read", "http://x"], "`syncmcp read --help` shows the arguments"),
+        (["demo", "--foo"], "`syncmcp demo --help` lists the options"),
+        (["demo", "x"], "`syncmcp demo --help` shows the arguments"),
+        (["replay", "tape.jsonl", "tools", "http://x"], "`syncmcp tools --help` shows"),
+        (["replay", "tape.jsonl", "--", "python"], "write it after FILE, as in `syncmcp replay"),
+        (["listen", "http://x", "tools"], "--tools watches the list of tools"),
         (["call", "http://x", "add", "--a", "1"], "a tool's arguments are written name=value"),
     ],
 )
@@ -162,6 +171,29 @@ def test_a_line_that_cannot_be_read_comes_with_a_hint(
     ran = command(*words)
     assert ran.code == 2
     assert ran.error["hint"].startswith(hint)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["tools", "http://x", "--timeout", "-1"], "'--timeout': -1 is not 0 or more seconds"),
+        (["tools", "http://x", "--idle-timeout", "nan"], "nan is not 0 or more seconds"),
+        (["tools", "http://x", "--open-timeout", "-1"], "-1 is not 0 or more seconds"),
+        (["listen", "http://x", "--wait", "-0.5"], "-0.5 is not 0 or more seconds"),
+        (["list", "http://x", "tool"], "'WHAT': 'tool' is not one of 'tools', "),
+        (["replay", "tape.jsonl", "tools", "--", "python"], "the server is known"),
+    ],
+)
+def test_what_is_wrong_is_said_in_words_of_the_command_line(
+    command: Command, words: list[str], said: str
+) -> None:
+    ran = command(*words)
+    assert (ran.code, said in ran.error["message"]) == (2, True), ran.error
+
+
+def test_an_option_of_the_command_that_went_to_the_server_is_named(command: Command) -> None:
+    hint = command("tools", *DEMO, "--timeout=5").error["hint"]
+    assert hint.startswith("--timeout went to the server: is it meant before --? -e NAME passes")
 
 
 def test_a_file_of_servers_that_is_not_there_is_named(command: Command) -> None:
@@ -288,6 +320,14 @@ def test_arguments_of_prompts_and_templates_are_completed(command: Command, demo
     assert command("complete", demo, "demo://cities/{city}", "city", "B").out == "Bergen\n"
     nothing = command("complete", demo, "translate", "language", "zz")
     assert nothing == (0, "", "the server has no completion for 'zz'\n")
+    for words, hint in (
+        (["translat", "language"], "did you mean translate?"),
+        (["translate", "nope"], "it has text, language"),
+        (["translate", "language", "F", "tex=x"], "it has text, language"),
+        (["demo://cities/{city}", "town"], "it has city"),
+    ):
+        ran = command("complete", demo, *words)
+        assert (ran.code, ran.error["hint"]) == (2, hint)
     assert command("complete", demo, "translate", "language", "zz", "--json").err == ""
     wire = command("complete", demo, "translate", "language", "--json").result
     assert "German" in wire["completion"]["values"]
@@ -362,7 +402,8 @@ def test_roots_are_remembered_and_shown_to_servers_that_may_see_them(
         assert command("roots", "list", "--json").result == {"roots": [{"uri": uri}]}
         assert command("roots").rows == command("roots", "list").rows
         # Nobody agreed to show them.
-        assert command("call", http.url, "look").out.strip() == ""
+        unseen = command("call", http.url, "look")
+        assert (unseen.out.strip(), unseen.err.count("got none; --yes shows them")) == ("", 1)
         assert command("call", http.url, "look", "--yes").out == f"{uri}\n"
         (elsewhere / "project").rmdir()
         assert command("roots", "list").rows == [[str(elsewhere / "project"), "missing"]]

@@ -77,7 +77,7 @@ def test_a_file_of_this_folder_needs_a_word_first(
     own.write_text(config.read_text())
     ran = command("ping", "web", "-c", str(own))
     assert (ran.code, ran.error["kind"]) == (2, "NotApproved")
-    assert "--trust" in ran.error["hint"]
+    assert ("approve=" in ran.error["message"], "--trust" in ran.error["hint"]) == (False, True)
     states = {row[0]: row[1] for row in command("servers", "-c", str(own)).rows}
     assert states["web"] == "to be approved"
     assert command("ping", "web", "-c", str(own), "--trust").code == 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import errno
 import os
 from collections.abc import Iterator
 from functools import partial
@@ -123,6 +124,20 @@ def test_what_has_no_bytes_is_printed_and_said(
     assert "no image, audio or file" in ran.error["message"]
     assert command("call", url, "break", "-o", "broken").code == 1
     assert list(elsewhere.iterdir()) == []
+
+
+def test_what_appears_during_the_call_has_the_error_of_what_was_there_before(
+    command: Command, studio: tuple[str, list[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url, _ = studio
+
+    def appears(_: Any, path: Path, *, overwrite: bool) -> None:
+        path.mkdir()
+        raise FileExistsError(errno.EEXIST, "File exists", str(path))
+
+    monkeypatch.setattr("syncmcp.cli.calls.save", appears)
+    ran, again = (command("call", url, "draw", "-o", "picture") for _ in range(2))
+    assert (ran.code, ran.error) == (2, again.error)
 
 
 def test_there_is_a_limit_to_what_is_saved(

@@ -39,3 +39,8 @@ def test_what_cannot_be_recorded_or_replayed_is_said(command: Command, demo: str
         "needs a server, but a recording has none" in refused.error["message"],
     ) == (2, True)
     assert command("record", "--help").code == 0
+    nowhere = command("record", "no/such/tape.jsonl", "ping", demo)
+    assert (nowhere.code, "no such directory" in nowhere.error["message"]) == (2, True)
+    assert not Path("no").exists()
+    assert "nothing was recorded" in command("record", "other.jsonl", "roots").err
+    assert "TARGET" not in command("replay", "tape.jsonl", "ping", "--help").out.splitlines()[0]

@@ -220,6 +220,8 @@ class TestMistakes:
         [
             ("x", None, "must be an object, not a string"),
             ({}, None, "neither"),
+            ({"comand": "x"}, None, "neither a command nor a url: did you mean 'command'"),
+            ({"uri": "https://x"}, None, "did you mean 'url'"),
             ({"command": "x", "url": "https://x"}, None, "both"),
             ({"command": ""}, "command", "must be a non-empty string, not an empty one"),
             ({"command": 5}, "command", "must be a non-empty string, not a number"),
