@@ -56,6 +56,9 @@ myst_enable_extensions = ["deflist"]
 default_role = "name"
 autodoc_member_order = "bysource"
 autodoc_typehints = "signature"
+# A long signature has one argument on each line.
+maximum_signature_line_length = 100
+python_use_unqualified_type_names = True
 autodoc_default_options = {"special-members": "__call__"}
 napoleon_google_docstring = True
 napoleon_numpy_docstring = False
@@ -71,7 +74,10 @@ CALLED = {"request": Request, "resume": Resume, "start_task": StartTask}
 for called, kind in CALLED.items():
     setattr(syncmcp.Client, called, kind.__call__)
 
-# The docstring of an attribute begins with a sentence, not with a type and a colon.
+# What an attribute is and what is returned are sentences, not types and colons.
+GoogleDocstring._consume_returns_section = lambda self, **_: [  # type: ignore[method-assign]
+    ("", "", self._dedent(self._consume_to_next_section()))
+]
 GoogleDocstring._consume_inline_attribute = lambda self: (  # type: ignore[method-assign]
     "",
     self.__class__(self._dedent(self._consume_to_end()), self._config).lines(),
@@ -129,9 +135,8 @@ class Summary(SphinxDirective):
             lines += [".. autosummary::", "   :nosignatures:", ""]
             lines += [f"   ~{home}.{name}" for name in names if name not in plain] + [""]
             # A value has the docstring of its type, which says nothing of the value.
-            lines += [f"Values and types: {', '.join(f'`{name}`' for name in plain)}.", ""] * any(
-                plain
-            )
+            links = ", ".join(f":py:obj:`~{home}.{name}`" for name in plain)
+            lines += [f"Values and types: {links}.", ""] * any(plain)
         if "members" in self.options:
             for name in " ".join(text for _, _, text in groups).split():
                 lines += [f".. {directive(home, name)}:: {home}.{name}", ""]
@@ -212,19 +217,15 @@ def process_signature(
 ) -> tuple[str | None, str | None]:
     """Show what a program may give, and what an operation returns when it is called."""
     if what in ("class", "exception") and signature:
-        if (
-            name in MADE
-            or getattr(value, "_is_protocol", False)
-            or signature.endswith("**facts: Any)")
-        ):
+        if name in MADE or getattr(value, "_is_protocol", False) or "**facts:" in signature:
             signature = ""
         elif hasattr(value, "model_fields"):
             signature = f"(*, {', '.join(map(argument, value.model_fields.items()))})"
     # A default that is a function or class is named; one that a factory makes is left out.
     signature = signature and re.sub(r"<[\w\- ]*?'?(?:\w+\.)*(\w+)'?>", r"\1", signature)
-    signature = signature and re.sub(r"=factory\b", " = ...", signature)
+    signature = signature and re.sub(r" ?= ?factory\b", " = ...", signature)
     signature = signature and re.sub(r", _\w+: .*(?=\)$)", "", signature)
-    return signature, re.sub(r"^Steps\[(.*)\]$", r"\1", returns) if returns else returns
+    return signature, returns and re.sub(r"^Steps\[(.*)\]$|builtins\.", r"\1", returns)
 
 
 def argument(item: tuple[str, Any]) -> str:

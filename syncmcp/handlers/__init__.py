@@ -149,7 +149,12 @@ class NotificationHandler(Protocol):
 
 
 class LogHandler(Protocol):
-    """Receives the server's log messages, on a pool thread, in the order of their arrival."""
+    """Receives the server's log messages, on a pool thread, in the order of their arrival.
+
+    ::
+
+        client = syncmcp.Client(server, on_log=lambda message: print(message.level, message.data))
+    """
 
     def __call__(self, message: LoggingMessageNotificationParams, /) -> object:
         """Receive one message; the return value is ignored."""
@@ -231,6 +236,10 @@ AnyElicitation = FormHandler | Elicitation | ElicitationUI
 
 class Handlers:
     """The handlers that answer a server: of a client, or of one call as its option `handlers`.
+
+    ::
+
+        client.call_tool("signup", handlers=syncmcp.Handlers(elicitation=form))
 
     Args:
         sampling: Answers sampling requests with a model.
