@@ -228,7 +228,8 @@ def test_the_pages_of_the_client_have_each_of_its_members() -> None:
 @pytest.mark.parametrize("module", ["types", "testing", "auth", "errors"])
 def test_the_groups_of_a_page_have_each_name_of_its_module(module: str) -> None:
     page = (DOCS / f"api/{module}.md").read_text("utf-8")
-    lines = re.findall(r"^   \w[\w -]*: (.+)$", page, re.MULTILINE)
+    table = page.partition(".. summary::")[2].partition("\n\n")[2].partition("\n\n")[0]
+    lines = [line.partition(": ")[2] for line in table.splitlines()]
     public = importlib.import_module(f"syncmcp.{module}").__all__
     assert sorted(" ".join(lines).split()) == sorted(public)
 
