@@ -225,7 +225,7 @@ def test_the_pages_of_the_client_have_each_of_its_members() -> None:
     assert sorted(named) == public
 
 
-@pytest.mark.parametrize("module", ["types", "testing", "auth", "errors"])
+@pytest.mark.parametrize("module", ["approval", "auth", "errors", "handlers", "testing", "types"])
 def test_the_groups_of_a_page_have_each_name_of_its_module(module: str) -> None:
     page = (DOCS / f"api/{module}.md").read_text("utf-8")
     table = page.partition(".. summary::")[2].partition("\n\n")[2].partition("\n\n")[0]
