@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, _strip_annotations
 import sphinx.util.inspect
 from docutils.parsers.rst import directives, roles
 from sphinx.domains.python import PyXRefRole
-from sphinx.ext.autodoc import _generate
 from sphinx.ext.napoleon.docstring import GoogleDocstring
 from sphinx.util import typing
 from sphinx.util.docutils import SphinxDirective
@@ -83,9 +82,11 @@ GoogleDocstring._consume_inline_attribute = lambda self: (  # type: ignore[metho
     self.__class__(self._dedent(self._consume_to_end()), self._config).lines(),
 )
 
-# The tags by which models tell types apart are no part of what a reader needs.
-_generate.restify = lambda shown, **how: typing.restify(_strip_annotations(shown), **how)
-sphinx.util.inspect.stringify_annotation = lambda shown, *how, **more: typing.stringify_annotation(
+# The tags by which models tell types apart are no part of what a reader needs. Autodoc, which is
+# imported later, gets these functions.
+restify, stringify = typing.restify, typing.stringify_annotation
+typing.restify = lambda shown, *how, **more: restify(_strip_annotations(shown), *how, **more)
+sphinx.util.inspect.stringify_annotation = lambda shown, *how, **more: stringify(
     _strip_annotations(shown), *how, **more
 )
 
