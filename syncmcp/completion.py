@@ -30,6 +30,11 @@ MAX_BYTES: Final = 64 * 1024
 class Completer:
     """Completes arguments of one prompt or resource template while a person types.
 
+    ::
+
+        completer = Completer(client, "greeting")
+        print(completer.suggest("name", "Ad").values)
+
     Each call of `suggest` supersedes the one before: that one returns `None` at once, and its
     request, if it was sent, is cancelled. So at most one request is in flight. Thread-safe; since
     `suggest` blocks, a user interface calls it on a thread of its own.

@@ -54,6 +54,10 @@ path: appended to that file; a `str` is a path if it contains a separator or a d
 class Stdio:
     """A server that is started as a child process, and communicates over its stdin and stdout.
 
+    ::
+
+        server = syncmcp.Stdio("npx", "-y", "a-server", env={"API_KEY": key}, cwd=folder)
+
     The command is run without a shell. Pass credentials for the server in `env`.
 
     Args:
@@ -137,6 +141,10 @@ class Stdio:
 
 class Http:
     """A server at a URL, reached over Streamable HTTP or, for old servers, over HTTP+SSE.
+
+    ::
+
+        server = syncmcp.Http("https://example.com/mcp", token=os.environ["EXAMPLE_TOKEN"])
 
     Args:
         url: The MCP endpoint, ``http://`` or ``https://``; for HTTP+SSE that of its event stream.

@@ -122,6 +122,13 @@ def fan_out(
 ) -> Iterator[Outcome]:
     """Make many calls on an executor, and iterate over their outcomes as they are done.
 
+    ::
+
+        calls = [("add", {"a": 1, "b": number}) for number in range(9)]
+        with ThreadPoolExecutor() as executor:
+            for outcome in syncmcp.fan_out(client, calls, executor):
+                print(outcome.index, outcome.result().text)
+
     On a `ThreadPoolExecutor` all calls share one client, which is opened for them and closed after
     the last. On any other executor the configuration is pickled; each process opens one client, and
     keeps it open for later calls until the process ends. A call that fails gives an `Outcome` with

@@ -39,6 +39,10 @@ def save(
 ) -> Path:
     """Save the bytes of a resource, an image or audio to a file; text is saved in UTF-8.
 
+    ::
+
+        save(client.read_resource("file:///report.pdf"), "report.pdf")
+
     The file is written atomically: under a temporary name in the same directory, and then renamed.
 
     Args:

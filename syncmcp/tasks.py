@@ -64,6 +64,13 @@ class TaskUpdate(NamedTuple):
 class ToolTask:
     """A call that runs at the server as a task, with or without a connection.
 
+    ::
+
+        task = client.start_task("render", {"pictures": 3}, ttl=3600)
+        for update in task:
+            print(update.status, update.message)
+        print(task.result(timeout=60).text)
+
     Made by `Client.start_task`. The first `wait`, `result` or iteration starts to follow the task:
     the client polls it at the interval that the server asks for, and passes its questions to the
     handlers, each once. Following needs no thread of its own, and goes on while nobody waits. It

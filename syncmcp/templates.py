@@ -80,6 +80,11 @@ class BadTemplate(UsageError):
 class UriTemplate:
     """A parsed URI template; immutable, hashable and comparable by its text.
 
+    ::
+
+        template = UriTemplate("file:///{+path}{?line}")
+        print(template.expand({"path": "a/b.txt", "line": 3}))  # file:///a/b.txt?line=3
+
     Args:
         template: The text of the template.
 

@@ -144,6 +144,11 @@ class ToolLoopResult:
 class ToolLoop:
     """Lets a model use tools until it has an answer (spec: sampling, "Multi-turn Tool Loop").
 
+    ::
+
+        loop = syncmcp.ToolLoop(model, client)
+        print(loop.run("What is 1 + 2?").text)
+
     Tool calls that the model requests in one turn run in parallel; the model gets their results in
     the order of its requests. Errors of tool calls (the tool fails or does not exist, the call is
     denied, its arguments are refused, it exceeds the client's `timeout`) become results for the

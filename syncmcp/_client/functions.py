@@ -168,6 +168,12 @@ def tool(self: HasCore, name: str, **options: Unpack[CallOptions]) -> ToolFuncti
         options: The options of each call of the function; see `CallOptions`. `timeout`, `cancel`
             and `undeclared` also apply to the list, with all of its pages.
 
+    Returns:
+        A function of the tool's arguments, all keywords: ``add = client.tool("add")``, then
+        ``add(a=1, b=2)`` returns a `CallToolResult`, or raises `ToolError` if the tool failed. It
+        has the tool's docstring and signature, ``.future(...)``, ``.stream(...)`` and
+        ``.map(calls, max_in_flight=16)``, which calls the tool many times.
+
     Raises:
         UsageError: The server lists no such tool, or an option is invalid.
         McpError: The tools cannot be listed.

@@ -158,6 +158,15 @@ def take_options(
 class ResultStream(Generic[R]):
     """The progress, the log messages and the result of one call, in the order of their arrival.
 
+    ::
+
+        with client.call_tool.stream("countdown", {"steps": 3, "delay": 0.1}) as items:
+            for item in items:
+                if isinstance(item, syncmcp.Progress):
+                    print(item.progress, item.total)
+                elif isinstance(item, types.CallToolResult):
+                    print(item.text)
+
     An iterator of `Progress`, `LoggingMessageNotificationParams` and, last, the result; made by
     ``client.call_tool.stream(...)`` and the `stream` of other operations. If the call fails,
     iterating raises its error instead of the result. Ending the iteration early cancels the call,

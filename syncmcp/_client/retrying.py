@@ -48,6 +48,10 @@ _MOST_CHARACTERS = 64 * 1024 * 1024
 class Retry:
     """How many times a request is sent after failures, and how long all attempts may take.
 
+    ::
+
+        client = syncmcp.Client("https://example.com/mcp", retry=syncmcp.Retry(5, budget=60))
+
     Any request may be sent again that was *not sent*, or that was rejected with HTTP 429. A request
     that the server may have processed is sent again only if it is idempotent: lists, reads,
     prompts, completions, `ping`, `server/discover`, requests about an existing task; and a tool

@@ -36,6 +36,12 @@ _log = logger("syncmcp.subscriptions")
 class Subscription:
     """The changes at a server, as an iterator of `ChangeEvent`; made by `Client.listen`.
 
+    ::
+
+        with client.listen(tools=True) as changes:
+            for change in changes:
+                print(change.kind, change.uri)
+
     Several changes of one list or resource that nobody has read yet are one event. An event has
     `missed` set if the connection broke and was replaced: there may have been a change meanwhile.
 
@@ -148,7 +154,13 @@ class Subscription:
 
 
 class Listener:
-    """Calls a function after each change; see `Subscription.run_in_thread`."""
+    """Calls a function after each change; see `Subscription.run_in_thread`.
+
+    ::
+
+        listener = client.on_tools_changed(lambda tools: print(len(tools)))
+        listener.stop()
+    """
 
     def __init__(
         self, inbox: EventQueue, close: Callable[[], object], on_error: OnError | None

@@ -56,6 +56,11 @@ class Progress(NamedTuple):
 class RequestFuture(concurrent.futures.Future[R]):
     """The future result of a request in flight: a real `concurrent.futures.Future`.
 
+    ::
+
+        future = client.call_tool.future("add", {"a": 1, "b": 2})
+        print(future.result(timeout=10).text)
+
     Works with `concurrent.futures.wait`, `as_completed` and `asyncio.wrap_future`. The timeout of
     `result(timeout)` only ends the wait; the call itself ends by its own `timeout` option.
     Functions given to `add_done_callback` run on a thread of the client's pool, one after another

@@ -36,7 +36,14 @@ CacheUse = Literal["use", "refresh", "bypass"]
 class CallOptions(TypedDict, total=False):
     """The keyword options that every operation takes besides its own arguments.
 
-    The client's setting applies where an option is left out.
+    ::
+
+        client.call_tool("add", {"a": 1, "b": 2}, timeout=5, idempotent=True)
+
+    The client's setting applies where an option is left out. An operation blocks and returns its
+    result; its ``.future(...)`` returns a `RequestFuture` and its ``.stream(...)`` a `ResultStream`
+    at once. The errors below may come from every operation, besides those that it names itself: by
+    the call, by `RequestFuture.result`, or while the stream is read.
 
     Attributes:
         timeout: The longest time that the call may take in all, in seconds; `None` for no limit.
@@ -65,6 +72,19 @@ class CallOptions(TypedDict, total=False):
             because some servers support more than they declare. Others answer with an error, mostly
             `MethodNotFound`. What the revision lacks is refused in any case. The default of
             `Client.request` is ``"try"``; `None` for the client's setting.
+
+    Raises:
+        TypeError: There is no such option.
+        UsageError: An argument or option is invalid; nothing was sent.
+        NotSupported: The revision lacks the request, or the server does not declare it.
+        ClosedError: The client is not open, or was closed during the call.
+        RequestTimeout: `timeout` or `idle_timeout` has passed.
+        RequestCancelled: `cancel` was cancelled, or the future.
+        TransportError: The connection failed: `ConnectFailed`, `ConnectionLost`, `OutcomeUnknown`,
+            `HttpError`, `AuthError`; `delivery` says how far the request came.
+        ServerError: The server answered with a JSON-RPC error.
+        ProtocolError: The answer violates the protocol.
+        LimitExceeded: The answer exceeds a limit of the client.
     """
 
     timeout: float | None

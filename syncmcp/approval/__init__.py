@@ -85,6 +85,12 @@ class _Ruling(NamedTuple):
 class Approval:
     """Decides on questions by policy, by a person and by a rate limit, and audits the decisions.
 
+    ::
+
+        limit = syncmcp.RateLimit(calls=20, per=60)
+        approval = syncmcp.Approval(reviewer=reviewer, limit=limit, audit=print)
+        client = syncmcp.Client(server, sampling=model, approval=approval)
+
     Verdicts with `remember` are remembered for the lifetime of this object. One object may serve
     any number of clients; verdicts are remembered separately for each server
     (`ConnectedServer.identity`), and counts are kept for each server name.

@@ -41,7 +41,9 @@ class ToolCall(NamedTuple):
     """A tool call of this client, before it is sent."""
 
     tool: str
+    """The name of the tool."""
     arguments: Mapping[str, Any]
+    """The arguments of the call, by name."""
     annotations: ToolAnnotations | None
     """The server's annotations of the tool; meaningless unless the server is trusted."""
     definition: Tool | None = None
@@ -105,7 +107,9 @@ class Decision(enum.Enum):
     """The decision of a policy."""
 
     ALLOW = "allow"
+    """Let the handler answer, the answer be sent, or the tool be called."""
     DENY = "deny"
+    """Refuse the question; a tool call raises `Denied`."""
     ASK = "ask"
     """Let a person decide."""
 
@@ -252,6 +256,10 @@ class Rule:
 
 class Rules:
     """A list of rules of which the first match decides.
+
+    ::
+
+        approval = Approval(Rules([Rule(decision=Decision.ALLOW, kind="roots")]))
 
     Args:
         rules: The rules, in order.

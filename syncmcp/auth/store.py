@@ -129,6 +129,10 @@ def _unusable(message: str) -> AuthError:
 class FileStore:
     """Stores tokens in one JSON file, which threads and processes may share.
 
+    ::
+
+        login = OAuth(store=FileStore("~/.config/example/tokens.json"))
+
     The file is created with mode 0600, and its directory, if it is missing, with 0700. Each change
     replaces the whole file atomically, so that neither a crash nor a full disk leaves half of it.
     A file that other users could read, or that is not a token store, is refused and left as it is.

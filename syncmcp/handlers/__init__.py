@@ -49,6 +49,12 @@ _QUESTION = ("request", "context")
 class SamplingHandler(Protocol):
     """Answers a sampling request with a model (spec: "Sampling"). Runs on a pool thread; may block.
 
+    ::
+
+        def model(request, context):
+            words = TextContent(text=f"You said: {request.messages[-1].text}")
+            return CreateMessageResult(role="assistant", content=words, model="echo")
+
     Every handler that answers a question may `raise Refused(code, message, data)`. Any other
     exception is logged and passed to `on_handler_error`; the server only learns that the handler
     failed, not why.
@@ -64,6 +70,12 @@ class SamplingHandler(Protocol):
 class FormHandler(Protocol):
     """Answers a form (spec: "Elicitation", form mode). Runs on a pool thread; may block.
 
+    ::
+
+        def form(request, context):
+            print(request.message, request.requested_schema)
+            return ElicitResult.accept({"name": "Ada"})
+
     Fields that are missing in an accepted answer get the defaults of the form. An answer that is
     not valid for the form is not sent: an `InvalidAnswer` is logged and passed to
     `on_handler_error`, and in 2026-07-28 raised by the call that the server interrupted.
@@ -78,6 +90,14 @@ class FormHandler(Protocol):
 
 class UrlHandler(Protocol):
     """Sends a person to a URL (spec: "Elicitation", URL mode). Runs on a pool thread; may block.
+
+    ::
+
+        def visit(request, context):
+            if input(f"Open {request.url}? ") != "y":
+                return ElicitResult.decline()
+            webbrowser.open(request.url)
+            return ElicitResult.accept()
 
     The handler must show the whole URL, ask before it opens the URL, and fetch nothing by itself.
     `syncmcp.handlers.links.Link` lists what is suspicious about a URL.
@@ -100,7 +120,12 @@ class UrlHandler(Protocol):
 
 
 class RootsHandler(Protocol):
-    """Lists the roots for a server (spec: "Roots"). Runs on a pool thread; may block."""
+    """Lists the roots for a server (spec: "Roots"). Runs on a pool thread; may block.
+
+    ::
+
+        client = syncmcp.Client(server, roots=lambda context: [Path.cwd()])
+    """
 
     def __call__(self, context: HandlerContext, /) -> Iterable[Root | str | os.PathLike[str]]:
         """Return paths, ``file:`` URIs or `Root` models."""
@@ -124,7 +149,12 @@ class NotificationHandler(Protocol):
 
 
 class LogHandler(Protocol):
-    """Receives the server's log messages, on a pool thread, in the order of their arrival."""
+    """Receives the server's log messages, on a pool thread, in the order of their arrival.
+
+    ::
+
+        client = syncmcp.Client(server, on_log=lambda message: print(message.level, message.data))
+    """
 
     def __call__(self, message: LoggingMessageNotificationParams, /) -> object:
         """Receive one message; the return value is ignored."""
@@ -133,6 +163,10 @@ class LogHandler(Protocol):
 
 class Sampling:
     """A sampling handler that declares what it supports besides plain text.
+
+    ::
+
+        client = syncmcp.Client(server, sampling=syncmcp.Sampling(model, tools=True))
 
     Any handler with attributes named `tools` and `context` declares the same.
 
@@ -160,6 +194,10 @@ class Sampling:
 @dataclass(frozen=True)
 class Elicitation:
     """The handlers of the two modes of elicitation. A mode without a handler is not advertised.
+
+    ::
+
+        client = syncmcp.Client(server, elicitation=syncmcp.Elicitation(form, visit))
 
     Args:
         form: Answers forms.
@@ -198,6 +236,10 @@ AnyElicitation = FormHandler | Elicitation | ElicitationUI
 
 class Handlers:
     """The handlers that answer a server: of a client, or of one call as its option `handlers`.
+
+    ::
+
+        client.call_tool("signup", handlers=syncmcp.Handlers(elicitation=form))
 
     Args:
         sampling: Answers sampling requests with a model.

@@ -241,6 +241,12 @@ class CausingCall(NamedTuple):
 class HandlerContext:
     """Describes a server's question to the handler, and reports progress while it is answered.
 
+    ::
+
+        def ask(request, context):
+            print(context.server.name, "asks:", request.message, context.time_left())
+            return ElicitResult.decline()
+
     Args:
         client: See the property; `None` if the question comes from no single server.
         server: See the property; `None` likewise.

@@ -124,6 +124,12 @@ class InvalidAnswer(UsageError):
 class Form:
     """A form to fill in.
 
+    ::
+
+        form = Form.read(request.requested_schema)
+        answer = {field.name: field.parse(input(field.label)) for field in form.fields}
+        print(form.problems(answer))
+
     Attributes:
         fields: The fields, in the order to show them.
     """

@@ -60,12 +60,20 @@ class RootStatus(NamedTuple):
     """A root and whether it can be accessed at this moment."""
 
     root: Root
+    """The root, as it is sent to servers."""
     path: Path
+    """Its path on this computer."""
     status: Status
+    """``"ok"``, ``"missing"`` or ``"unreadable"``."""
 
 
 class Roots:
     """The roots of a client. May be changed and read at any time, from any thread.
+
+    ::
+
+        with syncmcp.connect(server, roots=["~/project"]) as client:
+            client.roots.add("~/notes", name="Notes")
 
     Args:
         items: Roots, paths or ``file:`` URIs; all must exist and be readable.

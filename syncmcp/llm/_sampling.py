@@ -111,6 +111,10 @@ class Settings(TypedDict, total=False):
 class ModelSampling(ABC):
     """Lets a provider's model answer for a server, or be the model of a `ToolLoop`.
 
+    ::
+
+        client = syncmcp.Client(server, sampling=AnthropicSampling(name, max_tokens=1000))
+
     The answer is streamed: a reviewer sees the partial answer, a server that asked for progress is
     notified of it. `context.cancel` ends the answer at once; the provider's request is closed at
     the next event of its stream, on a thread that nobody waits for. Exceptions of the provider's

@@ -172,8 +172,11 @@ class EditorFile(NamedTuple):
     """A configuration file of an editor."""
 
     editor: Literal["Claude Desktop", "VS Code", "Cursor"]
+    """The editor that reads the file."""
     scope: Literal["user", "project"]
+    """Whether the file is the person's own, or belongs to a project."""
     path: Path
+    """Where the file is."""
 
 
 def read(

@@ -171,7 +171,11 @@ ResourceContents: TypeAlias = Annotated[
 
 
 class ListResourcesResult(PaginatedResult[Resource], CacheableResult):
-    """The result of ``resources/list`` (server/resources#listing-resources)."""
+    """The result of ``resources/list`` (server/resources#listing-resources).
+
+    Attributes:
+        resources: The resources of all pages, or of one.
+    """
 
     _field: ClassVar[str] = "resources"
 
@@ -179,7 +183,11 @@ class ListResourcesResult(PaginatedResult[Resource], CacheableResult):
 
 
 class ListResourceTemplatesResult(PaginatedResult[ResourceTemplate], CacheableResult):
-    """The result of ``resources/templates/list`` (server/resources#resource-templates)."""
+    """The result of ``resources/templates/list`` (server/resources#resource-templates).
+
+    Attributes:
+        resource_templates: The resource templates of all pages, or of one.
+    """
 
     _field: ClassVar[str] = "resource_templates"
 
@@ -232,7 +240,12 @@ def single_content(result: ReadResourceResult) -> TextResourceContents | BlobRes
 
 
 class TextContent(TaggedModel, MetaModel):
-    """A block of text (server/tools#text-content)."""
+    """A block of text (server/tools#text-content).
+
+    Attributes:
+        text: The text.
+        annotations: Hints on how to use the block.
+    """
 
     type: Literal["text"] = "text"
     text: str
@@ -278,7 +291,12 @@ class AudioContent(_MediaContent):
 
 
 class EmbeddedResource(TaggedModel, MetaModel):
-    """A block with the contents of a resource (server/tools#embedded-resources)."""
+    """A block with the contents of a resource (server/tools#embedded-resources).
+
+    Attributes:
+        resource: The contents: text or bytes.
+        annotations: Hints on how to use the block.
+    """
 
     type: Literal["resource"] = "resource"
     resource: ResourceContents

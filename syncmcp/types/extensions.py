@@ -68,7 +68,11 @@ class Task(WireModel):
 
 
 class ListTasksResult(PaginatedResult[Task]):
-    """The result of ``tasks/list`` (basic/utilities/tasks#listing-tasks). Only 2025-11-25."""
+    """The result of ``tasks/list`` (basic/utilities/tasks#listing-tasks). Only 2025-11-25.
+
+    Attributes:
+        tasks: The tasks of all pages, or of one.
+    """
 
     _field: ClassVar[str] = "tasks"
 
@@ -144,7 +148,11 @@ def set_server(skill: Skill, server: str) -> None:
 
 
 class ListSkillsResult(PaginatedResult[Skill], CacheableResult):
-    """The result of ``skills/list`` (ext-skills, "Listing Skills")."""
+    """The result of ``skills/list`` (ext-skills, "Listing Skills").
+
+    Attributes:
+        skills: The skills of all pages, or of one.
+    """
 
     _field: ClassVar[str] = "skills"
 
@@ -152,7 +160,11 @@ class ListSkillsResult(PaginatedResult[Skill], CacheableResult):
 
 
 class GetSkillResult(CacheableResult):
-    """The result of ``skills/get`` (ext-skills, "Getting a Skill")."""
+    """The result of ``skills/get`` (ext-skills, "Getting a Skill").
+
+    Attributes:
+        skill: The description of the skill.
+    """
 
     skill: Skill
 

@@ -169,7 +169,11 @@ class Tool(BaseMetadata, MetaModel):
 
 
 class ListToolsResult(PaginatedResult[Tool], CacheableResult):
-    """The result of ``tools/list`` (server/tools#listing-tools)."""
+    """The result of ``tools/list`` (server/tools#listing-tools).
+
+    Attributes:
+        tools: The tools of all pages, or of one.
+    """
 
     _field: ClassVar[str] = "tools"
 
@@ -367,7 +371,11 @@ class PromptMessage(WireModel):
 
 
 class ListPromptsResult(PaginatedResult[Prompt], CacheableResult):
-    """The result of ``prompts/list`` (server/prompts#listing-prompts)."""
+    """The result of ``prompts/list`` (server/prompts#listing-prompts).
+
+    Attributes:
+        prompts: The prompts of all pages, or of one.
+    """
 
     _field: ClassVar[str] = "prompts"
 

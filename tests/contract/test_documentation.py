@@ -146,6 +146,27 @@ def test_every_command_exists(command: str) -> None:
         assert words[0] in FOREIGN
 
 
+def examples() -> Iterator[tuple[str, str]]:
+    """The blocks of code in the docstrings of public classes and functions."""
+    for module in MODULES:
+        home = importlib.import_module(module)
+        for name in home.__all__:
+            value = getattr(home, name)
+            if inspect.isclass(value) or inspect.isroutine(value):
+                text = inspect.getdoc(value) or ""
+                for block in re.findall(r"::\n\n((?: {4}.*\n?|\n)+)", text):
+                    yield f"{module}.{name}", inspect.cleandoc(f"\n{block}")
+
+
+def test_examples_in_docstrings_are_python_and_use_public_names() -> None:
+    found = dict(examples())
+    assert len(found) > 30
+    for name, code in found.items():
+        for node in ast.walk(ast.parse(code, name)):
+            if isinstance(node, ast.Attribute) and ast.unparse(node.value) == "syncmcp":
+                assert hasattr(syncmcp, node.attr), name
+
+
 def told(module: str, name: str) -> bool:
     """Whether a module of its own has a docstring for this value below it."""
     tree = ast.parse(inspect.getsource(importlib.import_module(module)))
@@ -202,6 +223,15 @@ def test_the_pages_of_the_client_have_each_of_its_members() -> None:
     named = [name for line in lines for name in line.partition(": ")[2].split()]
     public = [name for name in dir(syncmcp.Client) if not name.startswith("_")]
     assert sorted(named) == public
+
+
+@pytest.mark.parametrize("module", ["approval", "auth", "errors", "handlers", "testing", "types"])
+def test_the_groups_of_a_page_have_each_name_of_its_module(module: str) -> None:
+    page = (DOCS / f"api/{module}.md").read_text("utf-8")
+    table = page.partition(".. summary::")[2].partition("\n\n")[2].partition("\n\n")[0]
+    lines = [line.partition(": ")[2] for line in table.splitlines()]
+    public = importlib.import_module(f"syncmcp.{module}").__all__
+    assert sorted(" ".join(lines).split()) == sorted(public)
 
 
 def test_the_page_of_the_client_groups_each_of_its_options_once() -> None:

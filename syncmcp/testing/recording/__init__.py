@@ -338,6 +338,13 @@ _MIN_SECRET_LENGTH = 6
 class Recording(TransportSource):
     """A target that records its connections to a file, which a `Replay` can play.
 
+    ::
+
+        with syncmcp.connect(Recording(target, "shop.jsonl")) as client:
+            client.call_tool("price", {"item": "pear"})
+        with syncmcp.connect(Replay("shop.jsonl")) as client:  # without the server
+            client.call_tool("price", {"item": "pear"})
+
     ``syncmcp.connect(Recording(target, path))``. Each message is written as a line of the file at
     once, so that the file of an interrupted program has the messages so far. The first connection
     replaces an existing file; later connections are appended. HTTP headers are not recorded.

@@ -42,6 +42,12 @@ _EVENTS = "text/event-stream"
 class ScriptedPeer(Closing):
     """A peer of a client that plays scripts, made of the steps in `syncmcp.testing.script`.
 
+    ::
+
+        peer = ScriptedPeer([*script.handshake(), script.expect("tools/call"), script.cut(code=3)])
+        with peer, syncmcp.connect(peer) as client, pytest.raises(syncmcp.OutcomeUnknown):
+            client.call_tool("order")
+
     A client connects to a peer in one of three ways, each started at its first use: `connect` (in
     memory), `command` (a child process over stdio) and `url` (HTTP). In memory and over stdio the
     n-th connection plays the n-th script, and later connections play the last one. Over HTTP the

@@ -51,6 +51,17 @@ def _with_parentheses(
 class Server(Dispatcher):
     """A small MCP server for tests and demos: threaded, both eras, any transport.
 
+    ::
+
+        server = Server("shop")
+
+        @server.tool()
+        def price(item: str) -> int:
+            return {"apple": 30, "pear": 45}[item]
+
+        with syncmcp.connect(server) as client:
+            assert client.call_tool("price", {"item": "pear"}).text == "45"
+
     Each call of a registered function runs on a daemon thread of its own, so that a function that
     blocks delays no other call. Features may be registered and removed while clients are
     connected; the clients are notified (`notifications/.../list_changed`).
