@@ -525,8 +525,6 @@ class ToolError(McpError):
     def __init__(
         self, result: CallToolResult, *, tool: str | None = None, server: str | None = None
     ) -> None:
-        if not hasattr(result, "text"):
-            raise TypeError(f"result must be a CallToolResult, not {type(result).__name__}")
         message = quote(result.text) or "the tool reported an error"
         super().__init__(message, result=result, tool=tool, server=server)
 

@@ -113,8 +113,6 @@ class Connection:
         self._server_requests = dispatcher(resumed, self.cancel, max_questions, self.interceptors)
         self.log_level: str | None = None
 
-    # -- life ------------------------------------------------------------------------------
-
     def open(self, deadline: Deadline) -> None:
         """Open the transport; requests can be sent from here on."""
         self.transport.open(self, deadline)

@@ -24,7 +24,6 @@ from syncmcp import (
     LimitExceeded,
     Refused,
     RequestTimeout,
-    ToolError,
     UsageError,
     executors,
     llm,
@@ -124,7 +123,6 @@ MISTAKES: list[tuple[Callable[[Any], object], type[Exception], str]] = [
     (lambda _: Http(URL, bearer="t"), TypeError, "write token="),
     (lambda _: connect(Stdio(str(Path.cwd()))).open(), ConnectFailed, "is a folder"),
     (lambda _: OAuth(URL, login_timeout=-1), UsageError, "must be a positive number of seconds"),
-    (lambda _: ToolError(cast("Any", "x")), TypeError, "must be a CallToolResult, not str"),
     (lambda _: FaultProxy(cast("Any", SHOP)), TypeError, "must be the URL of a server, not Server"),
     (
         lambda client: client.call_tool("add", {"a": 1, "b": 2}).parse("Sum"),
