@@ -38,9 +38,9 @@ def delaying_forks() -> Iterator[None]:
     if me in _under_way:  # a fork waits for the outer block: this one must not wait for the fork
         yield
         return
-    with _forking:
-        _under_way[me] = done
-    try:
+    try:  # Ctrl-C may come at the end of `with`
+        with _forking:
+            _under_way[me] = done
         yield
     finally:
         _under_way.pop(me, None)

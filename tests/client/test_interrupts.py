@@ -13,6 +13,7 @@ from types import FrameType
 import pytest
 
 from syncmcp import CancelToken, Client, RequestCancelled, Stdio
+from syncmcp._concurrency import forks
 from syncmcp._concurrency.timing import Latch, Timer
 from syncmcp.testing import Server, ToolContext, serve_http
 from syncmcp.testing.leaks import Footprint
@@ -186,6 +187,7 @@ def test_nothing_is_left_of_opening_a_process(script: str, everywhere: bool, ste
         number += step
     opened.close()
     assert number > 500
+    assert not forks._under_way  # a fork would wait for what is there
 
 
 @pytest.mark.parametrize("act", [Latch.set, partial(Latch.wait, seconds=0)], ids=["set", "wait"])
