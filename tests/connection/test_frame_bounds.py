@@ -57,7 +57,7 @@ def test_a_result_with_too_many_values_fails_its_call(wire: Wire, few_values: No
 def test_where_frames_must_be_shorter_they_may_have_fewer_values(wire: str) -> None:
     program = f"from {__name__} import counting; counting().run_stdio()"
     with serve_http(counting()) as server:
-        targets = {
+        targets: dict[str, Stdio | Http] = {
             "stdio": Stdio(sys.executable, "-c", program, max_frame=2**20),
             "http": Http(server.url, max_body=2**20),
         }
@@ -72,7 +72,7 @@ def test_where_frames_must_be_shorter_they_may_have_fewer_values(wire: str) -> N
 def test_of_a_refused_message_nothing_is_held(wire: str) -> None:
     steps = [*opening(), s.expect("tools/call"), s.reply({"x": [0] * 250_000}), s.silence()]
     with Scripted(steps) as peer:
-        targets = {
+        targets: dict[str, Stdio | Http] = {
             "stdio": Stdio(*peer.command, restart="never", max_frame=2**20),
             "http": Http(peer.url, max_body=2**20),
         }
