@@ -575,7 +575,7 @@ def _facts(core: ClientCore) -> dict[str, Any]:
 P = ParamSpec("P")
 
 
-_OF_TARGETS = {
+OPTIONS_OF_TARGETS = {
     "Http": frozenset(("headers", "token", "auth", "session", "verify", "cert", "proxies")),
     "Stdio": frozenset(("args", "env", "cwd", "stderr", "inherit_env")),
 }
@@ -586,7 +586,9 @@ def _opened(make: Callable[P, Client]) -> Callable[P, Client]:
 
     def connect(*args: P.args, **kwargs: P.kwargs) -> Client:
         """Make a client and open it; takes the arguments of `Client`."""
-        for kind, names in _OF_TARGETS.items():
+        if len(args) > 1:
+            raise TypeError("connect() takes one target; for a command, write Stdio(COMMAND, ...)")
+        for kind, names in OPTIONS_OF_TARGETS.items():
             if wrong := sorted(names & kwargs.keys()):
                 first = "URL" if kind == "Http" else "COMMAND, *ARGUMENTS"
                 given = ", ".join(f"{name}=..." for name in wrong if name != "args")

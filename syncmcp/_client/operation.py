@@ -148,6 +148,8 @@ def take_options(
         hint = keyword_hint(word, OPTION_NAMES | operation.names)
         if operation.__name__ == "call_tool" and not hint:
             hint = "pass the tool's arguments as one dict, or as keywords of client.tool(name)(...)"
+        if operation.__name__ == "get_prompt" and not hint:
+            hint = "pass the prompt's arguments as one dict"
         text = f"{operation.__name__}() got an unexpected keyword argument {word!r}"
         raise TypeError(f"{text}: {hint}" if hint else text)
     if "undeclared" in given:

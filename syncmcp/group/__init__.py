@@ -10,6 +10,7 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import FIRST_COMPLETED, wait
@@ -195,8 +196,8 @@ class ClientGroup:
         if name_hook is not None:
             check_callable(name_hook, "name_hook")
         self._close_timeout = seconds(close_timeout, "close_timeout")
-        self._options = GroupOptions(options, per_server or {})
-        self._options.check_known(sources)
+        names = inspect.signature(ClientGroup).parameters.keys()
+        self._options = GroupOptions(options, per_server or {}, sources.keys(), names)
         self._state = GroupState(sources, self._options, required, name_hook, self._close_timeout)
 
     # -- opening and closing ---------------------------------------------------------------------

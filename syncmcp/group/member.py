@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Container, Mapping
+from collections.abc import Callable, Mapping, Set
 from concurrent.futures import Future, wait
 from functools import partial
 from typing import Any, Final, Literal, NamedTuple, TypeAlias, TypeVar
@@ -11,7 +11,7 @@ from typing import Any, Final, Literal, NamedTuple, TypeAlias, TypeVar
 from syncmcp._base.checks import check_callable, text
 from syncmcp._base.text import logger, visible
 from syncmcp._client.changes import DEBOUNCE
-from syncmcp._client.client import Client, Target
+from syncmcp._client.client import OPTIONS_OF_TARGETS, Client, Target
 from syncmcp._client.core import core_of
 from syncmcp._client.subscriptions import Listener, refresh
 from syncmcp._concurrency.limited_log import LimitedLog
@@ -235,21 +235,35 @@ class GroupOptions:
     """The options of a group's clients, which share stateful ones (`approval`, `roots`).
 
     The options of a single server override the shared ones.
+
+    Args:
+        shared: The options of all clients.
+        per_server: Those of single ones, by the server's name.
+        servers: The names of the servers.
+        names: The names of the group's own options, for hints.
     """
 
     def __init__(
-        self, shared: Mapping[str, Any], per_server: Mapping[str, Mapping[str, Any]]
+        self,
+        shared: Mapping[str, Any],
+        per_server: Mapping[str, Mapping[str, Any]],
+        servers: Set[str],
+        names: Set[str],
     ) -> None:
         self._shared = dict(shared)
         _refuse_name(self._shared)
-        known = inspect.signature(Client).parameters
-        if unknown := self._shared.keys() - known.keys():
+        known = {*inspect.signature(Client).parameters, *names}
+        if unknown := self._shared.keys() - known:
             word = min(unknown)
             hint = (
-                keyword_hint(word, known)
-                or f"pass servers as a mapping: ClientGroup({{{word!r}: ...}})"
+                "write Http(URL, ...) as the server, with its options"
+                if word in OPTIONS_OF_TARGETS["Http"]
+                else keyword_hint(word, known)
             )
-            raise TypeError(f"ClientGroup() got an unexpected keyword argument {word!r}: {hint}")
+            if not (hint or servers):
+                hint = f"pass servers as a mapping: ClientGroup({{{word!r}: ...}})"
+            text = f"ClientGroup() got an unexpected keyword argument {word!r}"
+            raise TypeError(f"{text}: {hint}" if hint else text)
         if self._shared.get("approval") is not None:
             self._shared["approval"] = as_approval(self._shared["approval"])
         self.roots: Roots | None = None
@@ -259,12 +273,9 @@ class GroupOptions:
             if self._shared.get(name) is not None:
                 check_callable(self._shared[name], name)
         self._own = {name: dict(own) for name, own in per_server.items()}
-
-    def check_known(self, servers: Container[str]) -> None:
-        """Check that all names in `per_server` are servers of the group."""
-        unknown = [name for name in self._own if name not in servers]
-        if unknown:
-            raise UsageError(f"per_server has {min(unknown)!r}, which is not a server of the group")
+        if strangers := self._own.keys() - servers:
+            text = f"per_server has {min(strangers)!r}, which is not a server of the group"
+            raise UsageError(text)
 
     def save(self, member: GroupMember) -> None:
         """Store the options of a member, for the next time that the group opens."""

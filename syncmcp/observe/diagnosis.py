@@ -99,7 +99,7 @@ def _short(filename: str) -> str:
 def _lines(facts: dict[str, Any]) -> Iterator[str]:
     client = facts["client"]
     revision = client["revision"] or "no revision yet"
-    yield f"{client['label']}: {client['state']}, {revision}, process {client['process']}"
+    yield f"{client['label']}: {client['state']}, {revision}, client process {client['process']}"
     if client["lost"]:
         yield f"  {client['lost']}"
     yield f"calls in flight: {len(facts['calls'])}"

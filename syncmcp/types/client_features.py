@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Annotated, Any, ClassVar, Literal, TypeAlias
 
-from pydantic import Field
+from pydantic import Field, field_validator
 from typing_extensions import Self
 
 from syncmcp.types.base import MetaModel, RequestParams, Result, Role, TaggedModel, WireModel
@@ -138,6 +138,13 @@ class ToolChoice(WireModel):
 class _MessageBase(MetaModel):
     role: Role
     content: SamplingMessageContentBlock | list[SamplingMessageContentBlock]
+
+    @field_validator("content", mode="before")
+    @classmethod
+    def _check_content(cls, value: object) -> object:
+        if isinstance(value, str):  # else pydantic lists every kind of block
+            raise ValueError("a text is written TextContent(text=...)")  # noqa: TRY004
+        return value
 
     @property
     def blocks(self) -> list[SamplingMessageContentBlock]:

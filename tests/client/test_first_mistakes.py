@@ -44,8 +44,15 @@ from syncmcp.auth.receiver import login_timed_out
 from syncmcp.errors import MissingCapability
 from syncmcp.handlers.roots import Roots
 from syncmcp.saving import save
-from syncmcp.testing import AuthorizationServer, FaultProxy, Server, demo_server, serve_http
-from syncmcp.types import CallToolResult, ElicitResult, TextResourceContents
+from syncmcp.testing import (
+    AuthorizationServer,
+    FaultProxy,
+    ScriptedPeer,
+    Server,
+    demo_server,
+    serve_http,
+)
+from syncmcp.types import CallToolResult, CreateMessageResult, ElicitResult, TextResourceContents
 from tests.transports.http_peer import serving
 
 SHOP = Server("shop")
@@ -118,6 +125,17 @@ MISTAKES: list[tuple[Callable[[Any], object], type[Exception], str]] = [
         UsageError,
         "write connect(Http(URL, headers=...))",
     ),
+    (lambda _: connect("python", "server.py"), TypeError, "write Stdio(COMMAND, ...)"),
+    (lambda _: group({"a": SHOP}, requires="all"), TypeError, "did you mean 'require'?"),
+    (lambda _: group({"a": SHOP}, token="t"), TypeError, "write Http(URL, ...) as the server"),
+    (lambda client: client.get_prompt("p", text="x"), TypeError, "arguments as one dict"),
+    (
+        lambda _: CreateMessageResult(role="assistant", content=cast("Any", "hi"), model="m"),
+        ValueError,
+        "a text is written TextContent(text=...)",
+    ),
+    (lambda _: serve(SHOP, authorization_server="x"), TypeError, "must be an AuthorizationServer"),
+    (lambda _: ScriptedPeer(cast("Any", [5])), TypeError, "made by syncmcp.testing.script"),
     (lambda _: connect(demo_server), UsageError, "call it: demo_server()"),
     (lambda _: connect(SHOP, revision="2025-11-25"), TypeError, "write mode="),
     (lambda _: Http(URL, bearer="t"), TypeError, "write token="),
@@ -206,7 +224,6 @@ MISTAKES: list[tuple[Callable[[Any], object], type[Exception], str]] = [
     (lambda _: save(TEXT, "nowhere/a.txt"), FileNotFoundError, "directory: 'nowhere/a.txt'"),
     (lambda _: connect(SHOP, samplin=1), TypeError, "did you mean 'sampling'?"),
     (lambda _: connect(SHOP, zzz=1), TypeError, "unexpected keyword argument 'zzz'"),
-    (lambda _: group(a=SHOP), TypeError, "pass servers as a mapping: ClientGroup({'a': ...})"),
     (lambda _: group({"a": SHOP}, timeut=1), TypeError, "did you mean 'timeout' or 'open_t"),
     (
         lambda _: group({"a": SHOP}).clients["b"],

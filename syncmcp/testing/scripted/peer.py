@@ -6,7 +6,7 @@ import secrets
 import socket
 import sys
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from typing import Any, BinaryIO
 
@@ -64,12 +64,15 @@ class ScriptedPeer(Closing):
         transcript: The messages received and the events; has methods to wait for them.
 
     Raises:
+        TypeError: A script has something else than steps.
         ValueError: There is no script.
     """
 
     def __init__(self, *scripts: Script) -> None:
         if not scripts:
             raise ValueError("give at least one script")
+        if not all(isinstance(step, Mapping) for script in scripts for step in script):
+            raise TypeError("a script is a list of steps, made by syncmcp.testing.script")
         self.transcript = Transcript()
         self._scripts = scripts
         self._lock = threading.Lock()  # Guards all attributes below.
