@@ -367,10 +367,12 @@ def check_url(url: object) -> None:
     if not isinstance(url, str):
         raise UsageError(f"url must be a str, not {kind_of(url)}")
     if not url.lower().startswith(("http://", "https://")):
-        remedy = "a command use Stdio(...)"
+        remedy = "for a command use Stdio(...)"
         if url.lower().endswith(".json"):
-            remedy = "a file of servers use syncmcp.servers_file.read(...)"
-        raise UsageError(f"{redact_url(url)!r} is not an http:// or https:// URL; for {remedy}")
+            remedy = "for a file of servers use syncmcp.servers_file.read(...)"
+        elif re.match(r"[\w.-]+:\d", url):
+            remedy = "write http:// before it"
+        raise UsageError(f"{redact_url(url)!r} is not an http:// or https:// URL; {remedy}")
     # Parsers of URLs disagree about these, so that the host which is shown and compared would be
     # another one than the host that is contacted.
     if not url.isprintable() or " " in url or "\\" in url:

@@ -125,6 +125,7 @@ MISTAKES: list[tuple[Callable[[Any], object], type[Exception], str]] = [
         UsageError,
         "write connect(Http(URL, headers=...))",
     ),
+    (lambda _: connect("localhost:8000"), UsageError, "write http:// before it"),
     (lambda _: connect("python", "server.py"), TypeError, "write Stdio(COMMAND, ...)"),
     (lambda _: group({"a": SHOP}, requires="all"), TypeError, "did you mean 'require'?"),
     (lambda _: group({"a": SHOP}, token="t"), TypeError, "write Http(URL, ...) as the server"),
