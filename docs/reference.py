@@ -1,0 +1,255 @@
+"""The API reference: what autodoc shows of operations, models and types, and the tables."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import json
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, _strip_annotations
+
+import sphinx.util.inspect
+from docutils.parsers.rst import directives, roles
+from sphinx.domains.python import PyXRefRole
+from sphinx.ext.napoleon.docstring import GoogleDocstring
+from sphinx.util import typing
+from sphinx.util.docutils import SphinxDirective
+
+import syncmcp
+from syncmcp._client.operation import Operation
+from syncmcp._client.requests import Request, Resume
+from syncmcp.group import Routed
+from syncmcp.tasks import StartTask
+
+if TYPE_CHECKING:
+    from docutils import nodes
+    from docutils.parsers.rst.states import Inliner
+    from sphinx.application import Sphinx
+
+# To autodoc an operation is an attribute, until it can look through to the function.
+Operation.__wrapped__ = property(lambda operation: operation.steps)  # type: ignore[attr-defined]
+Routed.__wrapped__ = property(lambda routed: routed.operation.steps)  # type: ignore[attr-defined]
+Routed.__call__ = Operation.__call__  # type: ignore[attr-defined]
+
+# These properties are called like methods, so they are documented as methods.
+CALLED = {"request": Request, "resume": Resume, "start_task": StartTask}
+for called, kind in CALLED.items():
+    setattr(syncmcp.Client, called, kind.__call__)
+
+# What an attribute is and what is returned are sentences, not types and colons.
+GoogleDocstring._consume_returns_section = lambda self, **_: [  # type: ignore[method-assign]
+    ("", "", self._dedent(self._consume_to_next_section()))
+]
+GoogleDocstring._consume_inline_attribute = lambda self: (  # type: ignore[method-assign]
+    "",
+    self.__class__(self._dedent(self._consume_to_end()), self._config).lines(),
+)
+
+# The tags by which models tell types apart are no part of what a reader needs. Autodoc, which is
+# imported later, gets these functions.
+restify, stringify = typing.restify, typing.stringify_annotation
+typing.restify = lambda shown, *how, **more: restify(_strip_annotations(shown), *how, **more)
+sphinx.util.inspect.stringify_annotation = lambda shown, *how, **more: stringify(
+    _strip_annotations(shown), *how, **more
+)
+
+# Programs get these from the library, and do not make them.
+MADE = {
+    "syncmcp.Batch",
+    "syncmcp.ConnectedServer",
+    "syncmcp.Listener",
+    "syncmcp.RequestFuture",
+    "syncmcp.ResultStream",
+    "syncmcp.Subscription",
+    "syncmcp.executors.Outcome",
+    "syncmcp.group.GroupSubscription",
+    "syncmcp.handlers.pending.InputRequired",
+    "syncmcp.servers_file.ServersFile",
+    "syncmcp.tasks.ToolTask",
+    "syncmcp.testing.Planned",
+    "syncmcp.testing.Question",
+    "syncmcp.testing.ScriptedConnection",
+    "syncmcp.testing.Session",
+    "syncmcp.testing.ToolContext",
+}
+
+
+class Summary(SphinxDirective):
+    """A table of the names of a module or class, each with the first sentence of its docstring.
+
+    The lines of the content are groups, ``Title: name name``; without content, there is one table.
+    With ``:members:`` the members of the class that the groups name follow.
+    """
+
+    required_arguments = 1
+    has_content = True
+    option_spec = {"members": directives.flag}  # noqa: RUF012 - as docutils has it
+
+    def run(self) -> list[nodes.Node]:
+        """Write the tables as `autosummary` does, without files of their own."""
+        home = self.arguments[0]
+        groups = [line.partition(": ") for line in self.content if line]
+        if not groups:
+            groups = [("", "", " ".join(importlib.import_module(home).__all__))]
+        lines: list[str] = []
+        for title, _, text in groups:
+            names = text.split()
+            plain = [name for name in names if not described(home, name)]
+            lines += [f"**{title}**", ""] if title else []
+            lines += [".. autosummary::", "   :nosignatures:", ""]
+            lines += [f"   ~{home}.{name}" for name in names if name not in plain] + [""]
+            # A value has the docstring of its type, which says nothing of the value.
+            links = ", ".join(f":py:obj:`~{home}.{name}`" for name in plain)
+            lines += [f"Values and types: {links}.", ""] * any(plain)
+        if "members" in self.options:
+            for name in " ".join(text for _, _, text in groups).split():
+                lines += [f".. {directive(home, name)}:: {home}.{name}", ""]
+        return self.parse_text_to_nodes("\n".join(lines))
+
+
+def directive(home: str, name: str) -> str:
+    """The directive that documents a member of a class."""
+    module, _, owner = home.rpartition(".")
+    member = vars(getattr(importlib.import_module(module), owner)).get(name)
+    return "autoproperty" if isinstance(member, property) else "automethod"
+
+
+def described(home: str, name: str) -> bool:
+    """Whether a class, function or operation has a docstring of its own."""
+    if home.rpartition(".")[2][:1].isupper():
+        return True
+    value = getattr(importlib.import_module(home), name)
+    return inspect.isclass(value) or inspect.isroutine(value)
+
+
+class Measured(SphinxDirective):
+    """A table of some rows of bench.json, so that no figure is written by hand."""
+
+    required_arguments = 1
+    final_argument_whitespace = True
+
+    def run(self) -> list[nodes.Node]:
+        """Read the figures anew each time the page is built."""
+        source = Path(self.env.srcdir) / "bench.json"
+        self.env.note_dependency(str(source))
+        rows = json.loads(source.read_text(encoding="utf-8"))["rows"]
+        wires = {"stdio": "stdio", "json": "HTTP, JSON", "sse": "HTTP, event stream"}
+        lines = ["| | syncmcp | official SDK | ratio |", "|---|---:|---:|---:|"]
+        for name in self.arguments[0].split():
+            row = rows[name]
+            cells = [amount(row["median"][side], row["unit"]) for side in ("syncmcp", "official")]
+            cells.append(f"**{row['ratio'][2]:.2f}**")
+            lines.append(f"| {wires[row['wire']]}: {row['title']} | {' | '.join(cells)} |")
+        return self.parse_text_to_nodes("\n".join(lines))
+
+
+def amount(figure: float, unit: str) -> str:
+    """Megabytes, or seconds in a handy size."""
+    if unit == "MB":
+        return f"{figure:.0f} MB"
+    if figure >= 1:
+        return f"{figure:.1f} s"
+    return f"{figure * 1e3:.2f} ms" if figure < 0.01 else f"{figure * 1e3:.0f} ms"
+
+
+def name_role(
+    _name: str,
+    rawtext: str,
+    text: str,
+    lineno: int,
+    inliner: Inliner,
+    options: dict[str, object] | None = None,
+    content: list[str] | None = None,
+) -> tuple[list[nodes.Node], list[nodes.system_message]]:
+    """Code; names of classes and what they have, and names with an underscore, are linked."""
+    if re.fullmatch(r"[A-Z]\w*[a-z]\w*(\.\w+)*|syncmcp(\.\w+)+", text):
+        return PyXRefRole()("py:obj", rawtext, f".{text}", lineno, inliner, options or {}, ())
+    if re.fullmatch(r"[a-z]+(_[a-z]+)+", text):
+        return PyXRefRole()("py:obj", rawtext, text, lineno, inliner, options or {}, ())
+    code, problems = roles.code_role("code", rawtext, text, lineno, inliner, options, content)
+    return list(code), list(problems)
+
+
+def process_signature(
+    _app: Sphinx,
+    what: str,
+    name: str,
+    value: Any,
+    _options: object,
+    signature: str | None,
+    returns: str | None,
+) -> tuple[str | None, str | None]:
+    """Show what a program may give, and what an operation returns when it is called."""
+    if what in ("class", "exception") and signature:
+        if name in MADE or getattr(value, "_is_protocol", False) or "**facts:" in signature:
+            signature = ""
+        elif hasattr(value, "model_fields"):
+            signature = f"(*, {', '.join(map(argument, value.model_fields.items()))})"
+    # A default that is a function or class is named; one that a factory makes is left out.
+    signature = signature and re.sub(r"<[\w\- ]*?'?(?:\w+\.)*(\w+)'?>", r"\1", signature)
+    signature = signature and re.sub(r" ?= ?factory\b", " = ...", signature)
+    signature = signature and re.sub(r", _\w+: .*(?=\)$)", "", signature)
+    return signature, returns and re.sub(r"^Steps\[(.*)\]$|builtins\.", r"\1", returns)
+
+
+def argument(item: tuple[str, Any]) -> str:
+    """A field of a model, with its default if that is short."""
+    name, field = item
+    if field.is_required():
+        return name
+    plain = isinstance(field.default, str | int | float | None)
+    return f"{name}={field.default!r}" if plain else f"{name}=..."
+
+
+def process_docstring(
+    _app: Sphinx, what: str, name: str, value: Any, _options: object, lines: list[str]
+) -> None:
+    """Add the other ways to call an operation, and bases; shorten the names of types."""
+    short = name.rpartition(".")[2]
+    if what == "data" and lines and lines[0] in str(type(value).__doc__):
+        lines.clear()  # the docstring of the type of the value
+    if lines and lines[0].startswith("Alias for field number"):
+        lines.clear()  # the field of a tuple, whose name and type say enough
+    for number, line in enumerate(lines):
+        if line.startswith(":vartype "):
+            lines[number] = re.sub(r"\b(?:[a-z_]\w*\.)+(\w+)", r"\1", line)
+    first = next((number for number, line in enumerate(lines) if not line), len(lines))
+    added = []
+    if what == "exception":
+        bases = [base.__name__ for base in value.__bases__ if base.__name__[0] != "_"]
+        added = [f"Base: {', '.join(f'`{base}`' for base in bases)}."]
+    elif inspect.isclass(value) and hasattr(value, "model_fields"):
+        own = inspect.get_annotations(value)
+        more = ", ".join(f"``{name}``" for name in value.model_fields if name not in own)
+        bases = ", ".join(f"`{base.__name__}`" for base in value.__mro__[1:] if public(base))
+        added = [f"Also has {more} (see {bases})."] if more else []
+    if added:
+        lines[first:first] = ["", *added]
+    if isinstance(value, Routed):
+        lines[first:] = [
+            "",
+            "The first argument is a key of the group; `UsageError` if no server has it.",
+            f"See `Client.{short}`.",
+        ]
+    if isinstance(value, Operation | Routed) or value in [k.__call__ for k in CALLED.values()]:
+        text = f"Also `{short}.future(...)`, which returns a `RequestFuture`"
+        if isinstance(value, Operation | Routed):
+            text += f", and `{short}.stream(...)`, which returns a `ResultStream`"
+        lines += ["", f"{text}. Each takes the keywords of `CallOptions`."]
+
+
+def public(base: type) -> bool:
+    """Whether it is a model on the page of types that adds fields."""
+    return base.__name__ in syncmcp.types.__all__ and bool(inspect.get_annotations(base))
+
+
+def setup(app: Sphinx) -> None:
+    """Add the directives, the role of names, and what is done to signatures and docstrings."""
+    app.setup_extension("sphinx.ext.autodoc")
+    app.setup_extension("sphinx.ext.napoleon")  # first: what it makes is changed here
+    app.add_directive("measured", Measured)
+    app.add_directive("summary", Summary)
+    roles.register_local_role("name", name_role)
+    app.connect("autodoc-process-signature", process_signature)
+    app.connect("autodoc-process-docstring", process_docstring)
