@@ -23,6 +23,7 @@ from syncmcp.cli.output import (
     CommandError,
     Exit,
     Output,
+    advise,
     as_json,
     describe,
     exit_code,
@@ -37,6 +38,7 @@ from syncmcp.cli.session import (
     ServerCommand,
     Session,
     SharedClient,
+    as_typed,
     with_session,
 )
 from syncmcp.cli.shell import COMMANDS, LinePrompt
@@ -308,6 +310,8 @@ def run_command(arguments: Sequence[str], outer: OuterCommand | None = None) -> 
     except typer.Exit as end:
         return end.exit_code
     except (McpError, typer.TyperException, KeyboardInterrupt, TimeoutError) as error:
+        if hint := describe(error).get("hint"):
+            advise(error, as_typed(hint, outer))
         print_error(error, as_line="--json" in takewhile("--".__ne__, arguments))
         return exit_code(error)
     return Exit.OK

@@ -303,7 +303,7 @@ def _message(error: BaseException) -> str:
     return str(error) or "interrupted"
 
 
-def advise(error: McpError, hint: str | None) -> None:
+def advise(error: BaseException, hint: str | None) -> None:
     """Set what the command says to do about `error`, instead of what it says of the class.
 
     The error's own `hint` is for programs, and names arguments in Python.
@@ -333,6 +333,9 @@ def _hint(error: BaseException) -> str | None:
         if context is None:
             return None
         said, usage = _message(error), context.get_usage()
+        target = context.params.get("target") or ""
+        if target in ("COMMAND", "TARGET") or "://" in target:  # the server is known
+            usage = usage.replace("TARGET", "")
         hints = (hint for words, place, hint in _USAGE_HINTS if words in said and place in usage)
         return next(hints, "").format(path=context.command_path) or None
     if isinstance(error, MissingCapability):

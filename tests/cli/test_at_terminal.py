@@ -210,7 +210,7 @@ def test_the_shell_keeps_one_connection_and_completes_from_it(elsewhere: Path) -
         terminal.answers("nonsense: no such command; ", "call add a:=1 'b:=2", ENTER)
         terminal.answers("the line cannot be split into words", "ping --trust", ENTER)
         terminal.answers("must be given when you start the shell", "help ping", ENTER)
-        terminal.answers("Usage: syncmcp ping", "call countdown steps:=1000 delay:=0.2", ENTER)
+        terminal.answers("Usage: ping", "call countdown steps:=1000 delay:=0.2", ENTER)
         terminal.sees(" left ━")  # the bar: the call runs, and the prompt has let go of the keys
         terminal.types("read 'demo://rea", CTRL_C)  # which is thrown away
         terminal.answers("error: interrupted", "ping", ENTER)
