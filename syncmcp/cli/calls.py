@@ -253,6 +253,7 @@ def call(
         usage = as_typed("syncmcp call TARGET", session.outer)
         session.out.show(found.to_wire(), *_help_lines(found, usage))
         return
+    session.wait_no_more()  # the arguments may be typed, on stdin
     values = {} if given is None else parse_object(given)
     values.update(parse_arguments(arguments or (), schema_properties(found.input_schema)))
     _check_arguments(found, values, client.server.name)

@@ -16,7 +16,7 @@ import typer
 
 from syncmcp._base.similar import similar
 from syncmcp._protocol.revisions import REVISIONS
-from syncmcp.cli.output import CommandError
+from syncmcp.cli.output import CommandError, Output
 from syncmcp.cli.state import load_roots, read_server_files, stored_login
 from syncmcp.config import Http, Stdio
 from syncmcp.errors import McpError
@@ -128,6 +128,8 @@ def join_item(item: Item) -> str | None:
 
 def read_file(name: str) -> str:
     """The text of a file, or of stdin if `name` is ``-``."""
+    if name == "-" and sys.stdin.isatty():
+        Output(json=False).note("reading stdin; Ctrl-D ends it")
     try:
         return sys.stdin.read() if name == "-" else Path(name).expanduser().read_text("utf-8")
     except (OSError, UnicodeError) as error:

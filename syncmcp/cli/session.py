@@ -193,8 +193,7 @@ class Session:
     def __exit__(self, *exc_info: object) -> None:
         if self._client is not None:
             self._client.close()
-        if self.person is not None:
-            self.person.bar.hide()  # after the last report that could draw it again
+        self.wait_no_more()  # after the last report that could draw it again
 
     @property
     def target(self) -> tuple[Stdio | Http, dict[str, Any]]:
@@ -246,8 +245,7 @@ class Session:
         try:
             _ = self.client
         finally:
-            if self.person is not None:
-                self.person.bar.hide()  # it would draw over the question of a sign-in
+            self.wait_no_more()  # it would draw over the question of a sign-in
         return getattr(server.auth, "token", None) is None
 
     @property
@@ -259,6 +257,11 @@ class Session:
         """Show the person what is waited for, until something is printed or asked."""
         if self.person is not None:
             self.person.bar.wait(words)
+
+    def wait_no_more(self) -> None:
+        """Remove what `wait` shows."""
+        if self.person is not None:
+            self.person.bar.hide()
 
     def make_client(self) -> Client:
         """A client that has not been opened."""

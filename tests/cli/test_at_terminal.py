@@ -144,6 +144,14 @@ def test_a_wait_shows_its_seconds(elsewhere: Path) -> None:
     assert "waiting" not in terminal.screen
 
 
+def test_a_person_who_types_the_argument_is_told_how_to_end_it(elsewhere: Path, demo: str) -> None:
+    with at_terminal("call", demo, "echo", "text=@-") as terminal:
+        terminal.answers("reading stdin; Ctrl-D ends it", "typed", ENTER, CTRL_D)
+        assert terminal.ends() == 0
+    assert b"waiting" not in terminal.raw
+    assert terminal.screen.endswith("typed")
+
+
 @pytest.mark.parametrize("fails", [False, True])
 def test_a_form_that_was_cancelled_has_an_exit_code_of_its_own(
     elsewhere: Path, fails: bool
