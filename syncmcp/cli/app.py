@@ -102,6 +102,9 @@ class PrefixCommand(TyperCommand):
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Take the first word as the file, and store the rest for the other command."""
+        if args[:1] and args[0] in ctx.parent.command.commands:
+            hint = f"write `{ctx.command_path} FILE {args[0]}`"
+            raise CommandError("FILE comes before the command", hint=hint)
         if args and not args[0].startswith("-"):
             ctx.meta[_OTHER_COMMAND] = args[1:]
             args = args[:1]

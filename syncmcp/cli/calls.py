@@ -292,6 +292,9 @@ def read(
     given = parse_strings(values or ())
     if given:
         uri = UriTemplate(uri).expand(given)
+    elif "{" in uri and (names := UriTemplate(uri).variables):
+        needed = " ".join(f"{name}=VALUE" for name in names)
+        raise CommandError(f"{uri!r} is a template: it needs {needed}")
     result = session.client.read_resource(uri, **session.request_options())
     if session.out.json:
         session.out.result(result.to_wire())

@@ -220,6 +220,7 @@ _USAGE_HINTS: Final = (
     ("'TARGET'", " auth ", "a URL, or a name: `syncmcp servers` lists the names"),
     ("'TARGET'", "", "a URL, a name, or a command after --: {path} -- python server.py"),
     ("unexpected extra argument", "TARGET", "write a command that starts a server after --"),
+    ("No such command 'http", "", "write the command first: {path} COMMAND URL"),
     ("No such command", "", "`{path} --help` lists the commands"),
     (
         "No such option",

@@ -114,6 +114,16 @@ def test_a_name_that_is_nearly_right_is_suggested(command: Command, demo: str) -
             "the tool has no argument 'first'",
             "`syncmcp call TARGET",
         ),
+        (
+            ["--input", "a=1"],
+            "the object of arguments is not JSON: Expecting value: line 1 column 1 (char 0)",
+            "write --input '{\"name\": value}'",
+        ),
+        (
+            ["--input", "5"],
+            "the arguments are not a JSON object",
+            "write --input '{\"name\": value}'",
+        ),
     ],
 )
 def test_arguments_are_checked_before_they_are_sent(
@@ -164,6 +174,9 @@ def test_an_argument_that_a_tool_would_ignore_is_refused(command: Command, demo:
         (["demo", "--foo"], "`syncmcp demo --help` lists the options"),
         (["demo", "x"], "`syncmcp demo --help` shows the arguments"),
         (["replay", "tape.jsonl", "--", "python"], "write it after FILE, as in `syncmcp replay"),
+        (["record", "tools", "http://x"], "write `syncmcp record FILE tools`"),
+        (["replay", "call", "tape.jsonl", "add"], "write `syncmcp replay FILE call`"),
+        (["http://x", "tools"], "write the command first: syncmcp COMMAND URL"),
         (["listen", "http://x", "tools"], "--tools watches the list of tools"),
         (["call", "http://x", "add", "--a", "1"], "a tool's arguments are written name=value"),
     ],
@@ -183,6 +196,7 @@ def test_a_line_that_cannot_be_read_comes_with_a_hint(
         (["tools", "http://x", "--idle-timeout", "nan"], "nan is not 0 or more seconds"),
         (["tools", "http://x", "--open-timeout", "-1"], "-1 is not 0 or more seconds"),
         (["listen", "http://x", "--wait", "-0.5"], "-0.5 is not 0 or more seconds"),
+        (["read", "http://x", "demo://cities/{city}"], "is a template: it needs city=VALUE"),
         (["list", "http://x", "tool"], "'WHAT': 'tool' is not one of 'tools', "),
         (["replay", "tape.jsonl", "tools", "--", "python"], "the server is known"),
         (["replay", "tape.jsonl", "tools", "http://x"], "is known here: leave out TARGET"),
