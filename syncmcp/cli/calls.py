@@ -16,8 +16,8 @@ from syncmcp._base.similar import similar
 from syncmcp._client.functions import required_names, takes_others
 from syncmcp._connection.tool_schemas import ToolSchemas
 from syncmcp.cli.output import CommandError, Output, as_json
-from syncmcp.cli.parsing import parse_arguments, parse_object, parse_strings
-from syncmcp.cli.session import Session, as_typed, with_session
+from syncmcp.cli.parsing import is_url, parse_arguments, parse_object, parse_strings
+from syncmcp.cli.session import Session, as_typed, knows_server, with_session
 from syncmcp.errors import InvalidArguments
 from syncmcp.saving import save
 from syncmcp.templates import UriTemplate
@@ -245,6 +245,8 @@ def call(
     """
     if tool is None:
         raise CommandError("which tool?", hint="`syncmcp tools TARGET` lists them")
+    if is_url(tool) and not knows_server(session.outer):
+        raise CommandError(f"{tool!r} is not a tool", hint="TARGET comes before TOOL")
     if output is not None:
         check_output_path(output, force=force)
     client = session.client

@@ -18,6 +18,7 @@ from time import monotonic
 from typing import Any, Final, TextIO
 
 import typer
+from pydantic import ValidationError
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
 from rich.table import Table
@@ -296,7 +297,12 @@ def _kind(error: BaseException) -> str:
 
 def _message(error: BaseException) -> str:
     if isinstance(error, typer.TyperException):
-        return error.format_message().replace("Value error, ", "")  # the words of pydantic
+        said = error.format_message().replace("Value error, ", "")  # the words of pydantic
+        before, unreadable, kind = said.partition("Input should be a valid ")
+        if unreadable and isinstance(error.__cause__, ValidationError):
+            given = error.__cause__.errors()[0]["input"]
+            return f"{before}{given!r} is no {kind.partition(',')[0]}"
+        return said
     if isinstance(error, ServersFileError):
         return str(error)
     if isinstance(error, McpError):

@@ -110,8 +110,12 @@ class Person:
         return AskOnTerminal(terminal=self.terminal)
 
     def approve(self, review: ServerReview) -> bool:
-        """Ask whether a server that a guarded file names may be used."""
-        return self.terminal.approve(review)
+        """Ask whether a server that a guarded file names may be used; Ctrl-C ends the command."""
+        before = self.terminal.cancelled
+        approved = self.terminal.approve(review)
+        if self.cancelled > before:
+            raise KeyboardInterrupt
+        return approved
 
 
 class _DenyRoots:
@@ -155,12 +159,17 @@ OuterCommand: TypeAlias = SharedClient | RecordTo | ReplayFrom
 """The command that runs another one, as `typer.Context.obj` of the latter."""
 
 
+def knows_server(outer: object) -> bool:
+    """Whether commands within `outer` take no TARGET."""
+    return isinstance(outer, (ReplayFrom, SharedClient))
+
+
 def as_typed(text: str, outer: object) -> str:
     """Name commands as they are typed within `outer`: without TARGET where the server is known.
 
     In a shell also without the name of the program, unless the shell does not have the command.
     """
-    if isinstance(outer, (ReplayFrom, SharedClient)):
+    if knows_server(outer):
         text = text.replace(" TARGET", "")
     if isinstance(outer, SharedClient):
         text = re.sub(r"\bsyncmcp (?!auth|doctor|roots|servers)", "", text)
@@ -390,7 +399,7 @@ class ServerCommand(TyperCommand):
         ctx.meta[_AFTER_DASHES] = []
         # The first argument of the others may be the URL of a resource.
         named = self.name not in ("read", "complete", "listen") and any(map(is_url, args[:1]))
-        if isinstance(ctx.obj, (ReplayFrom, SharedClient)):
+        if knows_server(ctx.obj):
             if _AFTER_DASHES in args:
                 raise CommandError("the server is known here: leave out -- and its command")
             if named:
@@ -409,7 +418,7 @@ class ServerCommand(TyperCommand):
 
     def get_help(self, ctx: Any) -> str:
         """Leave out TARGET, the example with it and rejected options where the server is known."""
-        if not isinstance(ctx.obj, (ReplayFrom, SharedClient)):
+        if not knows_server(ctx.obj):
             return super().get_help(ctx)
         in_shell = isinstance(ctx.obj, SharedClient)
         hidden = ("target", *(_CONNECTION_OPTIONS if in_shell else _SERVER_OPTIONS))
