@@ -23,6 +23,7 @@ from syncmcp.cli.output import (
     CommandError,
     Exit,
     Output,
+    advise,
     as_json,
     describe,
     exit_code,
@@ -37,6 +38,7 @@ from syncmcp.cli.session import (
     ServerCommand,
     Session,
     SharedClient,
+    as_typed,
     with_session,
 )
 from syncmcp.cli.shell import COMMANDS, LinePrompt
@@ -100,6 +102,9 @@ class PrefixCommand(TyperCommand):
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Take the first word as the file, and store the rest for the other command."""
+        if args[:1] and args[0] in ctx.parent.command.commands:
+            hint = f"write `{ctx.command_path} FILE {args[0]}`"
+            raise CommandError("FILE comes before the command", hint=hint)
         if args and not args[0].startswith("-"):
             ctx.meta[_OTHER_COMMAND] = args[1:]
             args = args[:1]
@@ -308,6 +313,8 @@ def run_command(arguments: Sequence[str], outer: OuterCommand | None = None) -> 
     except typer.Exit as end:
         return end.exit_code
     except (McpError, typer.TyperException, KeyboardInterrupt, TimeoutError) as error:
+        if hint := describe(error).get("hint"):
+            advise(error, as_typed(hint, outer))
         print_error(error, as_line="--json" in takewhile("--".__ne__, arguments))
         return exit_code(error)
     return Exit.OK

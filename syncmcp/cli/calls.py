@@ -16,8 +16,8 @@ from syncmcp._base.similar import similar
 from syncmcp._client.functions import required_names, takes_others
 from syncmcp._connection.tool_schemas import ToolSchemas
 from syncmcp.cli.output import CommandError, Output, as_json
-from syncmcp.cli.parsing import parse_arguments, parse_object, parse_strings
-from syncmcp.cli.session import Session, with_session
+from syncmcp.cli.parsing import is_url, parse_arguments, parse_object, parse_strings
+from syncmcp.cli.session import Session, as_typed, knows_server, with_session
 from syncmcp.errors import InvalidArguments
 from syncmcp.saving import save
 from syncmcp.templates import UriTemplate
@@ -88,7 +88,7 @@ def enum_choices(details: Mapping[str, Any]) -> list[str]:
     return [json.dumps(one, ensure_ascii=False) for one in choices]
 
 
-def _help_lines(tool: types.Tool) -> Iterator[str]:
+def _help_lines(tool: types.Tool, usage: str = "syncmcp call TARGET") -> Iterator[str]:
     """The text of `syncmcp call TARGET TOOL --help`.
 
     What a call takes comes first, then what the server says of the tool. Texts of the server stand
@@ -102,7 +102,7 @@ def _help_lines(tool: types.Tool) -> Iterator[str]:
         else f"[{argument_syntax(name, details)}]"
         for name, details in properties.items()
     ]
-    yield visible(" ".join(["Usage: syncmcp call TARGET", tool.name, *items]))
+    yield visible(" ".join(["Usage:", usage, tool.name, *items]))
     if properties:
         yield "\nArguments:"
     for name, details in properties.items():
@@ -244,15 +244,18 @@ def call(
     For example: syncmcp call https://example.com/mcp search query=tea limit=5
     """
     if tool is None:
-        hint = "name it after TARGET, or before --; `syncmcp tools` lists them"
-        raise CommandError("which tool?", hint=hint)
+        raise CommandError("which tool?", hint="`syncmcp tools TARGET` lists them")
+    if is_url(tool) and not knows_server(session.outer):
+        raise CommandError(f"{tool!r} is not a tool", hint="TARGET comes before TOOL")
     if output is not None:
         check_output_path(output, force=force)
     client = session.client
     found = _find_by_name("tool", tool, client.list_tools(**session.request_options()))
     if show_help:
-        session.out.show(found.to_wire(), *_help_lines(found))
+        usage = as_typed("syncmcp call TARGET", session.outer)
+        session.out.show(found.to_wire(), *_help_lines(found, usage))
         return
+    session.wait_no_more()  # the arguments may be typed, on stdin
     values = {} if given is None else parse_object(given)
     values.update(parse_arguments(arguments or (), schema_properties(found.input_schema)))
     _check_arguments(found, values, client.server.name)
@@ -291,6 +294,9 @@ def read(
     given = parse_strings(values or ())
     if given:
         uri = UriTemplate(uri).expand(given)
+    elif "{" in uri and (names := UriTemplate(uri).variables):
+        needed = " ".join(f"{name}=VALUE" for name in names)
+        raise CommandError(f"{uri!r} is a template: it needs {needed}")
     result = session.client.read_resource(uri, **session.request_options())
     if session.out.json:
         session.out.result(result.to_wire())
@@ -363,7 +369,11 @@ def _find_by_name(kind: str, name: str, offered: Iterable[Any]) -> Any:
             return one
         names.append(one.name)
     close = similar(name, names, 3)
-    hint = f"did you mean {' or '.join(close)}?" if close else "`syncmcp list` shows what there is"
+    hint = (
+        f"did you mean {' or '.join(close)}?"
+        if close
+        else "`syncmcp list TARGET` shows what there is"
+    )
     raise CommandError(f"the server has no {kind} {name!r}", hint=hint)
 
 

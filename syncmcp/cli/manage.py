@@ -112,6 +112,7 @@ def login(
             issuer=issuer,
         )
     except AuthError as error:
+        error.args = (error.message.replace("the person did not agree", "you did not agree", 1),)
         advise(error, _login_hint(error, asked=session.person is not None))
         raise
     session.out.show(
@@ -250,7 +251,8 @@ _Config = Annotated[
     Path | None,
     typer.Option("--config", "-c", metavar="FILE", help="Look only in this file."),
 ]
-_Json = Annotated[bool, typer.Option("--json", help="Print them as JSON.")]
+_Json = Annotated[bool, typer.Option("--json", help="Print the servers as JSON.")]
+_StateJson = Annotated[bool, typer.Option("--json", help="Print its state as JSON.")]
 _Name = Annotated[
     str,
     typer.Argument(metavar="NAME", help="The name of the server.", autocompletion=complete_servers),
@@ -291,7 +293,7 @@ def approve(
     name: _Name,
     config: _Config = None,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Approve it without asking.")] = False,
-    json: _Json = False,
+    json: _StateJson = False,
 ) -> None:
     """Approve a server of a file, as the file defines it.
 
@@ -309,7 +311,7 @@ def approve(
 
 
 @servers_app.command()
-def forget(name: _Name, config: _Config = None, json: _Json = False) -> None:
+def forget(name: _Name, config: _Config = None, json: _StateJson = False) -> None:
     """Discard the approval of a server: its next use asks again.
 
     For example: syncmcp servers forget weather

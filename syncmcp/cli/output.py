@@ -18,6 +18,7 @@ from time import monotonic
 from typing import Any, Final, TextIO
 
 import typer
+from pydantic import ValidationError
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
 from rich.table import Table
@@ -220,6 +221,7 @@ _USAGE_HINTS: Final = (
     ("'TARGET'", " auth ", "a URL, or a name: `syncmcp servers` lists the names"),
     ("'TARGET'", "", "a URL, a name, or a command after --: {path} -- python server.py"),
     ("unexpected extra argument", "TARGET", "write a command that starts a server after --"),
+    ("No such command 'http", "", "write the command first: {path} COMMAND URL"),
     ("No such command", "", "`{path} --help` lists the commands"),
     (
         "No such option",
@@ -295,7 +297,12 @@ def _kind(error: BaseException) -> str:
 
 def _message(error: BaseException) -> str:
     if isinstance(error, typer.TyperException):
-        return error.format_message().replace("Value error, ", "")  # the words of pydantic
+        said = error.format_message().replace("Value error, ", "")  # the words of pydantic
+        before, unreadable, kind = said.partition("Input should be a valid ")
+        if unreadable and isinstance(error.__cause__, ValidationError):
+            given = error.__cause__.errors()[0]["input"]
+            return f"{before}{given!r} is no {kind.partition(',')[0]}"
+        return said
     if isinstance(error, ServersFileError):
         return str(error)
     if isinstance(error, McpError):
@@ -303,7 +310,7 @@ def _message(error: BaseException) -> str:
     return str(error) or "interrupted"
 
 
-def advise(error: McpError, hint: str | None) -> None:
+def advise(error: BaseException, hint: str | None) -> None:
     """Set what the command says to do about `error`, instead of what it says of the class.
 
     The error's own `hint` is for programs, and names arguments in Python.
@@ -333,6 +340,9 @@ def _hint(error: BaseException) -> str | None:
         if context is None:
             return None
         said, usage = _message(error), context.get_usage()
+        target = context.params.get("target") or ""
+        if target in ("COMMAND", "TARGET") or "://" in target:  # the server is known
+            usage = usage.replace("TARGET", "")
         hints = (hint for words, place, hint in _USAGE_HINTS if words in said and place in usage)
         return next(hints, "").format(path=context.command_path) or None
     if isinstance(error, MissingCapability):

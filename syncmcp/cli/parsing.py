@@ -16,7 +16,7 @@ import typer
 
 from syncmcp._base.similar import similar
 from syncmcp._protocol.revisions import REVISIONS
-from syncmcp.cli.output import CommandError
+from syncmcp.cli.output import CommandError, Output
 from syncmcp.cli.state import load_roots, read_server_files, stored_login
 from syncmcp.config import Http, Stdio
 from syncmcp.errors import McpError
@@ -88,9 +88,10 @@ def parse_strings(words: Iterable[str]) -> dict[str, str]:
 def parse_object(text: str) -> dict[str, Any]:
     """Parse the JSON object in the value of an option, or in the file named after ``@``."""
     text = read_file(text[1:]) if text.startswith("@") else text
-    value = _parse_json(text, "the object of arguments")
+    hint = """write --input '{"name": value}'"""
+    value = _parse_json(text, "the object of arguments", hint)
     if not isinstance(value, dict):
-        raise CommandError("the arguments are not a JSON object")
+        raise CommandError("the arguments are not a JSON object", hint=hint)
     return value
 
 
@@ -128,6 +129,8 @@ def join_item(item: Item) -> str | None:
 
 def read_file(name: str) -> str:
     """The text of a file, or of stdin if `name` is ``-``."""
+    if name == "-" and sys.stdin.isatty():
+        Output(json=False).note("reading stdin; Ctrl-D ends it")
     try:
         return sys.stdin.read() if name == "-" else Path(name).expanduser().read_text("utf-8")
     except (OSError, UnicodeError) as error:
@@ -135,11 +138,11 @@ def read_file(name: str) -> str:
         raise CommandError(f"cannot read the file {name!r}: {reason}") from error
 
 
-def _parse_json(text: str, what: str) -> Any:
+def _parse_json(text: str, what: str, hint: str = "write text after =, not :=") -> Any:
     try:
         return json.loads(text, parse_constant=_reject_constant)
     except ValueError as error:
-        hint = 'write {"name": value}' if text[:1] == "{" else "write text after =, not :="
+        hint = 'write {"name": value}' if text[:1] == "{" else hint
         raise CommandError(f"{what} is not JSON: {error}", hint=hint) from error
     except RecursionError as error:
         raise CommandError(f"{what} is nested too deeply") from error

@@ -5,9 +5,11 @@ from __future__ import annotations
 import functools
 import inspect
 import os
+import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from copy import copy
 from functools import cached_property
 from pathlib import Path
 from typing import (
@@ -108,8 +110,12 @@ class Person:
         return AskOnTerminal(terminal=self.terminal)
 
     def approve(self, review: ServerReview) -> bool:
-        """Ask whether a server that a guarded file names may be used."""
-        return self.terminal.approve(review)
+        """Ask whether a server that a guarded file names may be used; Ctrl-C ends the command."""
+        before = self.terminal.cancelled
+        approved = self.terminal.approve(review)
+        if self.cancelled > before:
+            raise KeyboardInterrupt
+        return approved
 
 
 class _DenyRoots:
@@ -153,6 +159,23 @@ OuterCommand: TypeAlias = SharedClient | RecordTo | ReplayFrom
 """The command that runs another one, as `typer.Context.obj` of the latter."""
 
 
+def knows_server(outer: object) -> bool:
+    """Whether commands within `outer` take no TARGET."""
+    return isinstance(outer, (ReplayFrom, SharedClient))
+
+
+def as_typed(text: str, outer: object) -> str:
+    """Name commands as they are typed within `outer`: without TARGET where the server is known.
+
+    In a shell also without the name of the program, unless the shell does not have the command.
+    """
+    if knows_server(outer):
+        text = text.replace(" TARGET", "")
+    if isinstance(outer, SharedClient):
+        text = re.sub(r"\bsyncmcp (?!auth|doctor|roots|servers)", "", text)
+    return text
+
+
 class Session:
     """The options, output and client of one command. The client is opened at its first use."""
 
@@ -166,7 +189,7 @@ class Session:
         self.settings = settings
         self._target = target
         self._command = command
-        self._outer = outer
+        self.outer = outer
         self._shared = shared = outer if isinstance(outer, SharedClient) else None
         self._client: Client | None = None
         self.person = person = shared.person if shared is not None else person_at_terminal()
@@ -179,14 +202,13 @@ class Session:
     def __exit__(self, *exc_info: object) -> None:
         if self._client is not None:
             self._client.close()
-        if self.person is not None:
-            self.person.bar.hide()  # after the last report that could draw it again
+        self.wait_no_more()  # after the last report that could draw it again
 
     @property
     def target(self) -> tuple[Stdio | Http, dict[str, Any]]:
         """The server to connect to, and the options of `Client` that its file sets."""
         settings = self.settings
-        if isinstance(self._outer, ReplayFrom):
+        if isinstance(self.outer, ReplayFrom):
             raise CommandError("a recording has no server")
         self._check_options()
         if self._command:
@@ -232,8 +254,7 @@ class Session:
         try:
             _ = self.client
         finally:
-            if self.person is not None:
-                self.person.bar.hide()  # it would draw over the question of a sign-in
+            self.wait_no_more()  # it would draw over the question of a sign-in
         return getattr(server.auth, "token", None) is None
 
     @property
@@ -245,6 +266,11 @@ class Session:
         """Show the person what is waited for, until something is printed or asked."""
         if self.person is not None:
             self.person.bar.wait(words)
+
+    def wait_no_more(self) -> None:
+        """Remove what `wait` shows."""
+        if self.person is not None:
+            self.person.bar.hide()
 
     def make_client(self) -> Client:
         """A client that has not been opened."""
@@ -308,16 +334,16 @@ class Session:
 
     def _wrapped_target(self) -> tuple[Target, dict[str, Any]]:
         """The target; under `record` with a recorder around it, under `replay` a recording."""
-        if isinstance(self._outer, ReplayFrom):
+        if isinstance(self.outer, ReplayFrom):
             self._reject_options(_SERVER_OPTIONS, "needs a server, but a recording has none")
             from syncmcp.testing import Replay
 
-            return Replay(self._outer.path), {}
+            return Replay(self.outer.path), {}
         target, options = self.target
-        if isinstance(self._outer, RecordTo):
+        if isinstance(self.outer, RecordTo):
             from syncmcp.testing import Recording
 
-            return Recording(target, self._outer.path), options
+            return Recording(target, self.outer.path), options
         return target, options
 
     def request_options(self) -> CallOptions:
@@ -371,23 +397,35 @@ class ServerCommand(TyperCommand):
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Insert a placeholder for TARGET where the server is given in another way."""
         ctx.meta[_AFTER_DASHES] = []
-        if isinstance(ctx.obj, (ReplayFrom, SharedClient)):
+        # The first argument of the others may be the URL of a resource.
+        named = self.name not in ("read", "complete", "listen") and any(map(is_url, args[:1]))
+        if knows_server(ctx.obj):
             if _AFTER_DASHES in args:
                 raise CommandError("the server is known here: leave out -- and its command")
+            if named:
+                raise CommandError("the server is known here: leave out TARGET")
             args = ["TARGET", *args]
         elif _AFTER_DASHES in args:
             dashes = args.index(_AFTER_DASHES)
             if dashes + 1 == len(args) and not ctx.resilient_parsing:
                 raise CommandError("the command after -- is missing")
             ctx.meta[_AFTER_DASHES] = args[dashes + 1 :]
+            if named:
+                hint = "give a URL or a command, not both"
+                raise CommandError("the server is given twice", hint=hint)
             args = ["COMMAND", *args[:dashes]]
         return super().parse_args(ctx, args)
 
-    def collect_usage_pieces(self, ctx: Any) -> list[str]:
-        """Leave out TARGET where the server is known."""
-        known = isinstance(ctx.obj, (ReplayFrom, SharedClient))
-        pieces = super().collect_usage_pieces(ctx)
-        return [one for one in pieces if not known or one != "{TARGET}"]
+    def get_help(self, ctx: Any) -> str:
+        """Leave out TARGET, the example with it and rejected options where the server is known."""
+        if not knows_server(ctx.obj):
+            return super().get_help(ctx)
+        in_shell = isinstance(ctx.obj, SharedClient)
+        hidden = ("target", *(_CONNECTION_OPTIONS if in_shell else _SERVER_OPTIONS))
+        shown = copy(self)
+        shown.params = [one for one in self.params if one.name not in hidden]
+        shown.help = (self.help or "").partition("\n\nFor example:")[0]
+        return as_typed(super(ServerCommand, shown).get_help(ctx), ctx.obj)
 
 
 class CallCommand(ServerCommand):

@@ -184,6 +184,8 @@ def find_server(
     hint = "; ".join(filter(None, (otherwise, listed)))
     if close:
         hint = f"did you mean {' or '.join(close)}?"
+    elif otherwise and Path(name).is_file() and config is None:
+        hint = f"NAME --config {name} uses a server of this file"
     elif otherwise and shutil.which(name):
         hint = f"if {name} is a command, write -- before it"
     raise CommandError(f"no server named {name!r}", hint=hint)

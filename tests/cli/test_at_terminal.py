@@ -144,6 +144,14 @@ def test_a_wait_shows_its_seconds(elsewhere: Path) -> None:
     assert "waiting" not in terminal.screen
 
 
+def test_a_person_who_types_the_argument_is_told_how_to_end_it(elsewhere: Path, demo: str) -> None:
+    with at_terminal("call", demo, "echo", "text=@-") as terminal:
+        terminal.answers("reading stdin; Ctrl-D ends it", "typed", ENTER, CTRL_D)
+        assert terminal.ends() == 0
+    assert b"waiting" not in terminal.raw
+    assert terminal.screen.endswith("typed")
+
+
 @pytest.mark.parametrize("fails", [False, True])
 def test_a_form_that_was_cancelled_has_an_exit_code_of_its_own(
     elsewhere: Path, fails: bool
@@ -210,7 +218,7 @@ def test_the_shell_keeps_one_connection_and_completes_from_it(elsewhere: Path) -
         terminal.answers("nonsense: no such command; ", "call add a:=1 'b:=2", ENTER)
         terminal.answers("the line cannot be split into words", "ping --trust", ENTER)
         terminal.answers("must be given when you start the shell", "help ping", ENTER)
-        terminal.answers("Usage: syncmcp ping", "call countdown steps:=1000 delay:=0.2", ENTER)
+        terminal.answers("Usage: ping", "call countdown steps:=1000 delay:=0.2", ENTER)
         terminal.sees(" left ━")  # the bar: the call runs, and the prompt has let go of the keys
         terminal.types("read 'demo://rea", CTRL_C)  # which is thrown away
         terminal.answers("error: interrupted", "ping", ENTER)

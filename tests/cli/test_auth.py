@@ -12,7 +12,7 @@ from syncmcp.cli.state import stored_login
 from syncmcp.config import Http
 from syncmcp.testing import AuthorizationServer, Server, serve_http
 from tests.auth.authorization_server import Answer, call, world
-from tests.cli.running import Command, ended, log_in, program
+from tests.cli.running import Command, at_terminal, ended, log_in, program
 from tests.support.ports import free_port
 
 pytestmark = pytest.mark.slow
@@ -65,6 +65,13 @@ def test_a_person_signs_in_once_for_all_later_commands(
     assert command("auth", "logout", private).out == f"signed out of {private}\n"
     assert command("auth", "logout", private).out == f"not signed in to {private}\n"
     assert command("tools", private).code == 3
+
+
+def test_a_person_who_does_not_agree_is_spoken_to(private: str, elsewhere: Path) -> None:
+    with at_terminal("auth", "login", private, "--no-browser", columns=1000) as terminal:
+        terminal.answers("Sign in there? [y/N]", "n\r")
+        assert terminal.ends() == 3
+    assert "error: you did not agree to sign in at " in terminal.screen
 
 
 def test_a_token_can_come_from_a_file(

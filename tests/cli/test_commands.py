@@ -10,7 +10,9 @@ import pytest
 
 import syncmcp
 from syncmcp.cli import parsing, session
+from syncmcp.cli.app import run_command
 from syncmcp.cli.inspection import capability_names
+from syncmcp.cli.session import SharedClient
 from syncmcp.testing import Server, ToolContext, serve_http
 from syncmcp.types import (
     CallToolResult,
@@ -112,6 +114,16 @@ def test_a_name_that_is_nearly_right_is_suggested(command: Command, demo: str) -
             "the tool has no argument 'first'",
             "`syncmcp call TARGET",
         ),
+        (
+            ["--input", "a=1"],
+            "the object of arguments is not JSON: Expecting value: line 1 column 1 (char 0)",
+            "write --input '{\"name\": value}'",
+        ),
+        (
+            ["--input", "5"],
+            "the arguments are not a JSON object",
+            "write --input '{\"name\": value}'",
+        ),
     ],
 )
 def test_arguments_are_checked_before_they_are_sent(
@@ -149,6 +161,8 @@ def test_an_argument_that_a_tool_would_ignore_is_refused(command: Command, demo:
     [
         (["tools"], "a URL, a name, or a command after --"),
         (["tools", "python", "server.py"], "write a command that starts a server after --"),
+        (["info", "http://x", "extra"], "`syncmcp info --help` shows the arguments"),
+        (["ping", "http://x", "--", "python"], "give a URL or a command, not both"),
         (["tools", "--jsn", "http://x"], "did you mean --json?"),
         (["tools", "-q", "http://x"], "`syncmcp tools --help` lists the options"),
         (["toolz"], "`syncmcp --help` lists the commands"),
@@ -159,8 +173,11 @@ def test_an_argument_that_a_tool_would_ignore_is_refused(command: Command, demo:
         (["read", "http://x"], "`syncmcp read --help` shows the arguments"),
         (["demo", "--foo"], "`syncmcp demo --help` lists the options"),
         (["demo", "x"], "`syncmcp demo --help` shows the arguments"),
-        (["replay", "tape.jsonl", "tools", "http://x"], "`syncmcp tools --help` shows"),
         (["replay", "tape.jsonl", "--", "python"], "write it after FILE, as in `syncmcp replay"),
+        (["record", "tools", "http://x"], "write `syncmcp record FILE tools`"),
+        (["replay", "call", "tape.jsonl", "add"], "write `syncmcp replay FILE call`"),
+        (["http://x", "tools"], "write the command first: syncmcp COMMAND URL"),
+        (["call", "add", "http://x", "a=1"], "TARGET comes before TOOL"),
         (["listen", "http://x", "tools"], "--tools watches the list of tools"),
         (["call", "http://x", "add", "--a", "1"], "a tool's arguments are written name=value"),
     ],
@@ -180,8 +197,13 @@ def test_a_line_that_cannot_be_read_comes_with_a_hint(
         (["tools", "http://x", "--idle-timeout", "nan"], "nan is not 0 or more seconds"),
         (["tools", "http://x", "--open-timeout", "-1"], "-1 is not 0 or more seconds"),
         (["listen", "http://x", "--wait", "-0.5"], "-0.5 is not 0 or more seconds"),
+        (["read", "http://x", "demo://cities/{city}"], "is a template: it needs city=VALUE"),
+        (["tools", "http://x", "--timeout", "x"], "'--timeout': 'x' is no number"),
+        (["ping", "http://x", "-n", "1.5"], "'-n': '1.5' is no integer"),
         (["list", "http://x", "tool"], "'WHAT': 'tool' is not one of 'tools', "),
         (["replay", "tape.jsonl", "tools", "--", "python"], "the server is known"),
+        (["replay", "tape.jsonl", "tools", "http://x"], "is known here: leave out TARGET"),
+        (["replay", "tape.jsonl", "call", "http://x", "add"], "is known here: leave out TARGET"),
     ],
 )
 def test_what_is_wrong_is_said_in_words_of_the_command_line(
@@ -489,3 +511,25 @@ def test_a_list_has_the_first_sentence_of_each_description_or_all_of_it(command:
         (long,) = command("tools", http.url, "--long").rows
     assert short[-1] == "Search v1.2 of the text. …"
     assert long[-1] == "Search v1.2 of the text. Takes long. See also: find."
+
+
+def test_help_and_hints_of_a_shell_name_commands_as_they_are_typed_there(
+    elsewhere: Path, demo: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with syncmcp.connect(demo) as client:
+        outer = SharedClient(client, session.Person())
+        for words, said in (
+            (["call", "zzz"], "`list` shows what there is"),
+            (["call", "add", "zz=1"], "`call add --help` shows its arguments"),
+            (["call"], "`tools` lists them"),
+            (["ping", "x"], "`ping --help` shows the arguments"),
+            (["call", demo, "add"], "the server is known here: leave out TARGET"),
+        ):
+            assert run_command(words, outer) == 2
+            error = json.loads(capsys.readouterr().err)["error"]
+            assert error.get("hint", error["message"]) == said
+        for words in (["tools", "-h"], ["call", "-h"], ["call", "add", "-h"]):
+            assert run_command(words, outer) == 0
+            shown = capsys.readouterr().out
+            assert shown.startswith(f"Usage: {words[0]} ")
+            assert [word for word in ("TARGET", "--revision", "syncmcp") if word in shown] == []

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.running import DOWN, ENTER, Command, at_terminal
+from tests.cli.running import CTRL_C, DOWN, ENTER, Command, at_terminal
 
 
 @pytest.fixture
@@ -48,6 +48,9 @@ def test_what_changed_since_has_to_be_approved_again(command: Command, project: 
 
 
 def test_a_person_sees_it_before_they_agree(project: Path, command: Command) -> None:
+    with at_terminal("servers", "approve", "demo") as terminal:
+        terminal.answers("Use it?", CTRL_C)
+        assert terminal.ends() == 130
     with at_terminal("servers", "approve", "demo") as terminal:
         terminal.sees("Use it?")
         assert "-m syncmcp.testing" in terminal.screen
@@ -97,3 +100,8 @@ def test_a_name_that_is_none_is_said(command: Command, project: Path) -> None:
     assert command("servers", "nonsense").code == 2
     assert "approve" in command("servers", "--help").out
     assert command("servers", "approve", "off", "--yes").out == "off: disabled\n"
+
+
+def test_a_file_where_a_name_is_expected_comes_with_a_hint(command: Command, project: Path) -> None:
+    hint = command("tools", str(project)).error["hint"]
+    assert hint == f"NAME --config {project} uses a server of this file"

@@ -61,7 +61,7 @@ class Terminal:
             bar meanwhile.
 
     Attributes:
-        cancelled: How many forms and web addresses the person has cancelled.
+        cancelled: How many questions of `form`, `url` and `approve` the person has cancelled.
 
     Raises:
         UsageError: The packages of the extra `terminal` are not installed.
@@ -157,7 +157,10 @@ class Terminal:
         try:
             with self._acquire_screen(None) as screen:
                 return review_server(screen, review)
-        except (PersonCancelled, _NoTerminal):
+        except PersonCancelled:
+            self.cancelled += 1
+            return False
+        except _NoTerminal:
             return False
 
     def _ask(self, context: HandlerContext, ask: Callable[[Screen], ElicitResult]) -> ElicitResult:
