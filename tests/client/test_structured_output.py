@@ -14,7 +14,7 @@ import pytest
 from pydantic import BaseModel
 
 import syncmcp
-from syncmcp import InvalidArguments, InvalidOutput, Mode, ServerError, UnsupportedSchema
+from syncmcp import InvalidArguments, InvalidOutput, Mode, ServerError, ToolError, UnsupportedSchema
 from syncmcp._protocol.schema import DIALECTS, Schema, compile_schema
 from syncmcp.testing import RpcError, Server, ToolContext
 from syncmcp.testing import script as s
@@ -135,6 +135,9 @@ def test_an_error_of_the_tool_is_not_held_against_its_schema(mode: Mode) -> None
         result = client.call_tool("storm")
         assert (result.is_error, result.has_data) == (True, False)
         assert result.text == "the instrument was blown away"
+        with pytest.raises(ToolError, match="the instrument was blown away") as raised:
+            result.raise_for_error()
+        assert raised.value.result == result
 
 
 @pytest.mark.parametrize("value", [None, 7, 1.5, True, "text", [1, [2]], {"a": None}, [], {}])
