@@ -187,7 +187,9 @@ def test_nothing_is_left_of_opening_a_process(script: str, everywhere: bool, ste
         number += step
     opened.close()
     assert number > 500
-    assert not forks._under_way  # a fork would wait for what is there
+    # Before 3.12, what a profiler raises at a call passes by the `finally` of the generator called.
+    if sys.version_info >= (3, 12):
+        assert not forks._under_way  # a fork would wait for what is there
 
 
 @pytest.mark.parametrize("act", [Latch.set, partial(Latch.wait, seconds=0)], ids=["set", "wait"])
