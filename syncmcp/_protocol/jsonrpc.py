@@ -137,8 +137,8 @@ def _separators(frame: bytes) -> int:
 def values_within(size: int) -> int:
     """How many values a frame may have, where it may be `size` bytes long.
 
-    A value of two bytes becomes an object of up to a hundred. So a decoded frame takes at most some
-    six times `size`, or ten megabytes.
+    A value of two bytes becomes an object of up to a hundred. So the values of a decoded frame take
+    some six times `size`, or ten megabytes, besides the characters of its texts.
     """
     return min(MAX_VALUES, max(MIN_VALUES, size // BYTES_PER_VALUE))
 

@@ -238,7 +238,7 @@ class OAuth(TokenAuth):
                 raise
             if agreed is not True:  # nor is a coroutine, or any other true value, a yes
                 manager.limits.record_login()
-                raise not_agreed(request, "the person did not agree")
+                raise not_agreed(request, "permission was denied")
         self._agreed = request
 
     @property

@@ -112,7 +112,6 @@ def login(
             issuer=issuer,
         )
     except AuthError as error:
-        error.args = (error.message.replace("the person did not agree", "you did not agree", 1),)
         advise(error, _login_hint(error, asked=session.person is not None))
         raise
     session.out.show(

@@ -118,15 +118,16 @@ class Person:
         return approved
 
 
-class _DenyRoots:
-    """Denies what needs a person, where there is none, and notes it once: roots are all of it."""
+class _DenyWithoutPerson:
+    """Denies what needs a person, where there is none; of roots there is one note."""
 
     def __init__(self, note: Callable[[str], object]) -> None:
         self._note = functools.cache(note)
 
     def decide(self, question: Question, /) -> Decision:
         """Deny."""
-        self._note("the server asked for the roots and got none; --yes shows them without asking")
+        if question.kind == "roots":
+            self._note("the server asked for the roots and got none; --yes shows them unasked")
         return Decision.DENY
 
 
@@ -287,7 +288,7 @@ class Session:
         if person is not None:
             approval: Approval = person.approval
         else:
-            approval = Approval(AllowAll() if settings.yes else _DenyRoots(self.out.note))
+            approval = Approval(AllowAll() if settings.yes else _DenyWithoutPerson(self.out.note))
         return Client(
             target,
             mode=cast("Mode", settings.revision),

@@ -196,7 +196,7 @@ class ClientGroup:
         if name_hook is not None:
             check_callable(name_hook, "name_hook")
         self._close_timeout = seconds(close_timeout, "close_timeout")
-        names = inspect.signature(ClientGroup).parameters.keys()
+        names = inspect.signature(ClientGroup).parameters.keys() - {"options"}
         self._options = GroupOptions(options, per_server or {}, sources.keys(), names)
         self._state = GroupState(sources, self._options, required, name_hook, self._close_timeout)
 

@@ -252,13 +252,13 @@ class GroupOptions:
     ) -> None:
         self._shared = dict(shared)
         _refuse_name(self._shared)
-        known = {*inspect.signature(Client).parameters, *names}
-        if unknown := self._shared.keys() - known:
+        known = inspect.signature(Client).parameters
+        if unknown := self._shared.keys() - known.keys():
             word = min(unknown)
             hint = (
                 "write Http(URL, ...) as the server, with its options"
                 if word in OPTIONS_OF_TARGETS["Http"]
-                else keyword_hint(word, known)
+                else keyword_hint(word, known.keys() | names)
             )
             if not (hint or servers):
                 hint = f"pass servers as a mapping: ClientGroup({{{word!r}: ...}})"

@@ -393,19 +393,18 @@ def _without_data(event: bytes) -> tuple[dict[bytes, bytes], bytes]:
     An id with NUL and a `retry` that is no number are not valid; sseclient would take them.
     """
     data = bytearray()  # one buffer, as for an incomplete event
-    view = memoryview(event)  # a line may be as long as the event: none is copied for nothing
     fields: dict[bytes, bytes] = {}
     found = _FIELD.finditer(event)  # other lines are skipped without a step of Python
     while some := list(islice(found, _CHECKED_LINES)):
         check()
         for field in some:
-            name = field[1]
+            line, name = field[0], field[1]
             if name == b"data":
-                data += view[field.start(2) : field.end(2)]
+                data += field[2] or b""
                 data += b"\n"
-                continue
-            line = field[0]
-            if name == b"event" or (b"\0" not in line if name == b"id" else _RETRY.fullmatch(line)):
+            elif name == b"event" or (
+                b"\0" not in line if name == b"id" else _RETRY.fullmatch(line)
+            ):
                 fields[name] = line
     del data[-1:]
     return fields, bytes(data)

@@ -301,7 +301,7 @@ def test_nothing_happens_at_an_issuer_before_the_person_has_agreed(by_hand: bool
     with world() as resource:
         person = Person(agrees=lambda request: False)
         auth = OAuth(resource.url, receiver=person)
-        with pytest.raises(LoginRequired, match="did not agree"):
+        with pytest.raises(LoginRequired, match="permission was denied"):
             auth.login() if by_hand else call(resource, auth)
         issuer = resource.authorization_server
         assert issuer.paths() == ["/.well-known/oauth-authorization-server"]

@@ -67,11 +67,11 @@ def test_a_person_signs_in_once_for_all_later_commands(
     assert command("tools", private).code == 3
 
 
-def test_a_person_who_does_not_agree_is_spoken_to(private: str, elsewhere: Path) -> None:
+def test_an_error_does_not_speak_of_the_person_who_reads_it(private: str, elsewhere: Path) -> None:
     with at_terminal("auth", "login", private, "--no-browser", columns=1000) as terminal:
         terminal.answers("Sign in there? [y/N]", "n\r")
         assert terminal.ends() == 3
-    assert "error: you did not agree to sign in at " in terminal.screen
+    assert "error: permission was denied to sign in at " in terminal.screen
 
 
 def test_a_token_can_come_from_a_file(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -511,6 +512,25 @@ def test_a_list_has_the_first_sentence_of_each_description_or_all_of_it(command:
         (long,) = command("tools", http.url, "--long").rows
     assert short[-1] == "Search v1.2 of the text. …"
     assert long[-1] == "Search v1.2 of the text. Takes long. See also: find."
+
+
+def test_nothing_says_that_the_server_is_waited_for_while_an_argument_is_typed(
+    elsewhere: Path, demo: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    order: list[str] = []
+    person = session.Person()
+    monkeypatch.setattr(person.bar, "wait", order.append)
+    monkeypatch.setattr(person.bar, "hide", lambda: order.append("hidden"))
+
+    def read() -> str:
+        order.append("read")
+        return "typed"
+
+    monkeypatch.setattr(sys.stdin, "read", read)
+    with syncmcp.connect(demo) as client:
+        assert run_command(["call", "echo", "text=@-"], SharedClient(client, person)) == 0
+    assert capsys.readouterr().out.strip() == "typed"
+    assert order[order.index("read") - 1] == "hidden"
 
 
 def test_help_and_hints_of_a_shell_name_commands_as_they_are_typed_there(

@@ -7,6 +7,7 @@ import json
 import logging
 import re
 import threading
+from traceback import walk_tb
 from typing import Any
 
 import pytest
@@ -325,12 +326,16 @@ def test_a_headers_function_is_asked_for_each_request() -> None:
 
 def test_a_failing_headers_function_fails_the_call_and_nothing_is_sent() -> None:
     def broken() -> dict[str, str]:
-        raise KeyError(SECRET)
+        looked_up = SECRET
+        raise KeyError(looked_up)
 
     with serving(answer) as server, opened(Http(server.url, headers=broken)) as (transport, got):
         transport.send(request())
     assert isinstance(got.error, UsageError)
-    assert isinstance(got.error.__cause__, KeyError)
+    cause = got.error.__cause__
+    assert isinstance(cause, KeyError)
+    # What the program's function held can be looked at: see `release_frames`.
+    assert [*walk_tb(cause.__traceback__)][-1][0].f_locals == {"looked_up": SECRET}
     assert SECRET not in str(got.error)
     assert not server.requests
 
