@@ -362,12 +362,14 @@ def _check_strings(option: str, value: object) -> dict[str, str]:
     return dict(value)
 
 
-def check_url(url: object) -> None:
-    """Raise `UsageError` unless `url` is an http or https URL with a host."""
+def check_url(url: object, remedy: str = "for a command use Stdio(...)") -> None:
+    """Raise `UsageError` unless `url` is an http or https URL with a host.
+
+    `remedy` is the end of the error of what looks like no URL.
+    """
     if not isinstance(url, str):
         raise UsageError(f"url must be a str, not {kind_of(url)}")
     if not url.lower().startswith(("http://", "https://")):
-        remedy = "for a command use Stdio(...)"
         if url.lower().endswith(".json"):
             remedy = "for a file of servers use syncmcp.servers_file.read(...)"
         elif re.match(r"[\w.-]+:\d", url):

@@ -172,6 +172,13 @@ def whole_number(value: Any, name: str) -> int:
     return int(value)
 
 
+def flag(value: object, name: str) -> bool:
+    """Return a switch; `UsageError` if it is neither `True` nor `False`."""
+    if not isinstance(value, bool):
+        raise UsageError(f"{name} must be True or False, not {value!r}")
+    return value
+
+
 def text(value: object, name: str) -> None:
     """Raise `UsageError` unless an argument is a string that is not empty."""
     if not isinstance(value, str) or not value:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, TypeAlias, TypeVar, ove
 
 from typing_extensions import ParamSpec, Self, Unpack
 
-from syncmcp._base.checks import seconds, whole_number
+from syncmcp._base.checks import flag, seconds, whole_number
 from syncmcp._client import operations
 from syncmcp._client.background import Frames, FutureDrive
 from syncmcp._client.core import HasCore
@@ -106,7 +106,7 @@ class Batch:
     ) -> None:
         self._client = client
         self._core = client._core
-        self._parallel = parallel
+        self._parallel = flag(parallel, "parallel")
         self._timeout = seconds(timeout, "timeout")
         self._max_size = whole_number(max_size, "max_size")
         if oversize not in ("split", "refuse"):

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, Union
 from typing_extensions import ParamSpec, Self
 
 from syncmcp import tasks
+from syncmcp._base.checks import flag
 from syncmcp._client import changes, functions, operations, requests
 from syncmcp._client.background import send_and_forget
 from syncmcp._client.core import ClientCore
@@ -315,7 +316,7 @@ class Client:
         self._core = ClientCore(
             settings,
             self._handlers,
-            lazy=lazy,
+            lazy=flag(lazy, "lazy"),
             send_and_forget=send_and_forget,
             facade=weakref.ref(self),
         )

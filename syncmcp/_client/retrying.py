@@ -206,7 +206,7 @@ class RetryState:
             self._method,
             pause,
             self._sends,
-            error,
+            str(error).removeprefix(f"[{self._label}]: "),
         )
         if self._rules.on_retry is not None:
             self._rules.on_retry(self._method)

@@ -16,7 +16,7 @@ from typing import Any, Final, TypeAlias
 
 from syncmcp import types
 from syncmcp._base import __version__
-from syncmcp._base.checks import positive_seconds, seconds, text, whole_number
+from syncmcp._base.checks import flag, positive_seconds, seconds, text, whole_number
 from syncmcp._base.text import redact
 from syncmcp._client import lifetime
 from syncmcp._client.opening import Target, label_of
@@ -89,8 +89,7 @@ class Settings:
         if self.name is not None:
             text(self.name, "name")
         put("label", label_of(self.target) if self.name is None else self.name)
-        if not isinstance(self.trusted, bool):
-            raise UsageError(f"trusted must be True or False, not {self.trusted!r}")
+        flag(self.trusted, "trusted")
         if self.retry is not None and not isinstance(self.retry, Retry):
             raise UsageError(f"retry must be a Retry or None, not {self.retry!r}")
         check_undeclared(self.undeclared)

@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-from syncmcp._base.checks import check_callable
+from syncmcp._base.checks import check_callable, text
 from syncmcp._base.secrets import Secrets
 from syncmcp._concurrency.budget import Budget
 from syncmcp._concurrency.limited_log import LimitedLog
@@ -137,6 +137,7 @@ class HandlerRegistry:
             table.pop(method, None)
             return
         arguments = ("params", "context") if table is self.requests else ("params",)
+        text(method, "method")
         check_callable(handler, f"the handler of {method}", arguments)
         table[method] = handler
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from contextvars import Context
 from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
-from syncmcp._base.checks import check_callable, kind_of, seconds
+from syncmcp._base.checks import check_callable, check_mapping, flag, kind_of, seconds
 from syncmcp._base.similar import similar
 from syncmcp._base.text import logger
 from syncmcp._concurrency.cancel import CancelToken, as_token
@@ -175,15 +175,16 @@ class ResolvedOptions:
         options.on_progress = given.get("on_progress")
         if options.on_progress is not None:
             check_callable(options.on_progress, "on_progress", PROGRESS_ARGUMENTS)
-        for name, kind in (("meta", Mapping), ("handlers", Handlers), ("headers", Mapping)):
-            if (value := given.get(name)) is not None:
-                _expect(value, (kind,), name)
-                setattr(options, name, value)
+        for name in ("meta", "headers"):
+            check_mapping(given.get(name), name)
+            setattr(options, name, given.get(name))
+        if (handlers := given.get("handlers")) is not None:
+            _expect(handlers, (Handlers,), "handlers")
+            options.handlers = handlers
         check_keys(options.meta or ())
         level = given.get("log_level")
         options.log_level = None if level is None else check_log_level(level)
-        options.idempotent = given.get("idempotent", False)
-        _expect(options.idempotent, (bool,), "idempotent")
+        options.idempotent = flag(given.get("idempotent", False), "idempotent")
         options.cache = given.get("cache", "use")
         if options.cache not in _CACHE_USES:
             raise UsageError(f"cache must be 'use', 'refresh' or 'bypass', not {options.cache!r}")

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from syncmcp._base.text import logger
+from syncmcp._base.text import cut, logger
 from syncmcp._concurrency.forks import delaying_forks
 from syncmcp._protocol.jsonrpc import size_of
 from syncmcp.errors import InvalidArguments, InvalidOutput, UnsupportedSchema, UsageError, fresh
@@ -162,7 +162,10 @@ class ToolSchemas:
         if problem is None:
             return None
         if problem.path:
-            return InvalidArguments(f"argument {problem}", argument=problem.path[0], **facts)
+            name = problem.path[0]
+            shown = repr(cut(str(name)))
+            text = f"argument {shown}{str(problem).removeprefix(f'[{shown}]')}"
+            return InvalidArguments(text, argument=name, **facts)
         if problem.missing is not None:
             return InvalidArguments(
                 f"a required argument is missing: the call {problem}",

@@ -83,6 +83,8 @@ class TokenAuth(AuthBase):
     ) -> None:
         if isinstance(scopes, str):
             raise UsageError("scopes must be a list of strings, not a single str")
+        if issuer is not None and not str(issuer).lower().startswith(("https://", "http://")):
+            raise UsageError(f"issuer must be the URL of an authorization server, not {issuer!r}")
         self._given_store = store
         self._issuer = issuer
         self._scopes = None if scopes is None else tuple(scopes)
@@ -91,7 +93,7 @@ class TokenAuth(AuthBase):
         self._assertion = assertion
         self._dpop = dpop
         if url is not None:
-            check_url(url)
+            check_url(url, "pass the URL of the MCP server")
         self._initialize(url)
 
     def _initialize(self, url: str | None) -> None:

@@ -255,11 +255,7 @@ class GroupOptions:
         known = inspect.signature(Client).parameters
         if unknown := self._shared.keys() - known.keys():
             word = min(unknown)
-            hint = (
-                "write Http(URL, ...) as the server, with its options"
-                if word in OPTIONS_OF_TARGETS["Http"]
-                else keyword_hint(word, known.keys() | names)
-            )
+            hint = _hint(word, known.keys() | names)
             if not (hint or servers):
                 hint = f"pass servers as a mapping: ClientGroup({{{word!r}: ...}})"
             text = f"ClientGroup() got an unexpected keyword argument {word!r}"
@@ -276,6 +272,8 @@ class GroupOptions:
         if strangers := self._own.keys() - servers:
             text = f"per_server has {min(strangers)!r}, which is not a server of the group"
             raise UsageError(text)
+        for name, own in self._own.items():
+            _check_own(own, f"per_server[{name!r}]")
 
     def save(self, member: GroupMember) -> None:
         """Store the options of a member, for the next time that the group opens."""
@@ -290,7 +288,7 @@ class GroupOptions:
     ) -> GroupMember:
         """Create a member of the group, with the stored options unless it has its `own`."""
         options = self._own.get(name, {}) if own is None else own
-        _refuse_name(options)
+        _check_own(options, f"the server {name!r}")
         if options and isinstance(source, Client):
             raise UsageError(f"{name!r} is a client, which already has its options")
         named = {
@@ -301,11 +299,28 @@ class GroupOptions:
         return GroupMember(name, source, {**self._shared, **named}, options)
 
 
+def _hint(word: str, known: Set[str]) -> str:
+    """What to write instead of an unknown option."""
+    if word in OPTIONS_OF_TARGETS["Http"]:
+        return "write Http(URL, ...) as the server, with its options"
+    return keyword_hint(word, known - {"name"})
+
+
 def check_server_name(name: object) -> None:
     """Refuse a name that is no good begin of keys, which people and models read."""
     text(name, "the name of a server")
     if visible(str(name)) != name:
         raise UsageError(f"the name of a server has control or hidden characters: {name!a}")
+
+
+def _check_own(options: Mapping[str, Any], owner: str) -> None:
+    """Refuse options of one server that a client does not have."""
+    _refuse_name(options)
+    known = inspect.signature(Client).parameters.keys()
+    if unknown := options.keys() - known:
+        text = f"{owner} has the unknown option {min(unknown)!r}"
+        hint = _hint(min(unknown), known)
+        raise TypeError(f"{text}: {hint}" if hint else text)
 
 
 def _refuse_name(options: Mapping[str, Any]) -> None:

@@ -45,7 +45,8 @@ class RequiredServersFailed(ConnectFailed):
     errors: Mapping[str, McpError] = MappingProxyType({})
 
     def _details(self) -> list[str]:
-        return [f"{name}: {error}" for name, error in self.errors.items()]
+        # The error of an opening begins with the name of its server.
+        return [f"{n}: {str(error).removeprefix(f'[{n}]: ')}" for n, error in self.errors.items()]
 
 
 def checked_requirement(require: Any, servers: Container[str]) -> str | tuple[str, ...]:

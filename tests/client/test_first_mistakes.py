@@ -31,6 +31,7 @@ from syncmcp import (
 )
 from syncmcp.approval import DenyAll
 from syncmcp.auth import (
+    ClientCredentials,
     Deadline,
     FileStore,
     LoopbackReceiver,
@@ -83,6 +84,7 @@ group: Any = syncmcp.ClientGroup
 rate_limit: Any = syncmcp.RateLimit
 rules: Any = syncmcp.Rules
 oauth: Any = OAuth
+machine: Any = ClientCredentials
 serve: Any = serve_http
 servers_of: Any = servers_file.read
 
@@ -96,6 +98,16 @@ def ask_in_2024() -> None:
 def read_a_template() -> None:
     with connect(demo_server()) as client:
         client.read_resource("demo://notes/{name}")
+
+
+def add_a_fraction() -> None:
+    with connect(SHOP, validate_input=True) as client:
+        client.call_tool("add", {"a": 1.5, "b": 2})
+
+
+def queue_a_word() -> None:
+    with FaultProxy("http://127.0.0.1:9/mcp") as proxy:
+        proxy.queue(cast("Any", "cut"))
 
 
 def one_too_many(client: syncmcp.Client) -> None:
@@ -125,6 +137,40 @@ MISTAKES: list[tuple[Callable[[Any], object], type[Exception], str]] = [
         UsageError,
         "write connect(Http(URL, headers=...))",
     ),
+    (lambda _: connect(SHOP, lazy="yes"), UsageError, "lazy must be True or False, not 'yes'"),
+    (
+        lambda client: client.batch(parallel="no"),
+        UsageError,
+        "parallel must be True or False, not 'no'",
+    ),
+    (lambda client: client.on_notification("", print), UsageError, "method must be a non-empty"),
+    (
+        lambda client: client.call_tool("add", meta="x"),
+        UsageError,
+        "meta must be a mapping or None, not str",
+    ),
+    (lambda _: add_a_fraction(), syncmcp.InvalidArguments, "argument 'a' is not of type integer"),
+    (
+        lambda _: group({"a": SHOP}, per_server={"a": {"timeot": 3}}),
+        TypeError,
+        "per_server['a'] has the unknown option 'timeot': did you mean 'timeout' or",
+    ),
+    (
+        lambda _: group({"a": SHOP}, per_server={"a": {"token": "t"}}),
+        TypeError,
+        "option 'token': write Http(URL, ...) as the server",
+    ),
+    (lambda _: group({"a": SHOP}, nme="x"), TypeError, "unexpected keyword argument 'nme'"),
+    (lambda _: oauth("shop.example"), UsageError, "pass the URL of the MCP server"),
+    (
+        lambda _: machine("me", client_secret="s", issuer="nope"),
+        UsageError,
+        "issuer must be the URL of an authorization server, not 'nope'",
+    ),
+    (lambda _: Server(cast("Any", 5)), TypeError, "name must be a str, not int"),
+    (lambda _: server.add_tool("price"), TypeError, "tools are functions, not str"),
+    (lambda _: serve(SHOP, port="x"), TypeError, "port must be a number, not str"),
+    (lambda _: queue_a_word(), TypeError, "fault must be a Cut, Hold or Drip, not str"),
     (lambda _: connect("localhost:8000"), UsageError, "write http:// before it"),
     (lambda _: connect("python", "server.py"), TypeError, "write Stdio(COMMAND, ...)"),
     (lambda _: group({"a": SHOP}, requires="all"), TypeError, "did you mean 'require'?"),

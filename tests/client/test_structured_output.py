@@ -365,8 +365,8 @@ def test_schemas_that_the_library_makes_are_schemas() -> None:
 @pytest.mark.parametrize(
     ("arguments", "argument", "part"),
     [
-        ({"city": 7}, "city", "argument ['city'] is not of type string"),
-        ({"city": "Rome", "days": "two"}, "days", "['days'] is not of type integer"),
+        ({"city": 7}, "city", "argument 'city' is not of type string"),
+        ({"city": "Rome", "days": "two"}, "days", "'days' is not of type integer"),
         ({"days": 2}, "city", "lacks 'city'"),
         (None, "city", "lacks 'city'"),
     ],

@@ -300,9 +300,8 @@ class TestHandlers:
         group = ClientGroup({"a": Client(shop("a"))}, per_server={"a": {"timeout": 1}})
         with pytest.raises(UsageError, match="already has its options"):
             group.open()
-        group = ClientGroup({"a": shop("a")}, per_server={"a": {"name": "b"}})
         with pytest.raises(UsageError, match="names"):
-            group.open()
+            ClientGroup({"a": shop("a")}, per_server={"a": {"name": "b"}})
 
 
 class TestComingAndGoing:

@@ -130,7 +130,7 @@ SAYS = {
         "Ada, collected (2024)",
         "['books'][1] lacks 'year'",
         "all the same: 2 books",
-        "not sent: argument ['author'] is not of type string",
+        "not sent: argument 'author' is not of type string",
     ],
     "subscriptions": [
         "stock://fruit has changed: apple, plum",
@@ -358,7 +358,7 @@ def test_a_page_to_type_along_prints_what_it_shows(page: str, tmp_path: Path) ->
                 "21.5",
                 "clear",
                 "{'degrees': 21.5}",
-                "city | argument ['city'] is not of type string",
+                "city | argument 'city' is not of type string",
             ],
         ),
         ("tasks", ["working", "completed None", "3 pictures", "5 pictures"]),

@@ -81,8 +81,11 @@ class FaultProxy(Closing):
             The queued fault, with methods to wait until it happens and to release it.
 
         Raises:
+            TypeError: `fault` is something else.
             ValueError: `nth` is less than 1, or a fault at "connect" has a verb or a method.
         """
+        if not isinstance(fault, Fault):
+            raise TypeError(f"fault must be a Cut, Hold or Drip, not {kind_of(fault)}")
         if nth < 1:
             raise ValueError(f"nth must be at least 1, not {nth}")
         if fault.at == "connect" and (verb is not None or method is not None):

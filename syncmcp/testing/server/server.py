@@ -12,6 +12,7 @@ from typing import Any, Concatenate, Literal, TypeVar
 
 from typing_extensions import ParamSpec
 
+from syncmcp._base.checks import kind_of
 from syncmcp.testing.server import wire
 from syncmcp.testing.server.context import ToolContext
 from syncmcp.testing.server.dispatch import URIS, Dispatcher
@@ -103,6 +104,8 @@ class Server(Dispatcher):
         cache_scope: Literal["private", "public"] | None = "private",
         batches: Batches = wire.DEFAULT_BATCHES,
     ) -> None:
+        if not isinstance(name, str):
+            raise TypeError(f"name must be a str, not {kind_of(name)}")
         info = wire.given(name=name, version=version, title=title)
         super().__init__(info, revisions, page_size, capabilities or {})
         self.instructions = instructions
@@ -437,6 +440,8 @@ class Server(Dispatcher):
         make: Callable[..., Feature],
     ) -> Callable[[F], F]:
         def register(function: F) -> F:
+            if not callable(function):
+                raise TypeError(f"{kind} are functions, not {kind_of(function)}")
             feature = make(function)
             registry[feature.key] = feature
             self.list_changed(kind)

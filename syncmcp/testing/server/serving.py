@@ -49,10 +49,12 @@ def serve_http(
         The running HTTP server: use it in a `with` statement, or `close()` it.
 
     Raises:
-        TypeError: `server` or `authorization_server` is something else.
+        TypeError: `server`, `port` or `authorization_server` is something else.
     """
     if not isinstance(server, Server):
         raise TypeError(f"server must be a Server, not {kind_of(server)}")
+    if not isinstance(port, int):
+        raise TypeError(f"port must be a number, not {kind_of(port)}")
     if not isinstance(authorization_server, AuthorizationServer | None):
         kind = kind_of(authorization_server)
         raise TypeError(f"authorization_server must be an AuthorizationServer, not {kind}")
