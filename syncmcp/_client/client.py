@@ -586,7 +586,15 @@ def _opened(make: Callable[P, Client]) -> Callable[P, Client]:
     signature = inspect.signature(make).replace(return_annotation="Client")
 
     def connect(*args: P.args, **kwargs: P.kwargs) -> Client:
-        """Make a client and open it; takes the arguments of `Client`."""
+        """Make a client and open it, mostly in a `with` block, which closes it.
+
+        The arguments are those of `Client`, which `help(syncmcp.Client)` explains: a target (a URL,
+        `Stdio`, `Http`, an entry of a file of servers, or a server in this process) and options.
+
+        Raises:
+            UsageError: An argument is invalid; `TypeError` for an option that does not exist.
+            McpError: The client could not be opened, see `Client.open`; often `ConnectFailed`.
+        """
         if len(args) > 1:
             raise TypeError("connect() takes one target; for a command, write Stdio(COMMAND, ...)")
         for kind, names in OPTIONS_OF_TARGETS.items():

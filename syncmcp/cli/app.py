@@ -71,7 +71,7 @@ def shell(session: Session) -> None:
             continue
         if words[0] in ("quit", "exit"):
             break
-        if words[0] == "help":
+        if words[0] in ("help", "?"):
             known = words[1:] and words[1] not in ("help", "quit", "exit")
             words = [words[1], "--help"] if known else []
         if words and words[0] not in COMMANDS:

@@ -184,6 +184,8 @@ def find_server(
     hint = "; ".join(filter(None, (otherwise, listed)))
     if close:
         hint = f"did you mean {' or '.join(close)}?"
+    elif otherwise and name.endswith(".py") and Path(name).is_file():
+        hint = f"to start this program, write -- python {name}"
     elif otherwise and Path(name).is_file() and config is None:
         hint = f"NAME --config {name} uses a server of this file"
     elif otherwise and shutil.which(name):

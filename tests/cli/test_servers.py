@@ -105,3 +105,7 @@ def test_a_name_that_is_none_is_said(command: Command, project: Path) -> None:
 def test_a_file_where_a_name_is_expected_comes_with_a_hint(command: Command, project: Path) -> None:
     hint = command("tools", str(project)).error["hint"]
     assert hint == f"NAME --config {project} uses a server of this file"
+    program = project.with_name("server.py")
+    program.write_text("")
+    hint = command("tools", str(program)).error["hint"]
+    assert hint == f"to start this program, write -- python {program}"

@@ -75,7 +75,7 @@ def test_only_the_first_who_takes_a_request_gets_it() -> None:
         *("1.0", " 1", "1 ", "+1", "-1", "", "one", "²", "9" * 5000),
         "\N{ARABIC-INDIC DIGIT ONE}",
     ],
-    ids=lambda id: repr(id)[:20],
+    ids=lambda id: ascii(id)[:20].replace("\\", "/"),  # mutmut cannot select by backslashes
 )
 def test_an_id_that_was_never_given_out_finds_nothing(id: object) -> None:
     table = peer()
