@@ -259,7 +259,9 @@ class Driver:
             # Its `delivery` is not that of the MCP request that needs the token.
             found = AuthError(found.message)
         found.__cause__ = cause
-        found.__dict__.update(delivery="not_sent", server=self.secrets.redact(request.url))
+        # The `server` of the error is to be the MCP server, which may be well.
+        found.args = (f"signing in: {self.secrets.redact(request.url)}: {found.message}",)
+        found.__dict__.update(delivery="not_sent")
         return found
 
 

@@ -437,7 +437,8 @@ def test_a_refused_connection_says_so() -> None:
     with driver() as made, pytest.raises(ConnectFailed, match="refused") as caught:
         made.fetch(get(f"http://127.0.0.1:{port}/x?code={SECRET}"))
     assert caught.value.delivery == "not_sent"
-    assert f"[http://127.0.0.1:{port}/x?code=***]" in str(caught.value)
+    # The error of a call names the MCP server, which answers, as the one that was called.
+    assert f"signing in: http://127.0.0.1:{port}/x?code=***: the conn" in str(caught.value)
 
 
 def test_a_lost_connection_says_nothing_about_the_call_that_needs_the_token() -> None:
