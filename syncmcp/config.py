@@ -374,6 +374,10 @@ def check_url(url: object, remedy: str = "for a command use Stdio(...)") -> None
             remedy = "for a file of servers use syncmcp.servers_file.read(...)"
         elif re.match(r"[\w.-]+:\d", url):
             remedy = "write http:// before it"
+        elif re.match(r"[\w-]+(\.[\w-]+)+/", url):
+            remedy = "write https:// before it"
+        elif "//" in url:
+            remedy = "write http:// or https://"
         raise UsageError(f"{redact_url(url)!r} is not an http:// or https:// URL; {remedy}")
     # Parsers of URLs disagree about these, so that the host which is shown and compared would be
     # another one than the host that is contacted.

@@ -500,6 +500,8 @@ def resolve_target(
 
 def _target_hint(given: object) -> str:
     """What to write for a value that is not a target."""
+    if isinstance(getattr(given, "url", None), str):
+        return "; write its url"
     if isinstance(given, (list, tuple)):
         return "; for a command, write Stdio(*words)"
     if isinstance(given, os.PathLike):

@@ -200,13 +200,14 @@ class RetryState:
     def record_retry(self, error: McpError, pause: float) -> None:
         self._delivery_unknown |= getattr(error, "delivery", "") == "unknown"
         self._sends += 1
+        text = str(error)
         _log.warning(
             "[%s] sending %s again in %.2f s (attempt %d): %s",
             self._label,
             self._method,
             pause,
             self._sends,
-            str(error).removeprefix(f"[{self._label}]: "),
+            text.partition(f"[{self._label}]: ")[2] or text,  # without what was just said
         )
         if self._rules.on_retry is not None:
             self._rules.on_retry(self._method)

@@ -158,6 +158,13 @@ def check_values(frame: bytes, limit: int) -> None:
         raise LimitExceeded(f"a message of the server has more than {limit:,} values")
 
 
+# By what the decoder says of a value beyond them.
+_BOUNDS = {
+    "recursion limit": f"at most {MAX_NESTING} levels",
+    "out of range": f"at most {MAX_DIGITS:,} digits of an integer",
+}
+
+
 def decode(frame: bytes, max_values: int = MAX_VALUES) -> list[Message]:
     """Read one frame: a single message, or the messages of a batch.
 
@@ -173,8 +180,11 @@ def decode(frame: bytes, max_values: int = MAX_VALUES) -> list[Message]:
     try:
         value = pydantic_core.from_json(frame, allow_inf_nan=False)
     except ValueError as error:
-        bounds = f"at most {MAX_NESTING} levels, and {MAX_DIGITS:,} digits of an integer"
-        return _read_wreck(frame, f"not JSON: {error} ({bounds})", max_values)
+        reason = f"not JSON: {error}"
+        for sign, bound in _BOUNDS.items():
+            if sign in reason:
+                reason += f" ({bound})"
+        return _read_wreck(frame, reason, max_values)
     if type(value) is dict:
         return [_classify(value)]
     if type(value) is list and value:

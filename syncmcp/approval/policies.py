@@ -243,9 +243,10 @@ class Rule:
 
     def __post_init__(self) -> None:
         if not isinstance(self.decision, Decision):
-            raise UsageError(f"a rule's decision must be a Decision, not {self.decision!r}")
+            known = ", ".join(map(str, Decision))
+            raise UsageError(f"a rule's decision must be one of {known}, not {self.decision!r}")
         if self.kind is not None and self.kind not in get_args(Kind):
-            raise UsageError(f"unknown kind {self.kind!r}")
+            raise UsageError(f"kind must be one of {', '.join(get_args(Kind))}, not {self.kind!r}")
 
     def fits(self, question: Question) -> bool:
         """Whether the rule matches `question`."""

@@ -66,9 +66,9 @@ def choose_method(
     if not secret and not assertion:
         # Public clients do not authenticate, and some servers omit "none" from the list.
         return "none"
+    shown = printable(", ".join(f"'{method}'" for method in listed), "nothing")
     raise RegistrationFailed(
-        f"{named(server)} accepts none of {', '.join(able)} at its token endpoint, only"
-        f" {printable(', '.join(listed), 'nothing')}"
+        f"{named(server)} accepts none of {', '.join(able)} at its token endpoint, only {shown}"
     )
 
 

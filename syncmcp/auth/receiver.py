@@ -19,7 +19,7 @@ from http import HTTPStatus
 from typing import Final, Generic, Protocol, TypeVar
 from urllib.parse import parse_qsl
 
-from syncmcp._base.checks import check_callable, program_failed
+from syncmcp._base.checks import check_callable, kind_of, program_failed
 from syncmcp._base.terminal import ask_at_terminal, show_at_terminal
 from syncmcp._base.text import redact
 from syncmcp._concurrency.fair_lock import FairLock
@@ -269,7 +269,10 @@ class ConsolePrompt(Generic[T]):
         text = self.text
         for _ in range(MOST_PROMPTS):
             self.show(text)
-            line = "" if self._stopped else self.ask(self.prompt).strip()
+            line = "" if self._stopped else self.ask(self.prompt)
+            if not isinstance(line, str):
+                raise TypeError(f"it returned {kind_of(line)}, not a line of text")
+            line = line.strip()
             if self._stopped:
                 return None
             answer = self.read(line)

@@ -231,6 +231,8 @@ class StdioTransport(Transport):
             hint = ""
             if " " in config.command and not config.args:
                 hint = "; pass the program and its arguments as separate strings"
+            if config.command.startswith("~"):
+                hint = "; ~ is not expanded: pass os.path.expanduser(...)"
             if os.path.dirname(config.command):
                 return f"command not found: {command!r}{hint}"
             return f"command not found: {command!r}{hint}; PATH searched: {path}"

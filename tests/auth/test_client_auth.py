@@ -97,8 +97,8 @@ def test_the_method_follows_from_what_the_client_has_and_the_server_lists(
 
 def test_a_client_that_cannot_prove_itself_sends_nothing() -> None:
     for methods, secret, able, listed in (
-        (["client_secret_basic"], False, "private_key_jwt", "client_secret_basic"),
-        (["none", "x"], True, "client_secret_basic, client_secret_post", "none, x"),
+        (["client_secret_basic"], False, "private_key_jwt", "'client_secret_basic'"),
+        (["none", "x"], True, "client_secret_basic, client_secret_post", "'none', 'x'"),
         ([], True, "client_secret_basic, client_secret_post", "nothing"),
     ):
         with pytest.raises(RegistrationFailed) as caught:

@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from hashlib import sha256
 from pathlib import Path
 from queue import Queue
-from typing import Any
+from typing import Any, cast
 from urllib.parse import urlencode, urlsplit
 
 import pytest
@@ -693,6 +693,8 @@ def test_a_prompt_that_fails_ends_the_login_without_its_secrets() -> None:
     error = Login(PasteReceiver(Shown(), ask)).join()
     assert isinstance(error, LoginRequired)
     assert "RuntimeError: failed for ***" in str(error)
+    error = Login(PasteReceiver(Shown(), cast("Any", lambda _: True))).join()
+    assert "TypeError: it returned bool, not a line of text" in str(error)
 
 
 def test_a_prompt_is_left_behind_on_a_daemon_thread_when_the_call_is_cut() -> None:

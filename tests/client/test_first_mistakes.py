@@ -29,7 +29,7 @@ from syncmcp import (
     llm,
     servers_file,
 )
-from syncmcp.approval import DenyAll
+from syncmcp.approval import Decision, DenyAll, Rule
 from syncmcp.auth import (
     ClientCredentials,
     Deadline,
@@ -84,6 +84,7 @@ group: Any = syncmcp.ClientGroup
 rate_limit: Any = syncmcp.RateLimit
 rules: Any = syncmcp.Rules
 oauth: Any = OAuth
+rule: Any = Rule
 machine: Any = ClientCredentials
 serve: Any = serve_http
 servers_of: Any = servers_file.read
@@ -103,6 +104,11 @@ def read_a_template() -> None:
 def add_a_fraction() -> None:
     with connect(SHOP, validate_input=True) as client:
         client.call_tool("add", {"a": 1.5, "b": 2})
+
+
+def connect_to_the_listener() -> None:
+    with serve_http(SHOP) as listener:
+        connect(listener)
 
 
 def queue_a_word() -> None:
@@ -172,6 +178,25 @@ MISTAKES: list[tuple[Callable[[Any], object], type[Exception], str]] = [
     (lambda _: serve(SHOP, port="x"), TypeError, "port must be a number, not str"),
     (lambda _: queue_a_word(), TypeError, "fault must be a Cut, Hold or Drip, not str"),
     (lambda _: connect("localhost:8000"), UsageError, "write http:// before it"),
+    (lambda _: connect("example.com/mcp"), UsageError, "write https:// before it"),
+    (lambda _: connect("ws://example.com/mcp"), UsageError, "URL; write http:// or https://"),
+    (lambda _: connect_to_the_listener(), UsageError, "not HttpServer; write its url"),
+    (lambda _: connect(Stdio("~/bin/server")).open(), ConnectFailed, "~ is not expanded"),
+    (
+        lambda _: Server(revisions="2025-11-25"),
+        TypeError,
+        "revisions must be a list, ['2025-11-25']",
+    ),
+    (
+        lambda _: rule(decision="allow"),
+        UsageError,
+        "must be one of Decision.ALLOW, Decision.DENY, Decision.ASK, not 'allow'",
+    ),
+    (
+        lambda _: rule(decision=Decision.DENY, kind="smpling"),
+        UsageError,
+        "kind must be one of sampling,",
+    ),
     (lambda _: connect("python", "server.py"), TypeError, "write Stdio(COMMAND, ...)"),
     (lambda _: group({"a": SHOP}, requires="all"), TypeError, "did you mean 'require'?"),
     (lambda _: group({"a": SHOP}, token="t"), TypeError, "write Http(URL, ...) as the server"),

@@ -251,6 +251,9 @@ def test_what_is_not_json_is_malformed_and_belongs_to_the_call_it_names(
     assert isinstance(message, InvalidMessage)
     assert message.reason.startswith("not JSON: ")
     assert message.id == id
+    # A bound is named where it is the reason.
+    assert ("at most 200 levels" in message.reason) is frame.startswith(b"[[")
+    assert ("at most 4,300 digits" in message.reason) is (b"999" in frame)
 
 
 TOO_DEEP = b"[" * 300 + b"]" * 300

@@ -210,7 +210,17 @@ def test_bad_arguments_and_failures_are_results_and_other_errors_are_errors(
     def refuse() -> None:
         raise RpcError(-7, "no", {"why": 1})
 
+    @server.tool()
+    def leave() -> None:
+        raise SystemExit(2)
+
+    @server.prompt()
+    def left() -> str:
+        raise SystemExit("gone")
+
     client.start()
+    assert client.tool("leave")["result"]["content"][0]["text"] == "2"
+    assert "gone" in client.call("prompts/get", {"name": "left"})["error"]["message"]
     bad = client.tool("add", {"a": "x"})["result"]
     assert bad["isError"] is True
     assert "a: " in bad["content"][0]["text"]

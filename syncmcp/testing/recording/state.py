@@ -462,7 +462,7 @@ class ReplayState:
     def _no_match_error(self, method: str, asked: Any) -> NotRecorded:
         if not (places := self._requests.get(method, ())):
             known = ", ".join(sorted(self._requests)) or "nothing"
-            return NotRecorded(f"it was not recorded; the recording has: {known}")
+            return NotRecorded(f"{method} was not recorded; the recording has: {known}")
         recorded = [self._comparable_recorded(position, method) for position in places]
         found = [list(differences(each, asked)) for each in recorded]
         if often := found.count([]):

@@ -44,7 +44,8 @@ class ScriptedPeer(Closing):
 
     ::
 
-        peer = ScriptedPeer([*script.handshake(), script.expect("tools/call"), script.cut(code=3)])
+        order = [script.expect("tools/call"), script.cut(code=3)]
+        peer = ScriptedPeer([*script.handshake(probe=True), *order])
         with peer, syncmcp.connect(peer) as client, pytest.raises(syncmcp.OutcomeUnknown):
             client.call_tool("order")
 

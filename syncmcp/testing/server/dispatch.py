@@ -144,6 +144,8 @@ class Dispatcher:
         capabilities: Mapping[str, Any],
     ) -> None:
         self.info = info
+        if isinstance(revisions, str):
+            raise TypeError(f"revisions must be a list, [{revisions!r}]")
         self.revisions = wire.sort_revisions(revisions)
         self.stateful = tuple(r for r in self.revisions if r not in wire.STATELESS)
         self.stateless = tuple(r for r in self.revisions if r in wire.STATELESS)
@@ -334,7 +336,7 @@ class Dispatcher:
             message = wire.reply(context.request_id, result)
         except RpcError as error:
             message = wire.error_reply(context.request_id, error)
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             # The function of the server's author may raise anything; the client needs an answer.
             _logger.exception("%s failed", call.method)
             text = f"{type(error).__name__}: {error}"

@@ -169,7 +169,7 @@ class Tool(Binding):
             raise
         except InvalidArguments as error:
             return _failed(f"Invalid arguments for {self.name}: {error}")
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             # The function may raise anything; the client needs an answer.
             _logger.debug("tool %s failed", self.name, exc_info=True)
             return _failed(str(error) or type(error).__name__)
