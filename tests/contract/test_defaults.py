@@ -8,8 +8,6 @@ import re
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 import syncmcp
 
 PAGE = (Path(__file__).parents[2] / "docs" / "defaults.md").read_text(encoding="utf-8")
@@ -156,13 +154,12 @@ def found(path: str) -> Any:
     return value
 
 
-@pytest.mark.parametrize(
-    ("value", "where"),
-    [pytest.param(row["value"], row["where"], id=row["where"]) for row in OPTION.finditer(PAGE)],
-)
-def test_the_page_tells_the_default_of_each_option(value: str, where: str) -> None:
-    path, _, parameter = where.removesuffix("=)").rpartition("(")
-    assert inspect.signature(found(path)).parameters[parameter].default == documented(value)
+def test_the_page_tells_the_default_of_each_option() -> None:
+    told = {row["where"]: documented(row["value"]) for row in OPTION.finditer(PAGE)}
+    assert len(told) > 30
+    for where, value in told.items():
+        path, _, parameter = where.removesuffix("=)").rpartition("(")
+        assert inspect.signature(found(path)).parameters[parameter].default == value, where
 
 
 def test_the_page_tells_the_bounds_of_the_code() -> None:

@@ -115,8 +115,14 @@ def extras() -> set[str]:
     return set(re.findall(r"^(\w+) = \[", table, re.MULTILINE))
 
 
-@pytest.mark.parametrize("command", commands())
-def test_every_command_exists(command: str) -> None:
+def test_every_command_exists() -> None:
+    lines = commands()
+    assert len(lines) > 20
+    for command in lines:
+        check_command(command)
+
+
+def check_command(command: str) -> None:
     words = command.split()
     if words[0] == "make":
         makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
@@ -202,16 +208,16 @@ def documented() -> set[object]:
     return found
 
 
-@pytest.mark.parametrize("module", MODULES)
-def test_every_public_name_is_in_the_reference(module: str) -> None:
-    home = importlib.import_module(module)
+def test_every_public_name_is_in_the_reference() -> None:
     known = documented()
     # Equal numbers and strings may be one object without being one name.
     missing = [
-        name
-        for name in home.__all__
-        if (module, name) not in known
-        and (id(getattr(home, name)) not in known or isinstance(getattr(home, name), (int, str)))
+        f"{module}.{name}"
+        for module in MODULES
+        for name, value in vars(importlib.import_module(module)).items()
+        if name in sys.modules[module].__all__
+        and (module, name) not in known
+        and (id(value) not in known or isinstance(value, (int, str)))
     ]
     assert missing == []
 
@@ -247,12 +253,15 @@ def anchors(page: Path) -> set[str]:
     return {re.sub(r"[^\w\- ]", "", title.lower()).strip().replace(" ", "-") for title in titles}
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-def test_links_lead_to_headings(page: Path) -> None:
-    text = page.read_text(encoding="utf-8")
-    for target, anchor in re.findall(r"\]\(([^)#\s:]*)#([^)\s]+)\)", text):
-        there = (page.parent / target) if target else page
-        assert anchor in anchors(there), f"{page.name}: {target}#{anchor}"
+def test_links_lead_to_headings() -> None:
+    checked = 0
+    for page in PAGES:
+        text = page.read_text(encoding="utf-8")
+        for target, anchor in re.findall(r"\]\(([^)#\s:]*)#([^)\s]+)\)", text):
+            there = (page.parent / target) if target else page
+            assert anchor in anchors(there), f"{page.name}: {target}#{anchor}"
+            checked += 1
+    assert checked > 50
 
 
 @pytest.mark.parametrize("folder", [DOCS, DOCS / "api"], ids=lambda folder: folder.name)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import ast
 import re
+import sys
 from collections.abc import Iterator
 from importlib import metadata
 from pathlib import Path
-
-import pytest
+from typing import Any
 
 import syncmcp
 
@@ -53,23 +53,34 @@ def may_name_a_revision(path: Path) -> bool:
     return inside.as_posix() in DIALECTS or inside.parts[0] == "testing"
 
 
-@pytest.mark.parametrize(
-    "path", [path for path in SOURCES if not may_name_a_revision(path)], ids=relative
-)
-def test_only_dialects_name_a_revision(path: Path) -> None:
-    named = {
-        revision for text in strings(parse(path)) for revision in REVISIONS if revision in text
-    }
-    assert named == set(), f"{relative(path)} names a revision; ask the dialect instead"
-
-
-@pytest.mark.parametrize("path", SOURCES, ids=relative)
-def test_a_file_is_one_idea_long_and_its_annotations_cost_nothing(path: Path) -> None:
+def problems(path: Path) -> Iterator[str]:
+    """What a file of the library does that none may do."""
     text = path.read_text(encoding="utf-8")
-    assert text.count("\n") <= LONGEST_FILE
-    tree = parse(path)
-    if any(not isinstance(node, (ast.Expr, ast.Assign)) for node in tree.body):
-        assert "from __future__ import annotations" in text
+    if text.count("\n") > LONGEST_FILE:
+        yield "is longer than one idea"
+    tree = ast.parse(text)
+    has_code = any(not isinstance(node, (ast.Expr, ast.Assign)) for node in tree.body)
+    if has_code and "from __future__ import annotations" not in text:
+        yield "evaluates its annotations"
+    if not may_name_a_revision(path):
+        named = {revision for words in strings(tree) for revision in REVISIONS if revision in words}
+        for revision in named:
+            yield f"names revision {revision}; ask the dialect instead"
+
+
+def test_each_file_keeps_the_rules() -> None:
+    found = [f"{relative(path)} {problem}" for path in SOURCES for problem in problems(path)]
+    assert found == []
+    assert len(SOURCES) > 200
+
+
+def test_a_file_that_breaks_the_rules_is_found(tmp_path: Path, monkeypatch: Any) -> None:
+    monkeypatch.setattr(sys.modules[__name__], "PACKAGE", tmp_path)
+    path = tmp_path / "long.py"
+    path.write_text("import os\nMODE = '2025-11-25'\n" + "\n" * LONGEST_FILE)
+    assert len([*problems(path)]) == 3
+    path.write_text('"""Speaks 2025-11-25."""\n' + "\n" * (LONGEST_FILE - 1))
+    assert [*problems(path)] == []
 
 
 def files_of_tests(folder: Path = ROOT / "tests") -> Iterator[Path]:
