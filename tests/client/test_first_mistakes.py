@@ -174,6 +174,11 @@ MISTAKES: list[tuple[Callable[[Any], object], type[Exception], str]] = [
         "issuer must be the URL of an authorization server, not 'nope'",
     ),
     (lambda _: Server(cast("Any", 5)), TypeError, "name must be a str, not int"),
+    (
+        lambda _: server.resource_template("note://{name}")(add),
+        TypeError,
+        "add: note://{name} has no variable for the parameter 'a'",
+    ),
     (lambda _: server.add_tool("price"), TypeError, "tools are functions, not str"),
     (lambda _: serve(SHOP, port="x"), TypeError, "port must be a number, not str"),
     (lambda _: queue_a_word(), TypeError, "fault must be a Cut, Hold or Drip, not str"),

@@ -255,6 +255,11 @@ class Resource(Binding):
         self._uri_template = UriTemplate(uri) if template else None
         if self._uri_template is not None and self._uri_template.ambiguity is not None:
             raise ValueError(f"{uri} cannot be offered: {self._uri_template.ambiguity}")
+        variables = () if self._uri_template is None else self._uri_template.variables
+        for parameter, required in self.parameters.items():
+            if required and parameter not in variables:
+                text = f"{function.__name__}: {uri} has no variable for the parameter {parameter!r}"
+                raise TypeError(text)
 
     def match(self, uri: str) -> Mapping[str, str] | None:
         """Return the values of the template's variables in `uri`, `None` if it does not match."""

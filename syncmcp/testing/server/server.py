@@ -213,6 +213,7 @@ class Server(Dispatcher):
         Raises:
             ValueError: `template` is no URI template, or its URIs cannot be matched; see
                 `syncmcp.templates.UriTemplate.match`.
+            TypeError: The decorated function needs an argument that is no variable.
         """
         named: Any = {"name": name, "title": title}
         named |= {"description": description, "mime_type": mime_type}
