@@ -216,6 +216,11 @@ def read_resource(
 ) -> Steps[types.ReadResourceResult]:
     """Read a resource (spec: resources, "Reading Resources").
 
+    ::
+
+        for resource in client.list_resources().resources:
+            print(client.read_resource(resource).contents[0].mime_type)
+
     Args:
         uri: The URI of the resource, of any scheme, sent unchanged; or a `Resource` from a list,
             or a `ResourceLink` from the result of a tool. The URI always goes to the server: the

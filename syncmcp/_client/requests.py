@@ -204,6 +204,12 @@ class Resume:
     ) -> R | InputRequired[R]:
         """Continue a call that waits for answers, and block until its result has arrived.
 
+        ::
+
+            pending = client.begin_tool("ask_user_preferences")
+            answer = syncmcp.types.ElicitResult.accept({"outputFormat": "json"})
+            result = client.resume(pending, {key: answer for key in pending.questions})
+
         Args:
             pending: What `begin_tool`, `begin_prompt`, `begin_read` or `resume` returned.
             answers: By key of the question: an `ElicitResult`, a `CreateMessageResult`, a

@@ -222,9 +222,9 @@ class Bounds(NamedTuple):
     """
 
     minimum: int | float | None = None
-    """The smallest value or number, inclusive; `None` for no bound."""
+    """The smallest value or count, inclusive; `None` for no bound."""
     maximum: int | float | None = None
-    """The largest value or number, inclusive; `None` for no bound."""
+    """The largest value or count, inclusive; `None` for no bound."""
 
 
 _UNBOUNDED: Final = Bounds()
