@@ -126,12 +126,20 @@ _LAZY = {
     for name in names
 }
 
+# What is looked for here; a submodule is no attribute before it is imported.
+_ELSEWHERE = {
+    "auth": "Bearer ClientCredentials FileStore KeyringStore OAuth PasteReceiver",
+    "testing": "FaultProxy RpcError ScriptedPeer Server demo_server serve_http wsgi_app",
+}
+
 
 if not TYPE_CHECKING:  # with `__getattr__`, type checkers would accept every name
 
     def __getattr__(name: str) -> object:
         if name not in _LAZY:
-            raise AttributeError(f"module 'syncmcp' has no attribute {name!r}")
+            homes = [home for home, names in _ELSEWHERE.items() if name in names.split()]
+            hint = f": write from syncmcp.{homes[0]} import {name}" if homes else ""
+            raise AttributeError(f"module 'syncmcp' has no attribute {name!r}{hint}")
         with _delaying_forks():
             value = globals()[name] = getattr(import_module(_LAZY[name]), name)
         return value

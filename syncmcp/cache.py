@@ -4,6 +4,14 @@ A client has a `MemoryCache` of its own, unless it is given a store by ``Client(
 Clients that are given the same store share the results that servers mark as public. A private
 result is used only by the client that requested it, and stored only if that client certainly makes
 all its requests for the same user.
+
+::
+
+    store = MemoryCache(max_bytes=1_000_000)
+    with syncmcp.connect(url, cache=store) as client:
+        client.list_tools()
+        client.list_tools()  # from the store, as long as the server allows
+        client.list_tools(cache="refresh")  # from the server, into the store
 """
 
 from __future__ import annotations

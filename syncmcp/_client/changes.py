@@ -36,6 +36,12 @@ def listen(
     Returns when the server has accepted the subscription, within the client's `timeout`. No later
     change is missed. Opens the client if it is `lazy`.
 
+    ::
+
+        with client.listen(tools=True, stop_after=1) as changes:
+            for event in changes:
+                print(event.kind, len(client.list_tools().tools))
+
     Args:
         tools: Subscribe to changes of the list of tools.
         prompts: Subscribe to changes of the list of prompts.

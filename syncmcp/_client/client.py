@@ -575,7 +575,6 @@ def _facts(core: ClientCore) -> dict[str, Any]:
 
 P = ParamSpec("P")
 
-
 OPTIONS_OF_TARGETS = {
     "Http": frozenset(("headers", "token", "auth", "session", "verify", "cert", "proxies")),
     "Stdio": frozenset(("args", "env", "cwd", "stderr", "inherit_env")),
@@ -588,8 +587,10 @@ def _opened(make: Callable[P, Client]) -> Callable[P, Client]:
     def connect(*args: P.args, **kwargs: P.kwargs) -> Client:
         """Make a client and open it, mostly in a `with` block, which closes it.
 
-        The arguments are those of `Client`, which `help(syncmcp.Client)` explains: a target (a URL,
-        `Stdio`, `Http`, an entry of a file of servers, or a server in this process) and options.
+        The arguments are those of `Client` (see `help(syncmcp.Client)`): a target (a URL, `Stdio`,
+        `Http`, an entry of a file of servers, or a server in this process) and options, mostly
+        `timeout` and `open_timeout` (seconds for a call, for opening), `name` (of the server),
+        `on_log` (gets log messages), `elicitation` and `sampling` (answer questions of the server).
 
         Raises:
             UsageError: An argument is invalid; `TypeError` for an option that does not exist.

@@ -94,14 +94,28 @@ class BoundOperation(Generic[P, R]):
         return run(steps, core, options, Deadline(options.timeout))
 
     def future(self, *args: P.args, **kwargs: P.kwargs) -> RequestFuture[R]:
-        """Make the request and return a future of its result at once."""
+        """Make the request and return a `RequestFuture` of its result at once.
+
+        Takes the arguments of the operation itself and its options, such as `timeout` and `cancel`.
+        ``result(timeout)`` of the future waits for the result, or raises the error of the call;
+        its own timeout ends the wait alone, with `TimeoutError`. The `timeout` of the call ends the
+        call, and ``cancel()`` of the future does so, too: the server is notified. Callbacks run on
+        threads of the client. More calls than the client's `max_in_flight` are queued.
+        """
         core = self._client._core
         options = take_options(self._operation, core, kwargs) if kwargs else core.resolve({})
         steps = self._operation.steps(core, *args, **kwargs)
         return FutureDrive(steps, core, options, Deadline(options.timeout), self._client).future
 
     def stream(self, *args: P.args, **kwargs: P.kwargs) -> ResultStream[R]:
-        """Make the request; iterate over its progress, its log messages and, last, its result."""
+        """Make the request and return a `ResultStream` at once.
+
+        Takes the arguments of the operation itself and its options, such as `timeout` and `cancel`.
+        Iterating over the stream, on the thread that iterates, waits for and yields `Progress`,
+        log messages and, last, the result; it raises the error of the call. Leaving the loop or a
+        `with` cancels the call: the server is notified. The `timeout` of the call limits the whole
+        iteration. More calls than the client's `max_in_flight` are queued.
+        """
         core = self._client._core
         options = take_options(self._operation, core, kwargs) if kwargs else core.resolve({})
         items = StreamBuffer()

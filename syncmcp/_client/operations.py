@@ -83,7 +83,7 @@ def call_tool(
             yet, or seems outdated, the tools are listed once.
         validate_input: Whether the arguments are checked against the tool's input schema; the
             client's `validate_input` by default.
-        options: See `CallOptions`.
+        options: `timeout`, `cancel`, `on_progress` and others; see `CallOptions`.
 
     Raises:
         InvalidOutput: The result does not match the output schema; the error has the result.
@@ -91,6 +91,7 @@ def call_tool(
         UnsupportedSchema: The tool's schema cannot be used for validation.
         InvalidParams: The server has no such tool, or rejects the arguments.
         OutcomeUnknown: The connection broke after the call was sent; the tool may have run.
+        McpError: `RequestTimeout`, `ConnectionLost` and others; see `CallOptions`.
     """
     params = tool_params(name, arguments)
     checks = core.validation
@@ -134,7 +135,7 @@ def list_tools(
             page after it. By default all pages are fetched and returned as one result.
         max_pages: The most pages of the list, counted again after a restart; the client's
             `max_pages` by default.
-        options: See `CallOptions`.
+        options: `timeout`, `cancel`, `on_progress` and others; see `CallOptions`.
 
     Raises:
         LimitExceeded: The list has more pages.
@@ -142,6 +143,7 @@ def list_tools(
         SessionLost: The session ended in the middle of the list more often than `Retry` sends a
             request; or it ended before the page at `cursor` was fetched (until 2025-11-25).
         InvalidParams: The server rejected `cursor`, or rejected two of its own cursors.
+        McpError: `RequestTimeout`, `ConnectionLost` and others; see `CallOptions`.
     """
     return (yield from pages("tools/list", types.ListToolsResult, core, cursor, max_pages))
 
@@ -214,15 +216,21 @@ def read_resource(
 ) -> Steps[types.ReadResourceResult]:
     """Read a resource (spec: resources, "Reading Resources").
 
+    ::
+
+        for resource in client.list_resources().resources:
+            print(client.read_resource(resource).contents[0].mime_type)
+
     Args:
         uri: The URI of the resource, of any scheme, sent unchanged; or a `Resource` from a list,
             or a `ResourceLink` from the result of a tool. The URI always goes to the server: the
             client fetches nothing from elsewhere and opens no file.
-        options: See `CallOptions`.
+        options: `timeout`, `cancel`, `on_progress` and others; see `CallOptions`.
 
     Raises:
         ResourceNotFound: The server has no such resource. Both error codes that the revisions
             define for this raise it.
+        McpError: `RequestTimeout`, `ConnectionLost` and others; see `CallOptions`.
     """
     params = {"uri": uri_of(uri)}
     try:
@@ -242,6 +250,13 @@ def subscribe_resource(core: ClientCore, uri: str, **options: Unpack[CallOptions
 
     The server then sends ``notifications/resources/updated``; see `Client.on_notification`.
     The subscription is renewed automatically in each new session, until the client is closed.
+
+    Args:
+        uri: The URI of the resource.
+        options: `timeout`, `cancel`, `on_progress` and others; see `CallOptions`.
+
+    Raises:
+        McpError: `RequestTimeout`, `ConnectionLost` and others; see `CallOptions`.
     """
     text(uri, "uri")
     with core.session_state.resources.explicit(uri, core.resolve(options).undeclared):
@@ -253,6 +268,13 @@ def unsubscribe_resource(core: ClientCore, uri: str, **options: Unpack[CallOptio
     """Undo `subscribe_resource` (until 2025-11-25).
 
     While there are listeners of the resource (see `Client.listen`), the server stays subscribed.
+
+    Args:
+        uri: The URI of the resource.
+        options: `timeout`, `cancel`, `on_progress` and others; see `CallOptions`.
+
+    Raises:
+        McpError: `RequestTimeout`, `ConnectionLost` and others; see `CallOptions`.
     """
     text(uri, "uri")
     undeclared, method = core.resolve(options).undeclared, "resources/unsubscribe"
@@ -303,10 +325,11 @@ def get_prompt(
         name: The name of the prompt; or a `Prompt` from a list: then the names of the arguments
             are checked before anything is sent.
         arguments: The arguments of the prompt, all strings.
-        options: See `CallOptions`.
+        options: `timeout`, `cancel`, `on_progress` and others; see `CallOptions`.
 
     Raises:
         UsageError: An argument is missing, unknown or not a string.
+        McpError: `RequestTimeout`, `ConnectionLost` and others; see `CallOptions`.
     """
     params = prompt_params(name, arguments)
     try:
@@ -339,10 +362,13 @@ def begin_tool(
         name: The tool's name.
         arguments: Its arguments.
         can: The kinds of questions that the server may ask.
-        options: See `CallOptions`.
+        options: `timeout`, `cancel`, `on_progress` and others; see `CallOptions`.
 
     Returns:
         The result, or an `InputRequired` for `Client.resume`.
+
+    Raises:
+        McpError: `RequestTimeout`, `ConnectionLost` and others; see `CallOptions`.
     """
     params = tool_params(name, arguments)
     if core.validation.input:
@@ -413,11 +439,12 @@ def complete(
         argument_name: The argument to complete.
         value: The beginning of its value, as typed so far.
         context: The arguments that have their values already (since 2025-06-18; not sent before).
-        options: See `CallOptions`.
+        options: `timeout`, `cancel`, `on_progress` and others; see `CallOptions`.
 
     Raises:
         UsageError: An argument is unknown or not a string; or `ref` is ambiguous, being a valid
             name of a prompt as well as a template.
+        McpError: `RequestTimeout`, `ConnectionLost` and others; see `CallOptions`.
     """
     params = completion_params(ref, argument_name, value, context)
     raw = yield from exchange("completion/complete", params)
@@ -426,7 +453,14 @@ def complete(
 
 @operation
 def ping(core: ClientCore, **options: Unpack[CallOptions]) -> Steps[None]:
-    """Check that the server responds (until 2025-11-25)."""
+    """Check that the server responds (until 2025-11-25).
+
+    Args:
+        options: `timeout`, `cancel`, `on_progress` and others; see `CallOptions`.
+
+    Raises:
+        McpError: `RequestTimeout`, `ConnectionLost` and others; see `CallOptions`.
+    """
     yield from exchange("ping")
 
 
@@ -438,6 +472,13 @@ def set_log_level(
 
     Until 2025-11-25 this is a request of its own, which is repeated automatically in each new
     session. In 2026-07-28 every later request carries the level; nothing is sent at once.
+
+    Args:
+        level: The level, from ``"debug"`` to ``"emergency"``.
+        options: `timeout`, `cancel`, `on_progress` and others; see `CallOptions`.
+
+    Raises:
+        McpError: `RequestTimeout`, `ConnectionLost` and others; see `CallOptions`.
     """
     standing = core.session_state
     earlier = standing.log_level, standing.log_level_undeclared

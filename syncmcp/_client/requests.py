@@ -71,13 +71,13 @@ class Request:
             method: The JSON-RPC method.
             params: Its parameters.
             result: The pydantic model of the result, or `dict` for the result as received.
-            options: See `CallOptions`.
+            options: `timeout`, `cancel`, `on_progress` and others; see `CallOptions`.
 
         Raises:
             NotSupported: The library knows the method, and the revision lacks it. A request that
                 needs an undeclared capability is sent, unless `undeclared` is ``"refuse"``.
             InvalidOutput: The result does not match the model.
-            McpError: The request failed in another way.
+            McpError: `RequestTimeout`, `ConnectionLost` and others; see `CallOptions`.
         """
         core = self._client._core
         resolved = any_request_options(core, options)
@@ -204,12 +204,18 @@ class Resume:
     ) -> R | InputRequired[R]:
         """Continue a call that waits for answers, and block until its result has arrived.
 
+        ::
+
+            pending = client.begin_tool("ask_user_preferences")
+            answer = syncmcp.types.ElicitResult.accept({"outputFormat": "json"})
+            result = client.resume(pending, {key: answer for key in pending.questions})
+
         Args:
             pending: What `begin_tool`, `begin_prompt`, `begin_read` or `resume` returned.
             answers: By key of the question: an `ElicitResult`, a `CreateMessageResult`, a
                 `ListRootsResult`, or one of them as a dict. Unanswered questions are asked again.
                 An accepted form gets the defaults of omitted fields.
-            options: See `CallOptions`.
+            options: `timeout`, `cancel`, `on_progress` and others; see `CallOptions`.
 
         Returns:
             The result, or the next questions of the server.
@@ -217,7 +223,7 @@ class Resume:
         Raises:
             UsageError: There is no such question.
             InvalidAnswer: The answer does not fit its form.
-            McpError: The request failed in another way.
+            McpError: `RequestTimeout`, `ConnectionLost` and others; see `CallOptions`.
         """
         core = self._client._core
         resolved = core.resolve(options)

@@ -104,12 +104,10 @@ class BoundRoute(BoundOperation[P, R]):
         return result
 
     def future(self, *args: P.args, **kwargs: P.kwargs) -> RequestFuture[R]:
-        """Send the request and return a future of its result at once."""
         result: RequestFuture[R] = self._call(BoundOperation.future, args, kwargs)
         return result
 
     def stream(self, *args: P.args, **kwargs: P.kwargs) -> ResultStream[R]:
-        """Send the request; return an iterator of its notifications, which has its result."""
         result: ResultStream[R] = self._call(BoundOperation.stream, args, kwargs)
         return result
 

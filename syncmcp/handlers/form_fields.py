@@ -216,13 +216,15 @@ class Option(NamedTuple):
 
 
 class Bounds(NamedTuple):
-    """The minimum and maximum of a field, both inclusive; `None` for no bound.
+    """The minimum and maximum of a field.
 
     They bound the number of characters of a text, the value of a number, the number of choices.
     """
 
     minimum: int | float | None = None
+    """The smallest value or count, inclusive; `None` for no bound."""
     maximum: int | float | None = None
+    """The largest value or count, inclusive; `None` for no bound."""
 
 
 _UNBOUNDED: Final = Bounds()

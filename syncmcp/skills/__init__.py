@@ -87,7 +87,7 @@ class Skills:
 
         Args:
             max_pages: The most pages to fetch; the client's `max_pages` by default.
-            options: See `CallOptions`.
+            options: `timeout`, `cancel`, `on_progress` and others; see `CallOptions`.
 
         Raises:
             LimitExceeded: There are more than `max_pages` pages.
@@ -104,7 +104,7 @@ class Skills:
         Args:
             uri: The URI of its ``SKILL.md``, of any scheme. The server decides whether a resource
                 is a skill, not the scheme.
-            options: See `CallOptions`.
+            options: `timeout`, `cancel`, `on_progress` and others; see `CallOptions`.
 
         Raises:
             InvalidParams: The server has no such skill.
@@ -134,7 +134,7 @@ class Skills:
             skill: The entry, from `list` or `get`.
             dynamic: Also load skills whose files are generated and have no digests: only the
                 frontmatter is verified.
-            options: See `CallOptions`.
+            options: `timeout`, `cancel`, `on_progress` and others; see `CallOptions`.
 
         Raises:
             SkillRefused: The entry is invalid, or the file does not match it.
@@ -165,7 +165,7 @@ class Skills:
         Args:
             uri: The URI of the directory, without a trailing slash.
             max_pages: The most pages to fetch; the client's `max_pages` by default.
-            options: See `CallOptions`.
+            options: `timeout`, `cancel`, `on_progress` and others; see `CallOptions`.
 
         Raises:
             NotSupported: The server does not declare the setting ``directoryRead``.
@@ -258,7 +258,7 @@ class LoadedSkill:
         Args:
             name: The path of the file as the skill writes it, relative to the skill:
                 ``references/FORMS.md``. Paths that lead out of the skill are refused.
-            options: See `CallOptions`.
+            options: `timeout`, `cancel`, `on_progress` and others; see `CallOptions`.
 
         Raises:
             SkillRefused: The entry has no such file (nothing was sent), or the file does not match
@@ -287,7 +287,7 @@ class LoadedSkill:
 
         Args:
             name: The path of the directory, relative to the skill; by default the skill's own.
-            options: See `CallOptions`.
+            options: `timeout`, `cancel`, `on_progress` and others; see `CallOptions`.
 
         Raises:
             SkillRefused: The skill has no such directory.

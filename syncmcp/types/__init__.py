@@ -4,6 +4,14 @@ There is one model for each construct, with the fields of all five revisions; th
 which revisions have a construct or a field. What the library itself reads and writes (handshakes,
 progress, cancelling, subscriptions) has no models, and neither have the schemas of forms, which
 `syncmcp.handlers.forms` reads. A submodule is loaded when one of its names is first used.
+
+::
+
+    result = client.call_tool("weather", {"city": "Bergen"})
+    for block in result.content:
+        if isinstance(block, syncmcp.types.TextContent):
+            print(block.text)
+    print(result.to_wire()["structuredContent"])  # the names of the protocol
 """
 
 from __future__ import annotations

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import importlib
 import inspect
 import sys
 import threading
@@ -333,6 +334,14 @@ def test_a_mistake_is_told_what_to_write(
     with syncmcp.connect(SHOP) as client, pytest.raises(error) as raised:
         mistake(client)
     assert advice in str(raised.value)
+
+
+@pytest.mark.parametrize("line", ["syncmcp.auth import OAuth", "syncmcp.testing import serve_http"])
+def test_a_name_of_a_subpackage_is_told_where_it_is(line: str) -> None:
+    with pytest.raises(AttributeError, match=f"write from {line}$"):
+        getattr(syncmcp, line.rpartition(" ")[2])
+    for home, names in syncmcp._ELSEWHERE.items():
+        assert set(names.split()) <= set(importlib.import_module(f"syncmcp.{home}").__all__)
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,7 @@ from typing import NamedTuple
 import pytest
 
 import syncmcp
+from syncmcp._client import requests
 from tests.contract.public_api import MODULES
 from tests.system import test_examples
 
@@ -153,20 +154,25 @@ def check_command(command: str) -> None:
 
 
 def examples() -> Iterator[tuple[str, str]]:
-    """The blocks of code in the docstrings of public classes and functions."""
-    for module in MODULES:
-        home = importlib.import_module(module)
-        for name in home.__all__:
-            value = getattr(home, name)
-            if inspect.isclass(value) or inspect.isroutine(value):
-                text = inspect.getdoc(value) or ""
-                for block in re.findall(r"::\n\n((?: {4}.*\n?|\n)+)", text):
-                    yield f"{module}.{name}", inspect.cleandoc(f"\n{block}")
+    """The blocks of code in the docstrings of modules, public classes, functions and operations."""
+    shown = {module: importlib.import_module(module) for module in MODULES}
+    values = {
+        f"{module}.{name}": getattr(home, name)
+        for module, home in shown.items()
+        for name in home.__all__
+    }
+    client, resume = syncmcp.Client, requests.Resume.__call__
+    values |= {name: getattr(client, name) for name in dir(client)} | {"resume": resume}
+    for name, value in (shown | values).items():
+        if callable(value) or inspect.ismodule(value):
+            for block in re.findall(r"::\n\n((?: {4}.*\n?|\n)+)", inspect.getdoc(value) or ""):
+                if "├" not in block:  # the tree of errors
+                    yield name, inspect.cleandoc(f"\n{block}")
 
 
 def test_examples_in_docstrings_are_python_and_use_public_names() -> None:
     found = dict(examples())
-    assert len(found) > 30
+    assert len(found) > 50
     for name, code in found.items():
         for node in ast.walk(ast.parse(code, name)):
             if isinstance(node, ast.Attribute) and ast.unparse(node.value) == "syncmcp":

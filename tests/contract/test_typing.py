@@ -101,6 +101,18 @@ def test_help_shows_signature_and_docstring_of_each_operation(name: str) -> None
     assert f"{name}(" in shown
     assert "**options" in shown
     assert "self" not in inspect.signature(operation).parameters
+    named = all(
+        f"`{word}`" in doc for word in ("timeout", "cancel", "on_progress", "RequestTimeout")
+    )
+    assert named or "; see `" in doc.splitlines()[0]  # the operation that names them
+
+
+@pytest.mark.parametrize("name", ["future", "stream"])
+def test_help_of_a_future_and_of_a_stream_says_how_they_end(name: str) -> None:
+    for owner in (Client(Server("x")), syncmcp.ClientGroup({})):
+        shown = pydoc.plain(pydoc.render_doc(getattr(owner.call_tool, name)))
+        words = ("arguments", "timeout", "cancel", "at once", "thread", "max_in_flight")
+        assert [word for word in words if word not in shown] == []
 
 
 def test_a_signature_names_the_arguments_of_the_operation() -> None:
