@@ -164,7 +164,8 @@ class Exit(IntEnum):
 
     OK = 0
     SERVER = 1
-    """The server answered with an error, violated the protocol, or does not support it."""
+    """The server answered with an error, violated the protocol, or does not support it; or the
+    output could not be written."""
     USAGE = 2
     AUTH = 3
     UNREACHABLE = 4
@@ -307,6 +308,9 @@ def _message(error: BaseException) -> str:
         return str(error)
     if isinstance(error, McpError):
         return error.message
+    if isinstance(error, OSError) and error.strerror:
+        what = "the output" if error.filename is None else repr(str(error.filename))
+        return f"{what} cannot be written: {error.strerror}"
     return str(error) or "interrupted"
 
 

@@ -353,7 +353,7 @@ class Settings:
         float | None,
         typer.Option(
             metavar="SECONDS",
-            help="The longest silence of a server.  [default: 60]",
+            help="The longest silence after the first message for a call.  [default: 60]",
             callback=check_seconds,
         ),
     ] = None

@@ -58,7 +58,7 @@ from syncmcp.cli.parsing import (
 )
 from syncmcp.cli.state import find_server, load_roots
 from syncmcp.config import Http, Stdio
-from syncmcp.errors import ConnectFailed, McpError, ServerError, ToolError
+from syncmcp.errors import ConnectFailed, Denied, McpError, ServerError, ToolError
 from syncmcp.servers_file import ServerReview
 from syncmcp.types import LoggingMessageNotificationParams
 
@@ -116,6 +116,17 @@ class Person:
         if self.cancelled > before:
             raise KeyboardInterrupt
         return approved
+
+    def before_call(self, *call: Any) -> None:
+        """Ask about a call; see `Approval.before_call`. Ctrl-C ends the command."""
+        from syncmcp.ui.terminal import CANCELLED
+
+        try:
+            self.approval.before_call(*call)
+        except Denied as denied:
+            if denied.reason == CANCELLED:
+                raise KeyboardInterrupt from denied
+            raise
 
 
 class _DenyWithoutPerson:
@@ -369,7 +380,7 @@ class Session:
                 f"the tool {tool.name!r} is not marked read-only: cannot ask without a terminal",
                 hint="--yes calls it without asking",
             )
-        self.person.approval.before_call(tool.name, arguments, claims, self.client.server)
+        self.person.before_call(tool.name, arguments, claims, self.client.server)
 
     def _print_log(self, params: LoggingMessageNotificationParams) -> None:
         said = params.data if isinstance(params.data, str) else as_json(params.data)
