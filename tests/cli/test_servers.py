@@ -22,6 +22,7 @@ def project(elsewhere: Path) -> Path:
         "demo": {"command": sys.executable, "args": ["-m", "syncmcp.testing"], "env": env},
         "off": {"command": "true", "disabled": True},
         "broken": {"args": []},
+        "typo": {"url": "notaurl"},
     }
     path.write_text(json.dumps({"servers": servers}))
     return path
@@ -97,6 +98,10 @@ def test_a_name_that_is_none_is_said(command: Command, project: Path) -> None:
     assert command("servers", "approve", "broken").code == 2
     # What was approved before it was broken can be discarded.
     assert "neither a command nor a url" in command("servers", "forget", "broken").out
+    states = {row[0]: row[1] for row in command("servers").rows}
+    said = "'notaurl' is not an http:// or https:// URL; a command has the key command"
+    assert states["typo"] == said
+    assert command("ping", "typo", "--trust").error["message"].endswith(f"[typo]: {said}")
     assert command("servers", "nonsense").code == 2
     assert "approve" in command("servers", "--help").out
     assert command("servers", "approve", "off", "--yes").out == "off: disabled\n"
