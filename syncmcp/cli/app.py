@@ -139,6 +139,8 @@ def _run_other(context: typer.Context, outer: RecordTo | ReplayFrom) -> None:
     if not words or words[0] == "--":
         hint = f"write it after FILE, as in `syncmcp {context.info_name} FILE tools`"
         raise CommandError("which command?", hint=hint)
+    if words[0] in ("record", "replay"):
+        raise CommandError("record and replay cannot be nested", hint="name one FILE")
     code = run_command(words, outer)
     if code:
         raise typer.Exit(code)

@@ -69,6 +69,8 @@ def argument_syntax(name: str, details: Mapping[str, Any]) -> str:
     if is_text(details):
         return f"{name}={choices or 'TEXT'}"
     kind = _type_name(details)
+    if kind == "boolean" and not choices:
+        choices = "true|false"
     sign = "=" if kind in ("integer", "number", "boolean") else ":="
     return f"{name}{sign}{choices or kind.upper()}"
 
@@ -165,8 +167,12 @@ def is_binary(block: Any) -> bool:
     return isinstance(block, (types.ImageContent, types.AudioContent))
 
 
-def check_output_path(path: Path, *, force: bool) -> None:
-    """Check that a file can be saved at `path`, before a request is sent."""
+def check_output_path(path: Path | None, *, force: bool) -> None:
+    """Check that a file can be saved at `path`, if there is one, before a request is sent."""
+    if path is None:
+        if force:
+            raise CommandError("-f (--force) needs --output")
+        return
     try:
         if path.is_dir():
             raise CommandError(f"{str(path)!r} is a directory", hint="name a file in it")
@@ -246,10 +252,10 @@ def call(
     """
     if tool is None:
         raise CommandError("which tool?", hint="`syncmcp tools TARGET` lists them")
-    if is_url(tool) and not knows_server(session.outer):
+    after = arguments or () if "=" in tool else ()
+    if any(map(is_url, (tool, *after))) and not knows_server(session.outer):
         raise CommandError(f"{tool!r} is not a tool", hint="TARGET comes before TOOL")
-    if output is not None:
-        check_output_path(output, force=force)
+    check_output_path(output, force=force)
     client = session.client
     found = _find_by_name("tool", tool, client.list_tools(**session.request_options()))
     if show_help:
@@ -285,8 +291,7 @@ def read(
 
     For example: syncmcp read https://example.com/mcp file:///notes.txt --output notes.txt
     """
-    if output is not None:
-        check_output_path(output, force=force)
+    check_output_path(output, force=force)
     given = parse_strings(values or ())
     if given:
         uri = UriTemplate(uri).expand(given)

@@ -207,6 +207,7 @@ def test_a_server_named_in_this_folder_is_used_after_a_yes(
         assert "-m syncmcp.testing" in terminal.screen
         terminal.types(ENTER)  # No comes first
         assert terminal.ends() == 2
+    assert "servers approve" not in terminal.screen
     with at_terminal("call", "demo", "greet") as terminal:
         terminal.answers("Use it?", DOWN, ENTER)
         assert terminal.ends() == 0

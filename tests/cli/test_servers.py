@@ -29,7 +29,13 @@ def project(elsewhere: Path) -> Path:
 
 
 def test_a_script_approves_by_name_and_takes_it_back(command: Command, project: Path) -> None:
-    assert command("ping", "demo").error["kind"] == "NotApproved"
+    error = command("ping", "demo").error
+    assert error["kind"] == "NotApproved"
+    assert error["hint"].startswith("approve it with `syncmcp servers approve demo`, or ")
+    named = command("ping", "demo", "-c", str(project)).error["hint"]
+    assert f"`syncmcp servers approve demo -c {project}`" in named
+    (step,) = command("doctor", "demo", "-c", str(project), "--json").result["steps"]
+    assert step["hint"] == named
     ran = command("servers", "approve", "demo")
     assert (ran.code, ran.out, ran.error["hint"]) == (2, "", "--yes approves it without asking")
     ran = command("servers", "approve", "demo", "--yes")
