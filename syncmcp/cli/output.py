@@ -336,6 +336,7 @@ def _kind(error: BaseException) -> str:
 def _message(error: BaseException) -> str:
     if isinstance(error, typer.TyperException):
         said = error.format_message().replace("Value error, ", "")  # the words of pydantic
+        said = said.partition(" (Possible options: ")[0]  # the hint names the one that is meant
         before, unreadable, kind = said.partition("Input should be a valid ")
         if unreadable and isinstance(error.__cause__, ValidationError):
             given = error.__cause__.errors()[0]["input"]

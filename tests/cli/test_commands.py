@@ -205,6 +205,7 @@ def test_a_line_that_cannot_be_read_comes_with_a_hint(
     ran = command(*words)
     assert ran.code == 2
     assert ran.error["hint"].startswith(hint)
+    assert "--trust" not in ran.err
 
 
 @pytest.mark.parametrize(
