@@ -252,10 +252,10 @@ class TransportError(McpError):
 
     def _details(self) -> list[str]:
         details = [] if self.exit_code is None else [_ending(self.exit_code)]
-        details += [*super()._details(), *filter(None, (self.hint,))]
-        if self.stderr_tail:
+        details += super()._details()
+        if self.stderr_tail:  # before the hint: its last line is the likely cause
             details.append(f"stderr ended with: {self.stderr_tail}")
-        return details
+        return [*details, *filter(None, (self.hint,))]
 
 
 def _ending(exit_code: int) -> str:

@@ -388,7 +388,8 @@ def _variables_hint(command: Stdio, last_words: str) -> tuple[str, str | None]:
     if command.inherit_env == "all":
         return "", None
     names = ", ".join(sorted(given)) or "none"
-    return f"; it was given the variables {names}", "pass others with env= or inherit_env='all'"
+    others = "pass others with env= or inherit_env='all'"
+    return "", f"it was given the variables {names}; {others}"
 
 
 def _open_timeout(

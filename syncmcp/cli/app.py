@@ -139,6 +139,8 @@ def _run_other(context: typer.Context, outer: RecordTo | ReplayFrom) -> None:
     if not words or words[0] == "--":
         hint = f"write it after FILE, as in `syncmcp {context.info_name} FILE tools`"
         raise CommandError("which command?", hint=hint)
+    if words[0] in ("record", "replay"):
+        raise CommandError("record and replay cannot be nested", hint="name one FILE")
     code = run_command(words, outer)
     if code:
         raise typer.Exit(code)
@@ -200,8 +202,9 @@ syncmcp tools https://example.com/mcp
 syncmcp call add a:=1 b:=2 -- python server.py
 
 Results go to stdout. An error goes to stderr, in words on a terminal, else as one line of JSON.
-Exit codes: 0 done, 1 the server failed or cannot do it, 2 usage, 3 sign in first, 4 not reached,
-5 the tool reported failure, 6 timeout, 7 you cancelled a form, 130 Ctrl-C.
+Exit codes: 0 done, 1 the server failed or cannot do it, or the output cannot be written, 2 usage,
+3 sign in first, 4 not reached, 5 the tool reported failure, 6 timeout, 7 you cancelled a form (also
+by Ctrl-C), 130 Ctrl-C (except at a server's question).
 """
 
 _GROUPS = {
@@ -295,16 +298,20 @@ def run(arguments: Sequence[str]) -> int:
         return code
     except SystemExit as end:  # raised after a completion request
         return int(end.code or 0)
-    except BrokenPipeError:
-        # Flushing the buffer at interpreter exit would raise the same error again.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return Exit.BROKEN_PIPE
+    except OSError as error:
+        if error.filename is None:  # of stdout, rather than of a file
+            # Flushing the buffer at interpreter exit would raise the same error again.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        if isinstance(error, BrokenPipeError):
+            return Exit.BROKEN_PIPE
+        print_error(error, as_line=_as_line(arguments))
+        return exit_code(error)
 
 
 def run_command(arguments: Sequence[str], outer: OuterCommand | None = None) -> int:
     """Run one command line, for `outer` if another command runs it; return its exit code.
 
-    Raises `BrokenPipeError` if the reader of the output has closed the pipe.
+    Raises `OSError` if the output cannot be written, such as `BrokenPipeError`.
     """
     try:  # not `command.main`, which handles Ctrl-C and broken pipes in its own way
         command = typer.main.get_command(app)
@@ -315,9 +322,13 @@ def run_command(arguments: Sequence[str], outer: OuterCommand | None = None) -> 
     except (McpError, typer.TyperException, KeyboardInterrupt, TimeoutError) as error:
         if hint := describe(error).get("hint"):
             advise(error, as_typed(hint, outer))
-        print_error(error, as_line="--json" in takewhile("--".__ne__, arguments))
+        print_error(error, as_line=_as_line(arguments))
         return exit_code(error)
     return Exit.OK
+
+
+def _as_line(arguments: Sequence[str]) -> bool:
+    return "--json" in takewhile("--".__ne__, arguments)
 
 
 def print_error(error: BaseException, *, as_line: bool = False) -> None:

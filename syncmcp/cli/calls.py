@@ -15,10 +15,10 @@ from syncmcp import types
 from syncmcp._base.similar import similar
 from syncmcp._client.functions import required_names, takes_others
 from syncmcp._connection.tool_schemas import ToolSchemas
-from syncmcp.cli.output import CommandError, Output, as_json
+from syncmcp.cli.output import CommandError, Output, advise, as_json
 from syncmcp.cli.parsing import is_url, parse_arguments, parse_object, parse_strings
 from syncmcp.cli.session import Session, as_typed, knows_server, with_session
-from syncmcp.errors import InvalidArguments
+from syncmcp.errors import InvalidArguments, LimitExceeded
 from syncmcp.saving import save
 from syncmcp.templates import UriTemplate
 from syncmcp.ui import shorten, visible
@@ -69,6 +69,8 @@ def argument_syntax(name: str, details: Mapping[str, Any]) -> str:
     if is_text(details):
         return f"{name}={choices or 'TEXT'}"
     kind = _type_name(details)
+    if kind == "boolean" and not choices:
+        choices = "true|false"
     sign = "=" if kind in ("integer", "number", "boolean") else ":="
     return f"{name}{sign}{choices or kind.upper()}"
 
@@ -165,8 +167,12 @@ def is_binary(block: Any) -> bool:
     return isinstance(block, (types.ImageContent, types.AudioContent))
 
 
-def check_output_path(path: Path, *, force: bool) -> None:
-    """Check that a file can be saved at `path`, before a request is sent."""
+def check_output_path(path: Path | None, *, force: bool) -> None:
+    """Check that a file can be saved at `path`, if there is one, before a request is sent."""
+    if path is None:
+        if force:
+            raise CommandError("-f (--force) needs --output")
+        return
     try:
         if path.is_dir():
             raise CommandError(f"{str(path)!r} is a directory", hint="name a file in it")
@@ -194,10 +200,11 @@ def save_all(out: Output, contents: Sequence[Any], path: Path, *, force: bool) -
         except OSError as error:
             if not index:
                 check_output_path(path, force=force)  # what appeared since has the same error
-            raise CommandError(f"cannot write {str(place)!r}: {error.strerror}") from error
+            raise OSError(error.errno, error.strerror, str(place)) from error
         out.note(f"saved to {place}")
     if left := len(contents[_MOST_FILES:]):
-        raise CommandError(f"{left:,} more were not saved: at most {_MOST_FILES} of one result are")
+        text = f"{left:,} more were not saved: at most {_MOST_FILES} of one result are"
+        raise LimitExceeded(text, delivery=None)
 
 
 def _free_place(path: Path, numbers: Iterator[int]) -> Path:
@@ -229,7 +236,7 @@ def call(
     output: Annotated[
         Path | None,
         typer.Option(
-            "--output", "-o", metavar="FILE", help="Save images, audio and files to this file."
+            "--output", "-o", metavar="FILE", help="Save its images, audio and files, or else text."
         ),
     ] = None,
     force: Force = False,
@@ -245,10 +252,10 @@ def call(
     """
     if tool is None:
         raise CommandError("which tool?", hint="`syncmcp tools TARGET` lists them")
-    if is_url(tool) and not knows_server(session.outer):
+    after = arguments or () if "=" in tool else ()
+    if any(map(is_url, (tool, *after))) and not knows_server(session.outer):
         raise CommandError(f"{tool!r} is not a tool", hint="TARGET comes before TOOL")
-    if output is not None:
-        check_output_path(output, force=force)
+    check_output_path(output, force=force)
     client = session.client
     found = _find_by_name("tool", tool, client.list_tools(**session.request_options()))
     if show_help:
@@ -261,16 +268,11 @@ def call(
     _check_arguments(found, values, client.server.name)
     session.confirm_call(found, values)
     result = client.call_tool(tool, values, **session.request_options())
-    if session.out.json:
-        session.out.result(result.to_wire())
-    result.raise_for_error()
-    if not session.out.json:
-        _show_result(session.out, result, saved=output is not None)
-    if output is not None:
-        media = [block for block in result.content if is_binary(block)]
-        if not media:
-            raise CommandError("the result has no image, audio or file for --output")
-        save_all(session.out, media, output, force=force)
+    try:
+        _give(session.out, result, output, force=force)
+    except OSError as error:
+        advise(error, "the tool was called")
+        raise
 
 
 @with_session
@@ -289,8 +291,7 @@ def read(
 
     For example: syncmcp read https://example.com/mcp file:///notes.txt --output notes.txt
     """
-    if output is not None:
-        check_output_path(output, force=force)
+    check_output_path(output, force=force)
     given = parse_strings(values or ())
     if given:
         uri = UriTemplate(uri).expand(given)
@@ -406,12 +407,24 @@ def _check_arguments(tool: types.Tool, values: dict[str, Any], server: str) -> N
     raise CommandError(text, server=server, hint=hint)
 
 
-def _show_result(out: Output, result: types.CallToolResult, *, saved: bool) -> None:
-    for block in result.content:
-        if not (saved and is_binary(block)):
-            out.text(_block_text(block))
+def _give(out: Output, result: types.CallToolResult, output: Path | None, *, force: bool) -> None:
+    if out.json:
+        out.result(result.to_wire())
+    result.raise_for_error()
+    media: list[Any] = []
+    if output is not None:
+        media = [block for block in result.content if is_binary(block)]
+    others = (block for block in result.content if not (media and is_binary(block)))
+    said: Iterable[str] = map(_block_text, others)
     if not result.content and result.has_data:
-        out.text(as_json(result.data, indent=2))
+        said = [as_json(result.data, indent=2)]
+    if output is not None and not media:
+        media = [types.TextResourceContents(uri="", text="\n".join(said))]
+    elif not out.json:
+        for words in said:
+            out.text(words)
+    if output is not None:
+        save_all(out, media, output, force=force)
 
 
 def _show_contents(out: Output, result: types.ReadResourceResult) -> None:

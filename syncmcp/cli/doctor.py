@@ -22,7 +22,7 @@ from syncmcp._client.client import Client
 from syncmcp._concurrency.timing import Deadline
 from syncmcp._connection.tool_schemas import ToolSchemas
 from syncmcp.cli.inspection import capability_names, round_trips
-from syncmcp.cli.output import Exit, describe, exit_code
+from syncmcp.cli.output import Exit, describe, exit_code, in_words
 from syncmcp.cli.session import Session, with_session
 from syncmcp.config import Http, Stdio
 from syncmcp.errors import AuthError, ConnectFailed, McpError, RequestTimeout, UnsupportedSchema
@@ -188,16 +188,18 @@ def _diagnose(session: Session, skipped: _SkippedLines) -> Iterator[Finding]:
         route = iter([_check_command(target)])
     else:
         route = _check_address(target, session.settings.open_timeout)
+    doubt = None
     for finding in route:
         yield finding
         if finding.verdict == "failed":
             return
+        doubt = doubt or finding.hint
     begun = perf_counter()
     try:
         client = session.client
     except McpError as error:
         yield from skipped.findings()
-        yield from _opening_failure(target, error)
+        yield from _opening_failure(target, error, doubt)
         return
     took = perf_counter() - begun
     if isinstance(target, Stdio):
@@ -262,13 +264,15 @@ def _timed(step: str, seconds: float, said: str, hint: str) -> Finding:
     return Finding(step, "warning", said, hint)
 
 
-def _opening_failure(target: Stdio | Http, error: McpError) -> Iterator[Finding]:
-    """Yield the findings for a client that could not be opened."""
+def _opening_failure(target: Stdio | Http, error: McpError, doubt: str | None) -> Iterator[Finding]:
+    """Yield the findings for a client that could not be opened; `doubt`: an earlier hint."""
     if isinstance(error, AuthError):
         yield Finding.failed("sign-in", error)
     elif isinstance(target, Stdio):
         if isinstance(error, ConnectFailed):
             hint = "run the command yourself: its stderr says more"
+            if error.hint is not None:
+                hint += f"; {in_words(error.hint)}"
             if error.exit_code is None:
                 hint = "does it speak MCP on stdin and stdout?"
             yield Finding.failed("start", error, hint)
@@ -279,7 +283,8 @@ def _opening_failure(target: Stdio | Http, error: McpError) -> Iterator[Finding]
             hint = "the server says nothing: is it an MCP server? --open-timeout gives it more time"
         yield Finding.failed("opening", error, hint)
     else:
-        yield Finding.failed("opening", error, "is the path of the URL right? Many end in /mcp")
+        hint = doubt or "is the path of the URL right? Many end in /mcp"
+        yield Finding.failed("opening", error, hint)
 
 
 def _check_lists(session: Session, client: Client) -> Iterator[Finding]:

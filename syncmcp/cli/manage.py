@@ -349,6 +349,8 @@ def _print_state(found: ServerEntry, out: Output) -> None:
 def _server_facts(entry: ServerEntry) -> dict[str, Any]:
     facts: dict[str, Any] = {"name": entry.name, "file": str(entry.file)}
     try:
+        if (invalid := entry.problem) is not None:
+            raise invalid
         review = entry.review()
     except ServersFileError as problem:  # of this entry; the others are listed all the same
         told = problem.message if problem.key is None else f"{problem.key} {problem.message}"

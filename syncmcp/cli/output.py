@@ -7,6 +7,8 @@ characters are written as escapes, which changes no value.
 from __future__ import annotations
 
 import json
+import re
+import shlex
 import signal
 import sys
 import threading
@@ -164,7 +166,8 @@ class Exit(IntEnum):
 
     OK = 0
     SERVER = 1
-    """The server answered with an error, violated the protocol, or does not support it."""
+    """The server answered with an error, violated the protocol, or does not support it; or the
+    output could not be written."""
     USAGE = 2
     AUTH = 3
     UNREACHABLE = 4
@@ -216,7 +219,22 @@ _CAPABILITY_HINTS: Final = {
 _ADVICE: Final = "command_hint"
 
 
-# What Typer reports, what is in the usage of the command, and what the person probably meant.
+# What Typer reports, what is in the usage of the command, and what the person probably meant. First
+# what other programs have: an option that is spelled like it would be another one.
+_OTHER_WORDS: Final = (
+    ("option: --transport", "TARGET", "TARGET tells it: HTTP for a URL, stdio for a command"),
+    ("option: --token", "TARGET", "--bearer sends a token"),
+    ("option: --auth", "TARGET", "--bearer sends a token, `syncmcp auth login` gets one"),
+    ("option: --url", "TARGET", "write the URL as TARGET, without an option"),
+    ("option: --tool", "[TOOL]", "write the name of the tool after TARGET"),
+    ("option: --arg", "[TOOL]", "write name=value, or --input with a JSON object"),
+    ("option: --format", "TARGET", "--json prints JSON"),
+    ("option: -V", "COMMAND", "did you mean --version?"),
+    ("command 'version'", "COMMAND", "did you mean --version?"),
+    ("command 'login'", "syncmcp [OPTIONS]", "did you mean `syncmcp auth login`?"),
+    ("command 'logout'", "syncmcp [OPTIONS]", "did you mean `syncmcp auth logout`?"),
+    ("command 'resource", "syncmcp [OPTIONS]", "`syncmcp list TARGET resources` lists them"),
+)
 _USAGE_HINTS: Final = (
     ("'TARGET'", " auth ", "a URL, or a name: `syncmcp servers` lists the names"),
     ("'TARGET'", "", "a URL, a name, or a command after --: {path} -- python server.py"),
@@ -231,6 +249,26 @@ _USAGE_HINTS: Final = (
     ("No such option", "", "`{path} --help` lists the options"),
     ("argument", "", "`{path} --help` shows the arguments"),
 )
+
+
+# What the library says to programs, and the same for the command line.
+_IN_WORDS: Final = (
+    (r"\(option open_timeout\)", "(--open-timeout)"),
+    (r" \(option \w+\)", ""),
+    (r"\bmode='legacy'", "--revision legacy"),
+    (r"^headers has", "--header has"),
+    (r"^(the value of .*) in headers ", r"\1 in --header "),
+    (r"Stdio\('python', '(.*)'\)$", r"write -- python \1"),
+    ("pass others with env= or inherit_env='all'", "-e NAME passes one of yours"),
+    ("use env= to pass the variables that it may have", "-e NAME passes one of yours"),
+)
+
+
+def in_words(said: str) -> str:
+    """What the library says of an error, without the names of arguments in Python."""
+    for pattern, words in _IN_WORDS:
+        said = re.sub(pattern, words, said)
+    return said
 
 
 def exit_code(error: BaseException) -> Exit:
@@ -298,15 +336,21 @@ def _kind(error: BaseException) -> str:
 def _message(error: BaseException) -> str:
     if isinstance(error, typer.TyperException):
         said = error.format_message().replace("Value error, ", "")  # the words of pydantic
+        said = said.partition(" (Possible options: ")[0]  # the hint names the one that is meant
         before, unreadable, kind = said.partition("Input should be a valid ")
         if unreadable and isinstance(error.__cause__, ValidationError):
             given = error.__cause__.errors()[0]["input"]
-            return f"{before}{given!r} is no {kind.partition(',')[0]}"
-        return said
+            kind = kind.partition(",")[0]
+            return f"{before}{given!r} is not {'an' if kind[0] in 'aeiou' else 'a'} {kind}"
+        return said.replace("Input should be greater than or equal to", "it must be at least")
     if isinstance(error, ServersFileError):
-        return str(error)
+        whole = error.server is None and error.key is None  # "... is not JSON"
+        return f"{error.file} {error.message}" if whole else str(error)
     if isinstance(error, McpError):
-        return error.message
+        return error.message if isinstance(error, ServerError) else in_words(error.message)
+    if isinstance(error, OSError) and error.strerror:
+        what = "the output" if error.filename is None else repr(str(error.filename))
+        return f"{what} cannot be written: {error.strerror}"
     return str(error) or "interrupted"
 
 
@@ -335,11 +379,14 @@ def _hint(error: BaseException) -> str | None:
             name for one in commands.values() for each in one.params for name in each.opts
         }:
             return "write it after the command"
+        if context is None:
+            return f"did you mean {close[0]}?" if close else None
+        said, usage = _message(error), context.get_usage()
+        for words, place, hint in _OTHER_WORDS:
+            if words in said and place in usage:
+                return hint
         if close:
             return f"did you mean {close[0]}?"
-        if context is None:
-            return None
-        said, usage = _message(error), context.get_usage()
         target = context.params.get("target") or ""
         if target in ("COMMAND", "TARGET") or "://" in target:  # the server is known
             usage = usage.replace("TARGET", "")
@@ -351,7 +398,10 @@ def _hint(error: BaseException) -> str | None:
         named = required if isinstance(required, dict) else {}
         return next((hint for name, hint in _CAPABILITY_HINTS.items() if name in named), None)
     if isinstance(error, NotApproved):
-        return "approve it with `syncmcp servers approve`, or trust the file with --trust"
+        if error.by == "person":  # who has just been asked
+            return None
+        name = shlex.quote(error.server or "")
+        return f"approve it with `syncmcp servers approve {name}`, or trust the file with --trust"
     if isinstance(error, AuthError):
         return (
             "sign in with `syncmcp auth login URL`, at a terminal or with --issuer, or give"
@@ -360,7 +410,7 @@ def _hint(error: BaseException) -> str | None:
     if isinstance(error, ResourceNotFound):
         return "`syncmcp list TARGET resources templates` shows what there is"
     if isinstance(error, ConnectFailed):
-        own = "-e NAME passes one of your variables; " if error.exit_code is not None else ""
+        own = "" if error.exit_code is None or error.hint is None else f"{in_words(error.hint)}; "
         return f"{own}`syncmcp doctor` checks each step of connecting"
     if isinstance(error, RequestTimeout):
         if error.kind == "login":  # no option of the command changes it

@@ -87,8 +87,10 @@ def parse_strings(words: Iterable[str]) -> dict[str, str]:
 
 def parse_object(text: str) -> dict[str, Any]:
     """Parse the JSON object in the value of an option, or in the file named after ``@``."""
-    text = read_file(text[1:]) if text.startswith("@") else text
     hint = """write --input '{"name": value}'"""
+    if os.path.isfile(text):
+        hint = f"write --input @{text}"
+    text = read_file(text[1:]) if text.startswith("@") else text
     value = _parse_json(text, "the object of arguments", hint)
     if not isinstance(value, dict):
         raise CommandError("the arguments are not a JSON object", hint=hint)
@@ -353,7 +355,7 @@ class Settings:
         float | None,
         typer.Option(
             metavar="SECONDS",
-            help="The longest silence of a server.  [default: 60]",
+            help="The longest silence after the first message for a call.  [default: 60]",
             callback=check_seconds,
         ),
     ] = None

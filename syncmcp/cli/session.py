@@ -6,6 +6,7 @@ import functools
 import inspect
 import os
 import re
+import shlex
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -58,8 +59,8 @@ from syncmcp.cli.parsing import (
 )
 from syncmcp.cli.state import find_server, load_roots
 from syncmcp.config import Http, Stdio
-from syncmcp.errors import ConnectFailed, McpError, ServerError, ToolError
-from syncmcp.servers_file import ServerReview
+from syncmcp.errors import ConnectFailed, Denied, McpError, ServerError, ToolError
+from syncmcp.servers_file import NotApproved, ServerReview
 from syncmcp.types import LoggingMessageNotificationParams
 
 if TYPE_CHECKING:
@@ -116,6 +117,17 @@ class Person:
         if self.cancelled > before:
             raise KeyboardInterrupt
         return approved
+
+    def before_call(self, *call: Any) -> None:
+        """Ask about a call; see `Approval.before_call`. Ctrl-C ends the command."""
+        from syncmcp.ui.terminal import CANCELLED
+
+        try:
+            self.approval.before_call(*call)
+        except Denied as denied:
+            if denied.reason == CANCELLED:
+                raise KeyboardInterrupt from denied
+            raise
 
 
 class _DenyWithoutPerson:
@@ -228,7 +240,14 @@ class Session:
             return http_target(self._target, headers), {}
         approve = None if self.person is None else self.person.approve
         found = find_server(self._target, settings.config, approve=approve, trust=settings.trust)
-        target = found.target()
+        try:
+            target = found.target()
+        except NotApproved as error:
+            if (hint := describe(error).get("hint")) and settings.config is not None:
+                typed = f"approve {shlex.quote(found.name)}"
+                file = shlex.quote(str(settings.config))
+                advise(error, hint.replace(typed, f"{typed} -c {file}", 1))
+            raise
         return with_stored_login(target) if isinstance(target, Http) else target, found.options
 
     @property
@@ -369,7 +388,7 @@ class Session:
                 f"the tool {tool.name!r} is not marked read-only: cannot ask without a terminal",
                 hint="--yes calls it without asking",
             )
-        self.person.approval.before_call(tool.name, arguments, claims, self.client.server)
+        self.person.before_call(tool.name, arguments, claims, self.client.server)
 
     def _print_log(self, params: LoggingMessageNotificationParams) -> None:
         said = params.data if isinstance(params.data, str) else as_json(params.data)
@@ -483,7 +502,7 @@ def with_session(
                 call(session, **given)
             except McpError as error:
                 session.hide_secrets(error)
-                taken = _own_option(place)
+                taken = _own_word(place)
                 if taken and isinstance(error, ConnectFailed):
                     hint = describe(error)["hint"]
                     advise(error, f"{taken} went to the server: is it meant before --? {hint}")
@@ -501,10 +520,16 @@ def with_session(
     return run
 
 
-def _own_option(place: typer.Context) -> str | None:
-    """The first option of the command itself that stands after ``--``, and goes to the server."""
+def _own_word(place: typer.Context) -> str | None:
+    """The first word of the command itself that stands after ``--``, and goes to the server.
+
+    It is an option, or an argument of a tool where a program is named.
+    """
     own = {name for one in place.command.params for name in one.opts if name.startswith("--")}
-    words = (word.partition("=")[0] for word in place.meta[_AFTER_DASHES])
+    command = place.meta[_AFTER_DASHES]
+    if any("=" in word for word in command[:1]):
+        return str(command[0])
+    words = (word.partition("=")[0] for word in command)
     return next((word for word in words if word in own), None)
 
 

@@ -16,7 +16,7 @@ from typing import Any, Final, Literal, NamedTuple, TypeAlias
 from syncmcp._base.numbers import is_number
 from syncmcp._base.secrets import Secrets
 from syncmcp._base.similar import similar
-from syncmcp.config import Http, Stdio
+from syncmcp.config import Http, Stdio, check_url
 from syncmcp.errors import Denied, UsageError
 from syncmcp.servers_file.named_files import NamedFiles, named_files
 from syncmcp.servers_file.review import (
@@ -43,6 +43,8 @@ _HTTP: Final[Mapping[str, Literal["auto", "streamable", "sse"]]] = {
     "streamablehttp": "streamable",
     "sse": "sse",
 }
+
+_REMEDY: Final = "a command has the key command"
 
 
 # The arguments of `named_files`.
@@ -113,9 +115,13 @@ class ServerEntry:
     def problem(self) -> ServersFileError | None:
         """The error of an invalid entry; `None` if the entry is valid as far as the file tells."""
         try:
-            self._parse()
+            url = self._parse().url
+            if url and "${" not in url:
+                check_url(url, _REMEDY)
         except ServersFileError as error:
             return error
+        except UsageError as error:
+            return self._error(error.message)
         return None
 
     @property
@@ -400,6 +406,7 @@ class ServerEntry:
             name: self._expand(value, f"headers.{name}") for name, value in parsed.headers.items()
         }
         try:
+            check_url(url, _REMEDY)
             return Http(url, transport=parsed.transport, headers=headers or None)
         except ValueError as error:
             # Without the cause: both quote the URL, with the values of placeholders in it.

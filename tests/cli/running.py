@@ -67,12 +67,12 @@ class Command:
         return Ran(code, str(captured.out), str(captured.err))
 
 
-def program(*words: str, **env: str) -> subprocess.Popen[str]:
+def program(*words: str, stdout: Any = subprocess.PIPE, **env: str) -> subprocess.Popen[str]:
     """Start the command as a program."""
     return subprocess.Popen(
         [sys.executable, "-m", "syncmcp", *words],
         stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
+        stdout=stdout,
         stderr=subprocess.PIPE,
         text=True,
         env=_environment(env),
@@ -83,7 +83,7 @@ def ended(process: subprocess.Popen[str]) -> Ran:
     """Wait for its end."""
     with process:
         out, err = process.communicate(timeout=6 * PATIENCE)
-        return Ran(process.returncode, out, err)
+        return Ran(process.returncode, out or "", err)
 
 
 def _environment(more: dict[str, str]) -> dict[str, str]:

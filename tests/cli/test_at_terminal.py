@@ -87,7 +87,12 @@ def test_a_servers_words_do_nothing_to_the_terminal(elsewhere: Path, hostile: st
 
 @pytest.mark.parametrize(
     ("keys", "code", "said"),
-    [((DOWN, ENTER, "run", ENTER), 0, "changed"), ((ENTER,), 1, "error: ")],
+    [
+        ((DOWN, ENTER, "run", ENTER), 0, "changed"),
+        ((ENTER,), 1, "error: the tool call was denied"),
+        ((CTRL_C,), 130, "error: interrupted"),
+        ((DOWN, ENTER, CTRL_C), 130, "error: interrupted"),
+    ],
 )
 def test_what_may_change_something_is_called_after_a_yes(
     elsewhere: Path, hostile: str, keys: tuple[str, ...], code: int, said: str
@@ -152,9 +157,12 @@ def test_a_person_who_types_the_argument_is_told_how_to_end_it(elsewhere: Path, 
     assert terminal.screen.endswith("typed")
 
 
-@pytest.mark.parametrize("fails", [False, True])
+@pytest.mark.parametrize(
+    ("keys", "fails"),
+    [((DOWN, DOWN, ENTER), False), ((DOWN, DOWN, ENTER), True), ((CTRL_C,), False)],
+)
 def test_a_form_that_was_cancelled_has_an_exit_code_of_its_own(
-    elsewhere: Path, fails: bool
+    elsewhere: Path, keys: tuple[str, ...], fails: bool
 ) -> None:
     server = Server("asking")
 
@@ -166,7 +174,7 @@ def test_a_form_that_was_cancelled_has_an_exit_code_of_its_own(
         return str(answer["action"])
 
     with serve_http(server) as http, at_terminal("call", http.url, "ask") as terminal:
-        terminal.answers("What do you want to do?", DOWN, DOWN, ENTER)
+        terminal.answers("What do you want to do?", *keys)
         assert terminal.ends() == 7
     assert ("error: you cancelled; " in terminal.screen) == fails
 
@@ -199,6 +207,7 @@ def test_a_server_named_in_this_folder_is_used_after_a_yes(
         assert "-m syncmcp.testing" in terminal.screen
         terminal.types(ENTER)  # No comes first
         assert terminal.ends() == 2
+    assert "servers approve" not in terminal.screen
     with at_terminal("call", "demo", "greet") as terminal:
         terminal.answers("Use it?", DOWN, ENTER)
         assert terminal.ends() == 0

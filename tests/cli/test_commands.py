@@ -181,6 +181,22 @@ def test_an_argument_that_a_tool_would_ignore_is_refused(command: Command, demo:
         (["call", "add", "http://x", "a=1"], "TARGET comes before TOOL"),
         (["listen", "http://x", "tools"], "--tools watches the list of tools"),
         (["call", "http://x", "add", "--a", "1"], "a tool's arguments are written name=value"),
+        (["call", "add", "a=1", "b=2", "http://x"], "TARGET comes before TOOL"),
+        (["tools", "http://x", "--transport", "http"], "TARGET tells it: HTTP for a URL"),
+        (["tools", "http://x", "--token", "x"], "--bearer sends a token"),
+        (["tools", "http://x", "--auth", "x"], "--bearer sends a token, `syncmcp auth login`"),
+        (["tools", "--url", "http://x"], "write the URL as TARGET"),
+        (["tools", "http://x", "--format", "json"], "--json prints JSON"),
+        (["tools", "http://x", "--headers", "a:b"], "did you mean --header?"),
+        (["call", "http://x", "--tool", "add"], "write the name of the tool after TARGET"),
+        (["call", "http://x", "add", "--args", "{}"], "write name=value, or --input"),
+        (["resources", "http://x"], "`syncmcp list TARGET resources` lists them"),
+        (["login", "http://x"], "did you mean `syncmcp auth login`?"),
+        (["logout", "http://x"], "did you mean `syncmcp auth logout`?"),
+        (["version"], "did you mean --version?"),
+        (["-V"], "did you mean --version?"),
+        (["record", "a.jsonl", "record", "b.jsonl", "tools", "http://x"], "name one FILE"),
+        (["replay", "a.jsonl", "record", "b.jsonl", "tools"], "name one FILE"),
     ],
 )
 def test_a_line_that_cannot_be_read_comes_with_a_hint(
@@ -189,6 +205,7 @@ def test_a_line_that_cannot_be_read_comes_with_a_hint(
     ran = command(*words)
     assert ran.code == 2
     assert ran.error["hint"].startswith(hint)
+    assert "--trust" not in ran.err
 
 
 @pytest.mark.parametrize(
@@ -199,8 +216,13 @@ def test_a_line_that_cannot_be_read_comes_with_a_hint(
         (["tools", "http://x", "--open-timeout", "-1"], "-1 is not 0 or more seconds"),
         (["listen", "http://x", "--wait", "-0.5"], "-0.5 is not 0 or more seconds"),
         (["read", "http://x", "demo://cities/{city}"], "is a template: it needs city=VALUE"),
-        (["tools", "http://x", "--timeout", "x"], "'--timeout': 'x' is no number"),
-        (["ping", "http://x", "-n", "1.5"], "'-n': '1.5' is no integer"),
+        (["tools", "http://x", "--timeout", "x"], "'--timeout': 'x' is not a number"),
+        (["ping", "http://x", "-n", "1.5"], "'-n': '1.5' is not an integer"),
+        (["ping", "http://x", "-n", "0"], "'-n': it must be at least 1"),
+        (["call", "http://x", "add", "-f", "a=1"], "-f (--force) needs --output"),
+        (["read", "http://x", "demo://a", "-f"], "-f (--force) needs --output"),
+        (["ping", "http://x", "-H", "a b:c"], "--header has the name 'a b'"),
+        (["ping", "http://x", "-H", "a:b\nc"], "the value of a in --header contains"),
         (["list", "http://x", "tool"], "'WHAT': 'tool' is not one of 'tools', "),
         (["replay", "tape.jsonl", "tools", "--", "python"], "the server is known"),
         (["replay", "tape.jsonl", "tools", "http://x"], "is known here: leave out TARGET"),
@@ -216,7 +238,35 @@ def test_what_is_wrong_is_said_in_words_of_the_command_line(
 
 def test_an_option_of_the_command_that_went_to_the_server_is_named(command: Command) -> None:
     hint = command("tools", *DEMO, "--timeout=5").error["hint"]
-    assert hint.startswith("--timeout went to the server: is it meant before --? -e NAME passes")
+    said = "--timeout went to the server: is it meant before --? it was given the variables "
+    assert hint.startswith(said)
+    hint = command("call", "add", "--", "a=1", "b=2", "python").error["hint"]
+    assert hint.startswith("a=1 went to the server: is it meant before --?")
+
+
+def test_an_error_of_the_library_speaks_of_options_and_commands(
+    command: Command, elsewhere: Path
+) -> None:
+    Path("mine.py").write_text("")
+    assert (
+        command("ping", "--", "./mine.py")
+        .error["message"]
+        .endswith("is it a script? write -- python ./mine.py")
+    )
+    silent = [sys.executable, "-c", "import sys; sys.stdin.readline(); sys.stdin.read()"]
+    late = command("ping", "--open-timeout", "0.3", "--", *silent).error["message"]
+    assert late.startswith("the server was not ready within 0.3 s (--open-timeout)")
+    assert "(--revision legacy does not probe)" in late
+    dies = [sys.executable, "-c", "import sys; sys.exit('no key')"]
+    error = command("ping", "--", *dies).error
+    assert error["message"].endswith("the server exited")
+    assert "; -e NAME passes one of yours; `syncmcp doctor`" in error["hint"]
+    Path("bad.json").write_text("{")
+    said = command("ping", "x", "-c", "bad.json").error["message"]
+    assert "bad.json is not JSON: " in said
+    Path("in.json").write_text("{}")
+    said = command("call", "add", "--input", "in.json", *DEMO).error["hint"]
+    assert said == "write --input @in.json"
 
 
 def test_a_file_of_servers_that_is_not_there_is_named(command: Command) -> None:
@@ -238,11 +288,12 @@ def test_the_schema_of_a_tool_is_its_help(command: Command) -> None:
         "properties": {
             "color": {"type": "string", "enum": ["red", "blue"], "description": "Which one."},
             "coats": {"type": "integer", "minimum": 1, "default": 2},
+            "dry": {"type": "boolean"},
         },
         "required": ["color"],
     }
     server.add_tool(
-        lambda color, coats=2: color,
+        lambda color, **others: color,
         name="paint",
         description="Paint the wall.",
         input_schema=schema,
@@ -251,7 +302,8 @@ def test_the_schema_of_a_tool_is_its_help(command: Command) -> None:
     with serve_http(server) as http:
         shown = command("call", http.url, "paint", "--help").out
         wire = command("call", http.url, "paint", "--help", "--json").result
-    assert shown.startswith("Usage: syncmcp call TARGET paint color=red|blue [coats=INTEGER]\n")
+    written = "color=red|blue [coats=INTEGER] [dry=true|false]"
+    assert shown.startswith(f"Usage: syncmcp call TARGET paint {written}\n")
     assert "color=red|blue  (required)\n      │ Which one." in shown
     assert "\nWhat the server says about it:\n│ Paint the wall.\n" in shown
     assert "coats=INTEGER  (default 2, minimum 1)" in shown

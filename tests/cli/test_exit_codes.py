@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shlex
@@ -142,6 +143,27 @@ def test_closed_streams_are_as_good_as_empty_ones(closed: str, out: str, elsewhe
         check=False,
     )
     assert (ran.returncode, ran.stdout, ran.stderr) == (0, out, "")
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="a device of Linux")
+@pytest.mark.parametrize(
+    ("words", "hint"),
+    [
+        (["call", "greet", "name=x", *DEMO], "the tool was called"),
+        (["call", "greet", "name=x", "--json", *DEMO], "the tool was called"),
+        (["tools", *DEMO], None),
+        (["--help"], None),
+        (["--version"], None),
+    ],
+)
+def test_output_that_cannot_be_written_is_an_error(
+    words: list[str], hint: str | None, elsewhere: Path
+) -> None:
+    with open("/dev/full", "w", encoding="utf-8") as full:
+        ran = ended(program(*words, stdout=full))
+    message = f"the output cannot be written: {os.strerror(errno.ENOSPC)}"
+    assert (ran.code, ran.error["message"], ran.error.get("hint")) == (1, message, hint)
+    assert len(ran.err.splitlines()) == 1
 
 
 def test_no_line_of_a_server_passes_for_one_of_the_command(

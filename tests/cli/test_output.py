@@ -44,6 +44,11 @@ def studio() -> Iterator[tuple[str, list[str]]]:
     tool("series", *[picture] * 1_103)
     tool("speak", {"type": "text", "text": "Words."})
     tool("break", {**picture, "data": "no base64!"})
+    server.add_tool(
+        lambda: {"content": [], "structuredContent": {"n": 1}},
+        name="count",
+        annotations={"readOnlyHint": True},
+    )
     with serve_http(server) as http:
         yield http.url, calls
 
@@ -96,7 +101,7 @@ def test_of_many_the_first_are_saved_and_the_others_are_counted(
     url, _ = studio
     ran = command("call", url, "series", "-o", "one.bin")
     assert (ran.code, ran.error["message"]) == (
-        2,
+        1,
         "1,003 more were not saved: at most 100 of one result are",
     )
     assert {path.name for path in elsewhere.iterdir()} == {
@@ -115,15 +120,30 @@ def test_places_that_cannot_be_are_refused_before_the_call(
     assert calls == []
 
 
-def test_what_has_no_bytes_is_printed_and_said(
+def test_text_alone_is_saved_and_not_printed(
     command: Command, studio: tuple[str, list[str]], elsewhere: Path
 ) -> None:
     url, _ = studio
-    ran = command("call", url, "speak", "-o", "words")
-    assert (ran.code, ran.out) == (2, "Words.\n")
-    assert "no image, audio or file" in ran.error["message"]
+    assert command("call", url, "speak", "-o", "words") == (0, "", "saved to words\n")
+    wire = command("call", url, "count", "-o", "numbers", "--json")
+    assert (wire.code, wire.result["structuredContent"]) == (0, {"n": 1})
     assert command("call", url, "break", "-o", "broken").code == 1
-    assert list(elsewhere.iterdir()) == []
+    made = {path.name: path.read_text() for path in elsewhere.iterdir()}
+    assert made == {"words": "Words.", "numbers": '{\n  "n": 1\n}'}
+
+
+def test_a_disk_that_is_full_is_no_fault_of_the_command_line(
+    command: Command, studio: tuple[str, list[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url, _ = studio
+
+    def full(_: Any, path: Path, *, overwrite: bool) -> None:
+        raise OSError(errno.ENOSPC, "No space left", str(path))
+
+    monkeypatch.setattr("syncmcp.cli.calls.save", full)
+    ran = command("call", url, "draw", "-o", "picture")
+    assert (ran.code, ran.error["message"]) == (1, "'picture' cannot be written: No space left")
+    assert ran.error["hint"] == "the tool was called"
 
 
 def test_what_appears_during_the_call_has_the_error_of_what_was_there_before(

@@ -22,13 +22,20 @@ def project(elsewhere: Path) -> Path:
         "demo": {"command": sys.executable, "args": ["-m", "syncmcp.testing"], "env": env},
         "off": {"command": "true", "disabled": True},
         "broken": {"args": []},
+        "typo": {"url": "notaurl"},
     }
     path.write_text(json.dumps({"servers": servers}))
     return path
 
 
 def test_a_script_approves_by_name_and_takes_it_back(command: Command, project: Path) -> None:
-    assert command("ping", "demo").error["kind"] == "NotApproved"
+    error = command("ping", "demo").error
+    assert error["kind"] == "NotApproved"
+    assert error["hint"].startswith("approve it with `syncmcp servers approve demo`, or ")
+    named = command("ping", "demo", "-c", str(project)).error["hint"]
+    assert f"`syncmcp servers approve demo -c {project}`" in named
+    (step,) = command("doctor", "demo", "-c", str(project), "--json").result["steps"]
+    assert step["hint"] == named
     ran = command("servers", "approve", "demo")
     assert (ran.code, ran.out, ran.error["hint"]) == (2, "", "--yes approves it without asking")
     ran = command("servers", "approve", "demo", "--yes")
@@ -97,6 +104,10 @@ def test_a_name_that_is_none_is_said(command: Command, project: Path) -> None:
     assert command("servers", "approve", "broken").code == 2
     # What was approved before it was broken can be discarded.
     assert "neither a command nor a url" in command("servers", "forget", "broken").out
+    states = {row[0]: row[1] for row in command("servers").rows}
+    said = "'notaurl' is not an http:// or https:// URL; a command has the key command"
+    assert states["typo"] == said
+    assert command("ping", "typo", "--trust").error["message"].endswith(f"[typo]: {said}")
     assert command("servers", "nonsense").code == 2
     assert "approve" in command("servers", "--help").out
     assert command("servers", "approve", "off", "--yes").out == "off: disabled\n"

@@ -458,12 +458,16 @@ DIES = "import sys; sys.exit('there is no ' + 'SHOP' + '_API_KEY')"
             {},
             (
                 "its stderr names SHOP_API_KEY, which it did not get"
-                " (exit code 1; use env= to pass the variables that it may have"
+                " (exit code 1; stderr ended with: there is no SHOP_API_KEY;"
+                " use env= to pass the variables that it may have"
             ),
         ),
         (
             {"env": {"SHOP_API_KEY": "x"}, "inherit_env": "none"},
-            "given the variables SHOP_API_KEY (exit code 1; pass others",
+            (
+                "the server exited (exit code 1; stderr ended with: there is no SHOP_API_KEY;"
+                " it was given the variables SHOP_API_KEY; pass others"
+            ),
         ),
         ({"inherit_env": "all"}, None),
     ],

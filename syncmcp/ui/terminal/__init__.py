@@ -19,7 +19,7 @@ import webbrowser
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING, Final, TextIO
 
 from syncmcp._base.text import logger
 from syncmcp._concurrency.fair_lock import FairLock
@@ -40,6 +40,9 @@ if TYPE_CHECKING:
 __all__ = ["AskOnTerminal", "Terminal"]
 
 _log = logger("syncmcp.ui")
+
+CANCELLED: Final = "the person cancelled"
+"""The reason of a denial with Ctrl-C."""
 
 
 class Terminal:
@@ -131,7 +134,7 @@ class Terminal:
             with self._acquire_screen(question.context) as screen:
                 return cards.review(screen, question)
         except PersonCancelled:
-            return Verdict.deny("the person cancelled")
+            return Verdict.deny(CANCELLED)
         except QuestionEnded:
             return Verdict.deny("the question was withdrawn, or its time ran out")
         except _NoTerminal as problem:
