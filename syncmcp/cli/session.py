@@ -11,6 +11,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from copy import copy
+from dataclasses import fields
 from functools import cached_property
 from pathlib import Path
 from typing import (
@@ -435,6 +436,20 @@ class ServerCommand(TyperCommand):
                 raise CommandError("the server is given twice", hint=hint)
             args = ["COMMAND", *args[:dashes]]
         return super().parse_args(ctx, args)
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        """Tell the options that every server command has apart from those of this one."""
+        sections: dict[str, list[tuple[str, str]]] = {}
+        for one in self.get_params(ctx):
+            common = any(one.name == field.name for field in fields(Settings))
+            title = "Options of every server command" if common else "Options"
+            if one.param_type_name == "argument":
+                title = "Arguments"
+            if (record := one.get_help_record(ctx)) is not None:
+                sections.setdefault(title, []).append(record)
+        for title, records in sections.items():
+            with formatter.section(title):
+                formatter.write_dl(records)
 
     def get_help(self, ctx: Any) -> str:
         """Leave out TARGET, the example with it and rejected options where the server is known."""
