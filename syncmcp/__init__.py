@@ -38,6 +38,19 @@ from syncmcp.interceptors import Interceptor, Message
 from syncmcp.tasks import ToolTask
 
 if TYPE_CHECKING:
+    from syncmcp import approval as approval
+    from syncmcp import auth as auth
+    from syncmcp import completion as completion
+    from syncmcp import executors as executors
+    from syncmcp import group as group
+    from syncmcp import llm as llm
+    from syncmcp import saving as saving
+    from syncmcp import servers_file as servers_file
+    from syncmcp import skills as skills
+    from syncmcp import templates as templates
+    from syncmcp import testing as testing
+    from syncmcp import tools as tools
+    from syncmcp import ui as ui
     from syncmcp._client.batch import Batch
     from syncmcp._client.subscriptions import Listener, Subscription
     from syncmcp.approval import AllowAll, Approval, AutoApprove, DenyAll, RateLimit, Rule, Rules
@@ -126,7 +139,13 @@ _LAZY = {
     for name in names
 }
 
-# What is looked for here; a submodule is no attribute before it is imported.
+# Imported at the first use as an attribute.
+_SUBMODULES = {
+    *("approval", "auth", "completion", "executors", "group", "llm", "saving", "servers_file"),
+    *("skills", "templates", "testing", "tools", "ui"),
+}
+
+# What is looked for here.
 _ELSEWHERE = {
     "auth": "Bearer ClientCredentials FileStore KeyringStore OAuth PasteReceiver",
     "testing": "FaultProxy RpcError ScriptedPeer Server demo_server serve_http wsgi_app",
@@ -136,6 +155,9 @@ _ELSEWHERE = {
 if not TYPE_CHECKING:  # with `__getattr__`, type checkers would accept every name
 
     def __getattr__(name: str) -> object:
+        if name in _SUBMODULES:
+            with _delaying_forks():
+                return import_module(f"syncmcp.{name}")
         if name not in _LAZY:
             homes = [home for home, names in _ELSEWHERE.items() if name in names.split()]
             hint = f": write from syncmcp.{homes[0]} import {name}" if homes else ""
@@ -145,4 +167,4 @@ if not TYPE_CHECKING:  # with `__getattr__`, type checkers would accept every na
         return value
 
     def __dir__() -> list[str]:
-        return sorted({*globals(), *_LAZY})
+        return sorted({*globals(), *_LAZY, *_SUBMODULES})

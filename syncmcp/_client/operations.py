@@ -68,6 +68,11 @@ def call_tool(
 ) -> Steps[types.CallToolResult]:
     """Call a tool (spec: tools, "Calling Tools").
 
+    ::
+
+        result = client.call_tool("add", {"a": 1, "b": 2}, timeout=5).raise_for_error()
+        future = client.call_tool.future("add", {"a": 1, "b": 2})  # returns at once
+
     A call may become a task, because the tool requires it or the server decides so. The task is
     then polled until it ends; if it does not end within `timeout`, it is cancelled. See
     `start_task`.
@@ -84,6 +89,9 @@ def call_tool(
         validate_input: Whether the arguments are checked against the tool's input schema; the
             client's `validate_input` by default.
         options: `timeout`, `cancel`, `on_progress` and others; see `CallOptions`.
+
+    Returns:
+        The result: `content`, `structured_content` (`json()`, `parse()`), and `is_error`.
 
     Raises:
         InvalidOutput: The result does not match the output schema; the error has the result.

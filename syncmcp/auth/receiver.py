@@ -39,7 +39,7 @@ MOST_PROMPTS: Final = 10
 """How often a person is prompted for one answer, before the prompt is given up."""
 
 _PROMPT: Final = "Paste the address (or Enter to see the instructions again): "
-_NO_ANSWER: Final = "That is not the answer to this login."
+_NO_ANSWER: Final = "That is not the answer to this question."
 _QUESTION: Final = "Sign in there? [y/N] "
 
 # One question at a time is at the terminal: else the answer to one would be taken for another's.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import logging
 import os
@@ -283,6 +284,7 @@ def run(arguments: Sequence[str]) -> int:
     """Run one command; an error is printed on stderr and becomes an exit code."""
     # What the library would warn of, the command says itself, or with --verbose.
     logger("syncmcp").addHandler(logging.NullHandler())
+    closed = sys.stdout is None
     # Python has no stream for a descriptor that is closed, and the next file would get its number.
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
@@ -290,6 +292,10 @@ def run(arguments: Sequence[str]) -> int:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # server text may not be encodable
+    if closed:
+        nowhere = OSError(errno.EBADF, "it is closed")
+        print_error(nowhere, as_line=_as_line(arguments))
+        return exit_code(nowhere)
     try:
         if os.environ.get(_COMPLETE):  # a shell asks for Tab completions
             typer.main.get_command(app).main([], prog_name="syncmcp", complete_var=_COMPLETE)

@@ -251,7 +251,8 @@ def call(
     For example: syncmcp call https://example.com/mcp search query=tea limit=5
     """
     if tool is None:
-        raise CommandError("which tool?", hint="`syncmcp tools TARGET` lists them")
+        hint = session.module_hint or "`syncmcp tools TARGET` lists them"
+        raise CommandError("which tool?", hint=hint)
     after = arguments or () if "=" in tool else ()
     if any(map(is_url, (tool, *after))) and not knows_server(session.outer):
         raise CommandError(f"{tool!r} is not a tool", hint="TARGET comes before TOOL")

@@ -289,8 +289,9 @@ def describe(error: BaseException) -> dict[str, Any]:
     if isinstance(error, ServerError):
         facts["code"] = error.code
         facts["data"] = error.data
-    if isinstance(error, TransportError):
+    if isinstance(error, (TransportError, RequestTimeout)):
         facts["delivery"] = error.delivery
+    if isinstance(error, TransportError):
         facts["process_exit_code"] = error.exit_code
         facts["stderr"] = error.stderr_tail or None
     if isinstance(error, HttpError):
@@ -313,7 +314,12 @@ def explain(error: BaseException) -> None:
     def line(text: str, style: str = "") -> None:
         console.print(Text(several_lines(text), style), soft_wrap=True)
 
-    about = " ".join(str(facts[name]) for name in ("code", "status") if name in facts)
+    told = [str(facts[name]) for name in ("code", "status") if name in facts]
+    if "process_exit_code" in facts:
+        told.append(f"exit code {facts['process_exit_code']}")
+    if facts.get("delivery") == "unknown" and facts.get("method") == "tools/call":
+        told.append("the tool may have run")
+    about = "; ".join(told)
     first = "the tool failed: " if "tool" in facts else "error: "
     console.print(Text(first, "bold red"), end="")
     line(f"{facts['message']} ({about})" if about else str(facts["message"]))

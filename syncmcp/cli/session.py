@@ -237,10 +237,19 @@ class Session:
                 token = read_file(token[1:]).strip() if token.startswith("@") else token
                 if not WORD.fullmatch(token):
                     raise CommandError("--bearer is one word of visible ASCII characters")
+                if any(word.lower().startswith("authorization:") for word in headers):
+                    raise CommandError("--header and --bearer give two tokens: leave out one")
                 headers.append(f"Authorization:Bearer {token}")
             return http_target(self._target, headers), {}
         approve = None if self.person is None else self.person.approve
-        found = find_server(self._target, settings.config, approve=approve, trust=settings.trust)
+        try:
+            found = find_server(
+                self._target, settings.config, approve=approve, trust=settings.trust
+            )
+        except CommandError as error:
+            if self.module_hint is not None:
+                advise(error, self.module_hint)
+            raise
         try:
             target = found.target()
         except NotApproved as error:
@@ -250,6 +259,14 @@ class Session:
                 advise(error, hint.replace(typed, f"{typed} -c {file}", 1))
             raise
         return with_stored_login(target) if isinstance(target, Http) else target, found.options
+
+    @property
+    def module_hint(self) -> str | None:
+        """What to write instead if ``-m`` was meant for Python, and `--model` got a module."""
+        model = self.settings.model
+        if model is None or ":" in model:
+            return None
+        return f"-m is --model: write -- before the command, as in `-- python -m {model}`"
 
     @property
     def client(self) -> Client:

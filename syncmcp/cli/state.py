@@ -171,23 +171,26 @@ def find_server(
     `otherwise`: how the command takes a server that no file names, for a hint; "" if it does not.
     """
     names: list[str] = []
-    for _, read in read_server_files(config, approve=approve, trust=trust):
+    broken: list[str] = []
+    for path, read in read_server_files(config, approve=approve, trust=trust):
         if isinstance(read, McpError):
             if config is not None:
                 raise read
-            continue  # a broken file must not hide servers of other files; `servers` reports it
+            # It must not hide servers of other files; `servers` says what is wrong.
+            broken.append(f"{path} cannot be read: see `syncmcp servers`")
+            continue
         if name in read:
             return read[name]
         names.extend(read)
     close = similar(name, names, 3)
     listed = "`syncmcp servers` lists the names" if names or not otherwise else ""
-    hint = "; ".join(filter(None, (otherwise, listed)))
+    hint = "; ".join(filter(None, (*broken, otherwise, listed)))
     if close:
         hint = f"did you mean {' or '.join(close)}?"
     elif otherwise and name.endswith(".py") and Path(name).is_file():
         hint = f"to start this program, write -- python {name}"
-    elif otherwise and Path(name).is_file() and config is None:
-        hint = f"NAME --config {name} uses a server of this file"
     elif otherwise and shutil.which(name):
         hint = f"if {name} is a command, write -- before it"
+    elif otherwise and Path(name).is_file() and config is None:
+        hint = f"NAME --config {name} uses a server of this file"
     raise CommandError(f"no server named {name!r}", hint=hint)

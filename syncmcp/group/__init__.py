@@ -86,6 +86,10 @@ class Routed(Generic[P, R]):
     def __get__(self, group: ClientGroup | None, owner: type) -> Routed[P, R] | BoundRoute[P, R]:
         return self if group is None else BoundRoute(self, group)
 
+    def __call__(self, group: ClientGroup, *args: P.args, **kwargs: P.kwargs) -> R:
+        """As a function of a group and the arguments."""
+        return self.__get__(group, type(group))(*args, **kwargs)
+
 
 class BoundRoute(BoundOperation[P, R]):
     """An operation bound to a group: call it to wait, or use its `future` or `stream`."""
@@ -258,22 +262,22 @@ class ClientGroup:
     @property
     def tools(self) -> Mapping[str, Tool]:
         """The tools of all servers by key; each has its key as `name`."""
-        return self._state.catalog.shown["tools"]
+        return self._state.shown("tools")
 
     @property
     def resources(self) -> Mapping[str, Resource]:
         """The resources of all servers by key."""
-        return self._state.catalog.shown["resources"]
+        return self._state.shown("resources")
 
     @property
     def resource_templates(self) -> Mapping[str, ResourceTemplate]:
         """The resource templates of all servers by key."""
-        return self._state.catalog.shown["resource_templates"]
+        return self._state.shown("resource_templates")
 
     @property
     def prompts(self) -> Mapping[str, Prompt]:
         """The prompts of all servers by key; each has its key as `name`."""
-        return self._state.catalog.shown["prompts"]
+        return self._state.shown("prompts")
 
     def tool(self, name: str, **options: Unpack[CallOptions]) -> ToolFunction:
         """Make a function of a tool; see `Client.tool`.
@@ -480,6 +484,7 @@ class ClientGroup:
     # -- internals -------------------------------------------------------------------------------
 
     def _clients_named(self, servers: Iterable[str] | None) -> dict[str, Client]:
+        self._state.check_open()
         clients = self._state.clients()
         names = list(clients) if servers is None else list(dict.fromkeys(servers))
         for name in names:

@@ -19,7 +19,7 @@ from syncmcp._concurrency.pool import lending_handler
 from syncmcp._concurrency.single_flight import SingleFlight
 from syncmcp._concurrency.timing import Deadline
 from syncmcp.errors import ClosedError, ConnectFailed, ForkedError, McpError, UsageError
-from syncmcp.group.catalog import Catalog, Lists, NameHook, Offered
+from syncmcp.group.catalog import Catalog, Kind, Lists, NameHook, Offered
 from syncmcp.group.member import ENDED_STATES, GroupMember, GroupOptions, Source, fetch, run_all
 from syncmcp.servers_file.entry import NotApproved, ServerEntry
 from syncmcp.servers_file.review import ServersFileError
@@ -274,6 +274,11 @@ class GroupState:
         self._check_process()
         if self.state != "open":
             raise _closed_error()
+
+    def shown(self, kind: Kind) -> Mapping[str, Any]:
+        """The items of one kind by key; a `ClosedError` if the group is not open."""
+        self.check_open()
+        return self.catalog.shown[kind]
 
     # -- steps of opening and closing ------------------------------------------------------------
 

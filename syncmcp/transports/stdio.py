@@ -233,7 +233,11 @@ class StdioTransport(Transport):
                 hint = "; pass the program and its arguments as separate strings"
             if config.command.startswith("~"):
                 hint = "; ~ is not expanded: pass os.path.expanduser(...)"
-            if os.path.dirname(config.command):
+            if "://" in config.command:
+                hint = "; a URL needs no Stdio: connect(URL)"
+            if config.command.endswith(".py"):
+                hint = f"; is it a script? Stdio('python', {command!r})"
+            if hint or os.path.dirname(config.command):
                 return f"command not found: {command!r}{hint}"
             return f"command not found: {command!r}{hint}; PATH searched: {path}"
         if os.path.isdir(config.command):

@@ -190,6 +190,10 @@ def test_an_argument_that_a_tool_would_ignore_is_refused(command: Command, demo:
         (["tools", "http://x", "--headers", "a:b"], "did you mean --header?"),
         (["call", "http://x", "--tool", "add"], "write the name of the tool after TARGET"),
         (["call", "http://x", "add", "--args", "{}"], "write name=value, or --input"),
+        (["tools", "python", "-m", "shop.server"], "-m is --model: write -- before"),
+        (["call", "python", "-m", "shop"], "-m is --model: write -- before the command"),
+        (["call", "add", "a=1", "python", "-m", "shop"], "-m is --model"),
+        (["ping", sys.executable], f"if {sys.executable} is a command, write -- before it"),
         (["resources", "http://x"], "`syncmcp list TARGET resources` lists them"),
         (["login", "http://x"], "did you mean `syncmcp auth login`?"),
         (["logout", "http://x"], "did you mean `syncmcp auth logout`?"),
@@ -257,7 +261,7 @@ def test_an_error_of_the_library_speaks_of_options_and_commands(
     late = command("ping", "--open-timeout", "0.3", "--", *silent).error["message"]
     assert late.startswith("the server was not ready within 0.3 s (--open-timeout)")
     assert "(--revision legacy does not probe)" in late
-    dies = [sys.executable, "-c", "import sys; sys.exit('no key')"]
+    dies = [sys.executable, "-c", "import sys; sys.stdin.readline(); sys.exit('no key')"]
     error = command("ping", "--", *dies).error
     assert error["message"].endswith("the server exited")
     assert "; -e NAME passes one of yours; `syncmcp doctor`" in error["hint"]
@@ -524,6 +528,8 @@ def test_headers_and_variables_are_checked(command: Command, elsewhere: Path) ->
             2,
             "--bearer is one word of visible ASCII characters",
         )
+    twice = ("-H", "authorization: Bearer a", "--bearer", "b")
+    assert "give two tokens" in command("ping", "http://127.0.0.1:9", *twice).error["message"]
     assert command("ping", "--bearer", "", "--", "true").code == 2
 
 

@@ -20,6 +20,7 @@ from syncmcp.errors import (
     AuthError,
     ConnectFailed,
     Denied,
+    McpError,
     MethodNotFound,
     NotSupported,
     OutcomeUnknown,
@@ -130,8 +131,17 @@ def test_the_hint_about_a_limit_names_what_helps(kind: Any, hint: str) -> None:
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="descriptors of POSIX")
-@pytest.mark.parametrize(("closed", "out"), [("<&- 2>&-", "Hello, x!\n"), ("<&- >&- 2>&-", "")])
-def test_closed_streams_are_as_good_as_empty_ones(closed: str, out: str, elsewhere: Path) -> None:
+@pytest.mark.parametrize(
+    ("closed", "code", "out", "said"),
+    [
+        ("<&- 2>&-", 0, "Hello, x!\n", ""),
+        ("<&- >&- 2>&-", 1, "", ""),
+        (">&-", 1, "", "the output cannot be written: it is closed"),
+    ],
+)
+def test_closed_streams_are_as_good_as_empty_ones_and_without_stdout_nothing_is_called(
+    closed: str, code: int, out: str, said: str, elsewhere: Path
+) -> None:
     """Python has none for them, and the next file that is opened gets the number of one."""
     command = [sys.executable, "-m", "syncmcp", "call", "greet", "name=x", *DEMO]
     ran = subprocess.run(
@@ -142,7 +152,9 @@ def test_closed_streams_are_as_good_as_empty_ones(closed: str, out: str, elsewhe
         timeout=6 * PATIENCE,
         check=False,
     )
-    assert (ran.returncode, ran.stdout, ran.stderr) == (0, out, "")
+    assert (ran.returncode, ran.stdout) == (code, out)
+    error = json.loads(ran.stderr)["error"] if said else {"message": ran.stderr}
+    assert (error["message"], error.get("hint")) == (said, None)
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="a device of Linux")
@@ -164,6 +176,20 @@ def test_output_that_cannot_be_written_is_an_error(
     message = f"the output cannot be written: {os.strerror(errno.ENOSPC)}"
     assert (ran.code, ran.error["message"], ran.error.get("hint")) == (1, message, hint)
     assert len(ran.err.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (OutcomeUnknown("gone", method="tools/call", exit_code=3), "(exit code 3; the tool may"),
+        (RequestTimeout("late", method="tools/call", delivery="unknown"), "the tool may have run"),
+    ],
+)
+def test_people_hear_that_a_tool_may_have_run(
+    error: McpError, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    output.explain(error)
+    assert said in capsys.readouterr().err.splitlines()[0]
 
 
 def test_no_line_of_a_server_passes_for_one_of_the_command(

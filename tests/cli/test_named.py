@@ -64,6 +64,8 @@ def test_the_files_of_editors_are_found(command: Command, config: Path) -> None:
     cursor = Path.home() / ".cursor/mcp.json"
     cursor.write_text("{")
     assert command("call", "web", "greet").out == "Hello, world!\n"
+    hint = command("call", "mine", "greet").error["hint"]
+    assert hint.startswith(f"{cursor} cannot be read: see `syncmcp servers`; ")
     rows = command("servers").rows
     assert {row[3] for row in rows} == {str(claude), str(cursor)}
     (broken,) = [row for row in rows if row[3] == str(cursor)]

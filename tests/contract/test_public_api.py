@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import subprocess
+import sys
 from typing import get_origin
 
 from tests.contract.public_api import MODULES, SNAPSHOT, describe
@@ -20,6 +22,12 @@ def test_every_announced_name_exists_once() -> None:
         assert len(module.__all__) == len(set(module.__all__)) > 0, name
         for public in module.__all__:
             assert hasattr(module, public), f"{name}.{public} is announced but missing"
+
+
+def test_modules_are_attributes_of_the_package_without_another_import() -> None:
+    parts = sorted({name.split(".")[1] for name in MODULES if "." in name} | {"executors"})
+    code = f"import syncmcp\nfor name in {parts}: getattr(syncmcp, name)"
+    subprocess.run([sys.executable, "-c", code], check=True)
 
 
 def test_every_public_class_function_and_method_is_documented() -> None:

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 import syncmcp
-from syncmcp import Client
+from syncmcp import Client, ClientGroup
 from syncmcp._client.operation import Operation
 from syncmcp.testing import Server
 
@@ -101,6 +101,8 @@ def test_help_shows_signature_and_docstring_of_each_operation(name: str) -> None
     assert f"{name}(" in shown
     assert "**options" in shown
     assert "self" not in inspect.signature(operation).parameters
+    if hasattr(ClientGroup, name):
+        assert re.search(rf"\b{name}\(\W*self,", pydoc.plain(pydoc.render_doc(ClientGroup)))
     named = all(
         f"`{word}`" in doc for word in ("timeout", "cancel", "on_progress", "RequestTimeout")
     )

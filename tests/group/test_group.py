@@ -115,7 +115,8 @@ class TestOpening:
             with group:
                 assert group.open() is group
                 assert group.call_tool("t").text == "t of a"
-            assert dict(group.tools) == {}
+            with pytest.raises(ClosedError):
+                _ = group.tools
             group.close()
 
     def test_a_server_whose_list_fails_is_broken(self) -> None:

@@ -93,7 +93,8 @@ class TestNames:
         with pytest.raises(UsageError, match=r"'find': 'a' \('find'\) and 'b' \('find'\)"):
             group.open()
         assert {status.state for status in group.status.values()} == {"closed"}
-        assert dict(group.tools) == {}
+        with pytest.raises(ClosedError):
+            _ = group.tools
 
     @pytest.mark.parametrize("result", ["", None, 3, ZeroDivisionError()])
     def test_a_hook_that_fails_is_told(self, result: Any) -> None:

@@ -210,7 +210,7 @@ def test_the_address_of_a_request_of_signing_in(way: str) -> None:
         resource.challenge = f'Bearer resource_metadata="http://127.0.0.1:1/{token}"'
         with pytest.raises(ConnectFailed) as caught:
             auth.login() if way == "login" else call(resource, auth)
-    assert "[http://127.0.0.1:1/***]" in str(caught.value)
+    assert "signing in: http://127.0.0.1:1/***: " in str(caught.value)
     assert token not in "".join(traceback.format_exception(caught.value))
 
 

@@ -49,6 +49,11 @@ def _with_parentheses(
     return decorating
 
 
+def _check_uri(uri: object, name: str) -> None:
+    if not isinstance(uri, str):
+        raise TypeError(f"write @server.{name}(URI), not {kind_of(uri)}")
+
+
 class Server(Dispatcher):
     """A small MCP server for tests and demos: threaded, both eras, any transport.
 
@@ -189,6 +194,7 @@ class Server(Dispatcher):
         The function is called for each `resources/read`. It has no parameters (or one annotated
         `ToolContext`) and returns text, bytes, a JSON value, or the whole list of `contents`.
         """
+        _check_uri(uri, "resource")
         named: Any = {"name": name, "title": title}
         named |= {"description": description, "mime_type": mime_type}
         make = partial(Resource, uri, template=False, **named)
@@ -215,6 +221,7 @@ class Server(Dispatcher):
                 `syncmcp.templates.UriTemplate.match`.
             TypeError: The decorated function needs an argument that is no variable.
         """
+        _check_uri(template, "resource_template")
         named: Any = {"name": name, "title": title}
         named |= {"description": description, "mime_type": mime_type}
         make = partial(Resource, template, template=True, **named)
