@@ -231,15 +231,15 @@ class StdioTransport(Transport):
             hint = ""
             if " " in config.command and not config.args:
                 hint = "; pass the program and its arguments as separate strings"
-            if config.command.startswith("~"):
+            elif config.command.startswith("~"):
                 hint = "; ~ is not expanded: pass os.path.expanduser(...)"
-            if "://" in config.command:
+            elif "://" in config.command:
                 hint = "; a URL needs no Stdio: connect(URL)"
-            if config.command.endswith(".py"):
+            elif config.command.endswith(".py"):
                 hint = f"; is it a script? Stdio('python', {command!r})"
             if hint or os.path.dirname(config.command):
                 return f"command not found: {command!r}{hint}"
-            return f"command not found: {command!r}{hint}; PATH searched: {path}"
+            return f"command not found: {command!r}; PATH searched: {path}"
         if os.path.isdir(config.command):
             return f"{command!r} is a folder"
         if isinstance(error, PermissionError):

@@ -241,6 +241,8 @@ def test_an_error_without_an_id_and_a_wreck_name_nobody(message: Message, nobody
         (b'{"id":1,"result":{"a":-Infinity}}', 1),
         (b'{"id":1,"result":"\\ud800"}', 1),
         (b'{"id":1,"result":{"cut": ', 1),
+        (b'{"result":{"cut": ', None),
+        (b"{" + b" " * 256 + b'"id":1,"result":{"cut": ', None),  # beyond what is looked at
     ],
     ids=lambda value: repr(value)[:40].replace("\\", "/"),  # as in test_peer.py
 )
