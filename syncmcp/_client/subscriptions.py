@@ -129,7 +129,7 @@ class Subscription:
             on_error: Called on that thread with the `SubscriptionLost` that ends the listener;
                 without `on_error`, that error is logged.
         """
-        _check_callables(handler, on_error)
+        _check_callables(handler, on_error, "event")
         listener = Listener(self._inbox, self.close, on_error)
         threading.Thread(
             target=self._run,
@@ -290,7 +290,7 @@ def refresh(
     undeclared: Undeclared | None = None,
 ) -> Listener:
     """Fetch a list or resource whenever it has changed; see `Client.on_tools_changed`."""
-    _check_callables(handler, on_error)
+    _check_callables(handler, on_error, next(iter(wanted.kinds), "result"))
     pause = seconds(debounce, "debounce")
     if pause is None:
         raise UsageError("debounce must be a number of seconds, not None")
@@ -336,7 +336,9 @@ def open_subscription(
     return backend
 
 
-def _check_callables(handler: Callable[..., object], on_error: OnError | None) -> None:
-    check_callable(handler, "handler", ("event",))
+def _check_callables(
+    handler: Callable[..., object], on_error: OnError | None, argument: str
+) -> None:
+    check_callable(handler, "handler", (argument,))
     if on_error is not None:
         check_callable(on_error, "on_error", ("error",))

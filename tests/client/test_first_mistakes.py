@@ -150,6 +150,16 @@ MISTAKES: list[tuple[Callable[[Any], object], type[Exception], str]] = [
         UsageError,
         "parallel must be True or False, not 'no'",
     ),
+    (
+        lambda client: client.on_tools_changed(lambda: 1),
+        UsageError,
+        "handler must accept the arguments (tools)",
+    ),
+    (
+        lambda client: client.on_resource_updated("a:b", lambda: 1),
+        UsageError,
+        "handler must accept the arguments (result)",
+    ),
     (lambda client: client.on_notification("", print), UsageError, "method must be a non-empty"),
     (
         lambda client: client.call_tool("add", meta="x"),
