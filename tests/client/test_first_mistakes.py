@@ -489,7 +489,7 @@ DIES = "import sys; sys.exit('there is no ' + 'SHOP' + '_API_KEY')"
         (
             {"env": {"SHOP_API_KEY": "x"}, "inherit_env": "none"},
             (
-                "the server exited (exit code 1; stderr ended with: there is no SHOP_API_KEY;"
+                "(exit code 1; stderr ended with: there is no SHOP_API_KEY;"
                 " it was given the variables SHOP_API_KEY; pass others"
             ),
         ),
