@@ -331,7 +331,7 @@ def get_prompt(
 
     Args:
         name: The name of the prompt; or a `Prompt` from a list: then the names of the arguments
-            are checked before anything is sent.
+            are checked before anything is sent, if the prompt lists any.
         arguments: The arguments of the prompt, all strings.
         options: `timeout`, `cancel`, `on_progress` and others; see `CallOptions`.
 
