@@ -145,7 +145,7 @@ _SUBMODULES = {
     *("skills", "templates", "testing", "tools", "ui"),
 }
 
-# What is looked for here.
+# Names that programs look for in this module, by the module that has them.
 _ELSEWHERE = {
     "auth": "Bearer ClientCredentials FileStore KeyringStore OAuth PasteReceiver",
     "testing": "FaultProxy RpcError ScriptedPeer Server demo_server serve_http wsgi_app",

@@ -259,7 +259,7 @@ class Driver:
             # Its `delivery` is not that of the MCP request that needs the token.
             found = AuthError(found.message)
         found.__cause__ = cause
-        # The `server` of the error is to be the MCP server, which may be well.
+        # The client sets `server` to the MCP server, which is not the one that failed here.
         found.args = (f"signing in: {self.secrets.redact(request.url)}: {found.message}",)
         found.__dict__.update(delivery="not_sent")
         return found

@@ -16,6 +16,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from enum import IntEnum
+from pathlib import Path
 from time import monotonic
 from typing import Any, Final, TextIO
 
@@ -368,6 +369,15 @@ def advise(error: BaseException, hint: str | None) -> None:
     vars(error)[_ADVICE] = hint
 
 
+def approval_hint(error: NotApproved, config: Path | None = None) -> str | None:
+    """How to approve a server, of the file `config` if one was given; `None` after a No."""
+    if error.by == "person":
+        return None
+    words = ["syncmcp", "servers", "approve", error.server or ""]
+    words += [] if config is None else ["-c", str(config)]
+    return f"approve it with `{shlex.join(words)}`, or trust the file with --trust"
+
+
 def _hint(error: BaseException) -> str | None:
     if _ADVICE in vars(error):
         advice: str | None = vars(error)[_ADVICE]
@@ -404,10 +414,7 @@ def _hint(error: BaseException) -> str | None:
         named = required if isinstance(required, dict) else {}
         return next((hint for name, hint in _CAPABILITY_HINTS.items() if name in named), None)
     if isinstance(error, NotApproved):
-        if error.by == "person":  # who has just been asked
-            return None
-        name = shlex.quote(error.server or "")
-        return f"approve it with `syncmcp servers approve {name}`, or trust the file with --trust"
+        return approval_hint(error)
     if isinstance(error, AuthError):
         return (
             "sign in with `syncmcp auth login URL`, at a terminal or with --issuer, or give"

@@ -6,7 +6,6 @@ import functools
 import inspect
 import os
 import re
-import shlex
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -44,6 +43,7 @@ from syncmcp.cli.output import (
     Output,
     ProgressBar,
     advise,
+    approval_hint,
     as_json,
     describe,
     print_line,
@@ -253,10 +253,7 @@ class Session:
         try:
             target = found.target()
         except NotApproved as error:
-            if (hint := describe(error).get("hint")) and settings.config is not None:
-                typed = f"approve {shlex.quote(found.name)}"
-                file = shlex.quote(str(settings.config))
-                advise(error, hint.replace(typed, f"{typed} -c {file}", 1))
+            advise(error, approval_hint(error, settings.config))
             raise
         return with_stored_login(target) if isinstance(target, Http) else target, found.options
 

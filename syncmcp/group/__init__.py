@@ -261,22 +261,22 @@ class ClientGroup:
 
     @property
     def tools(self) -> Mapping[str, Tool]:
-        """The tools of all servers by key; each has its key as `name`."""
+        """The tools of all servers by key, which is their `name`; `ClosedError` if not open."""
         return self._state.shown("tools")
 
     @property
     def resources(self) -> Mapping[str, Resource]:
-        """The resources of all servers by key."""
+        """The resources of all servers by key; `ClosedError` if not open."""
         return self._state.shown("resources")
 
     @property
     def resource_templates(self) -> Mapping[str, ResourceTemplate]:
-        """The resource templates of all servers by key."""
+        """The resource templates of all servers by key; `ClosedError` if not open."""
         return self._state.shown("resource_templates")
 
     @property
     def prompts(self) -> Mapping[str, Prompt]:
-        """The prompts of all servers by key; each has its key as `name`."""
+        """The prompts of all servers by key, which is their `name`; `ClosedError` if not open."""
         return self._state.shown("prompts")
 
     def tool(self, name: str, **options: Unpack[CallOptions]) -> ToolFunction:
@@ -395,6 +395,7 @@ class ClientGroup:
 
         Raises:
             UsageError: The group has no open server of that name.
+            ClosedError: The group is not open.
             TimeoutError: `timeout` has passed.
         """
         deadline = Deadline(seconds(timeout, "timeout"))
@@ -417,6 +418,7 @@ class ClientGroup:
 
         Raises:
             UsageError: The group has no open server of that name.
+            ClosedError: The group is not open.
         """
         limit = seconds(timeout, "timeout")
         clients = self._clients_named(servers)
