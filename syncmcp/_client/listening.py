@@ -216,8 +216,11 @@ class SessionSubscription(SubscriptionBackend):
         self.put_missed()
 
 
-def _attempt(send: Send, function: Callable[[Connection], None]) -> Generator[Any, Any, None]:
-    yield Attempt(send, function)
+def _attempt(
+    send: Send, function: Callable[[Connection], ChangeFilter]
+) -> Generator[Any, Any, ChangeFilter]:
+    granted: ChangeFilter = yield Attempt(send, function)
+    return granted
 
 
 class StreamSubscription(SubscriptionBackend):
@@ -237,10 +240,10 @@ class StreamSubscription(SubscriptionBackend):
         assert core is not None
         send = Send(LISTEN, self.wanted.params())
         attempt = partial(self._send_listen, send.params, deadline)
-        run(_attempt(send, attempt), core, ResolvedOptions(None, None), deadline)
+        granted = run(_attempt(send, attempt), core, ResolvedOptions(None, None), deadline)
         self._backoff.opened()
-        refused = self.wanted.difference(self.granted)
-        if self.granted == ChangeFilter():
+        refused = self.wanted.difference(granted)
+        if granted == ChangeFilter():
             raise NotSupported(
                 f"the server refused to send notifications about {refused}",
                 server=self._label,
@@ -251,8 +254,8 @@ class StreamSubscription(SubscriptionBackend):
 
     def _send_listen(
         self, params: dict[str, Any] | None, deadline: Deadline, connection: Connection
-    ) -> None:
-        """Send the request and wait for the acknowledgement."""
+    ) -> ChangeFilter:
+        """Send the request, wait for the acknowledgement, and return what it grants."""
         call = PendingListen(self._on_message, self._on_end)
         with self._lock:
             if self.inbox.closed:
@@ -274,8 +277,8 @@ class StreamSubscription(SubscriptionBackend):
                 "the server did not acknowledge the subscription", seconds=deadline.seconds
             )
             connection.cancel(call, late)
-        if call.acknowledged:
-            return
+        if call.granted is not None:
+            return call.granted
         if isinstance(call.outcome, BaseException):
             raise call.outcome
         raise SubscriptionLost(
@@ -300,9 +303,10 @@ class StreamSubscription(SubscriptionBackend):
         if method == ACKNOWLEDGED:
             with self._lock:
                 # The first acknowledgement counts, unless the request has just ended.
-                if call is self._call and not call.acknowledged:
-                    self.granted = self.wanted.granted(params)
-                    call.acknowledged = True
+                if call is self._call and call.granted is None:
+                    call.granted = self.wanted.granted(params)
+                    if call.granted != ChangeFilter():  # else this request fails, see `open`
+                        self.granted = call.granted
                     call.answered.set()
             return
         event = read_event(method, params)
@@ -316,7 +320,7 @@ class StreamSubscription(SubscriptionBackend):
             mine = call is self._call
             if mine:
                 self._call = self._connection = None
-            if not call.acknowledged:
+            if call.granted is None:
                 call.answered.set()
                 return
         outcome = call.outcome
@@ -340,11 +344,9 @@ class StreamSubscription(SubscriptionBackend):
             return
         _log.info("[%s] reopening the subscription: %s", self._label, error)
         core.sleep(self._backoff.next(), Deadline(None))
-        before = self.granted
         try:
             self.open(Deadline(core.settings.open_timeout))
         except McpError as failure:
-            self.granted = before
             if self.inbox.closed or isinstance(failure, ClosedError):
                 self.detach()
             else:

@@ -11,7 +11,7 @@ from syncmcp._concurrency.timing import Alarm, Deadline, Latch, monotonic
 from syncmcp._connection.options import ResolvedOptions
 from syncmcp._protocol import jsonrpc
 from syncmcp._protocol.revisions import IDEMPOTENT_REQUESTS
-from syncmcp._protocol.subscription import LISTEN
+from syncmcp._protocol.subscription import LISTEN, ChangeFilter
 from syncmcp._protocol.tasks import RESULT
 from syncmcp.errors import (
     ConnectionLost,
@@ -236,7 +236,7 @@ class PendingListen(PendingRequest):
     each, `on_notification` is called on the thread that reads.
 
     Attributes:
-        acknowledged: Whether the server has accepted the subscription.
+        granted: What the server has accepted; `None` until then.
         answered: Set once the server has accepted the subscription, or the request has ended.
     """
 
@@ -247,7 +247,7 @@ class PendingListen(PendingRequest):
     ) -> None:
         super().__init__(LISTEN, ResolvedOptions(None, None), Deadline(None), on_done)
         self.on_notification = on_notification
-        self.acknowledged = False
+        self.granted: ChangeFilter | None = None
         self.answered = Latch()
 
 

@@ -9,6 +9,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import pairwise
+from threading import current_thread
 from typing import Any
 
 import pytest
@@ -16,9 +17,11 @@ import pytest
 import syncmcp
 from syncmcp import ChangeEvent, NotSupported, SubscriptionLost
 from syncmcp._client.core import ClientCore
+from syncmcp._client.listening import StreamSubscription
 from syncmcp._client.session_state import SessionState
 from syncmcp._concurrency.timing import Deadline
 from syncmcp._connection.connection import Connection
+from syncmcp._protocol.subscription import ChangeFilter
 from syncmcp.testing import FaultProxy, script, serve_http
 from tests.client.test_listening import TOOLS, held, let_go, shop, updated
 from tests.support.parts import without_pauses
@@ -430,6 +433,31 @@ def test_a_subscription_the_server_breaks_is_lost(
             next(events)
         assert lost(caught.value) == (by, ("tools",), ())
         assert len(peer.requests(LISTEN)) == 1 + (AGAIN in answer)
+
+
+def test_a_refusal_of_the_next_request_is_not_that_of_the_first(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    refused, listening = threading.Event(), threading.Event()
+    send, caller = StreamSubscription._send_listen, current_thread()
+
+    def answered(*args: Any) -> ChangeFilter:
+        granted = send(*args)
+        if current_thread() is caller:
+            assert refused.wait(PATIENCE)
+        else:
+            refused.set()
+            assert listening.wait(PATIENCE)
+        return granted
+
+    monkeypatch.setattr(StreamSubscription, "_send_listen", answered)
+    steps = [script.expect(LISTEN), *LOST["refused when asked again"][0]]
+    with scripted("http", *steps) as (_, client):
+        events = client.listen(tools=True, timeout=PATIENCE)
+        listening.set()
+        assert events.lists == ("tools",)
+        with pytest.raises(SubscriptionLost, match="refused to send"):
+            next(events)
 
 
 def test_subscribing_and_unsubscribing_at_the_same_time_leaves_the_last_wish() -> None:
