@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,6 +16,8 @@ from syncmcp.testing.leaks import child_processes
 
 # Ten times what is promised for the end of a program, in seconds.
 CEILING = 10.0
+# How long a program may be silent while a test waits for its next line, in seconds.
+SILENCE = 60.0
 
 SERVER = Path(__file__).with_name("program_server.py")
 
@@ -64,9 +67,17 @@ class Program:
         self.popen = popen
 
     def line(self) -> str:
-        """The next line that the program says, or nothing at its end."""
+        """The next line that the program says; nothing at its end. Kills it if it is silent."""
         assert self.popen.stdout is not None
-        return self.popen.stdout.readline().rstrip("\n")
+        limit = threading.Timer(SILENCE, self._kill)
+        limit.start()
+        try:
+            return self.popen.stdout.readline().rstrip("\n")
+        finally:
+            limit.cancel()
+
+    def _kill(self) -> None:
+        os.killpg(self.popen.pid, signal.SIGKILL)
 
     def interrupt(self) -> None:
         """Do what a terminal does on Ctrl-C: signal the program's whole process group."""
