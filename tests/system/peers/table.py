@@ -24,11 +24,12 @@ WORKS, HALF, FAILS, IMPOSSIBLE, UNTRIED = "yes", "yes\\*", "no", "-", "?"
 _HEAD = """\
 # Tested against real servers
 
-The tests open each of these servers with `syncmcp` and list its tools. They call one tool, one that
-fails, one that reports progress, and cancel one. Then they call tools that ask: for a model, a
-form, consent to a URL, roots. The same handlers answer all servers, and the tool's result must
-contain the answer. The test run writes this page, and fails if a *yes* would become *no*. Revisions
-marked *auto* were found by `mode="auto"`.
+The tests open each of these servers with `syncmcp` and list its tools. They call a tool, one that
+fails, and one that reports progress, and cancel one. Then they call tools that ask for a model, a
+form, consent to a URL, or roots. The tool's result must contain the answer of the handler.
+
+The test run writes this page. It fails if a *yes* would become *no*. `mode="auto"` detected the
+revisions marked *auto*.
 """
 _TAIL = """\
 *-*: the server, or the revision, does not support this. *yes\\**: the client did its part; the
@@ -37,10 +38,10 @@ server shows no effect.
 _SIGNING_IN = """\
 ## Signing in
 
-The test plays a person on the pages of the authorization server, and the MCP server must accept the
-token. An expired token is renewed; a tool that needs more scope leads back to the pages; after
-logging out the token is refused. The client was registered, had a metadata *document* as its id,
-bound its tokens to a key (*DPoP*), or signed in *as itself*, with a secret or a key.
+The test acts as a person on the pages of the authorization server. The MCP server must accept the
+token, and refuse it after logging out. The client renews an expired token. A tool that needs more
+scope leads back to the pages. The client was registered, had a metadata *document* as its id, bound
+its tokens to a key (*DPoP*), or signed in *as itself*, with a secret or a key.
 """
 
 
