@@ -9,6 +9,7 @@ from copy import copy
 from typing import TYPE_CHECKING, Any, Literal
 
 from syncmcp._base.checks import (
+    check_callable,
     check_headers,
     check_object,
     hinting,
@@ -212,7 +213,9 @@ class Http:
         if token is not None:
             other = auth is not None or getattr(session, "auth", None) is not None
             headers = _with_token(token, headers, other)
-        if headers is not None and not callable(headers):
+        if callable(headers):
+            check_callable(headers, "headers", ())
+        elif headers is not None:
             check_headers(headers, "headers")
         check_object(auth, "auth")
         if auth is not None and not callable(auth) and not _is_pair(auth):
@@ -323,7 +326,10 @@ def _grace(value: object) -> tuple[float, float]:
 
 def _stderr(value: Any) -> Stderr:
     given: Stderr = value
-    if callable(value) or value in ("log", "inherit", "devnull"):
+    if callable(value):
+        check_callable(value, "stderr", ("line",))
+        return given
+    if value in ("log", "inherit", "devnull"):
         return given
     if isinstance(value, os.PathLike):
         return _path("stderr", value)

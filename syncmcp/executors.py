@@ -30,6 +30,7 @@ from syncmcp._connection.options import CallOptions, ResolvedOptions
 from syncmcp._protocol.steps import Send
 from syncmcp.errors import ConnectionLost, OutcomeUnknown, UsageError
 from syncmcp.handlers import ProgressHandler
+from syncmcp.handlers.context import PROGRESS_ARGUMENTS
 
 __all__ = ["Call", "Outcome", "fan_out"]
 
@@ -162,7 +163,7 @@ def fan_out(
         raise UsageError(f"executor must be a concurrent.futures.Executor, not {executor!r}")
     limit = whole_number(max_in_flight, "max_in_flight")
     if on_done is not None:
-        check_callable(on_done, "on_done")
+        check_callable(on_done, "on_done", PROGRESS_ARGUMENTS)
     client = config if isinstance(config, Client) else Client(config)
     core_of(client).resolve(options)  # invalid options raise here, not in each call
     return _FanOut(client, executor, options, calls).outcomes(limit, on_done)

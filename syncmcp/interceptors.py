@@ -180,8 +180,11 @@ def as_interceptors(given: Iterable[Interceptor]) -> tuple[Interceptor, ...]:
                 f"an interceptor must be an object, not the class {interceptor.__name__}"
             )
         for hook in ("outgoing", "incoming", "ended"):
-            check_callable(
-                getattr(interceptor, hook, None),  # type: ignore[arg-type]
-                f"{type(interceptor).__name__}.{hook}",
-            )
+            if not hasattr(interceptor, hook):
+                raise UsageError(
+                    f"{kind_of(interceptor)} has no method {hook}: an interceptor is an object of"
+                    " a class that inherits from Interceptor"
+                )
+            called = f"{type(interceptor).__name__}.{hook}"
+            check_callable(getattr(interceptor, hook), called, ("message",))
     return interceptors

@@ -32,7 +32,12 @@ from syncmcp.errors import (
 )
 from syncmcp.group import ClientGroup, group_state
 from syncmcp.handlers import SamplingHandler
-from syncmcp.handlers.context import HandlerContext, nested_context, run_callbacks_with
+from syncmcp.handlers.context import (
+    PROGRESS_ARGUMENTS,
+    HandlerContext,
+    nested_context,
+    run_callbacks_with,
+)
 
 if TYPE_CHECKING:
     from syncmcp._client.client import Client
@@ -198,10 +203,13 @@ class ToolLoop:
         check_callable(llm, "llm", ("request", "context"))
         if not isinstance(tools_of, ClientGroup) and not hasattr(tools_of, "list_tools"):
             raise UsageError(f"tools_of must be a client or a group, not {kind_of(tools_of)}")
-        callbacks = {"on_step": on_step, "on_text": on_text, "on_progress": on_progress}
-        for name, callback in callbacks.items():
+        for name, callback, arguments in (
+            ("on_step", on_step, ("step",)),
+            ("on_text", on_text, ("text",)),
+            ("on_progress", on_progress, ("use", *PROGRESS_ARGUMENTS)),
+        ):
             if callback is not None:
-                check_callable(callback, name)
+                check_callable(callback, name, arguments)
         self._llm = llm
         # One of them is `None`.
         self._group = group_state(tools_of) if isinstance(tools_of, ClientGroup) else None

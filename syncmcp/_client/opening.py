@@ -329,6 +329,8 @@ def open_connection(
             if command is not None:
                 known, error.hint = _variables_hint(command, error.stderr_tail)
                 text += known
+            elif connection.label.startswith("http://"):  # what TLS does with it differs
+                text += " (is it https://?)"
             raise ConnectFailed(text, **error.__dict__) from error
         if isinstance(error, RequestTimeout) and error.kind != "login":
             assumed = command is not None and mode == "auto" and known_revision in STATEFUL

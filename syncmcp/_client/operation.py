@@ -161,7 +161,7 @@ def take_options(
         word = min(unknown)
         hint = keyword_hint(word, OPTION_NAMES | operation.names)
         if operation.__name__ == "call_tool" and not hint:
-            hint = "pass the tool's arguments as one dict, or as keywords of client.tool(name)(...)"
+            hint = "pass the tool's arguments as one dict, or as keywords of tool(name)(...)"
         if operation.__name__ == "get_prompt" and not hint:
             hint = "pass the prompt's arguments as one dict"
         text = f"{operation.__name__}() got an unexpected keyword argument {word!r}"

@@ -74,9 +74,10 @@ def check_offered(method: str, offer: OfferedCapabilities, dialect: Dialect) -> 
         or (method == ROOTS and offer.roots)
     ):
         method = cut(method)  # of any length, as the server chose it
-        raise InvalidQuestion(
-            f"this client does not handle {method}", method=method, code=jsonrpc.METHOD_NOT_FOUND
-        )
+        text = f"this client does not handle {method}"
+        if method == "initialize":  # the client's own request, whose answer is this error
+            text += "; is this no MCP server, but a program that sends back what it receives?"
+        raise InvalidQuestion(text, method=method, code=jsonrpc.METHOD_NOT_FOUND)
 
 
 def answered_by_library(method: str, handlers: Handlers) -> bool:
@@ -448,4 +449,5 @@ def _without_nulls(wire: dict[str, Any]) -> dict[str, Any]:
 def _expect(result: object, model: type, who: str) -> None:
     if not isinstance(result, model):
         kind = type(result).__name__
-        raise UsageError(f"{who} must return {model.__name__}, not {kind}")
+        made = ": write ElicitResult.accept(...)" if model is types.ElicitResult else ""
+        raise UsageError(f"{who} must return {model.__name__}, not {kind}{made}")

@@ -257,7 +257,9 @@ class Approval:
             ruling = _ended_ruling(question) or self._decide(question, asks_person=asks_person)
         except BaseException as error:  # even sys.exit() in a policy has to be audited
             failure = error
-            ruling = _Ruling(Verdict.deny("the review failed, see the log"), "error")
+            # Only the library's own words: those of the program may have secrets.
+            why = error.message if isinstance(error, UsageError) else type(error).__name__
+            ruling = _Ruling(Verdict.deny(f"the review failed, see the log: {why}"), "error")
         finally:
             if unsubscribe is not None:
                 unsubscribe()
@@ -278,7 +280,7 @@ class Approval:
         elif decided is Decision.DENY:
             ruling = _Ruling(Verdict.deny("the policy denied it"), "policy")
         elif decided is not Decision.ASK:
-            raise TypeError(f"a policy returned {decided!r}, not a Decision")
+            raise UsageError(f"a policy returned {kind_of(decided)}, not a Decision")
         elif _only_reads(question):
             return _Ruling(
                 Verdict.allow(reason="a trusted server says that it only reads"), "policy"
@@ -311,7 +313,7 @@ class Approval:
             return _Ruling(Verdict.deny(reason), "nobody")
         verdict = self._reviewer.review(question)
         if not isinstance(verdict, Verdict):
-            raise TypeError(f"a reviewer returned {type(verdict).__name__}, not a Verdict")
+            raise UsageError(f"a reviewer returned {kind_of(verdict)}, not a Verdict")
         return _Ruling(verdict, "person")
 
     def _remembered_ruling(self, question: Question) -> _Ruling | None:
@@ -406,7 +408,7 @@ def _check_method(given: object, name: str, what: str) -> None:
         raise UsageError(
             f"{what} must be an object with a method {name}(question), not {kind_of(given)}"
         )
-    check_callable(method, f"{name} of {what}")
+    check_callable(method, f"{name} of {what}", ("question",))
 
 
 def _ended_ruling(question: Question) -> _Ruling | None:
@@ -424,23 +426,23 @@ def _ended_ruling(question: Question) -> _Ruling | None:
 
 
 def _check_applicable(question: Question, ruling: _Ruling) -> None:
-    """Raise `TypeError` for a verdict that does not fit the question."""
+    """Raise `UsageError` for a verdict that does not fit the question."""
     verdict, by = ruling
     if verdict.request is not None and verdict.request != question.request:
         if question.kind != "sampling" or question.answer is not None:
-            raise TypeError(
+            raise UsageError(
                 "a verdict can change only a sampling request, and only before the model answers"
             )
         if type(verdict.request) is not type(question.request):
-            raise TypeError(f"{type(verdict.request).__name__} does not fit {question.kind}")
+            raise UsageError(f"{type(verdict.request).__name__} does not fit {question.kind}")
     if verdict.answer is not None:
         if question.kind in ("roots", "tool"):
-            raise TypeError(f"a verdict cannot answer for {question.kind}")
+            raise UsageError(f"a verdict cannot answer for {question.kind}")
         if question.kind == "url" and by == "policy":
-            raise TypeError("only a person can answer whether to visit a URL")
+            raise UsageError("only a person can answer whether to visit a URL")
         expected = types.CreateMessageResult if question.kind == "sampling" else types.ElicitResult
         if not isinstance(verdict.answer, expected):
-            raise TypeError(f"{type(verdict.answer).__name__} does not answer {question.kind}")
+            raise UsageError(f"{type(verdict.answer).__name__} does not answer {question.kind}")
 
 
 def _is_edited(question: Question, verdict: Verdict) -> bool:

@@ -9,6 +9,7 @@ from typing import TypeAlias
 import requests
 from requests.auth import AuthBase
 
+from syncmcp._base.checks import check_callable
 from syncmcp._base.text import WORD
 from syncmcp.errors import AuthError, McpError, UsageError
 
@@ -28,6 +29,8 @@ class SecretSource:
             raise UsageError(
                 f"{name} must be a str, a Path or a callable, not {type(given).__name__}"
             )
+        if callable(given):
+            check_callable(given, name, ())
         self._given = given
         self._name = name
         if isinstance(given, str):

@@ -202,15 +202,22 @@ def _server_metadata_urls(issuer: str) -> list[str]:
     return [f"{base}{_OAUTH}{path}", f"{base}{_OPENID}{path}", f"{base}{path}{_OPENID}"]
 
 
+def same_but_slash(issuer: str, other: str) -> bool:
+    """Whether two issuers differ by a slash at the end: a frequent mistake."""
+    return issuer != other and issuer.rstrip("/") == other.rstrip("/")
+
+
 def _choose_issuer(listed: Sequence[str], issuer: str | None, known: Sequence[str]) -> str:
     """The authorization server to use, of those that the metadata list (RFC 9728 §7.6)."""
     if issuer is not None:
         if issuer not in listed:
             shown = ", ".join(map(_quoted, listed[:_MOST_SHOWN])) or "nobody"
             others = len(listed) - _MOST_SHOWN
+            slash = any(same_but_slash(issuer, one) for one in listed)
             raise DiscoveryFailed(
                 f"the server accepts tokens from {shown}{f' and {others} others' * (others > 0)},"
                 f" but not from the configured issuer, {_quoted(issuer)}"
+                f"{' (the / at the end differs)' if slash else ''}"
             )
         return issuer
     if not listed:

@@ -17,7 +17,7 @@ from syncmcp._concurrency.timing import Deadline
 from syncmcp._http.exchange import current
 from syncmcp.auth import flow
 from syncmcp.auth.agreement import Allow, Allowed, SignInRequest, not_agreed
-from syncmcp.auth.discovery import AuthServer, require_pkce
+from syncmcp.auth.discovery import AuthServer, require_pkce, same_but_slash
 from syncmcp.auth.flow import ClientAssertion, TokenNeed
 from syncmcp.auth.registration import (
     ClientIdentity,
@@ -227,7 +227,9 @@ class OAuth(TokenAuth):
         manager = self._bound_manager()
         request = SignInRequest.of(manager.url, auth_server.metadata, auth_server.resource)
         if self._allowed is not None and not self._allowed.includes(request):
-            raise not_agreed(request, "allow= does not permit")
+            slash = any(same_but_slash(one, request.issuer) for one in self._allowed.issuers)
+            why = "allow= (which differs by the / at the end)" if slash else "allow="
+            raise not_agreed(request, f"{why} does not permit")
         if (self._allowed is None or request.page is not None) and request not in self._agreements:
             assert self._receiver is not None
             try:

@@ -205,7 +205,7 @@ syncmcp call add a:=1 b:=2 -- python server.py
 Results go to stdout. An error goes to stderr, in words on a terminal, else as one line of JSON.
 Exit codes: 0 done, 1 the server failed or cannot do it, or the output cannot be written, 2 usage,
 3 sign in first, 4 not reached, 5 the tool reported failure, 6 timeout, 7 you cancelled a form (also
-by Ctrl-C), 130 Ctrl-C (except at a server's question).
+by Ctrl-C), 130 Ctrl-C (except at a server's question), 141 the reader of the output has gone.
 """
 
 _GROUPS = {

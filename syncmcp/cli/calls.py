@@ -252,6 +252,8 @@ def call(
     """
     if tool is None:
         hint = session.module_hint or "`syncmcp tools TARGET` lists them"
+        if session.command:
+            hint = "TOOL and its arguments come before --"
         raise CommandError("which tool?", hint=hint)
     after = arguments or () if "=" in tool else ()
     if any(map(is_url, (tool, *after))) and not knows_server(session.outer):
@@ -268,7 +270,11 @@ def call(
     values.update(parse_arguments(arguments or (), schema_properties(found.input_schema)))
     _check_arguments(found, values, client.server.name)
     session.confirm_call(found, values)
-    result = client.call_tool(tool, values, **session.request_options())
+    try:
+        result = client.call_tool(tool, values, **session.request_options())
+    except KeyboardInterrupt as interrupted:
+        advise(interrupted, "the tool may have run")
+        raise
     try:
         _give(session.out, result, output, force=force)
     except OSError as error:
@@ -399,13 +405,10 @@ def _check_arguments(tool: types.Tool, values: dict[str, Any], server: str) -> N
         count = "an argument is" if len(missing) == 1 else f"{len(missing)} arguments are"
         text = f"{count} missing: {', '.join(missing)}"
         raise CommandError(text, server=server, hint=f"write {words}")
-    text, details = error.message, properties.get(error.argument or "")
+    details = properties.get(error.argument or "")
     if details is not None:
-        name, kind = str(error.argument), details.get("type")
-        hint = f"write {argument_syntax(name, details)}"
-        if isinstance(values.get(name), str) and isinstance(kind, str) and kind != "string":
-            text = f"the argument {name!r} must be of type {kind}, not string"
-    raise CommandError(text, server=server, hint=hint)
+        hint = f"write {argument_syntax(str(error.argument), details)}"
+    raise CommandError(error.message, server=server, hint=hint)
 
 
 def _give(out: Output, result: types.CallToolResult, output: Path | None, *, force: bool) -> None:

@@ -256,6 +256,7 @@ _USAGE_HINTS: Final = (
 _IN_WORDS: Final = (
     (r"\(option open_timeout\)", "(--open-timeout)"),
     (r" \(option \w+\)", ""),
+    (r' \(undeclared="try" [^)]*\)', ""),
     (r"\bmode='legacy'", "--revision legacy"),
     (r"^headers has", "--header has"),
     (r"^(the value of .*) in headers ", r"\1 in --header "),

@@ -278,8 +278,8 @@ def _plain_words(words: Iterable[str], incomplete: str) -> list[str]:
 
 def check_seconds(value: float | None) -> float | None:
     """Check an option that is a time: the library's error would name an argument in Python."""
-    if value is not None and not value >= 0:
-        raise typer.BadParameter(f"{value:g} is not 0 or more seconds")
+    if value is not None and not value > 0:
+        raise typer.BadParameter(f"{value:g} is not a positive number of seconds")
     return value
 
 

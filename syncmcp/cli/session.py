@@ -202,7 +202,7 @@ class Session:
     ) -> None:
         self.settings = settings
         self._target = target
-        self._command = command
+        self.command = command
         self.outer = outer
         self._shared = shared = outer if isinstance(outer, SharedClient) else None
         self._client: Client | None = None
@@ -225,10 +225,10 @@ class Session:
         if isinstance(self.outer, ReplayFrom):
             raise CommandError("a recording has no server")
         self._check_options()
-        if self._command:
+        if self.command:
             stderr: Callable[[str], None] | str = self._print_line if settings.verbose else "log"
             return stdio_target(
-                self._command, env=settings.env or (), cwd=settings.cwd, stderr=stderr
+                self.command, env=settings.env or (), cwd=settings.cwd, stderr=stderr
             ), {}
         if is_url(self._target):
             headers = list(settings.header or ())
@@ -362,9 +362,9 @@ class Session:
     def _check_options(self) -> None:
         """Reject options that do not apply to this kind of target, rather than ignore them."""
         settings, remote = self.settings, is_url(self._target)
-        if (settings.header or settings.bearer is not None) and (self._command or not remote):
+        if (settings.header or settings.bearer is not None) and (self.command or not remote):
             raise CommandError("--header and --bearer need a URL")
-        if (settings.env or settings.cwd) and not self._command:
+        if (settings.env or settings.cwd) and not self.command:
             raise CommandError("--env and --cwd need a command after --")
 
     def _wrapped_target(self) -> tuple[Target, dict[str, Any]]:

@@ -196,7 +196,7 @@ class ClientGroup:
             sources[name] = source
         required = checked_requirement(require, sources)
         if name_hook is not None:
-            check_callable(name_hook, "name_hook")
+            check_callable(name_hook, "name_hook", ("name", "server"))
         self._close_timeout = seconds(close_timeout, "close_timeout")
         names = inspect.signature(ClientGroup).parameters.keys() - {"options"}
         self._options = GroupOptions(options, per_server or {}, sources.keys(), names)
@@ -398,6 +398,7 @@ class ClientGroup:
             ClosedError: The group is not open.
             TimeoutError: `timeout` has passed.
         """
+        check_callable(start, "start", ("client",))
         deadline = Deadline(seconds(timeout, "timeout"))
         return _iterate_completed(self._clients_named(servers), start, deadline)
 

@@ -317,7 +317,9 @@ class Catalog:
     def shown(self) -> dict[Kind, Mapping[str, Any]]:
         """For each kind, the models to show, by key; tools and prompts have their keys as names."""
         return {
-            kind: MappingProxyType({key: _with_key(kind, key, item) for key, item in items.items()})
+            kind: MappingProxyType(
+                _Shown(kind, {key: _with_key(kind, key, item) for key, item in items.items()})
+            )
             for kind, items in self.offers.items()
         }
 
@@ -419,9 +421,7 @@ class Catalog:
             raise UsageError(
                 f"several {what}s are named {key!r}: use one of the keys {_quoted(named)}"
             )
-        close = similar(key, offers, 3)
-        hint = f"; did you mean {_quoted(close)}?" if close else ""
-        raise UsageError(f"no server of the group has a {what} {key!r}{hint}")
+        raise UsageError(_unknown(kind, key, offers))
 
 
 def _matches_template(item: Offered, uri: str) -> bool:
@@ -437,6 +437,23 @@ def _with_key(kind: Kind, key: str, item: Offered) -> Any:
     if IDENTITY[kind] != "name" or key == item.name:
         return item.model  # URIs are not replaced by keys
     return item.model.model_copy(update={"name": key})
+
+
+class _Shown(dict[str, Any]):
+    """The models of one kind by key."""
+
+    def __init__(self, kind: Kind, models: Mapping[str, Any]) -> None:
+        super().__init__(models)
+        self._kind = kind
+
+    def __missing__(self, key: str) -> Any:
+        raise KeyError(_unknown(self._kind, key, self))
+
+
+def _unknown(kind: Kind, key: str, known: Iterable[str]) -> str:
+    close = similar(key, known, 3)
+    hint = f"; did you mean {_quoted(close)}?" if close else ""
+    return f"no server of the group has a {one_of(kind)} {key!r}{hint}"
 
 
 def _quoted(keys: Iterable[str]) -> str:

@@ -68,11 +68,13 @@ class Measured(Interceptor):
     """
 
     def __init__(self, metrics: Metrics) -> None:
-        for name in ("request", "frame", "repetition"):
-            check_callable(
-                getattr(metrics, name, None),  # type: ignore[arg-type]
-                f"{type(metrics).__name__}.{name}",
-            )
+        for name, arguments in (
+            ("request", ("server", "method", "seconds", "error")),
+            ("frame", ("server", "direction", "size")),
+            ("repetition", ("server", "method")),
+        ):
+            method: Any = getattr(metrics, name, None)
+            check_callable(method, f"{type(metrics).__name__}.{name}", arguments)
         self._metrics = metrics
 
     def ended(self, answer: Message) -> None:

@@ -233,7 +233,7 @@ def read(
     check_mapping(variables, "variables")
     check_mapping(inputs, "inputs")
     if approve is not None:
-        check_callable(approve, "approve")
+        check_callable(approve, "approve", ("review",))
     content = _content(file)
     rules = FileRules(
         file,

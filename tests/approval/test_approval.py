@@ -329,7 +329,8 @@ def test_a_verdict_that_cannot_be_carried_out_denies(
     approval = Approval(reviewer=Person(lambda _: verdict), audit=records.append)
     review = approval.review_request if asked.answer is None else approval.review_answer
     error = denial(lambda: review(asked))
-    assert isinstance(error.__cause__, TypeError)
+    assert isinstance(error.__cause__, UsageError)
+    assert error.__cause__.message in str(error)
     assert [record.by for record in records] == ["error"]
     assert "failed" in caplog.text
 

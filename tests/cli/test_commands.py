@@ -105,7 +105,7 @@ def test_a_name_that_is_nearly_right_is_suggested(command: Command, demo: str) -
     [
         (
             ["a=x", "b:=2"],
-            "the argument 'a' must be of type integer, not string",
+            "argument 'a' is not of type integer",
             "write a=INTEGER",
         ),
         (["a:=1"], "an argument is missing: b", "write b=INTEGER"),
@@ -190,6 +190,7 @@ def test_an_argument_that_a_tool_would_ignore_is_refused(command: Command, demo:
         (["tools", "http://x", "--headers", "a:b"], "did you mean --header?"),
         (["call", "http://x", "--tool", "add"], "write the name of the tool after TARGET"),
         (["call", "http://x", "add", "--args", "{}"], "write name=value, or --input"),
+        (["call", "--", "python", "add", "a=1"], "TOOL and its arguments come before --"),
         (["tools", "python", "-m", "shop.server"], "-m is --model: write -- before"),
         (["call", "python", "-m", "shop"], "-m is --model: write -- before the command"),
         (["call", "add", "a=1", "python", "-m", "shop"], "-m is --model"),
@@ -215,10 +216,14 @@ def test_a_line_that_cannot_be_read_comes_with_a_hint(
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["tools", "http://x", "--timeout", "-1"], "'--timeout': -1 is not 0 or more seconds"),
-        (["tools", "http://x", "--idle-timeout", "nan"], "nan is not 0 or more seconds"),
-        (["tools", "http://x", "--open-timeout", "-1"], "-1 is not 0 or more seconds"),
-        (["listen", "http://x", "--wait", "-0.5"], "-0.5 is not 0 or more seconds"),
+        (["tools", "http://x", "--timeout", "0"], "'--timeout': 0 is not a positive number"),
+        (
+            ["tools", "http://x", "--timeout", "-1"],
+            "'--timeout': -1 is not a positive number of seconds",
+        ),
+        (["tools", "http://x", "--idle-timeout", "nan"], "nan is not a positive number"),
+        (["tools", "http://x", "--open-timeout", "-1"], "-1 is not a positive number of seconds"),
+        (["listen", "http://x", "--wait", "-0.5"], "-0.5 is not a positive number"),
         (["read", "http://x", "demo://cities/{city}"], "is a template: it needs city=VALUE"),
         (["tools", "http://x", "--timeout", "x"], "'--timeout': 'x' is not a number"),
         (["ping", "http://x", "-n", "1.5"], "'-n': '1.5' is not an integer"),
@@ -283,6 +288,12 @@ def test_a_resource_that_is_not_there_comes_with_a_hint(command: Command, demo: 
     ran = command("read", demo, "readme")
     assert (ran.code, ran.error["kind"]) == (1, "ResourceNotFound")
     assert "syncmcp list TARGET resources" in ran.error["hint"]
+
+
+def test_a_server_without_resources_is_told_without_names_of_python(command: Command) -> None:
+    with serve_http(Server("empty")) as http:
+        said = command("read", http.url, "a:b").error["message"]
+    assert said == "the server does not declare the capability resources"
 
 
 def test_the_schema_of_a_tool_is_its_help(command: Command) -> None:

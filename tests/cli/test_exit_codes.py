@@ -9,6 +9,7 @@ import shlex
 import signal
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -57,6 +58,24 @@ def test_ctrl_c_ends_a_program_with_130(elsewhere: Path, demo: str) -> None:
     process.send_signal(signal.SIGINT)
     ran = ended(process)
     assert (ran.code, ran.error["kind"]) == (130, "Interrupted")
+
+
+def test_ctrl_c_during_a_call_says_that_the_tool_may_have_run(elsewhere: Path) -> None:
+    server, runs, over = Server("slow"), threading.Event(), threading.Event()
+
+    @server.tool(annotations={"readOnlyHint": True})
+    def wait() -> str:
+        runs.set()
+        over.wait(PATIENCE)
+        return "done"
+
+    with serve_http(server) as http:
+        process = program("call", http.url, "wait")
+        assert runs.wait(6 * PATIENCE)
+        process.send_signal(signal.SIGINT)
+        ran = ended(process)
+        over.set()
+    assert (ran.code, ran.error["hint"]) == (130, "the tool may have run")
 
 
 def test_changes_are_printed_as_they_come(elsewhere: Path) -> None:

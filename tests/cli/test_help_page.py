@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from syncmcp.cli.app import app
 from syncmcp.cli.output import Exit
 from tests.cli import help_page
 
@@ -19,3 +20,8 @@ def test_the_page_shows_the_help_of_every_command() -> None:
 def test_the_page_tells_every_exit_code() -> None:
     told = {int(code) for code in re.findall(r"^\| (\d+) \|", PAGE, re.MULTILINE)}
     assert told == {int(code) for code in Exit}
+
+
+def test_the_help_of_the_program_tells_every_exit_code() -> None:
+    codes = str(app.info.help).partition("Exit codes: ")[2]
+    assert {int(code) for code in re.findall(r"\b\d+\b", codes)} == {int(code) for code in Exit}

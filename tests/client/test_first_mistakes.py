@@ -5,11 +5,13 @@ from __future__ import annotations
 import difflib
 import importlib
 import inspect
+import shutil
 import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -30,8 +32,9 @@ from syncmcp import (
     llm,
     servers_file,
 )
-from syncmcp.approval import Decision, DenyAll, Rule
+from syncmcp.approval import Approval, Decision, DenyAll, Rule
 from syncmcp.auth import (
+    Bearer,
     ClientCredentials,
     Deadline,
     FileStore,
@@ -43,8 +46,9 @@ from syncmcp.auth import (
     Waiting,
 )
 from syncmcp.auth.receiver import login_timed_out
-from syncmcp.errors import MissingCapability
+from syncmcp.errors import AuthError, DiscoveryFailed, LoginRequired, MissingCapability
 from syncmcp.handlers.roots import Roots
+from syncmcp.observe.metrics import Measured
 from syncmcp.saving import save
 from syncmcp.testing import (
     AuthorizationServer,
@@ -55,6 +59,9 @@ from syncmcp.testing import (
     serve_http,
 )
 from syncmcp.types import CallToolResult, CreateMessageResult, ElicitResult, TextResourceContents
+from syncmcp.ui.browser import Browser
+from syncmcp.ui.terminal import Terminal
+from tests.transports.certificates import make
 from tests.transports.http_peer import serving
 
 SHOP = Server("shop")
@@ -121,6 +128,27 @@ def one_too_many(client: syncmcp.Client) -> None:
     with client.batch(max_size=1, oversize="refuse") as calls:
         for _ in range(2):
             calls.call_tool("add", {"a": 1, "b": 2})
+
+
+def tool_of_a_group(key: str) -> object:
+    with syncmcp.ClientGroup({"shop": SHOP}) as several:
+        return several.tools[key]
+
+
+def judged(decide: Callable[[Any], Any]) -> None:
+    approval = SimpleNamespace(decide=decide)
+    with connect(demo_server(), sampling=lambda *_: None, approval=approval) as client:
+        client.call_tool("request_llm_help", {"question": "why?"})
+
+
+def sign_in(more: str | None, option: str = "allow") -> None:
+    """Connect with this text at the end of the issuer that is allowed; without a login if None."""
+    with (
+        AuthorizationServer() as authorization,
+        serve_http(SHOP, authorization_server=authorization) as http,
+    ):
+        login = None if more is None else oauth(**{option: authorization.issuer + more})
+        connect(Http(http.url, auth=login))
 
 
 def completed(start: Any) -> None:
@@ -295,7 +323,7 @@ MISTAKES: list[tuple[Callable[[Any], object], type[Exception], str]] = [
     (lambda client: client.tool("zzz"), UsageError, "no tool named 'zzz'"),
     (lambda _: server.tool(add), TypeError, "write @server.tool() with parentheses"),
     (lambda _: server.prompt(add), TypeError, "write @server.prompt() with parentheses"),
-    (lambda client: client.call_tool("add", a=1, b=2), TypeError, "client.tool(name)"),
+    (lambda client: client.call_tool("add", a=1, b=2), TypeError, "as keywords of tool(name)(...)"),
     (lambda client: client.call_tool("add", {}, timeut=3), TypeError, "did you mean 'timeout'"),
     (lambda client: client.call_tool("a", roots=print), TypeError, "handlers=Handlers(roots=...)"),
     (lambda client: client.call_tool("a", sampling_callback=1), TypeError, "Handlers(sampling=..."),
@@ -308,6 +336,7 @@ MISTAKES: list[tuple[Callable[[Any], object], type[Exception], str]] = [
     ),
     (one_too_many, LimitExceeded, "(the request was not sent)"),
     (lambda client: list(client.tool("add").map([(1, 2)])), UsageError, "{'name': value}, not tup"),
+    (lambda _: completed(lambda: 1), UsageError, "start must accept the arguments (client)"),
     (lambda _: completed(lambda client: client.list_tools()), UsageError, "list_tools.future() d"),
     (
         lambda _: answer_of({"choices": []}),
@@ -332,6 +361,21 @@ MISTAKES: list[tuple[Callable[[Any], object], type[Exception], str]] = [
         KeyError,
         "no server 'b' is open; open servers: none",
     ),
+    (lambda _: tool_of_a_group("ad"), KeyError, "no server of the group has a tool 'ad'; did you"),
+    (
+        lambda _: connect(SHOP, interceptors=[lambda message: message]),
+        UsageError,
+        "function has no method outgoing: an interceptor is an object of a class that inherits",
+    ),
+    (lambda _: judged(lambda _: True), syncmcp.Denied, "a policy returned bool, not a Decision"),
+    (lambda _: judged(lambda _: 1 / 0), syncmcp.Denied, "see the log: ZeroDivisionError"),
+    (lambda _: sign_in("/"), LoginRequired, "allow= (which differs by the / at the end) does not"),
+    (
+        lambda _: sign_in("/", option="issuer"),
+        DiscoveryFailed,
+        "(the / at the end differs)",
+    ),
+    (lambda _: sign_in(None), AuthError, "requires credentials, and no Authorization header was"),
     (lambda _: rate_limit(calls="x", per=1), UsageError, "number of at least 1, not 'x'"),
     (
         lambda _: rate_limit(calls=1, per="x"),
@@ -545,6 +589,24 @@ GIVERS: dict[str, Callable[[Any], object]] = {
     "allow": lambda function: OAuth(allow=function),
     "show": lambda function: LoopbackReceiver(show=function),
     "ask": lambda function: PasteReceiver(ask=function),
+    "decide of a policy": lambda function: Approval(SimpleNamespace(decide=function)),
+    "review of a reviewer": lambda function: Approval(reviewer=SimpleNamespace(review=function)),
+    "SimpleNamespace.ended": lambda function: syncmcp.Client(
+        SHOP, interceptors=[SimpleNamespace(outgoing=id, incoming=id, ended=function)]
+    ),
+    "name_hook": lambda function: group({}, name_hook=function),
+    "on_step": lambda function: ToolLoop(lambda *_: None, group({}), on_step=function),
+    "on_text": lambda function: ToolLoop(lambda *_: None, group({}), on_text=function),
+    "headers": lambda function: Http(URL, headers=function),
+    "stderr": lambda function: Stdio("python", stderr=function),
+    "the token": Bearer,
+    "on_done": lambda function: executors.fan_out(URL, [], ThreadPoolExecutor(1), on_done=function),
+    "SimpleNamespace.repetition": lambda function: Measured(
+        SimpleNamespace(request=print, frame=print, repetition=function)
+    ),
+    "open_url": lambda function: Terminal(open_url=function),
+    "beside": lambda function: Terminal(beside=function),
+    "open_page": lambda function: Browser(open_page=function),
     "the callback of on_cancel": lambda function: syncmcp.CancelToken().on_cancel(function),
 }
 
@@ -558,7 +620,11 @@ def test_a_callback_that_does_not_take_its_arguments_is_refused_when_it_is_given
 
     def right(*arguments: Any) -> None: ...
 
-    for function in (wrong, *[Wrong().method] * (name != "on_progress"), lambda *, key: None):
+    for function in (
+        wrong,
+        *[Wrong().method] * (name not in ("on_progress", "on_done")),
+        lambda *, key: None,
+    ):
         with pytest.raises(UsageError, match=rf"^{name} must accept the arguments \(.*\)"):
             GIVERS[name](function)
     GIVERS[name](right)
@@ -644,7 +710,9 @@ def test_a_script_that_is_no_program_names_the_interpreter(tmp_path: Path) -> No
 def test_a_file_of_servers_is_not_a_server(tmp_path: Path) -> None:
     file = tmp_path / "mcp.json"
     file.write_text('{"mcpServers": {"shop": {"command": "python"}}}')
-    servers: Any = servers_file.read(file)
+    with pytest.raises(UsageError, match=r"^approve must accept the arguments \(review\)"):
+        servers_of(file, approve=lambda: True)
+    servers: Any = servers_file.read(file, approve=lambda review: True)
     with pytest.raises(KeyError, match=r"no server named 'b' in .*mcp\.json.*: shop"):
         servers["b"]
     with pytest.raises(UsageError, match=r"servers\[NAME\], or give all to a ClientGroup"):
@@ -740,7 +808,9 @@ def test_an_answer_of_the_wrong_type_says_which_type_it_must_be() -> None:
     answer: Any = {"outputFormat": "json"}
     with (
         syncmcp.connect(demo_server(), elicitation=lambda *_: answer) as client,
-        pytest.raises(Refused, match="must return ElicitResult, not dict"),
+        pytest.raises(
+            Refused, match=r"must return ElicitResult, not dict: write Elicit.*\.accept\(\.\.\.\)"
+        ),
     ):
         client.call_tool("ask_user_preferences")
     wrong = ElicitResult.accept({"outputFormat": "pdf"})
@@ -820,6 +890,20 @@ class Nobody:
 
     def __exit__(self, *_: object) -> None:
         """Close nothing."""
+
+
+@pytest.mark.skipif(shutil.which("cat") is None, reason="a program of POSIX")
+def test_a_program_that_sends_back_what_it_receives_is_not_a_server() -> None:
+    with pytest.raises(syncmcp.McpError, match="a program that sends back what it receives"):
+        connect(Stdio("cat"))
+
+
+def test_plain_http_to_a_port_of_tls_asks_whether_it_is_https(tmp_path: Path) -> None:
+    with (
+        serving(lambda _: None, make(tmp_path).server_context()) as server,
+        pytest.raises(ConnectFailed, match=r" \(is it https://\?\)$"),
+    ):
+        connect(server.url.replace("https://", "http://"), retry=None)
 
 
 def test_a_person_who_does_not_sign_in_is_asked_once_and_the_error_says_so() -> None:

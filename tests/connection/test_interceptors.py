@@ -368,9 +368,9 @@ class Coroutines(Interceptor):
         (Seen(), "a list of interceptors"),
         (7, "a list of interceptors"),
         ([Seen], "an object, not the class Seen"),
-        ([NoEnd()], "NoEnd.ended must be callable"),
+        ([NoEnd()], "NoEnd has no method ended"),
         ([Coroutines()], "coroutine function"),
-        ([print], "must be callable"),
+        ([print], "has no method outgoing"),
     ],
 )
 def test_what_is_no_interceptor_is_refused(given: Any, why: str) -> None:

@@ -43,10 +43,10 @@ class _OAuthError(Exception):
 class AuthorizationServer(Closing):
     """An OAuth 2.1 authorization server on loopback, for `serve_http(authorization_server=...)`.
 
-    It registers every client and grants authorization without a password. It checks PKCE with
-    S256, the redirect URI and the resource; codes and refresh tokens are valid once. A
-    request with another `Host` or `Origin` than loopback gets 403. It is not safe enough for
-    anything but tests.
+    It serves `OAuth`, not `ClientCredentials`: it registers every client and grants authorization
+    without a password. It checks PKCE with S256, the redirect URI and the resource; codes and
+    refresh tokens are valid once. A request with another `Host` or `Origin` than loopback gets 403.
+    It is not safe enough for anything but tests.
 
     ::
 

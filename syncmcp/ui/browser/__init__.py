@@ -11,6 +11,7 @@ import webbrowser
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, TypeVar
 
+from syncmcp._base.checks import check_callable
 from syncmcp._base.text import logger
 from syncmcp._concurrency.timing import monotonic
 from syncmcp.approval import Approval, Question, Verdict
@@ -92,6 +93,9 @@ class Browser:
                     f"questions in the browser need the package {package}: "
                     "install syncmcp-client[browser]"
                 )
+        if open_page is not None:
+            check_callable(open_page, "open_page", ("url",))
+        check_callable(show, "show", ("text",))
         self.roots = roots
         """May be set later: a client may need this object before its roots exist."""
         self._open_page = open_page

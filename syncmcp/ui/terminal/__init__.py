@@ -21,6 +21,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from typing import TYPE_CHECKING, Final, TextIO
 
+from syncmcp._base.checks import check_callable
 from syncmcp._base.text import logger
 from syncmcp._concurrency.fair_lock import FairLock
 from syncmcp._concurrency.timing import Deadline
@@ -87,6 +88,8 @@ class Terminal:
                 f"asking on a terminal needs the package {missing.name}: "
                 "install syncmcp-client[terminal]"
             ) from missing
+        check_callable(open_url, "open_url", ("url",))
+        check_callable(beside, "beside", ())
         self._stdin = stdin
         self._stdout = stdout
         self._open_url = open_url
