@@ -50,6 +50,7 @@ import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar
 
+from syncmcp._base.docstrings import describe_inherited
 from syncmcp._base.text import bounded, quote, several_lines
 
 if TYPE_CHECKING:
@@ -141,6 +142,8 @@ class McpError(Exception):
     attempts: int = 1
     hint: str | None = None
 
+    __init_subclass__: ClassVar[Any] = classmethod(describe_inherited)
+
     def __init__(self, message: str = "", **facts: Any) -> None:
         # Bounded here for all: what shows a message takes time for each of its characters.
         super().__init__(bounded(message))
@@ -152,9 +155,7 @@ class McpError(Exception):
         return str(self.args[0]) if self.args else ""
 
     def __str__(self) -> str:
-        where = " ".join(
-            part for part in (self._subject(), f"[{self.server}]" if self.server else "") if part
-        )
+        where = " ".join(filter(None, (self._subject(), self.server and f"[{self.server}]")))
         text = f"{where}: {self.message}" if where else self.message
         details = self._details()
         if self.attempts > 1:

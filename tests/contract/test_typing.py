@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import inspect
 import json
 import os
@@ -16,10 +17,11 @@ from typing import Any
 import pytest
 
 import syncmcp
-from syncmcp import Client, ClientGroup
+from syncmcp import Client, ClientGroup, McpError
 from syncmcp._client.operation import Operation
 from syncmcp.group import Routed
 from syncmcp.testing import Server
+from tests.contract.public_api import MODULES
 
 pytestmark = pytest.mark.slow
 
@@ -156,6 +158,21 @@ def test_a_signature_names_the_arguments_of_the_operation() -> None:
     shown = pydoc.plain(pydoc.render_doc(Client))
     assert "call_tool(" in shown
     assert "Call a tool" in shown
+
+
+PUBLIC = {
+    value: f"{module}.{name}"
+    for module in MODULES
+    for name, value in vars(importlib.import_module(module)).items()
+    if name in sys.modules[module].__all__ and inspect.isclass(value)
+}
+
+
+@pytest.mark.parametrize("error", [cls for cls in PUBLIC if issubclass(cls, McpError)])
+def test_help_of_an_error_describes_each_attribute(error: type[McpError]) -> None:
+    told = re.findall(r"^    (\w+): ", inspect.getdoc(error) or "", re.MULTILINE)
+    names = {name for base in error.__mro__ for name in inspect.get_annotations(base)}
+    assert sorted(told) == sorted(name for name in names if not name.startswith("_"))
 
 
 def test_connect_has_the_signature_of_the_client() -> None:
