@@ -125,6 +125,9 @@ class Batch:
         self._closed = False
         self._calls: list[FutureDrive[Any]] = []
 
+    def __repr__(self) -> str:
+        return f"<Batch of {len(self)} calls of {self._client!r}>"
+
     @property
     def futures(self) -> tuple[RequestFuture[Any], ...]:
         """The futures of all calls, in the order in which they were collected."""

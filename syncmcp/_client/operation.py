@@ -266,7 +266,7 @@ class ResultStream(Generic[R]):
             for item in items:
                 if isinstance(item, syncmcp.Progress):
                     print(item.progress, item.total)
-                elif isinstance(item, types.CallToolResult):
+                elif isinstance(item, syncmcp.types.CallToolResult):
                     print(item.text)
 
     An iterator of `Progress`, `LoggingMessageNotificationParams` and, last, the result; made by

@@ -2,7 +2,8 @@
 
 ::
 
-    with syncmcp.ClientGroup({"files": Stdio("files-server"), "web": "https://..."}) as group:
+    servers = {"files": syncmcp.Stdio("files-server"), "web": "https://..."}
+    with syncmcp.ClientGroup(servers) as group:
         for name in group.tools:
             print(name)
         group.call_tool("search", {"query": "fish"})
@@ -151,6 +152,13 @@ class BoundRoute(BoundOperation[P, R]):
 
 class ClientGroup:
     """The clients of many servers, with their tools, prompts and resources merged.
+
+    ::
+
+        servers = {"files": syncmcp.Stdio("files-server"), "web": "https://example.com/mcp"}
+        with syncmcp.ClientGroup(servers, timeout=30) as group:
+            print(*group.tools, group.status)
+            print(group.call_tool("search", {"query": "fish"}).text)
 
     A group opens on `with` or `open()`, all servers in parallel; it may be opened again after
     `close()`. A failed server does not affect the others: see `status`. Any thread may call, add,

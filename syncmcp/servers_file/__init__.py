@@ -2,6 +2,8 @@
 
 ::
 
+    from syncmcp import servers_file
+
     servers = servers_file.read("claude_desktop_config.json")
     with syncmcp.connect(servers["weather"]) as client:
         ...

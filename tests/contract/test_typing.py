@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import inspect
 import json
 import os
@@ -21,7 +20,7 @@ from syncmcp import Client, ClientGroup, McpError
 from syncmcp._client.operation import Operation
 from syncmcp.group import Routed
 from syncmcp.testing import Server
-from tests.contract.public_api import MODULES
+from tests.contract.public_api import public_classes
 
 pytestmark = pytest.mark.slow
 
@@ -138,7 +137,9 @@ def test_the_forms_of_an_operation_can_be_called_through_the_class() -> None:
     server = Server("x")
     server.add_tool(lambda: "y", name="x")
     with syncmcp.connect(server) as client, ClientGroup({"x": server}) as group:
-        for operation, owner in ((Client.call_tool, client), (ClientGroup.call_tool, group)):
+        pairs: list[tuple[Any, Any]] = [(Client, client), (ClientGroup, group)]
+        for cls, owner in pairs:
+            operation = cls.call_tool
             assert operation.future(owner, "x").result(10).text == "y"
             assert [item.text for item in operation.stream(owner, "x")] == ["y"]
 
@@ -160,15 +161,7 @@ def test_a_signature_names_the_arguments_of_the_operation() -> None:
     assert "Call a tool" in shown
 
 
-PUBLIC = {
-    value: f"{module}.{name}"
-    for module in MODULES
-    for name, value in vars(importlib.import_module(module)).items()
-    if name in sys.modules[module].__all__ and inspect.isclass(value)
-}
-
-
-@pytest.mark.parametrize("error", [cls for cls in PUBLIC if issubclass(cls, McpError)])
+@pytest.mark.parametrize("error", [cls for cls in public_classes() if issubclass(cls, McpError)])
 def test_help_of_an_error_describes_each_attribute(error: type[McpError]) -> None:
     told = re.findall(r"^    (\w+): ", inspect.getdoc(error) or "", re.MULTILINE)
     names = {name for base in error.__mro__ for name in inspect.get_annotations(base)}

@@ -97,6 +97,9 @@ class HttpServer(Closing):
         self.url = self._root + PATH
         self.sse_url = self._root + SSE_PATH
 
+    def __repr__(self) -> str:
+        return f"<HttpServer of {self.endpoint.server!r} at {self.url}>"
+
     @property
     def connections(self) -> int:
         """The number of TCP connections accepted so far."""
