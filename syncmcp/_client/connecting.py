@@ -4,17 +4,24 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import Protocol, TypeVar
 
-from typing_extensions import ParamSpec
+from typing_extensions import ParamSpec, Self
 
 from syncmcp._connection.options import keyword_hint
 from syncmcp.errors import UsageError
 
-if TYPE_CHECKING:
-    from syncmcp._client.client import Client
+
+class Opened(Protocol):
+    """A client, without its class, which imports this module."""
+
+    def open(self) -> Self:
+        """Connect to the server."""
+        ...
+
 
 P = ParamSpec("P")
+C = TypeVar("C", bound=Opened)
 
 OPTIONS_OF_TARGETS = {
     "Http": frozenset(("headers", "token", "auth", "session", "verify", "cert", "proxies")),
@@ -22,11 +29,11 @@ OPTIONS_OF_TARGETS = {
 }
 
 
-def opened(make: Callable[P, Client]) -> Callable[P, Client]:
+def opened(make: Callable[P, C]) -> Callable[P, C]:
     """`connect` of a class of clients, with the signature of the class."""
     signature = inspect.signature(make).replace(return_annotation="Client")
 
-    def connect(*args: P.args, **kwargs: P.kwargs) -> Client:
+    def connect(*args: P.args, **kwargs: P.kwargs) -> C:
         """Make a client and open it, mostly in a `with` block, which closes it.
 
         ::
