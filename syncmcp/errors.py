@@ -242,8 +242,7 @@ class TransportError(McpError):
 
     Attributes:
         delivery: How far the request came: not sent, refused by the server, or unknown.
-        exit_code: The exit status of a child process that ended (negative: the number of the signal
-            that killed it), else `None`.
+        exit_code: The exit status of a child process, or minus the number of its signal; else `None`.
         stderr_tail: The last lines that a child process wrote to stderr, with secrets removed.
     """
 
@@ -280,7 +279,10 @@ class ConnectionLost(TransportError):
 
 
 class OutcomeUnknown(ConnectionLost):
-    """The connection ended after a request that changes things was sent; it may have been done."""
+    """The connection ended after a request that changes things was sent; it may have been done.
+
+    Check before you repeat it. With `idempotent=True` (`CallOptions`) the library repeats it.
+    """
 
 
 class SessionLost(ConnectionLost):
@@ -424,8 +426,7 @@ class InvalidQuestion(ProtocolError):
     """The server asked a question that the client did not offer to answer, or a malformed one.
 
     Attributes:
-        code: The JSON-RPC error code sent to the server, in revisions where an answer can be an
-            error.
+        code: The JSON-RPC error code sent to the server, where an answer can be an error.
     """
 
     code: int = -32602
@@ -553,8 +554,7 @@ class SubscriptionLost(McpError):
     Attributes:
         by: What ended it: the ``"server"``; the end of the ``"connection"``, which could not be
             replaced; or the ``"backlog"``: too many different events were queued.
-        lists: The lists whose changes are not reported any more: ``"tools"``, ``"prompts"``,
-            ``"resources"``.
+        lists: The lists whose changes are not reported any more, such as ``"tools"``.
         uris: The resources whose changes are not reported any more.
     """
 
