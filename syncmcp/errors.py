@@ -242,7 +242,7 @@ class TransportError(McpError):
 
     Attributes:
         delivery: How far the request came: not sent, refused by the server, or unknown.
-        exit_code: The exit status of a child process, or minus the number of its signal; else `None`.
+        exit_code: The exit status of a child process, or minus its signal number; else `None`.
         stderr_tail: The last lines that a child process wrote to stderr, with secrets removed.
     """
 
