@@ -217,6 +217,8 @@ def process_docstring(
     first = next((number for number, line in enumerate(lines) if not line), len(lines))
     added = []
     if what == "exception":
+        if "Inherited attributes:" in lines:  # the bases are on the same page
+            del lines[lines.index("Inherited attributes:") :]
         bases = [base.__name__ for base in value.__bases__ if base.__name__[0] != "_"]
         added = [f"Base: {', '.join(f'`{base}`' for base in bases)}."]
     elif inspect.isclass(value) and hasattr(value, "model_fields"):
@@ -232,11 +234,11 @@ def process_docstring(
             "The first argument is a key of the group; `UsageError` if no server has it.",
             f"See `Client.{short}`.",
         ]
-    if isinstance(value, Operation | Routed) or value in [k.__call__ for k in CALLED.values()]:
+    if isinstance(value, Routed) or value in [k.__call__ for k in CALLED.values()]:
         text = f"Also `{short}.future(...)`, which returns a `RequestFuture`"
-        if isinstance(value, Operation | Routed):
+        if isinstance(value, Routed):
             text += f", and `{short}.stream(...)`, which returns a `ResultStream`"
-        lines += ["", f"{text}. Each takes the keywords of `CallOptions`."]
+        lines += ["", f"{text}."]
 
 
 def public(base: type) -> bool:

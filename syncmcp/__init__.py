@@ -1,11 +1,26 @@
 """A Model Context Protocol client for programs that have no event loop.
 
-::
+Begin with `connect`, which takes a URL or a command. All calls block; any thread may make them::
 
     import syncmcp
 
     with syncmcp.connect("https://example.com/mcp") as client:
         print(client.call_tool("add", {"a": 1, "b": 2}).raise_for_error().text)
+
+    with syncmcp.connect(syncmcp.Stdio("python", "server.py")) as client:
+        print([tool.name for tool in client.list_tools().tools])
+
+Then read, each with `help(...)`:
+
+- `syncmcp.connect` and `syncmcp.Client`: the options, and every call; `syncmcp.CallOptions`: the
+  options of each call, such as `timeout` and `cancel`
+- `syncmcp.Client.call_tool.future` and `.stream`: calls that do not block
+- `syncmcp.Stdio` and `syncmcp.Http`: how a server is reached; `syncmcp.ClientGroup`: many servers
+- `syncmcp.errors`: the tree of errors; `syncmcp.McpError` is the base of all
+- `syncmcp.Handlers`: functions that answer a server; `syncmcp.approval`: what they may do
+- `syncmcp.auth`: signing in to a server
+- `syncmcp.testing`: servers for tests
+- `syncmcp.types`: the models of results
 """
 
 from __future__ import annotations

@@ -7,6 +7,8 @@ all its requests for the same user.
 
 ::
 
+    from syncmcp.cache import MemoryCache
+
     store = MemoryCache(max_bytes=1_000_000)
     with syncmcp.connect(url, cache=store) as client:
         client.list_tools()

@@ -32,6 +32,8 @@ class Completer:
 
     ::
 
+        from syncmcp.completion import Completer
+
         completer = Completer(client, "greeting")
         print(completer.suggest("name", "Ad").values)
 
@@ -75,6 +77,9 @@ class Completer:
         self._newest = CancelToken()  # of the latest call of `suggest`
         self._answers: OrderedDict[tuple[object, ...], Completion] = OrderedDict()
         self._unsupported = False
+
+    def __repr__(self) -> str:
+        return f"<Completer of {self._ref!r} with {self._client!r}>"
 
     def suggest(
         self, argument: str, typed: str, settled: Mapping[str, str] | None = None

@@ -145,6 +145,8 @@ class Http:
 
     ::
 
+        import os
+
         server = syncmcp.Http("https://example.com/mcp", token=os.environ["EXAMPLE_TOKEN"])
 
     Args:

@@ -50,6 +50,7 @@ import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar
 
+from syncmcp._base.docstrings import describe_inherited
 from syncmcp._base.text import bounded, quote, several_lines
 
 if TYPE_CHECKING:
@@ -141,6 +142,8 @@ class McpError(Exception):
     attempts: int = 1
     hint: str | None = None
 
+    __init_subclass__: ClassVar[Any] = classmethod(describe_inherited)
+
     def __init__(self, message: str = "", **facts: Any) -> None:
         # Bounded here for all: what shows a message takes time for each of its characters.
         super().__init__(bounded(message))
@@ -152,9 +155,7 @@ class McpError(Exception):
         return str(self.args[0]) if self.args else ""
 
     def __str__(self) -> str:
-        where = " ".join(
-            part for part in (self._subject(), f"[{self.server}]" if self.server else "") if part
-        )
+        where = " ".join(filter(None, (self._subject(), self.server and f"[{self.server}]")))
         text = f"{where}: {self.message}" if where else self.message
         details = self._details()
         if self.attempts > 1:
@@ -241,8 +242,7 @@ class TransportError(McpError):
 
     Attributes:
         delivery: How far the request came: not sent, refused by the server, or unknown.
-        exit_code: The exit status of a child process that ended (negative: the number of the signal
-            that killed it), else `None`.
+        exit_code: The exit status of a child process, or minus its signal number; else `None`.
         stderr_tail: The last lines that a child process wrote to stderr, with secrets removed.
     """
 
@@ -279,7 +279,10 @@ class ConnectionLost(TransportError):
 
 
 class OutcomeUnknown(ConnectionLost):
-    """The connection ended after a request that changes things was sent; it may have been done."""
+    """The connection ended after a request that changes things was sent; it may have been done.
+
+    Check before you repeat it. With `idempotent=True` (`CallOptions`) the library repeats it.
+    """
 
 
 class SessionLost(ConnectionLost):
@@ -423,8 +426,7 @@ class InvalidQuestion(ProtocolError):
     """The server asked a question that the client did not offer to answer, or a malformed one.
 
     Attributes:
-        code: The JSON-RPC error code sent to the server, in revisions where an answer can be an
-            error.
+        code: The JSON-RPC error code sent to the server, where an answer can be an error.
     """
 
     code: int = -32602
@@ -552,8 +554,7 @@ class SubscriptionLost(McpError):
     Attributes:
         by: What ended it: the ``"server"``; the end of the ``"connection"``, which could not be
             replaced; or the ``"backlog"``: too many different events were queued.
-        lists: The lists whose changes are not reported any more: ``"tools"``, ``"prompts"``,
-            ``"resources"``.
+        lists: The lists whose changes are not reported any more, such as ``"tools"``.
         uris: The resources whose changes are not reported any more.
     """
 

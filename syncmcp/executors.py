@@ -125,6 +125,8 @@ def fan_out(
 
     ::
 
+        from concurrent.futures import ThreadPoolExecutor
+
         calls = [("add", {"a": 1, "b": number}) for number in range(9)]
         with ThreadPoolExecutor() as executor:
             for outcome in syncmcp.fan_out(client, calls, executor):

@@ -41,6 +41,8 @@ def save(
 
     ::
 
+        from syncmcp.saving import save
+
         save(client.read_resource("file:///report.pdf"), "report.pdf")
 
     The file is written atomically: under a temporary name in the same directory, and then renamed.

@@ -336,10 +336,13 @@ def _cancel(poller: TaskPoller) -> Steps[None]:
 
 
 class StartTask:
-    """`client.start_task`, with its own typing."""
+    """`client.start_task`: call it to block until the task has started, or use its `future`."""
 
     def __init__(self, client: HasCore) -> None:
         self._client = client
+
+    def __repr__(self) -> str:
+        return f"<start_task of {self._client!r}>"
 
     @property
     def _core(self) -> ClientCore:
@@ -382,7 +385,15 @@ class StartTask:
         ttl: float | None = None,
         **options: Unpack[CallOptions],
     ) -> RequestFuture[ToolTask]:
-        """Like `start_task(...)`, but returns a future of the handle at once."""
+        """Start a task, as the blocking call does, and return a future of the handle at once.
+
+        Returns:
+            A `RequestFuture`, which is a `concurrent.futures.Future`. Its ``result()`` returns what
+            the blocking call returns: the handle.
+
+        Raises:
+            UsageError: An argument is invalid. Other errors are raised by ``result()``.
+        """
         core = self._core
         resolved, inherited = (core.resolve(each) for each in (options, _inherited(options)))
         # A task reports progress for longer than the future lasts. Reports to the future would keep

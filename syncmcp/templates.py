@@ -82,6 +82,8 @@ class UriTemplate:
 
     ::
 
+        from syncmcp.templates import UriTemplate
+
         template = UriTemplate("file:///{+path}{?line}")
         print(template.expand({"path": "a/b.txt", "line": 3}))  # file:///a/b.txt?line=3
 

@@ -222,6 +222,9 @@ class ToolLoop:
         self._on_text = on_text
         self._on_progress = on_progress
 
+    def __repr__(self) -> str:
+        return f"<ToolLoop of {self._llm!r}>"
+
     def run(
         self,
         request: str | Sequence[SamplingMessage] | CreateMessageRequestParams,

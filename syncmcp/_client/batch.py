@@ -6,7 +6,8 @@ import threading
 from collections import deque
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any, Generic, Literal, TypeAlias, TypeVar, overload
+from types import MethodType
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, Literal, TypeAlias, TypeVar, overload
 
 from typing_extensions import ParamSpec, Self, Unpack
 
@@ -41,20 +42,26 @@ class Collected(Generic[P, R]):
     """An operation as a method of a batch: takes the same arguments, and returns a future."""
 
     def __init__(self, operation: Operation[P, R]) -> None:
-        self._operation = operation
-        self.__doc__ = operation.__doc__
+        def call(batch: Batch, *args: P.args, **kwargs: P.kwargs) -> RequestFuture[R]:
+            options = take_options(operation, batch._core, kwargs)
+            return batch._collect(operation.steps(batch._core, *args, **kwargs), options)
+
+        call.__name__ = call.__qualname__ = operation.__name__
+        call.__doc__ = operation.steps.__doc__
+        signature = operation.__signature__
+        call.__signature__ = signature.replace(  # type: ignore[attr-defined]
+            return_annotation=f"RequestFuture[{signature.return_annotation}]"
+        )
+        self._method = call
 
     @overload
-    def __get__(self, batch: None, owner: type) -> Collected[P, R]: ...
+    def __get__(
+        self, batch: None, owner: type
+    ) -> Callable[Concatenate[Batch, P], RequestFuture[R]]: ...
     @overload
     def __get__(self, batch: Batch, owner: type) -> Callable[P, RequestFuture[R]]: ...
-    def __get__(
-        self, batch: Batch | None, owner: type
-    ) -> Collected[P, R] | Callable[P, RequestFuture[R]]:
-        if batch is None:
-            return self
-        call: Callable[P, RequestFuture[R]] = partial(batch._collect_operation, self._operation)
-        return call
+    def __get__(self, batch: Batch | None, owner: type) -> Callable[..., RequestFuture[R]]:
+        return self._method if batch is None else MethodType(self._method, batch)
 
 
 class Batch:
@@ -117,6 +124,9 @@ class Batch:
         self._collector: int | None = None
         self._closed = False
         self._calls: list[FutureDrive[Any]] = []
+
+    def __repr__(self) -> str:
+        return f"<Batch of {len(self)} calls of {self._client!r}>"
 
     @property
     def futures(self) -> tuple[RequestFuture[Any], ...]:
@@ -190,12 +200,6 @@ class Batch:
         return self._collect(
             steps, any_request_options(self._core, options), runs_user_code=result is not dict
         )
-
-    def _collect_operation(
-        self, operation: Operation[P, R], *args: P.args, **kwargs: P.kwargs
-    ) -> RequestFuture[R]:
-        options = take_options(operation, self._core, kwargs)
-        return self._collect(operation.steps(self._core, *args, **kwargs), options)
 
     def _collect(
         self, steps: Steps[R], options: ResolvedOptions, *, runs_user_code: bool = False

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import inspect
 import logging
 import os
 import weakref
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, TypeAlias, Union
 
-from typing_extensions import ParamSpec, Self
+from typing_extensions import Self
 
 from syncmcp import tasks
 from syncmcp._base.checks import flag
 from syncmcp._client import changes, functions, operations, requests
 from syncmcp._client.background import send_and_forget
+from syncmcp._client.connecting import opened
 from syncmcp._client.core import ClientCore
 from syncmcp._client.opening import resolve_target
 from syncmcp._client.requests import Request, Resume
@@ -31,7 +31,6 @@ from syncmcp._concurrency.forks import delaying_forks
 from syncmcp._concurrency.timing import monotonic
 from syncmcp._connection.client_services import HandlerRegistry
 from syncmcp._connection.connection import Connection
-from syncmcp._connection.options import keyword_hint
 from syncmcp._connection.tool_schemas import OutputCheck
 from syncmcp._protocol.capabilities import OfferedCapabilities, Undeclared
 from syncmcp._protocol.exchange import MAX_ROUNDS
@@ -73,7 +72,13 @@ replay of one of these."""
 
 
 class Client:
-    """A client of one MCP server.
+    """A client of one MCP server. `syncmcp.connect` makes one and opens it.
+
+    ::
+
+        with syncmcp.Client(syncmcp.Stdio("python", "server.py"), timeout=30) as client:
+            print([tool.name for tool in client.list_tools().tools])
+            print(client.call_tool("add", {"a": 1, "b": 2}).raise_for_error().text)
 
     A client opens its connection on `with` or `open()`, and may be opened again after `close()`.
     All methods are thread-safe: any thread may call the client or close it, at any time. Pickling
@@ -94,10 +99,11 @@ class Client:
             revision before the server is initialized like an older one; for a child process at
             most half of `open_timeout`. A later answer still counts.
         close_timeout: The longest that closing may take, in seconds.
-        on_log: Called with the log messages of the server; see `LogHandler`. Or a
-            `logging.Logger`: the messages go to its child logger with the name of the server; see
-            `LogRecords`.
-        on_progress: Called with the progress of every call; see `ProgressHandler`.
+        on_log: Called as ``(message)`` with each log message of the server, on a pool thread; see
+            `LogHandler`. Or a `logging.Logger`: the messages go to its child logger with the name
+            of the server; see `LogRecords`.
+        on_progress: Called as ``(progress, total, message)`` for every call, on a pool thread; see
+            `ProgressHandler`.
         on_notification: Called with every notification as ``(method, params)``, on a pool thread.
         on_handler_error: Called with the error of a handler as ``(error, context)``, on the thread
             of the handler and before the server gets an error: the exception of the handler, except
@@ -111,11 +117,14 @@ class Client:
         name: The name of the server in logs, errors and questions; its command or host by default.
         trusted: Whether to believe the annotations of the server's tools. Nothing else makes a
             server trusted.
-        sampling: Answers the server's sampling requests with a model; see `SamplingHandler` and
-            `Sampling`. The client offers a server only the capabilities that it has handlers for.
-        elicitation: A function that answers forms, or an `Elicitation` that answers URLs, too.
-        roots: The paths or ``file:`` URIs that servers are to work in, or a function that returns
-            them. Roots can be added to an empty list later. See `roots`.
+        sampling: Called as ``(request, context)`` on a pool thread, answers the server's sampling
+            requests with a model; see `SamplingHandler` and `Sampling`. The client offers a server
+            only the capabilities that it has handlers for.
+        elicitation: Called as ``(request, context)`` on a pool thread, answers forms; see
+            `FormHandler`. Or an `Elicitation`, which answers URLs, too.
+        roots: The paths or ``file:`` URIs that servers are to work in, or a function that is called
+            as ``(context)`` on a pool thread and returns them. Roots can be added to an empty list
+            later. See `roots`.
         approval: A policy, or an `Approval`, that reviews the questions of a server before and
             after a handler answers them. Without it, the handlers decide alone.
         human_timeout: How long, in seconds, a handler or a person may take for an answer before
@@ -573,48 +582,4 @@ def _facts(core: ClientCore) -> dict[str, Any]:
     return facts
 
 
-P = ParamSpec("P")
-
-OPTIONS_OF_TARGETS = {
-    "Http": frozenset(("headers", "token", "auth", "session", "verify", "cert", "proxies")),
-    "Stdio": frozenset(("args", "env", "cwd", "stderr", "inherit_env")),
-}
-
-
-def _opened(make: Callable[P, Client]) -> Callable[P, Client]:
-    signature = inspect.signature(make).replace(return_annotation="Client")
-
-    def connect(*args: P.args, **kwargs: P.kwargs) -> Client:
-        """Make a client and open it, mostly in a `with` block, which closes it.
-
-        The arguments are those of `Client` (see `help(syncmcp.Client)`): a target (a URL, `Stdio`,
-        `Http`, an entry of a file of servers, or a server in this process) and options, mostly
-        `timeout` and `open_timeout` (seconds for a call, for opening), `name` (of the server),
-        `on_log` (gets log messages), `elicitation` and `sampling` (answer questions of the server).
-
-        Raises:
-            UsageError: An argument is invalid; `TypeError` for an option that does not exist.
-            McpError: The client could not be opened, see `Client.open`; often `ConnectFailed`.
-        """
-        if len(args) > 1:
-            raise TypeError("connect() takes one target; for a command, write Stdio(COMMAND, ...)")
-        for kind, names in OPTIONS_OF_TARGETS.items():
-            if wrong := sorted(names & kwargs.keys()):
-                first = "URL" if kind == "Http" else "COMMAND, *ARGUMENTS"
-                given = ", ".join(f"{name}=..." for name in wrong if name != "args")
-                raise UsageError(
-                    f"{wrong[0]}= is an option of the target: write"
-                    f" connect({kind}({first}{given and ', '}{given}))"
-                )
-        if unknown := kwargs.keys() - signature.parameters.keys():
-            word = min(unknown)
-            hint = keyword_hint(word, signature.parameters)
-            text = f"connect() got an unexpected keyword argument {word!r}"
-            raise TypeError(f"{text}: {hint}" if hint else text)
-        return make(*args, **kwargs).open()
-
-    connect.__signature__ = signature  # type: ignore[attr-defined]
-    return connect
-
-
-connect = _opened(Client)
+connect = opened(Client)

@@ -9,6 +9,8 @@ from __future__ import annotations
 import inspect
 import weakref
 from collections.abc import Callable
+from functools import cached_property
+from types import FunctionType
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, TypeVar, overload
 
 from typing_extensions import ParamSpec
@@ -34,6 +36,7 @@ __all__ = ["ResultStream"]
 
 P = ParamSpec("P")
 R = TypeVar("R")
+F = TypeVar("F", bound="Callable[..., Any]")
 
 _log = logger("syncmcp.callbacks")
 
@@ -48,7 +51,7 @@ class Operation(Generic[P, R]):
         self.steps = steps
         self.__name__ = steps.__name__
         self.__qualname__ = steps.__qualname__
-        self.__doc__ = steps.__doc__
+        self.__doc__ = steps.__doc__ and _with_forms(steps.__doc__, self.__name__)
         self.__module__ = steps.__module__
         signature = inspect.signature(steps)
         # The method returns the return value of the generator: `R` of `Steps[R]`.
@@ -67,11 +70,27 @@ class Operation(Generic[P, R]):
     def __get__(
         self, client: HasCore | None, owner: type
     ) -> Operation[P, R] | BoundOperation[P, R]:
-        return self if client is None else BoundOperation(self, client)
+        return self if client is None else self.bound(self, client)
+
+    @cached_property
+    def bound(self) -> type[BoundOperation[P, R]]:
+        """A `BoundOperation` whose `future` and `stream` have the signature of the operation."""
+        bound: type[BoundOperation[P, R]] = with_signatures(BoundOperation, self)
+        return bound
 
     def __call__(self, client: HasCore, *args: P.args, **kwargs: P.kwargs) -> R:
         """Call it as a function of the class, `Client.call_tool(client, ...)`; blocks."""
-        return BoundOperation(self, client)(*args, **kwargs)
+        return self.bound(self, client)(*args, **kwargs)
+
+    @property
+    def future(self) -> Callable[Concatenate[HasCore, P], RequestFuture[R]]:
+        """`future` as a function of the class, `Client.call_tool.future(client, ...)`."""
+        return from_class("future", self)
+
+    @property
+    def stream(self) -> Callable[Concatenate[HasCore, P], ResultStream[R]]:
+        """`stream` as a function of the class, `Client.call_tool.stream(client, ...)`."""
+        return from_class("stream", self)
 
 
 operation = Operation
@@ -94,13 +113,22 @@ class BoundOperation(Generic[P, R]):
         return run(steps, core, options, Deadline(options.timeout))
 
     def future(self, *args: P.args, **kwargs: P.kwargs) -> RequestFuture[R]:
-        """Make the request and return a `RequestFuture` of its result at once.
+        """Make the request of `call_tool` and return a future of its result at once.
 
-        Takes the arguments of the operation itself and its options, such as `timeout` and `cancel`.
-        ``result(timeout)`` of the future waits for the result, or raises the error of the call;
-        its own timeout ends the wait alone, with `TimeoutError`. The `timeout` of the call ends the
-        call, and ``cancel()`` of the future does so, too: the server is notified. Callbacks run on
-        threads of the client. More calls than the client's `max_in_flight` are queued.
+        The arguments are described where the operation is that blocks: `help(client.call_tool)`.
+
+        Returns:
+            A `RequestFuture`, which is a `concurrent.futures.Future`. Its ``result(timeout)`` waits
+            for what the blocking operation returns; this timeout ends the wait alone, with
+            `TimeoutError`. The option `timeout` ends the call, and so does ``cancel()`` of the
+            future: the server is notified. Callbacks run on a thread of the client. More calls than
+            the client's `max_in_flight` are queued.
+
+        Raises:
+            TypeError: An argument is missing or unknown.
+            UsageError: An argument is invalid, or the server does not have the feature.
+            ClosedError: The client is not open.
+            McpError: Other errors of the operation are not raised here, but by ``result()``.
         """
         core = self._client._core
         options = take_options(self._operation, core, kwargs) if kwargs else core.resolve({})
@@ -108,13 +136,21 @@ class BoundOperation(Generic[P, R]):
         return FutureDrive(steps, core, options, Deadline(options.timeout), self._client).future
 
     def stream(self, *args: P.args, **kwargs: P.kwargs) -> ResultStream[R]:
-        """Make the request and return a `ResultStream` at once.
+        """Make the request of `call_tool` and return a stream of its progress and result at once.
 
-        Takes the arguments of the operation itself and its options, such as `timeout` and `cancel`.
-        Iterating over the stream, on the thread that iterates, waits for and yields `Progress`,
-        log messages and, last, the result; it raises the error of the call. Leaving the loop or a
-        `with` cancels the call: the server is notified. The `timeout` of the call limits the whole
-        iteration. More calls than the client's `max_in_flight` are queued.
+        The arguments are described where the operation is that blocks: `help(client.call_tool)`.
+
+        Returns:
+            A `ResultStream`. Iterating over it, on the thread that iterates, waits for and yields
+            `Progress`, log messages and, last, what the blocking operation returns. Leaving the
+            loop or a `with` cancels the call: the server is notified. The option `timeout` limits
+            the whole iteration. More calls than the client's `max_in_flight` are queued.
+
+        Raises:
+            TypeError: An argument is missing or unknown.
+            UsageError: An argument is invalid, or the server does not have the feature.
+            ClosedError: The client is not open.
+            McpError: Other errors of the operation are not raised here, but by the iteration.
         """
         core = self._client._core
         options = take_options(self._operation, core, kwargs) if kwargs else core.resolve({})
@@ -146,6 +182,56 @@ class BoundOperation(Generic[P, R]):
 
     def __repr__(self) -> str:
         return f"<operation {self._operation.__name__} of {self._client!r}>"
+
+
+# -- what `help()` shows of the forms of an operation
+
+
+def _with_forms(told: str, name: str) -> str:
+    """The docstring of an operation, with a paragraph about its forms after the summary."""
+    summary, *rest = inspect.cleandoc(told).split("\n\n", 1)
+    forms = (
+        f"Blocks until the result has arrived. `{name}.future(...)` takes the same arguments and\n"
+        f"returns a `RequestFuture` at once; `{name}.stream(...)` returns a `ResultStream`."
+    )
+    return "\n\n".join((summary, forms, *rest))
+
+
+def with_signatures(cls: Any, operation: Any) -> Any:
+    """A subclass with copies of `future` and `stream` that have the signature of `operation`.
+
+    All operations would share the functions of `cls`. A wrapper would make each call slower.
+    """
+    copies: dict[str, Any] = {
+        "__slots__": (),
+        "__module__": cls.__module__,
+        "__doc__": vars(cls)["__doc__"],
+    }
+    for name in ("future", "stream"):
+        shared: Any = getattr(cls, name)
+        copies[name] = _describe(FunctionType(shared.__code__, shared.__globals__), name, operation)
+    return type(cls.__name__, (cls,), copies)
+
+
+def from_class(name: str, operation: Any) -> Callable[..., Any]:
+    """The form of this name as a function of the client and the arguments."""
+
+    def form(client: Any, *args: Any, **kwargs: Any) -> Any:
+        return getattr(operation.__get__(client, type(client)), name)(*args, **kwargs)
+
+    return _describe(form, name, operation)
+
+
+def _describe(function: F, name: str, operation: Any) -> F:
+    model = getattr(BoundOperation, name)
+    function.__name__ = function.__qualname__ = name
+    function.__doc__ = model.__doc__ and model.__doc__.replace("call_tool", operation.__name__)
+    signature: inspect.Signature = operation.__signature__
+    returned = model.__annotations__["return"].replace("[R]", f"[{signature.return_annotation}]")
+    function.__signature__ = signature.replace(  # type: ignore[attr-defined]
+        return_annotation=returned
+    )
+    return function
 
 
 def take_options(
@@ -180,7 +266,7 @@ class ResultStream(Generic[R]):
             for item in items:
                 if isinstance(item, syncmcp.Progress):
                     print(item.progress, item.total)
-                elif isinstance(item, types.CallToolResult):
+                elif isinstance(item, syncmcp.types.CallToolResult):
                     print(item.text)
 
     An iterator of `Progress`, `LoggingMessageNotificationParams` and, last, the result; made by

@@ -32,10 +32,13 @@ R = TypeVar("R")
 
 
 class Request:
-    """`client.request`: a request of any method. A class for the sake of its typing."""
+    """`client.request`: call it to block until the result has arrived, or use its `future`."""
 
     def __init__(self, client: HasCore) -> None:
         self._client = client
+
+    def __repr__(self) -> str:
+        return f"<request of {self._client!r}>"
 
     @overload
     def __call__(
@@ -110,7 +113,15 @@ class Request:
         result: type[Any] = dict,
         **options: Unpack[CallOptions],
     ) -> RequestFuture[Any]:
-        """Like `request(...)`, but returns a future at once."""
+        """Send a request of any method, as the blocking call does, and return a future at once.
+
+        Returns:
+            A `RequestFuture`, which is a `concurrent.futures.Future`. Its ``result()`` returns what
+            the blocking call returns.
+
+        Raises:
+            UsageError: An argument is invalid. Other errors are raised by ``result()``.
+        """
         core, own = self._client._core, result is not dict
         resolved = any_request_options(core, options)
         steps, deadline = any_request(core, method, params, result), Deadline(resolved.timeout)
@@ -191,10 +202,13 @@ def report_progress(
 
 
 class Resume:
-    """`client.resume`. A class for the sake of its typing."""
+    """`client.resume`: call it to block until the result has arrived, or use its `future`."""
 
     def __init__(self, client: HasCore) -> None:
         self._client = client
+
+    def __repr__(self) -> str:
+        return f"<resume of {self._client!r}>"
 
     def __call__(
         self,
@@ -235,7 +249,17 @@ class Resume:
         answers: Mapping[str, Any] | None = None,
         **options: Unpack[CallOptions],
     ) -> RequestFuture[R | InputRequired[R]]:
-        """Like `resume(...)`, but returns a future at once."""
+        """Continue a call that waits for answers, and return a future at once.
+
+        The arguments are those of the blocking call.
+
+        Returns:
+            A `RequestFuture`, which is a `concurrent.futures.Future`. Its ``result()`` returns what
+            the blocking call returns.
+
+        Raises:
+            UsageError: An argument is invalid. Other errors are raised by ``result()``.
+        """
         core = self._client._core
         resolved = core.resolve(options)
         steps, deadline = _resume(pending, answers, core), Deadline(resolved.timeout)

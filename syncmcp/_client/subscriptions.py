@@ -174,6 +174,9 @@ class Listener:
         # The thread on which the function is running.
         self._caller: int | None = None
 
+    def __repr__(self) -> str:
+        return f"<Listener {'running' if self.running else 'ended'}>"
+
     @property
     def running(self) -> bool:
         """True if the function may still be called, or is running."""

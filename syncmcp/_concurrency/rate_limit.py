@@ -87,6 +87,9 @@ class RateLimit:
         self._lock = threading.RLock()
         self._servers: dict[str, SlidingWindow] = {}
 
+    def __repr__(self) -> str:
+        return f"<RateLimit {self._limit}>"
+
     def take(self, server: str, *, calls: int = 1, tokens: int = 0) -> bool:
         """Count a question of `server` if it is within the limit; return True if it is."""
         limit = self._limit

@@ -193,6 +193,10 @@ class Deadline:
         # For how many seconds it was held so far; `patience` bounds the sum.
         self._held_seconds = 0.0
 
+    def __repr__(self) -> str:
+        left = self.remaining()
+        return "<Deadline without a limit>" if left is None else f"<Deadline in {left:.3f} s>"
+
     def hold(self, patience: float | None = None) -> None:
         """Hold the clock until `release` was called as often as `hold`; the time left is kept.
 

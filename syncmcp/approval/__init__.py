@@ -128,6 +128,9 @@ class Approval:
         self._audit = audit
         self._reset()
 
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} with {self._policy!r}, reviewer {self._reviewer!r}>"
+
     def _reset(self) -> None:
         # Guards what follows. Never held during calls of policy, reviewer or audit.
         self._lock = threading.Lock()

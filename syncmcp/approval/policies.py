@@ -209,6 +209,9 @@ _NOT_NAMED = "a rule that allows counts only for a name that the program gave: C
 class AllowAll:
     """Allows everything that has a handler, without asking and without a limit."""
 
+    def __repr__(self) -> str:
+        return "AllowAll()"
+
     def decide(self, question: Question, /) -> Decision:
         """Allow."""
         return Decision.ALLOW
@@ -216,6 +219,9 @@ class AllowAll:
 
 class DenyAll:
     """Denies everything."""
+
+    def __repr__(self) -> str:
+        return "DenyAll()"
 
     def decide(self, question: Question, /) -> Decision:
         """Deny."""
@@ -260,6 +266,8 @@ class Rules:
 
     ::
 
+        from syncmcp.approval import Approval, Decision, Rule, Rules
+
         approval = Approval(Rules([Rule(decision=Decision.ALLOW, kind="roots")]))
 
     Args:
@@ -278,6 +286,9 @@ class Rules:
             raise UsageError("rules must be a list of Rule objects")
         self._rules = given
         self._otherwise = otherwise
+
+    def __repr__(self) -> str:
+        return f"Rules({list(self._rules)!r}, {self._otherwise!r})"
 
     def decide(self, question: Question, /) -> Decision | Verdict:
         """See `Policy`."""
@@ -331,6 +342,9 @@ class AutoApprove:
         # Guards the allowed sampling requests, by identity: their answers are allowed as well.
         self._lock = threading.Lock()
         self._allowed: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
+
+    def __repr__(self) -> str:
+        return f"<AutoApprove for {self._server!r}: {self._budget}>"
 
     def decide(self, question: Question, /) -> Decision | Verdict:
         """See `Policy`."""

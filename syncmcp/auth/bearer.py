@@ -80,6 +80,9 @@ class Bearer(AuthBase):
 
     ::
 
+        import os
+        from syncmcp.auth import Bearer
+
         syncmcp.Http("https://example.com/mcp", auth=Bearer(os.environ["EXAMPLE_TOKEN"]))
 
     Args:

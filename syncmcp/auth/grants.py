@@ -252,6 +252,8 @@ class ClientCredentials(MachineAuth):
 
     ::
 
+        from syncmcp.auth import ClientCredentials
+
         machine = ClientCredentials("a-client", client_secret=..., issuer="https://login.example")
         syncmcp.Http("https://example.com/mcp", auth=machine)
 
@@ -305,6 +307,9 @@ class WorkloadIdentity(MachineAuth):
     (RFC 7523; ext-auth workload-identity-federation)
 
     ::
+
+        from pathlib import Path
+        from syncmcp.auth import WorkloadIdentity
 
         WorkloadIdentity(Path("/var/run/secrets/tokens/mcp"), issuer="https://login.example")
 

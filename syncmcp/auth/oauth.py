@@ -43,6 +43,8 @@ class OAuth(TokenAuth):
 
     ::
 
+        from syncmcp.auth import OAuth
+
         client = syncmcp.connect(syncmcp.Http("https://example.com/mcp", auth=OAuth()))
 
     By default the first request that needs a token asks at the terminal whether to sign in at the

@@ -131,6 +131,8 @@ class FileStore:
 
     ::
 
+        from syncmcp.auth import FileStore, OAuth
+
         login = OAuth(store=FileStore("~/.config/example/tokens.json"))
 
     The file is created with mode 0600, and its directory, if it is missing, with 0700. Each change

@@ -2,7 +2,8 @@
 
 ::
 
-    with syncmcp.ClientGroup({"files": Stdio("files-server"), "web": "https://..."}) as group:
+    servers = {"files": syncmcp.Stdio("files-server"), "web": "https://..."}
+    with syncmcp.ClientGroup(servers) as group:
         for name in group.tools:
             print(name)
         group.call_tool("search", {"query": "fish"})
@@ -14,9 +15,9 @@ import inspect
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import FIRST_COMPLETED, wait
-from functools import partial
+from functools import cached_property, partial
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast, overload
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, TypeVar, cast, overload
 
 from typing_extensions import ParamSpec, Self, Unpack
 
@@ -24,7 +25,13 @@ from syncmcp._base.checks import check_callable, kind_of, seconds, text
 from syncmcp._client.client import Client
 from syncmcp._client.core import HasCore, core_of
 from syncmcp._client.functions import ToolFunction
-from syncmcp._client.operation import BoundOperation, Operation, ResultStream
+from syncmcp._client.operation import (
+    BoundOperation,
+    Operation,
+    ResultStream,
+    from_class,
+    with_signatures,
+)
 from syncmcp._concurrency.futures import RequestFuture, failed_future
 from syncmcp._concurrency.pool import lending_handler
 from syncmcp._concurrency.timing import Deadline
@@ -84,11 +91,27 @@ class Routed(Generic[P, R]):
     @overload
     def __get__(self, group: ClientGroup, owner: type) -> BoundRoute[P, R]: ...
     def __get__(self, group: ClientGroup | None, owner: type) -> Routed[P, R] | BoundRoute[P, R]:
-        return self if group is None else BoundRoute(self, group)
+        return self if group is None else self.bound(self, group)
+
+    @cached_property
+    def bound(self) -> type[BoundRoute[P, R]]:
+        """A `BoundRoute` whose `future` and `stream` have the signature of the operation."""
+        bound: type[BoundRoute[P, R]] = with_signatures(BoundRoute, self)
+        return bound
 
     def __call__(self, group: ClientGroup, *args: P.args, **kwargs: P.kwargs) -> R:
         """As a function of a group and the arguments."""
         return self.__get__(group, type(group))(*args, **kwargs)
+
+    @property
+    def future(self) -> Callable[Concatenate[ClientGroup, P], RequestFuture[R]]:
+        """`future` as a function of a group and the arguments."""
+        return from_class("future", self)
+
+    @property
+    def stream(self) -> Callable[Concatenate[ClientGroup, P], ResultStream[R]]:
+        """`stream` as a function of a group and the arguments."""
+        return from_class("stream", self)
 
 
 class BoundRoute(BoundOperation[P, R]):
@@ -104,24 +127,23 @@ class BoundRoute(BoundOperation[P, R]):
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         """Send the request and block until its result has arrived."""
-        result: R = self._call(BoundOperation.__call__, args, kwargs)
+        result: R = self._call("__call__", args, kwargs)
         return result
 
     def future(self, *args: P.args, **kwargs: P.kwargs) -> RequestFuture[R]:
-        result: RequestFuture[R] = self._call(BoundOperation.future, args, kwargs)
+        result: RequestFuture[R] = self._call("future", args, kwargs)
         return result
 
     def stream(self, *args: P.args, **kwargs: P.kwargs) -> ResultStream[R]:
-        result: ResultStream[R] = self._call(BoundOperation.stream, args, kwargs)
+        result: ResultStream[R] = self._call("stream", args, kwargs)
         return result
 
-    def _call(
-        self, method: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> Any:
+    def _call(self, form: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         routed, named = self._routed, dict(kwargs)
         what = args[0] if args else named.pop(routed.first, None)
         client, _, its_name = self._group._state.route(lambda catalog: routed.find(catalog, what))
-        return method(routed.operation.__get__(client, type(client)), its_name, *args[1:], **named)
+        bound = routed.operation.__get__(client, type(client))
+        return getattr(bound, form)(its_name, *args[1:], **named)
 
     @property
     def __doc__(self) -> str | None:  # type: ignore[override]
@@ -130,6 +152,13 @@ class BoundRoute(BoundOperation[P, R]):
 
 class ClientGroup:
     """The clients of many servers, with their tools, prompts and resources merged.
+
+    ::
+
+        servers = {"files": syncmcp.Stdio("files-server"), "web": "https://example.com/mcp"}
+        with syncmcp.ClientGroup(servers, timeout=30) as group:
+            print(*group.tools, group.status)
+            print(group.call_tool("search", {"query": "fish"}).text)
 
     A group opens on `with` or `open()`, all servers in parallel; it may be opened again after
     `close()`. A failed server does not affect the others: see `status`. Any thread may call, add,

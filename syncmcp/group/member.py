@@ -11,7 +11,8 @@ from typing import Any, Final, Literal, NamedTuple, TypeAlias, TypeVar
 from syncmcp._base.checks import check_callable, text
 from syncmcp._base.text import logger, visible
 from syncmcp._client.changes import DEBOUNCE
-from syncmcp._client.client import OPTIONS_OF_TARGETS, Client, Target
+from syncmcp._client.client import Client, Target
+from syncmcp._client.connecting import OPTIONS_OF_TARGETS
 from syncmcp._client.core import core_of
 from syncmcp._client.subscriptions import Listener, refresh
 from syncmcp._concurrency.limited_log import LimitedLog

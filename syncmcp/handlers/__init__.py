@@ -52,8 +52,8 @@ class SamplingHandler(Protocol):
     ::
 
         def model(request, context):
-            words = TextContent(text=f"You said: {request.messages[-1].text}")
-            return CreateMessageResult(role="assistant", content=words, model="echo")
+            words = syncmcp.types.TextContent(text=f"You said: {request.messages[-1].text}")
+            return syncmcp.types.CreateMessageResult(role="assistant", content=words, model="echo")
 
     Every handler that answers a question may `raise Refused(code, message, data)`. Any other
     exception is logged and passed to `on_handler_error`; the server only learns that the handler
@@ -74,7 +74,7 @@ class FormHandler(Protocol):
 
         def form(request, context):
             print(request.message, request.requested_schema)
-            return ElicitResult.accept({"name": "Ada"})
+            return syncmcp.types.ElicitResult.accept({"name": "Ada"})
 
     Fields that are missing in an accepted answer get the defaults of the form. An answer that is
     not valid for the form is not sent: an `InvalidAnswer` is logged and passed to
@@ -93,11 +93,13 @@ class UrlHandler(Protocol):
 
     ::
 
+        import webbrowser
+
         def visit(request, context):
             if input(f"Open {request.url}? ") != "y":
-                return ElicitResult.decline()
+                return syncmcp.types.ElicitResult.decline()
             webbrowser.open(request.url)
-            return ElicitResult.accept()
+            return syncmcp.types.ElicitResult.accept()
 
     The handler must show the whole URL, ask before it opens the URL, and fetch nothing by itself.
     `syncmcp.handlers.links.Link` lists what is suspicious about a URL.
@@ -123,6 +125,8 @@ class RootsHandler(Protocol):
     """Lists the roots for a server (spec: "Roots"). Runs on a pool thread; may block.
 
     ::
+
+        from pathlib import Path
 
         client = syncmcp.Client(server, roots=lambda context: [Path.cwd()])
     """
@@ -166,12 +170,16 @@ class Sampling:
 
     ::
 
+        def model(request, context):
+            words = syncmcp.types.TextContent(text=f"You said: {request.messages[-1].text}")
+            return syncmcp.types.CreateMessageResult(role="assistant", content=words, model="echo")
+
         client = syncmcp.Client(server, sampling=syncmcp.Sampling(model, tools=True))
 
     Any handler with attributes named `tools` and `context` declares the same.
 
     Args:
-        handler: The handler.
+        handler: Called as ``(request, context)`` on a pool thread; see `SamplingHandler`.
         tools: Whether the model may use the tools that the server sends with a request.
         context: Whether the handler honours `include_context`.
     """
@@ -183,6 +191,9 @@ class Sampling:
         self.handler = handler
         self.tools = tools
         self.context = context
+
+    def __repr__(self) -> str:
+        return f"Sampling({self.handler!r}, tools={self.tools!r}, context={self.context!r})"
 
     def __call__(
         self, request: CreateMessageRequestParams, context: HandlerContext, /
@@ -197,11 +208,18 @@ class Elicitation:
 
     ::
 
+        def form(request, context):
+            return syncmcp.types.ElicitResult.accept({"name": input(request.message)})
+
+        def visit(request, context):
+            return syncmcp.types.ElicitResult.decline()
+
         client = syncmcp.Client(server, elicitation=syncmcp.Elicitation(form, visit))
 
     Args:
-        form: Answers forms.
-        url: Sends a person to a URL.
+        form: Called as ``(request, context)`` on a pool thread, answers a form; see `FormHandler`.
+        url: Called as ``(request, context)`` on a pool thread, sends a person to a URL; see
+            `UrlHandler`.
         asks_person: Whether both handlers ask a person themselves, so that no reviewer has to.
     """
 
@@ -239,13 +257,25 @@ class Handlers:
 
     ::
 
+        def form(request, context):
+            return syncmcp.types.ElicitResult.accept({"name": input(request.message)})
+
         client.call_tool("signup", handlers=syncmcp.Handlers(elicitation=form))
 
+    A client runs each handler on a thread of its pool, several at one time (`max_handlers`); the
+    thread that made the call waits meanwhile. A handler may block, and may call the client. It may
+    `raise Refused(code, message)`; another exception is logged, and the server learns of a failure.
+
     Args:
-        sampling: Answers sampling requests with a model.
-        elicitation: Answers forms, or forms and URLs.
-        roots: Lists the roots.
-        approval: Reviews the requests and answers of the other handlers.
+        sampling: Called as ``(request, context)``, answers with a model: takes
+            `CreateMessageRequestParams`, returns a `CreateMessageResult`. See `SamplingHandler`.
+        elicitation: Called as ``(request, context)``, answers a form: takes
+            `ElicitRequestFormParams`, returns an `ElicitResult`. See `FormHandler`. For URLs, too,
+            give an `Elicitation`.
+        roots: Called as ``(context)``, returns an iterable of paths, ``file:`` URIs or `Root`
+            models. See `RootsHandler`.
+        approval: Reviews the requests and answers of the other handlers: an `Approval`, or a policy
+            with a method ``decide(question)`` that returns a `Decision`.
     """
 
     __slots__ = ("_asked_directly", "_offer", "approval", "elicitation", "roots", "sampling")
@@ -277,6 +307,11 @@ class Handlers:
             url=self.elicitation.url is not None,
             roots=roots is not None,
         )
+
+    def __repr__(self) -> str:
+        able = {"sampling": self.sampling, **vars(self.elicitation), "roots": self.roots}
+        kinds = [name for name in ("sampling", "form", "url", "roots") if able[name]]
+        return f"<Handlers of {', '.join(kinds) or 'nothing'}>"
 
 
 def offer_of(handlers: Handlers) -> OfferedCapabilities:

@@ -243,6 +243,8 @@ class HandlerContext:
 
     ::
 
+        from syncmcp.types import ElicitResult
+
         def ask(request, context):
             print(context.server.name, "asks:", request.message, context.time_left())
             return ElicitResult.decline()

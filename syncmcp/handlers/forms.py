@@ -126,6 +126,8 @@ class Form:
 
     ::
 
+        from syncmcp.handlers.forms import Form
+
         form = Form.read(request.requested_schema)
         answer = {field.name: field.parse(input(field.label)) for field in form.fields}
         print(form.problems(answer))

@@ -63,6 +63,8 @@ class Link:
 
     ::
 
+        from syncmcp.handlers.links import Link
+
         link = Link.read("https://login.example.com:8443/pay?id=7")
         print(link.host)  # login.example.com
         print(*link.warnings)  # It leads to an unusual port: 8443.

@@ -31,6 +31,8 @@ class InputRequired(Generic[R]):
 
     ::
 
+        from syncmcp.types import ElicitResult
+
         pending = client.begin_tool("ask_user_preferences")
         while isinstance(pending, syncmcp.InputRequired):
             answers = {key: ElicitResult.decline() for key in pending.questions}

@@ -187,6 +187,9 @@ class ModelFormat(ABC):
     def __init__(self, tools: Iterable[types.Tool] = ()) -> None:
         self._tools = ToolTable(tools, self._names, self._schemas, self._longest_description)
 
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__}>"
+
     # -- from MCP
 
     @abstractmethod

@@ -113,6 +113,8 @@ class ModelSampling(ABC):
 
     ::
 
+        from syncmcp.llm import AnthropicSampling
+
         client = syncmcp.Client(server, sampling=AnthropicSampling(name, max_tokens=1000))
 
     The answer is streamed: a reviewer sees the partial answer, a server that asked for progress is

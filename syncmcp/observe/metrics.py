@@ -2,6 +2,8 @@
 
 ::
 
+    from syncmcp.observe.metrics import Measured
+
     class Numbers:
         def request(self, server, method, seconds, error):
             durations.labels(server, method, error or "").observe(seconds)
@@ -76,6 +78,9 @@ class Measured(Interceptor):
             method: Any = getattr(metrics, name, None)
             check_callable(method, f"{type(metrics).__name__}.{name}", arguments)
         self._metrics = metrics
+
+    def __repr__(self) -> str:
+        return f"Measured({self._metrics!r})"
 
     def ended(self, answer: Message) -> None:
         """See `Interceptor`."""

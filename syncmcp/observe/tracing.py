@@ -2,6 +2,8 @@
 
 Needs the extra ``opentelemetry``: ``pip install "syncmcp-client[opentelemetry]"``. ::
 
+    from syncmcp.observe.tracing import Spans
+
     client = syncmcp.Client(target, interceptors=[Spans()])
 """
 
@@ -67,6 +69,9 @@ class Spans(Interceptor):
         self._session_id = session_id
         # All hooks of one request share a context of their own.
         self._span: ContextVar[Span | None] = ContextVar("syncmcp_span", default=None)
+
+    def __repr__(self) -> str:
+        return "Spans()" if self._provider is None else f"Spans({self._provider!r})"
 
     def outgoing(self, message: Message) -> Message | None:
         """See `Interceptor`."""

@@ -2,6 +2,8 @@
 
 ::
 
+    from syncmcp import servers_file
+
     servers = servers_file.read("claude_desktop_config.json")
     with syncmcp.connect(servers["weather"]) as client:
         ...
@@ -190,6 +192,14 @@ def read(
     approvals: str | os.PathLike[str] | None = None,
 ) -> ServersFile:
     """Read the servers of a file. Nothing is started, contacted or expanded.
+
+    ::
+
+        from syncmcp import servers_file
+
+        servers = servers_file.read("~/.cursor/mcp.json")
+        with syncmcp.connect(servers["files"]) as client:
+            print(client.list_tools().tools)
 
     The servers of a file need approval unless it is the person's own: directly in the settings of
     Claude Desktop, VS Code or Cursor, or in the folder ``syncmcp`` beside them, within no work

@@ -2,6 +2,8 @@
 
 Loading needs the extra ``skills``: ``pip install "syncmcp-client[skills]"``. ::
 
+    from syncmcp.skills import EXTENSION, Skills
+
     with syncmcp.connect(url, extensions={EXTENSION: {}}) as client:
         skills = Skills(client)
         for skill in skills.list():

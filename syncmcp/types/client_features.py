@@ -57,8 +57,13 @@ FormValue: TypeAlias = str | int | float | bool | list[str]
 class ElicitResult(Result):
     """The result of ``elicitation/create`` (client/elicitation#response-actions).
 
+    A handler makes one with `accept`, `decline` or `cancel`::
+
+        def form(request, context):
+            return syncmcp.types.ElicitResult.accept({"name": input(request.message)})
+
     Attributes:
-        action: What the user did.
+        action: What the user did: ``"accept"``, ``"decline"`` or ``"cancel"``.
         content: The values of the form's fields by name; only for an accepted form. Lists of
             strings exist since 2025-11-25.
     """

@@ -54,6 +54,17 @@ MODULES = (
 SNAPSHOT = Path(__file__).with_name("public_api.txt")
 
 
+def public_classes() -> list[type]:
+    """All of them, each once."""
+    homes = [importlib.import_module(name) for name in MODULES]
+    values = [getattr(home, name) for home in homes for name in home.__all__]
+    return [
+        *dict.fromkeys(
+            value for value in values if inspect.isclass(value) and get_origin(value) is None
+        )
+    ]
+
+
 def describe() -> str:
     """Every public name of every public module, sorted within each; a class only once."""
     lines: list[str] = []

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import ast
+import builtins
 import functools
 import importlib
 import inspect
+import operator
 import re
 import subprocess
 import sys
@@ -177,6 +179,55 @@ def test_examples_in_docstrings_are_python_and_use_public_names() -> None:
         for node in ast.walk(ast.parse(code, name)):
             if isinstance(node, ast.Attribute) and ast.unparse(node.value) == "syncmcp":
                 assert hasattr(syncmcp, node.attr), name
+
+
+# What an example leaves to the reader's program.
+READERS = {
+    *("client", "server", "target", "url", "model", "reviewer", "request", "folder", "key", "name"),
+    *("durations", "repetitions", "traffic"),
+}
+
+
+def test_examples_in_docstrings_define_or_import_what_they_use() -> None:
+    for where, code in examples():
+        tree = ast.parse(code, where)
+        nodes = [*ast.walk(tree)]
+        used = {
+            node.id
+            for node in nodes
+            if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)
+        }
+        made = {
+            node.id
+            for node in nodes
+            if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
+        }
+        made |= {node.arg for node in nodes if isinstance(node, ast.arg)}
+        made |= {node.name for node in nodes if isinstance(node, ast.FunctionDef | ast.ClassDef)}
+        made |= {node.asname or node.name for node in nodes if isinstance(node, ast.alias)}
+        assert used - made - READERS - {"syncmcp", *dir(builtins)} == set(), where
+
+
+def test_help_of_the_package_says_where_to_go_on() -> None:
+    named = re.findall(r"`syncmcp\.([\w.]+)`", syncmcp.__doc__ or "")
+    assert {"connect", "Client", "errors", "Handlers", "auth", "testing"} <= {*named}
+    for name in named:
+        value = operator.attrgetter(name)(syncmcp)
+        assert inspect.getdoc(value)
+
+
+@pytest.mark.parametrize("cls", [syncmcp.Client, syncmcp.Handlers])
+def test_help_gives_the_signature_and_the_thread_of_each_handler(cls: type) -> None:
+    shown = inspect.getdoc(cls) or ""
+    for name, signature in (
+        ("sampling", "(request, context)"),
+        ("elicitation", "(request, context)"),
+        ("roots", "(context)"),
+    ):
+        told = re.search(rf"^    {name}: (.*(?:\n {{8}}.*)*)", shown, re.MULTILINE)
+        assert told
+        assert f"``{signature}``" in told[1]
+    assert "thread of its pool" in shown or shown.count("on a pool thread") > 3
 
 
 def told(module: str, name: str) -> bool:

@@ -11,13 +11,16 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import syncmcp
-from syncmcp import Client, ClientGroup
+from syncmcp import Client, ClientGroup, McpError
 from syncmcp._client.operation import Operation
+from syncmcp.group import Routed
 from syncmcp.testing import Server
+from tests.contract.public_api import public_classes
 
 pytestmark = pytest.mark.slow
 
@@ -106,15 +109,39 @@ def test_help_shows_signature_and_docstring_of_each_operation(name: str) -> None
     named = all(
         f"`{word}`" in doc for word in ("timeout", "cancel", "on_progress", "RequestTimeout")
     )
+    assert all(f"`{name}.{form}(...)`" in doc for form in ("future", "stream"))
     assert named or "; see `" in doc.splitlines()[0]  # the operation that names them
 
 
-@pytest.mark.parametrize("name", ["future", "stream"])
-def test_help_of_a_future_and_of_a_stream_says_how_they_end(name: str) -> None:
-    for owner in (Client(Server("x")), syncmcp.ClientGroup({})):
-        shown = pydoc.plain(pydoc.render_doc(getattr(owner.call_tool, name)))
-        words = ("arguments", "timeout", "cancel", "at once", "thread", "max_in_flight")
-        assert [word for word in words if word not in shown] == []
+@pytest.mark.parametrize("name", OPERATIONS)
+@pytest.mark.parametrize(
+    ("form", "made"), [("future", "RequestFuture"), ("stream", "ResultStream")]
+)
+def test_help_of_a_future_and_of_a_stream_says_what_they_take_and_return(
+    form: str, made: str, name: str
+) -> None:
+    owners: list[Any] = [Client(Server("x")), Client]
+    if isinstance(getattr(ClientGroup, name, None), Routed):
+        owners += [ClientGroup({}), ClientGroup]
+    for owner in owners:
+        operation = getattr(owner, name)
+        method = getattr(operation, form)
+        shown = pydoc.plain(pydoc.render_doc(method))
+        assert inspect.signature(method).parameters == inspect.signature(operation).parameters
+        assert f"-> '{made}[{inspect.signature(operation).return_annotation}]'" in shown
+        words = ("Returns:", "Raises:", "timeout", "cancel", "thread", "max_in_flight")
+        assert [word for word in (f"`help(client.{name})`", *words) if word not in shown] == []
+
+
+def test_the_forms_of_an_operation_can_be_called_through_the_class() -> None:
+    server = Server("x")
+    server.add_tool(lambda: "y", name="x")
+    with syncmcp.connect(server) as client, ClientGroup({"x": server}) as group:
+        pairs: list[tuple[Any, Any]] = [(Client, client), (ClientGroup, group)]
+        for cls, owner in pairs:
+            operation = cls.call_tool
+            assert operation.future(owner, "x").result(10).text == "y"
+            assert [item.text for item in operation.stream(owner, "x")] == ["y"]
 
 
 def test_a_signature_names_the_arguments_of_the_operation() -> None:
@@ -132,6 +159,13 @@ def test_a_signature_names_the_arguments_of_the_operation() -> None:
     shown = pydoc.plain(pydoc.render_doc(Client))
     assert "call_tool(" in shown
     assert "Call a tool" in shown
+
+
+@pytest.mark.parametrize("error", [cls for cls in public_classes() if issubclass(cls, McpError)])
+def test_help_of_an_error_describes_each_attribute(error: type[McpError]) -> None:
+    told = re.findall(r"^    (\w+): ", inspect.getdoc(error) or "", re.MULTILINE)
+    names = {name for base in error.__mro__ for name in inspect.get_annotations(base)}
+    assert sorted(told) == sorted(name for name in names if not name.startswith("_"))
 
 
 def test_connect_has_the_signature_of_the_client() -> None:

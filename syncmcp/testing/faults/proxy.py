@@ -32,6 +32,9 @@ class FaultProxy(Closing):
 
     ::
 
+        import pytest
+        from syncmcp.testing import Cut, FaultProxy
+
         with FaultProxy(server.url) as proxy, syncmcp.connect(proxy.url) as client:
             proxy.queue(Cut("sent"), method="tools/call")
             with pytest.raises(syncmcp.OutcomeUnknown):
@@ -62,6 +65,9 @@ class FaultProxy(Closing):
         self._closed = False
         self._listener = Listener(self._accept)
         self.url = f"{'https' if tls else 'http'}://{HOST}:{self._listener.port}{path}"
+
+    def __repr__(self) -> str:
+        return f"<FaultProxy {self.url}>"
 
     # Control
 

@@ -340,6 +340,8 @@ class Recording(TransportSource):
 
     ::
 
+        from syncmcp.testing import Recording, Replay
+
         with syncmcp.connect(Recording(target, "shop.jsonl")) as client:
             client.call_tool("price", {"item": "pear"})
         with syncmcp.connect(Replay("shop.jsonl")) as client:  # without the server

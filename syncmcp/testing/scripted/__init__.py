@@ -45,6 +45,9 @@ class Transcript(Watched):
         self._events: list[str] = []
         self._gates: set[str] = set()
 
+    def __repr__(self) -> str:
+        return f"<Transcript of {len(self._received)} messages>"
+
     @property
     def received(self) -> list[Received]:
         """Everything received so far, in order."""

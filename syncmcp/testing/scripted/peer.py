@@ -44,6 +44,9 @@ class ScriptedPeer(Closing):
 
     ::
 
+        import pytest
+        from syncmcp.testing import ScriptedPeer, script
+
         order = [script.expect("tools/call"), script.cut(code=3)]
         peer = ScriptedPeer([*script.handshake(probe=True), *order])
         with peer, syncmcp.connect(peer) as client, pytest.raises(syncmcp.OutcomeUnknown):
@@ -82,6 +85,9 @@ class ScriptedPeer(Closing):
         self._played: list[tuple[Inbox, threading.Thread]] = []
         self._http: _HttpEndpoint | None = None
         self._control: Listener | None = None
+
+    def __repr__(self) -> str:
+        return f"<ScriptedPeer of {len(self._scripts)} scripts>"
 
     @property
     def name(self) -> str:
@@ -209,6 +215,9 @@ class ScriptedConnection:
     def __init__(self, channel: _MemoryChannel, number: int) -> None:
         self._channel = channel
         self._number = number
+
+    def __repr__(self) -> str:
+        return f"<ScriptedConnection {self._number}>"
 
     def receive(self, frame: bytes) -> None:
         """Process one frame of the client: JSON without a newline. Never blocks."""

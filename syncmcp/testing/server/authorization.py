@@ -50,6 +50,9 @@ class AuthorizationServer(Closing):
 
     ::
 
+        from syncmcp.auth import OAuth
+        from syncmcp.testing import AuthorizationServer, serve_http
+
         with AuthorizationServer() as issuer:
             with serve_http(server, authorization_server=issuer) as http:
                 syncmcp.connect(syncmcp.Http(http.url, auth=OAuth(allow=issuer.issuer)))
@@ -83,6 +86,9 @@ class AuthorizationServer(Closing):
         self._refresh: dict[str, _Grant] = {}
         self._listener = listen_http(self._answer, port)
         self.issuer = f"http://{HOST}:{self._listener.port}"
+
+    def __repr__(self) -> str:
+        return f"<AuthorizationServer {self.issuer}>"
 
     def expire(self) -> None:
         """Invalidate all access tokens, as their lifetime does."""

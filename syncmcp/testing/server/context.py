@@ -45,6 +45,9 @@ class ToolContext(Asker):
             sending the retry in time.
     """
 
+    def __repr__(self) -> str:
+        return f"<ToolContext of {self.method} {self.request_id!r}>"
+
     @property
     def method(self) -> str:
         """The request's method."""

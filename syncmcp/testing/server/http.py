@@ -64,6 +64,9 @@ class _Endpoint:
         self._lock = threading.Lock()  # Guards `_sessions`.
         self._sessions: dict[str, _HttpSession] = {}
 
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} of {self.server!r}>"
+
     def _answer(
         self, headers: Mapping[str, str], handle: Callable[[dict[str, str]], HttpReply]
     ) -> HttpReply:

@@ -141,6 +141,9 @@ class Question:
         # Progress and the response, in the order received; or the exception that ended it.
         self._inbox: queue.SimpleQueue[Message | Exception] = queue.SimpleQueue()
 
+    def __repr__(self) -> str:
+        return f"<Question {self.id}: {self._method}>"
+
     def result(self, timeout: float = 300.0) -> Any:
         """Wait for the result, an object unless the client violates the protocol.
 

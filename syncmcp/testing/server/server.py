@@ -59,6 +59,8 @@ class Server(Dispatcher):
 
     ::
 
+        from syncmcp.testing import Server
+
         server = Server("shop")
 
         @server.tool()
@@ -120,6 +122,9 @@ class Server(Dispatcher):
         self.notification_handlers: dict[str, Callable[[Message], None]] = {}
         self._lock = threading.Lock()  # Guards `_sessions`.
         self._sessions: set[Session] = set()
+
+    def __repr__(self) -> str:
+        return f"<Server {self.info['name']!r}>"
 
     @property
     def name(self) -> str:

@@ -32,6 +32,13 @@ def serve_http(
 ) -> HttpServer:
     """Serve `server` at `http://127.0.0.1:<port>/mcp`, on threads of its own, until it is closed.
 
+    ::
+
+        from syncmcp.testing import Server, serve_http
+
+        with serve_http(Server("shop")) as http, syncmcp.connect(http.url) as client:
+            print(client.server.revision)
+
     If the server speaks a revision up to 2025-11-25 it is also served over HTTP+SSE: see
     `HttpServer.sse_url`.
 
@@ -96,6 +103,9 @@ class HttpServer(Closing):
         self._root = f"http://{HOST}:{self._listener.port}"
         self.url = self._root + PATH
         self.sse_url = self._root + SSE_PATH
+
+    def __repr__(self) -> str:
+        return f"<HttpServer of {self.endpoint.server!r} at {self.url}>"
 
     @property
     def connections(self) -> int:

@@ -194,6 +194,9 @@ class Session:
         self._early_cancels: deque[str | int] = deque(maxlen=_MAX_EARLY_CANCELS)
         self._at_close: list[Callable[[], None]] = []
 
+    def __repr__(self) -> str:
+        return f"<Session {self.revision} {'closed' if self.closed.is_set() else 'open'}>"
+
     def receive(self, frame: bytes) -> None:
         """Process one frame of the client: JSON without a newline. Never waits for a tool.
 

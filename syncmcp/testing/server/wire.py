@@ -154,6 +154,9 @@ class Stats(Watched):
         self.questions: Counter[str] = Counter()
         self.violations: list[str] = []
 
+    def __repr__(self) -> str:
+        return f"<Stats: {self.requests.total()} requests, {len(self.violations)} violations>"
+
     def _count(self, **changes: int) -> None:
         """Add to the counters of these names."""
         with self:

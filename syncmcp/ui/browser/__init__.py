@@ -109,6 +109,9 @@ class Browser:
         self._last_view = float("-inf")
         self._link_file: LinkFile | None = None
 
+    def __repr__(self) -> str:
+        return f"<Browser {'not ' if self._running is None else ''}running>"
+
     def start(self) -> Self:
         """Start the web server of the pages unless it runs; so does the first question.
 

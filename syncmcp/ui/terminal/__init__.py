@@ -98,6 +98,9 @@ class Terminal:
         # The context of the text that `update` has printed, and how many lines of it.
         self._partial_shown: tuple[HandlerContext | None, int] = (None, 0)
 
+    def __repr__(self) -> str:
+        return "<Terminal>"
+
     def form(self, request: ElicitRequestFormParams, context: HandlerContext, /) -> ElicitResult:
         """Let the person fill in a form, decline or cancel (spec: "Elicitation", form mode).
 

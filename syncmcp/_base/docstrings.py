@@ -1,0 +1,39 @@
+"""Docstrings of classes with the descriptions of inherited attributes."""
+
+from __future__ import annotations
+
+import inspect
+import re
+
+_SECTION = re.compile(r"^(?:Inherited a|A)ttributes:\n", re.MULTILINE)
+_ENTRY = re.compile(r"^    (\w+): .*(?:\n {8}.*)*", re.MULTILINE)
+
+
+def describe_inherited(cls: type) -> None:
+    """Add what the bases say of their attributes: `help()` shows nothing but the values."""
+    if cls.__doc__:
+        cls.__doc__ = _Docstring(cls, cls.__doc__)  # type: ignore[assignment]
+
+
+class _Docstring:
+    """Made when it is asked for: an import needs no docstrings."""
+
+    def __init__(self, cls: type, told: str) -> None:
+        self._cls = cls
+        self._told = told
+
+    def __get__(self, instance: object, owner: type) -> str:
+        told = inspect.cleandoc(self._told)
+        own = _attributes(told)
+        inherited: dict[str, str] = {}
+        for base in self._cls.__mro__[1:]:
+            for name, entry in _attributes(base.__doc__ or "").items():
+                inherited.setdefault(name, entry)
+        entries = "\n".join(inherited[name] for name in inherited if name not in own)
+        return f"{told}\n\nInherited attributes:\n{entries}" if entries else told
+
+
+def _attributes(docstring: str) -> dict[str, str]:
+    _, *sections = _SECTION.split(inspect.cleandoc(docstring))
+    entries = _ENTRY.finditer("".join(sections))
+    return {entry[1]: entry[0] for entry in entries}

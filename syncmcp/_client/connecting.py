@@ -1,0 +1,78 @@
+"""`connect`: make a client and open it."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Protocol, TypeVar
+
+from typing_extensions import ParamSpec, Self
+
+from syncmcp._connection.options import keyword_hint
+from syncmcp.errors import UsageError
+
+
+class Opened(Protocol):
+    """A client, without its class, which imports this module."""
+
+    def open(self) -> Self:
+        """Connect to the server."""
+        ...
+
+
+P = ParamSpec("P")
+C = TypeVar("C", bound=Opened)
+
+OPTIONS_OF_TARGETS = {
+    "Http": frozenset(("headers", "token", "auth", "session", "verify", "cert", "proxies")),
+    "Stdio": frozenset(("args", "env", "cwd", "stderr", "inherit_env")),
+}
+
+
+def opened(make: Callable[P, C]) -> Callable[P, C]:
+    """`connect` of a class of clients, with the signature of the class."""
+    signature = inspect.signature(make).replace(return_annotation="Client")
+
+    def connect(*args: P.args, **kwargs: P.kwargs) -> C:
+        """Make a client and open it, mostly in a `with` block, which closes it.
+
+        ::
+
+            with syncmcp.connect("https://example.com/mcp", timeout=30) as client:
+                print(client.call_tool("add", {"a": 1, "b": 2}).raise_for_error().text)
+
+            server = syncmcp.Stdio("python", "server.py")  # a command
+            with syncmcp.connect(server, on_log=print) as client:
+                print([tool.name for tool in client.list_tools().tools])
+
+        The arguments are those of `Client` (see `help(syncmcp.Client)`): a target (a URL, `Stdio`,
+        `Http`, an entry of a file of servers, or a server in this process) and options, mostly
+        `timeout` and `open_timeout` (seconds for a call, for opening), `name` (of the server),
+        `on_log` (gets log messages), `elicitation` and `sampling` (answer questions of the server).
+
+        Returns:
+            The open client.
+
+        Raises:
+            UsageError: An argument is invalid; `TypeError` for an option that does not exist.
+            McpError: The client could not be opened, see `Client.open`; often `ConnectFailed`.
+        """
+        if len(args) > 1:
+            raise TypeError("connect() takes one target; for a command, write Stdio(COMMAND, ...)")
+        for kind, names in OPTIONS_OF_TARGETS.items():
+            if wrong := sorted(names & kwargs.keys()):
+                first = "URL" if kind == "Http" else "COMMAND, *ARGUMENTS"
+                given = ", ".join(f"{name}=..." for name in wrong if name != "args")
+                raise UsageError(
+                    f"{wrong[0]}= is an option of the target: write"
+                    f" connect({kind}({first}{given and ', '}{given}))"
+                )
+        if unknown := kwargs.keys() - signature.parameters.keys():
+            word = min(unknown)
+            hint = keyword_hint(word, signature.parameters)
+            text = f"connect() got an unexpected keyword argument {word!r}"
+            raise TypeError(f"{text}: {hint}" if hint else text)
+        return make(*args, **kwargs).open()
+
+    connect.__signature__ = signature  # type: ignore[attr-defined]
+    return connect
