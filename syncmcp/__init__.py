@@ -34,7 +34,8 @@ from typing import TYPE_CHECKING
 
 from syncmcp import errors, handlers
 from syncmcp._base import __version__ as __version__
-from syncmcp._client.client import Client, Mode, Target, connect
+from syncmcp._client.client import Client, Mode, Target
+from syncmcp._client.connecting import connect
 from syncmcp._client.operation import ResultStream
 from syncmcp._client.operations import Completable
 from syncmcp._client.pages import ALL_PAGES

@@ -14,7 +14,6 @@ from syncmcp import tasks
 from syncmcp._base.checks import flag
 from syncmcp._client import changes, functions, operations, requests
 from syncmcp._client.background import send_and_forget
-from syncmcp._client.connecting import opened
 from syncmcp._client.core import ClientCore
 from syncmcp._client.opening import resolve_target
 from syncmcp._client.requests import Request, Resume
@@ -64,7 +63,7 @@ if TYPE_CHECKING:
     from syncmcp.servers_file.entry import ServerEntry
     from syncmcp.types import Implementation
 
-__all__ = ["Client", "Mode", "Target", "connect"]
+__all__ = ["Client", "Mode", "Target"]
 
 Target: TypeAlias = Union[str, Stdio, Http, "ServerEntry", "InProcessServer", TransportSource]
 """A URL, a command to run, an entry of a servers file, a server in this process, or a recording or
@@ -580,6 +579,3 @@ def _facts(core: ClientCore) -> dict[str, Any]:
     if pools is not None:
         facts["queues"] |= pools.facts()
     return facts
-
-
-connect = opened(Client)

@@ -4,24 +4,14 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from typing import Protocol, TypeVar
 
-from typing_extensions import ParamSpec, Self
+from typing_extensions import ParamSpec
 
+from syncmcp._client.client import Client
 from syncmcp._connection.options import keyword_hint
 from syncmcp.errors import UsageError
 
-
-class Opened(Protocol):
-    """A client, without its class, which imports this module."""
-
-    def open(self) -> Self:
-        """Connect to the server."""
-        ...
-
-
 P = ParamSpec("P")
-C = TypeVar("C", bound=Opened)
 
 OPTIONS_OF_TARGETS = {
     "Http": frozenset(("headers", "token", "auth", "session", "verify", "cert", "proxies")),
@@ -29,11 +19,10 @@ OPTIONS_OF_TARGETS = {
 }
 
 
-def opened(make: Callable[P, C]) -> Callable[P, C]:
-    """`connect` of a class of clients, with the signature of the class."""
+def _opened(make: Callable[P, Client]) -> Callable[P, Client]:
     signature = inspect.signature(make).replace(return_annotation="Client")
 
-    def connect(*args: P.args, **kwargs: P.kwargs) -> C:
+    def connect(*args: P.args, **kwargs: P.kwargs) -> Client:
         """Make a client and open it, mostly in a `with` block, which closes it.
 
         ::
@@ -76,3 +65,6 @@ def opened(make: Callable[P, C]) -> Callable[P, C]:
 
     connect.__signature__ = signature  # type: ignore[attr-defined]
     return connect
+
+
+connect = _opened(Client)
