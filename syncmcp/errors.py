@@ -38,8 +38,7 @@
     └── Denied                               a policy or a person denied something
 
 Mistakes of the program, mistakes of the peer and failures of the connection never share a class,
-and a local condition never uses a JSON-RPC code. All errors can be pickled and keep their
-attributes.
+and a local condition never uses a JSON-RPC code. All errors can be pickled with their attributes.
 """
 
 from __future__ import annotations
@@ -142,7 +141,8 @@ class McpError(Exception):
     attempts: int = 1
     hint: str | None = None
 
-    __init_subclass__: ClassVar[Any] = classmethod(describe_inherited)
+    def __init_subclass__(cls) -> None:
+        describe_inherited(cls)
 
     def __init__(self, message: str = "", **facts: Any) -> None:
         # Bounded here for all: what shows a message takes time for each of its characters.

@@ -10,13 +10,13 @@ _ENTRY = re.compile(r"^    (\w+): .*(?:\n {8}.*)*", re.MULTILINE)
 
 
 def describe_inherited(cls: type) -> None:
-    """Add what the bases say of their attributes: `help()` shows nothing but the values."""
+    """Add the descriptions of inherited attributes to the docstring of `cls`, for `help()`."""
     if cls.__doc__:
         cls.__doc__ = _Docstring(cls, cls.__doc__)  # type: ignore[assignment]
 
 
 class _Docstring:
-    """Made when it is asked for: an import needs no docstrings."""
+    """A docstring that is composed when it is read, so that an import does not take the time."""
 
     def __init__(self, cls: type, told: str) -> None:
         self._cls = cls

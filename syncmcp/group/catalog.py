@@ -444,7 +444,7 @@ class _Shown(dict[str, Any]):
 
     def __init__(self, kind: Kind, models: Mapping[str, Any]) -> None:
         super().__init__(models)
-        self._kind = kind
+        self._kind: Kind = kind
 
     def __missing__(self, key: str) -> Any:
         raise KeyError(_unknown(self._kind, key, self))

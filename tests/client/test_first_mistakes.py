@@ -578,6 +578,11 @@ def test_a_proxy_that_fails_is_named_with_source(
     assert "word" not in str(raised.value)
 
 
+def having(**methods: Any) -> Any:
+    """An object with these methods."""
+    return SimpleNamespace(**methods)
+
+
 GIVERS: dict[str, Callable[[Any], object]] = {
     "on_log": lambda function: syncmcp.Client(SHOP, on_log=function),
     "on_progress": lambda function: syncmcp.Client(SHOP, on_progress=function),
@@ -589,10 +594,10 @@ GIVERS: dict[str, Callable[[Any], object]] = {
     "allow": lambda function: OAuth(allow=function),
     "show": lambda function: LoopbackReceiver(show=function),
     "ask": lambda function: PasteReceiver(ask=function),
-    "decide of a policy": lambda function: Approval(SimpleNamespace(decide=function)),
-    "review of a reviewer": lambda function: Approval(reviewer=SimpleNamespace(review=function)),
+    "decide of a policy": lambda function: Approval(having(decide=function)),
+    "review of a reviewer": lambda function: Approval(reviewer=having(review=function)),
     "SimpleNamespace.ended": lambda function: syncmcp.Client(
-        SHOP, interceptors=[SimpleNamespace(outgoing=id, incoming=id, ended=function)]
+        SHOP, interceptors=[having(outgoing=id, incoming=id, ended=function)]
     ),
     "name_hook": lambda function: group({}, name_hook=function),
     "on_step": lambda function: ToolLoop(lambda *_: None, group({}), on_step=function),
@@ -602,7 +607,7 @@ GIVERS: dict[str, Callable[[Any], object]] = {
     "the token": Bearer,
     "on_done": lambda function: executors.fan_out(URL, [], ThreadPoolExecutor(1), on_done=function),
     "SimpleNamespace.repetition": lambda function: Measured(
-        SimpleNamespace(request=print, frame=print, repetition=function)
+        having(request=print, frame=print, repetition=function)
     ),
     "open_url": lambda function: Terminal(open_url=function),
     "beside": lambda function: Terminal(beside=function),
