@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeVar
 
 from syncmcp._client.retrying import RetryState, can_reconnect
 from syncmcp._concurrency.cancel import call_when_cancelled
-from syncmcp._concurrency.pool import slot_released
+from syncmcp._concurrency.pool import current, lending_handler, slot_released
 from syncmcp._concurrency.timing import Deadline, Latch
 from syncmcp._connection.connection import Connection
 from syncmcp._connection.negotiated import NegotiatedState
@@ -68,7 +68,7 @@ def run(steps: Steps[R], core: ClientCore, options: ResolvedOptions, deadline: D
     """Perform `steps` on this thread until they return."""
     drive = BlockingDrive(steps, core, options, deadline)
     if options.nested:
-        with slot_released():
+        with lending_handler() if current.handler else slot_released():
             return drive.run()
     return drive.run()
 

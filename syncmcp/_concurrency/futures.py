@@ -19,10 +19,17 @@ from syncmcp._concurrency.pool import (
     SerialExecutor,
     current,
     lending_handler,
-    slot_released,
 )
 from syncmcp._concurrency.timing import Deadline
-from syncmcp.errors import Delivery, McpError, RequestCancelled, UsageError, forked_error, fresh
+from syncmcp.errors import (
+    Delivery,
+    LimitExceeded,
+    McpError,
+    RequestCancelled,
+    UsageError,
+    forked_error,
+    fresh,
+)
 
 __all__ = ["Progress", "RequestFuture"]
 
@@ -130,6 +137,8 @@ class RequestFuture(concurrent.futures.Future[R]):
             TimeoutError: The future is not done in time; the request goes on.
             UsageError: The call belongs to a batch that this thread sends when it leaves the
                 `with` block of the batch: waiting within the block would never end.
+            LimitExceeded: This is a handler, and 500 others wait in calls of their own. The future
+                is cancelled: its call may have caused the question of the handler.
             McpError: The request failed.
         """
         if self._collecting_thread is not None:
@@ -139,8 +148,11 @@ class RequestFuture(concurrent.futures.Future[R]):
                 return self._value
             if not current.handler:
                 return super().result(timeout)
-            with slot_released():
+            with lending_handler():
                 return super().result(timeout)
+        except LimitExceeded:
+            self.cancel()
+            raise
         except concurrent.futures.CancelledError as error:
             raise self._as_cancelled(error) from None
 

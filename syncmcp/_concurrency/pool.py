@@ -21,6 +21,7 @@ from typing import Any, NamedTuple, TypeAlias
 from syncmcp._base.text import logger
 from syncmcp._concurrency.budget import Budget
 from syncmcp._concurrency.limited_log import LimitedLog
+from syncmcp.errors import LimitExceeded
 
 _log = logger("syncmcp.threads")
 _callbacks_log = logger("syncmcp.callbacks")
@@ -30,6 +31,9 @@ BACKLOG = 1024
 
 MAX_ABANDONED = 64
 """How many abandoned jobs of a pool run beside `limit` others; more of them keep their slots."""
+
+MAX_WAITING_HANDLERS = 500
+"""How many handlers of a client may wait in calls of their own at one time."""
 
 _Inbox: TypeAlias = "SimpleQueue[Callable[[], object] | None]"
 """Gives an idle thread its next job, or `None` to end the thread."""
@@ -78,6 +82,8 @@ class DaemonPool:
         # The threads whose jobs are not abandoned, and the others.
         self._threads = 0
         self._abandoned = 0
+        # The handlers that wait in blocking calls of this library.
+        self._waiting_handlers = 0
         self._numbers = itertools.count(1)
 
     @property
@@ -183,6 +189,25 @@ class DaemonPool:
         with self._lock:
             self._threads += 1
 
+    def add_waiting_handler(self) -> None:
+        """A handler begins to wait.
+
+        Raises:
+            LimitExceeded: `MAX_WAITING_HANDLERS` others wait.
+        """
+        with self._lock:
+            if self._waiting_handlers >= MAX_WAITING_HANDLERS:
+                raise LimitExceeded(
+                    f"{MAX_WAITING_HANDLERS} handlers of this client wait in calls of their own: do"
+                    " these calls cause the questions that the handlers answer?"
+                )
+            self._waiting_handlers += 1
+
+    def remove_waiting_handler(self) -> None:
+        """A handler has waited."""
+        with self._lock:
+            self._waiting_handlers -= 1
+
     def _run(self, box: list[Callable[[], object]]) -> None:
         with self._lock:
             if not box:
@@ -238,10 +263,10 @@ class DaemonPool:
 class PoolSlot:
     """The slot of one running job: one of the `limit` that its pool has."""
 
-    __slots__ = ("_abandoned", "_lent", "_lock", "_workers")
+    __slots__ = ("_abandoned", "_lent", "_lock", "workers")
 
     def __init__(self, workers: DaemonPool) -> None:
-        self._workers = workers
+        self.workers = workers
         # Guards what follows: the timer may abandon a job while it lends its slot.
         self._lock = threading.RLock()
         self._lent = 0
@@ -253,7 +278,7 @@ class PoolSlot:
             self._lent += 1
             give = self._lent == 1 and not self._abandoned
         if give:
-            self._workers._release_slot()
+            self.workers._release_slot()
 
     def take_back(self) -> None:
         """End one `lend`; after the last one, the job counts as running again."""
@@ -261,7 +286,7 @@ class PoolSlot:
             self._lent -= 1
             if self._lent == 0 and not self._abandoned:
                 # With the lock held: `abandon` must find the slot taken.
-                self._workers._retake_slot()
+                self.workers._retake_slot()
 
     def abandon(self) -> None:
         """Release the slot for good: the result of the job is not needed, and it may never end."""
@@ -270,14 +295,14 @@ class PoolSlot:
                 return
             self._abandoned = True
             slots = 0 if self._lent else 1
-        self._workers._release_slot(slots, abandoned=1)
+        self.workers._release_slot(slots, abandoned=1)
 
     def finish(self) -> bool:
         """The job has returned; return True if its thread still has the slot."""
         with self._lock:
             had, self._abandoned = not self._abandoned, True
         if not had:
-            self._workers._release_slot(0, abandoned=-1)
+            self.workers._release_slot(0, abandoned=-1)
         return had
 
 
@@ -322,8 +347,24 @@ def slot_released() -> Iterator[None]:
 
 
 def lending_handler() -> AbstractContextManager[None]:
-    """Like `slot_released` if this thread runs a handler, else nothing. For every blocking wait."""
-    return slot_released() if current.handler else _NOTHING
+    """Like `slot_released` if this thread runs a handler, else nothing. For every blocking wait.
+
+    Raises:
+        LimitExceeded: On entry; see `DaemonPool.add_waiting_handler`.
+    """
+    return _handler_waiting() if current.handler else _NOTHING
+
+
+@contextmanager
+def _handler_waiting() -> Iterator[None]:
+    slot = current.slot
+    assert slot is not None  # a handler is a job of a pool
+    slot.workers.add_waiting_handler()
+    try:
+        with slot_released():
+            yield
+    finally:
+        slot.workers.remove_waiting_handler()
 
 
 _NOTHING: AbstractContextManager[None] = nullcontext()

@@ -13,6 +13,7 @@ import pytest
 
 import syncmcp
 from syncmcp import HandlerContext, Refused
+from syncmcp._concurrency import pool
 from syncmcp.testing import Server, ToolContext
 from syncmcp.testing.server.wire import RpcError
 from syncmcp.types import CallToolResult, CreateMessageResult
@@ -102,6 +103,31 @@ def test_questions_may_nest_five_deep_on_one_thread_of_the_pool(wire: Wire, kind
     with wire.connect(curious(), sampling=dig, max_handlers=1, timeout=PATIENCE) as client:
         assert client.call_tool("ask", {"text": "5"}).text == "5, 4, 3, 2, 1, the bottom"
         assert asked(client, "5").result(PATIENCE).text == "5, 4, 3, 2, 1, the bottom"
+
+
+@rotated_with("kind", ["blocking", "future"])
+def test_a_handler_that_causes_its_own_question_comes_to_an_end(
+    wire: Wire, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pool, "MAX_WAITING_HANDLERS", 5)
+    ends: list[Exception] = []
+
+    def dig(request: Any, context: HandlerContext) -> CreateMessageResult:
+        call_tool = context.client.call_tool
+        try:
+            if kind == "blocking":
+                call_tool("ask", {"text": "again"})
+            else:
+                call_tool.future("ask", {"text": "again"}).result()
+        except syncmcp.LimitExceeded as error:
+            ends.append(error)
+            return reply("deep enough")
+        return reply("and up")
+
+    with wire.connect(curious(), sampling=dig, timeout=PATIENCE) as client:
+        assert client.call_tool("ask", {"text": "begin"}).text == "and up"
+    # A future that is cancelled may have caused one more question.
+    assert {str(error)[:33] for error in ends} == {"5 handlers of this client wait in"}
 
 
 @pytest.mark.pitfall("13")
