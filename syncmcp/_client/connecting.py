@@ -20,7 +20,9 @@ OPTIONS_OF_TARGETS = {
 
 
 def _opened(make: Callable[P, Client]) -> Callable[P, Client]:
-    signature = inspect.signature(make).replace(return_annotation="Client")
+    parameters = dict(inspect.signature(make).parameters)
+    del parameters["lazy"]
+    signature = inspect.Signature(list(parameters.values()), return_annotation="Client")
 
     def connect(*args: P.args, **kwargs: P.kwargs) -> Client:
         """Make a client and open it, mostly in a `with` block, which closes it.
@@ -34,10 +36,11 @@ def _opened(make: Callable[P, Client]) -> Callable[P, Client]:
             with syncmcp.connect(server, on_log=print) as client:
                 print([tool.name for tool in client.list_tools().tools])
 
-        The arguments are those of `Client` (see `help(syncmcp.Client)`): a target (a URL, `Stdio`,
-        `Http`, an entry of a file of servers, or a server in this process) and options, mostly
-        `timeout` and `open_timeout` (seconds for a call, for opening), `name` (of the server),
-        `on_log` (gets log messages), `elicitation` and `sampling` (answer questions of the server).
+        The arguments are those of `Client` without `lazy` (see `help(syncmcp.Client)`): a target
+        (a URL, `Stdio`, `Http`, an entry of a file of servers, or a server in this process) and
+        options, mostly `timeout` and `open_timeout` (seconds for a call, for opening), `name` (of
+        the server), `on_log` (gets log messages), `elicitation` and `sampling` (answer questions of
+        the server).
 
         Returns:
             The open client.
@@ -46,6 +49,8 @@ def _opened(make: Callable[P, Client]) -> Callable[P, Client]:
             UsageError: An argument is invalid; `TypeError` for an option that does not exist.
             McpError: The client could not be opened, see `Client.open`; often `ConnectFailed`.
         """
+        if "lazy" in kwargs:
+            raise TypeError("connect() opens the client at once: write Client(TARGET, lazy=True)")
         if len(args) > 1:
             raise TypeError("connect() takes one target; for a command, write Stdio(COMMAND, ...)")
         for kind, names in OPTIONS_OF_TARGETS.items():
@@ -56,9 +61,9 @@ def _opened(make: Callable[P, Client]) -> Callable[P, Client]:
                     f"{wrong[0]}= is an option of the target: write"
                     f" connect({kind}({first}{given and ', '}{given}))"
                 )
-        if unknown := kwargs.keys() - signature.parameters.keys():
+        if unknown := kwargs.keys() - parameters.keys():
             word = min(unknown)
-            hint = keyword_hint(word, signature.parameters)
+            hint = keyword_hint(word, parameters)
             text = f"connect() got an unexpected keyword argument {word!r}"
             raise TypeError(f"{text}: {hint}" if hint else text)
         return make(*args, **kwargs).open()

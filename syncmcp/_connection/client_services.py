@@ -61,6 +61,15 @@ class ConnectionEvents(Protocol):
         ...
 
 
+CALLBACK_ARGUMENTS: Mapping[str, tuple[str, ...]] = {
+    "on_log": ("message",),
+    "on_progress": PROGRESS_ARGUMENTS,
+    "on_notification": ("method", "params"),
+    "on_handler_error": ("error", "context"),
+}
+"""The names of the arguments of a client's callbacks, by option."""
+
+
 class HandlerRegistry:
     """The handlers and callbacks of a client, which any thread may change at any time.
 
@@ -83,14 +92,14 @@ class HandlerRegistry:
         question_handlers: Handlers,
         on_handler_error: Callable[[BaseException, HandlerContext], object] | None = None,
     ) -> None:
-        for name, handler, arguments in (
-            ("on_log", on_log, ("message",)),
-            ("on_progress", on_progress, PROGRESS_ARGUMENTS),
-            ("on_notification", on_notification, ("method", "params")),
-            ("on_handler_error", on_handler_error, ("error", "context")),
+        for name, handler in (
+            ("on_log", on_log),
+            ("on_progress", on_progress),
+            ("on_notification", on_notification),
+            ("on_handler_error", on_handler_error),
         ):
             if handler is not None:
-                check_callable(handler, name, arguments)
+                check_callable(handler, name, CALLBACK_ARGUMENTS[name])
         self.on_log = on_log
         self.on_progress = on_progress
         self.on_notification = on_notification

@@ -243,6 +243,8 @@ def keyword_hint(word: str, known: Collection[str]) -> str:
         return f"write {own}="
     if own in _HANDLERS and "handlers" in known:
         return f"write handlers=Handlers({own}=...)"
+    if word in ("approve", "trust"):
+        return f"write servers_file.read(FILE, {word}=...) and pass what it returns"
     return did_you_mean(word, known)
 
 

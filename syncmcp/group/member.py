@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import inspect
+import logging
 from collections.abc import Callable, Mapping, Set
 from concurrent.futures import Future, wait
 from functools import partial
+from types import NoneType
 from typing import Any, Final, Literal, NamedTuple, TypeAlias, TypeVar
 
 from syncmcp._base.checks import check_callable, text
@@ -18,6 +20,7 @@ from syncmcp._client.subscriptions import Listener, refresh
 from syncmcp._concurrency.limited_log import LimitedLog
 from syncmcp._concurrency.pool import DaemonPool, lending_handler
 from syncmcp._concurrency.timing import Deadline
+from syncmcp._connection.client_services import CALLBACK_ARGUMENTS
 from syncmcp._connection.options import keyword_hint
 from syncmcp._protocol.capabilities import Undeclared
 from syncmcp._protocol.subscription import ChangeFilter
@@ -252,7 +255,7 @@ class GroupOptions:
         names: Set[str],
     ) -> None:
         self._shared = dict(shared)
-        _refuse_name(self._shared)
+        _refuse_own(self._shared)
         known = inspect.signature(Client).parameters
         if unknown := self._shared.keys() - known.keys():
             word = min(unknown)
@@ -266,9 +269,14 @@ class GroupOptions:
         self.roots: Roots | None = None
         if self._shared.get("roots") is not None:
             self._shared["roots"] = self.roots = as_roots(self._shared["roots"])
-        for name in _NAMED_CALLBACKS:
-            if self._shared.get(name) is not None:
-                check_callable(self._shared[name], name)
+        # A logger gets the server's name by that of its child.
+        self._named: dict[str, Callable[..., object]] = {
+            name: self._shared.pop(name)
+            for name in _NAMED_CALLBACKS
+            if not isinstance(self._shared.get(name), (logging.Logger, NoneType))
+        }
+        for name, callback in self._named.items():
+            check_callable(callback, name, ("server", *CALLBACK_ARGUMENTS[name]))
         self._own = {name: dict(own) for name, own in per_server.items()}
         if strangers := self._own.keys() - servers:
             text = f"per_server has {min(strangers)!r}, which is not a server of the group"
@@ -292,11 +300,7 @@ class GroupOptions:
         _check_own(options, f"the server {name!r}")
         if options and isinstance(source, Client):
             raise UsageError(f"{name!r} is a client, which already has its options")
-        named = {
-            key: partial(self._shared[key], name)
-            for key in _NAMED_CALLBACKS
-            if self._shared.get(key) is not None
-        }
+        named = {key: partial(callback, name) for key, callback in self._named.items()}
         return GroupMember(name, source, {**self._shared, **named}, options)
 
 
@@ -316,7 +320,7 @@ def check_server_name(name: object) -> None:
 
 def _check_own(options: Mapping[str, Any], owner: str) -> None:
     """Refuse options of one server that a client does not have."""
-    _refuse_name(options)
+    _refuse_own(options)
     known = inspect.signature(Client).parameters.keys()
     if unknown := options.keys() - known:
         text = f"{owner} has the unknown option {min(unknown)!r}"
@@ -324,9 +328,12 @@ def _check_own(options: Mapping[str, Any], owner: str) -> None:
         raise TypeError(f"{text}: {hint}" if hint else text)
 
 
-def _refuse_name(options: Mapping[str, Any]) -> None:
+def _refuse_own(options: Mapping[str, Any]) -> None:
+    """Refuse the options that a group decides."""
     if "name" in options:
         raise UsageError("a group names its servers by the keys of its mapping: pass no name=")
+    if "lazy" in options:
+        raise UsageError("a group opens its servers at the same time: pass no lazy=")
 
 
 # -- the same job for many servers ----------------------------------------------------------------

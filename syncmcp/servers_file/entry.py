@@ -219,7 +219,7 @@ class ServerEntry:
                     "nobody approved this server, and the file that names it may have come with"
                     " a project",
                     by="nobody",
-                    hint="give approve=, or trust=True to trust the file",
+                    hint="give approve=, or trust=True to trust the file, to servers_file.read",
                 )
             if ask(review) is not True:
                 raise self._not_approved(review, "this server was not approved", by="person")

@@ -161,7 +161,7 @@ def test_what_comes_to_a_batch_too_late_is_refused_and_undone(oversize: bool) ->
 @pytest.mark.parametrize("early", [True, False], ids=["while calls are collected", "by the calls"])
 def test_a_batch_that_makes_the_client_open_sends_its_calls_alone(wire: Wire, early: bool) -> None:
     stage = Placed()
-    with wire.connect(stage.server, lazy=True) as opened:
+    with wire.connect(stage.server) as opened:
         opened.close()
         client = Client(opened._core.settings.target, mode=wire.revision, lazy=True)
         with client.batch() as batch:

@@ -172,7 +172,11 @@ MISTAKES: list[tuple[Callable[[Any], object], type[Exception], str]] = [
         UsageError,
         "write connect(Http(URL, headers=...))",
     ),
-    (lambda _: connect(SHOP, lazy="yes"), UsageError, "lazy must be True or False, not 'yes'"),
+    (
+        lambda _: syncmcp.Client(SHOP, lazy=cast("Any", "yes")),
+        UsageError,
+        "lazy must be True or False, not 'yes'",
+    ),
     (
         lambda client: client.batch(parallel="no"),
         UsageError,
@@ -204,6 +208,19 @@ MISTAKES: list[tuple[Callable[[Any], object], type[Exception], str]] = [
         lambda _: group({"a": SHOP}, per_server={"a": {"token": "t"}}),
         TypeError,
         "option 'token': write Http(URL, ...) as the server",
+    ),
+    (
+        lambda _: group({"a": SHOP}, trust=True),
+        TypeError,
+        "write servers_file.read(FILE, trust=...)",
+    ),
+    (lambda _: connect(SHOP, approve=print), TypeError, "write servers_file.read(FILE, approve="),
+    (lambda _: connect(SHOP, lazy=True), TypeError, "write Client(TARGET, lazy=True)"),
+    (lambda _: group({"a": SHOP}, lazy=True), UsageError, "pass no lazy="),
+    (
+        lambda _: group({"a": SHOP}, on_progress=lambda progress, total, message: None),
+        UsageError,
+        "on_progress must accept the arguments (server, progress, total, message)",
     ),
     (lambda _: group({"a": SHOP}, nme="x"), TypeError, "unexpected keyword argument 'nme'"),
     (lambda _: oauth("shop.example"), UsageError, "pass the URL of the MCP server"),

@@ -168,9 +168,11 @@ def test_help_of_an_error_describes_each_attribute(error: type[McpError]) -> Non
     assert sorted(told) == sorted(name for name in names if not name.startswith("_"))
 
 
-def test_connect_has_the_signature_of_the_client() -> None:
+def test_connect_has_the_signature_of_a_client_that_is_opened_at_once() -> None:
     theirs = inspect.signature(Client).parameters
-    assert list(inspect.signature(syncmcp.connect).parameters) == list(theirs)
+    assert [*inspect.signature(syncmcp.connect).parameters, "lazy"] == sorted(
+        theirs, key="lazy".__eq__
+    )
     assert theirs["timeout"].default == 300.0
     assert "open" in (syncmcp.connect.__doc__ or "")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import weakref
 from pathlib import Path
@@ -280,6 +281,17 @@ class TestHandlers:
             ("two", 1, 2, "half"),
             ("own", "loud"),
         ]
+
+    def test_a_logger_has_a_child_for_each_server(self, caplog: pytest.LogCaptureFixture) -> None:
+        server = Server("x")
+
+        @server.tool()
+        def shout(context: ToolContext) -> None:
+            context.log("warning", "loud")
+
+        with ClientGroup({"one": server}, on_log=logging.getLogger("servers")) as group:
+            group.call_tool("shout", log_level="info")
+        assert ("servers.one", logging.WARNING, "loud") in caplog.record_tuples
 
     def test_roots_are_the_same_for_all(self, tmp_path: Path) -> None:
         def looking(name: str) -> Server:
