@@ -113,7 +113,7 @@ class GroupMember:
             try:
                 self.client = Client(self.source, **options)
             except UsageError as error:
-                error.server = self.name
+                error.server = error.server or self.name
                 raise
         return self.client
 

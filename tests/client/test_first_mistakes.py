@@ -89,6 +89,7 @@ def fail(client: syncmcp.Client) -> CallToolResult:
 
 URL = "https://example.com/mcp"
 connect: Any = syncmcp.connect
+client_class: Any = syncmcp.Client
 Http: Any = syncmcp.Http
 Stdio: Any = syncmcp.Stdio
 token: Any = syncmcp.CancelToken
@@ -470,7 +471,7 @@ MISTAKES: list[tuple[Callable[[Any], object], type[Exception], str]] = [
     (
         lambda _: accept_late(),
         UsageError,
-        "did not declare 'form' to the server when it was opened: set the handler before",
+        "did not declare 'form' when it connected to the server: set the handler before",
     ),
     (
         lambda _: CallToolResult(content=[]).parse(list[int]),
@@ -479,7 +480,7 @@ MISTAKES: list[tuple[Callable[[Any], object], type[Exception], str]] = [
     ),
     (lambda _: connect(SHOP, roots=5), UsageError, "roots must be a list, not int"),
     (
-        lambda _: syncmcp.Client.call_tool(cast("Any", "add"), {"a": 1}),
+        lambda _: client_class.call_tool("add", {"a": 1}),
         TypeError,
         "call_tool needs a client: write client.call_tool(...)",
     ),
