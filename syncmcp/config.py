@@ -91,6 +91,8 @@ class Stdio:
 
     @hinting(  # noqa: S604 - no shell is used
         args="pass each word as a separate argument, Stdio(command, *args)",
+        name="pass it to a client, as in connect(Stdio(...), name=...)",
+        headers="only HTTP has headers; pass secrets to a command in env=",
         shell="Stdio uses no shell; for one, write Stdio('sh', '-c', LINE)",
         timeout="pass it to a client or a call, as in connect(Stdio(...), timeout=...)",
     )
@@ -190,6 +192,9 @@ class Http:
         params="write the query into the URL",
         proxy="write proxies={'https': URL}",
         bearer="write token=",
+        cookies="write session=, a requests.Session that has them",
+        follow_redirects="those within the origin are followed; for others, write their URL",
+        name="pass it to a client, as in connect(Http(URL), name=...)",
         timeout="pass it to a client or a call, as in connect(Http(URL), timeout=...)",
     )
     def __init__(

@@ -141,8 +141,9 @@ def check_mapping(value: object, name: str) -> None:
     """Raise `UsageError` unless an argument is a mapping or `None`."""
     # The type is compared first: `isinstance` with an abstract class is slow.
     if value is not None and type(value) is not dict and not isinstance(value, Mapping):
-        hint = ": parse it with json.loads" if isinstance(value, str) else ""
-        raise UsageError(f"{name} must be a mapping or None, not {kind_of(value)}{hint}")
+        json = isinstance(value, str) and value.lstrip().startswith("{")
+        hint = "parse it with json.loads" if json else "write {'name': value}"
+        raise UsageError(f"{name} must be a mapping or None, not {kind_of(value)}: {hint}")
 
 
 def seconds(value: float | None, name: str) -> float | None:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 from syncmcp import types
-from syncmcp._base.checks import seconds, text, whole_number
+from syncmcp._base.checks import flag, seconds, text, whole_number
 from syncmcp._client.core import ClientCore, HasCore
 from syncmcp._concurrency.forks import delaying_forks
 from syncmcp._protocol.capabilities import Undeclared
@@ -70,7 +70,9 @@ def listen(
     timeout = seconds(timeout, "timeout")
     if stop_after is not None:
         whole_number(stop_after, "stop_after")
-    wanted = ChangeFilter(bool(tools), bool(prompts), bool(resources), each)
+    wanted = ChangeFilter(
+        flag(tools, "tools"), flag(prompts, "prompts"), flag(resources, "resources"), each
+    )
     inbox = EventQueue(limit=stop_after)
     backend = open_subscription(self._core, wanted, inbox, undeclared=undeclared)
     return Subscription(self, backend, timeout)

@@ -14,8 +14,10 @@ from syncmcp.errors import UsageError
 P = ParamSpec("P")
 
 OPTIONS_OF_TARGETS = {
-    "Http": frozenset(("headers", "token", "auth", "session", "verify", "cert", "proxies")),
-    "Stdio": frozenset(("args", "env", "cwd", "stderr", "inherit_env")),
+    "Http": frozenset(
+        ("headers", "token", "auth", "session", "verify", "cert", "proxies", "transport")
+    ),
+    "Stdio": frozenset(("command", "args", "env", "cwd", "stderr", "inherit_env")),
 }
 
 
@@ -56,7 +58,9 @@ def _opened(make: Callable[P, Client]) -> Callable[P, Client]:
         for kind, names in OPTIONS_OF_TARGETS.items():
             if wrong := sorted(names & kwargs.keys()):
                 first = "URL" if kind == "Http" else "COMMAND, *ARGUMENTS"
-                given = ", ".join(f"{name}=..." for name in wrong if name != "args")
+                given = ", ".join(
+                    f"{name}=..." for name in wrong if name not in ("args", "command")
+                )
                 raise UsageError(
                     f"{wrong[0]}= is an option of the target: write"
                     f" connect({kind}({first}{given and ', '}{given}))"
@@ -66,6 +70,8 @@ def _opened(make: Callable[P, Client]) -> Callable[P, Client]:
             hint = keyword_hint(word, parameters)
             text = f"connect() got an unexpected keyword argument {word!r}"
             raise TypeError(f"{text}: {hint}" if hint else text)
+        if not args and "target" not in kwargs:
+            raise TypeError("connect() needs a target: a URL, Stdio, Http or server")
         return make(*args, **kwargs).open()
 
     connect.__signature__ = signature  # type: ignore[attr-defined]

@@ -80,6 +80,8 @@ class Operation(Generic[P, R]):
 
     def __call__(self, client: HasCore, *args: P.args, **kwargs: P.kwargs) -> R:
         """Call it as a function of the class, `Client.call_tool(client, ...)`; blocks."""
+        if not hasattr(client, "_core"):
+            raise TypeError(f"{self.__name__} needs a client: write client.{self.__name__}(...)")
         return self.bound(self, client)(*args, **kwargs)
 
     @property

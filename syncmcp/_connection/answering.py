@@ -449,5 +449,7 @@ def _without_nulls(wire: dict[str, Any]) -> dict[str, Any]:
 def _expect(result: object, model: type, who: str) -> None:
     if not isinstance(result, model):
         kind = type(result).__name__
-        made = ": write ElicitResult.accept(...)" if model is types.ElicitResult else ""
-        raise UsageError(f"{who} must return {model.__name__}, not {kind}{made}")
+        made = "ElicitResult.accept(...)"
+        if model is types.CreateMessageResult:
+            made = "CreateMessageResult(role='assistant', content=TextContent(text=...), model=...)"
+        raise UsageError(f"{who} must return {model.__name__}, not {kind}: write {made}")

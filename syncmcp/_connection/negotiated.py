@@ -84,7 +84,7 @@ class NegotiatedState:
         missing = not_offered(self.current_dialect, offer, self._declared)
         if missing is not None:
             raise UsageError(
-                f"the handshake did not offer {missing}: "
+                f"the client did not declare {missing!r} when it connected to the server: "
                 "set the handler before you open the client",
                 server=self._label,
             )

@@ -230,6 +230,7 @@ _ELSEWHERE = {
     "sampling_callback": "sampling",
     "revision": "mode",
     "protocol_version": "mode",
+    "url": "target",
 }
 
 # Those of a client that are handlers; a call has them as `handlers`.
@@ -245,6 +246,10 @@ def keyword_hint(word: str, known: Collection[str]) -> str:
         return f"write handlers=Handlers({own}=...)"
     if word in ("approve", "trust"):
         return f"write servers_file.read(FILE, {word}=...) and pass what it returns"
+    if own == "handlers":
+        return f"write {'=, '.join(_HANDLERS)}="
+    if own in OPTION_NAMES:
+        return f"it is an option of a call, client.call_tool(..., {own}=...)"
     return did_you_mean(word, known)
 
 

@@ -12,6 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, TypeAlias, Union, get_args
 
 from syncmcp import types
+from syncmcp._base.checks import flag
 from syncmcp._base.origin import split_url
 from syncmcp._concurrency.forks import delaying_forks
 from syncmcp._concurrency.rate_limit import SlidingWindow
@@ -127,6 +128,9 @@ class Verdict:
         remember: Decide later questions of the same kind from the same server in the same way,
             without asking. Edits are not repeated. Requests and answers are remembered separately,
             and tool calls by the name of the tool. Ignored for URLs.
+
+    Raises:
+        UsageError: `allowed` is neither `True` nor `False`.
     """
 
     allowed: bool
@@ -134,6 +138,9 @@ class Verdict:
     answer: Answer | None = field(default=None, repr=False)
     reason: str | None = None
     remember: bool = False
+
+    def __post_init__(self) -> None:
+        flag(self.allowed, "allowed")
 
     @classmethod
     def allow(

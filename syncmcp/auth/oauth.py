@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import requests
 
-from syncmcp._base.checks import check_object, positive_seconds
+from syncmcp._base.checks import check_object, positive_seconds, text
 from syncmcp._base.text import redact
 from syncmcp._concurrency.forks import delaying_forks
 from syncmcp._concurrency.single_flight import SharedAttempt
@@ -112,6 +112,7 @@ class OAuth(TokenAuth):
         dpop: bool | SigningKey = False,
         assertion: ClientAssertion | None = None,
     ) -> None:
+        text(client_name, "client_name")
         self._identity = ClientIdentity(
             client_id, client_secret, client_metadata_url, client_name, assertion is not None
         )

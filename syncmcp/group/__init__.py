@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, Generic, TypeVar, cast, over
 
 from typing_extensions import ParamSpec, Self, Unpack
 
-from syncmcp._base.checks import check_callable, kind_of, seconds, text
+from syncmcp._base.checks import check_callable, flag, kind_of, seconds, text
 from syncmcp._client.client import Client
 from syncmcp._client.core import HasCore, core_of
 from syncmcp._client.functions import ToolFunction
@@ -214,6 +214,8 @@ class ClientGroup:
         close_timeout: float = 5.0,
         **options: Any,
     ) -> None:
+        if isinstance(servers, str) and "://" in servers:
+            raise UsageError("servers is a URL: write a mapping {NAME: URL}, or the path of a file")
         if isinstance(servers, (str, os.PathLike)):
             servers = read(servers)
         if not isinstance(servers, (Mapping, type(None))):
@@ -503,7 +505,9 @@ class ClientGroup:
             text(key, "uri")
             _, name, uri = self._state.route(partial(Catalog.route, kind="resources", what=key))
             uris_by_server.setdefault(name, []).append(uri)
-        lists = ChangeFilter(bool(tools), bool(prompts), bool(resources))
+        lists = ChangeFilter(
+            flag(tools, "tools"), flag(prompts, "prompts"), flag(resources, "resources")
+        )
         return listen(
             self._state.clients(),
             lists,

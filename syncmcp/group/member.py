@@ -16,6 +16,7 @@ from syncmcp._client.changes import DEBOUNCE
 from syncmcp._client.client import Client, Target
 from syncmcp._client.connecting import OPTIONS_OF_TARGETS
 from syncmcp._client.core import core_of
+from syncmcp._client.opening import label_of
 from syncmcp._client.subscriptions import Listener, refresh
 from syncmcp._concurrency.limited_log import LimitedLog
 from syncmcp._concurrency.pool import DaemonPool, lending_handler
@@ -112,7 +113,11 @@ class GroupMember:
             entry_options = self.source.options if isinstance(self.source, ServerEntry) else {}
             options: dict[str, Any] = {**self._shared, **entry_options, **self.own}
             options["name"] = self.name
-            self.client = Client(self.source, **options)
+            try:
+                self.client = Client(self.source, **options)
+            except UsageError as error:
+                error.server = error.server or self.name
+                raise
         return self.client
 
     def is_same_server(self, other: GroupMember) -> bool:
@@ -125,6 +130,11 @@ class GroupMember:
         if type(mine) is not type(theirs) or type(mine) not in _IDENTITY:
             return mine is theirs
         return all(getattr(mine, name) == getattr(theirs, name) for name in _IDENTITY[type(mine)])
+
+    @property
+    def label(self) -> str:
+        """The target of the client: a URL, a command, or the name of a server."""
+        return self.name if self.client is None else label_of(core_of(self.client).settings.target)
 
     def redact(self, text: str) -> str:
         """Return a text that quotes the server without the secrets of its client."""
@@ -308,7 +318,7 @@ def _hint(word: str, known: Set[str]) -> str:
     """What to write instead of an unknown option."""
     if word in OPTIONS_OF_TARGETS["Http"]:
         return "write Http(URL, ...) as the server, with its options"
-    return keyword_hint(word, known - {"name"})
+    return keyword_hint(word, known - {"name", "target"})
 
 
 def check_server_name(name: object) -> None:

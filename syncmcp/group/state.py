@@ -318,9 +318,8 @@ class GroupState:
                 and other.state not in ENDED_STATES
                 and member.is_same_server(other)
             ):
-                raise UsageError(
-                    f"{other.name!r} and {member.name!r} are the same server, {member.client!r}"
-                )
+                names = f"{other.name!r} and {member.name!r}"
+                raise UsageError(f"{names} are the same server, {member.label}: leave one out")
 
     def _open_all(self, members: list[GroupMember]) -> None:
         jobs = {

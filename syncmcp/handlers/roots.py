@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, cast
 from urllib.parse import quote, unquote_to_bytes
 
 from syncmcp import types
-from syncmcp._base.checks import check_callable
+from syncmcp._base.checks import check_callable, kind_of
 from syncmcp._base.text import logger
 from syncmcp._concurrency.limited_log import LimitedLog
 from syncmcp.errors import UsageError
@@ -349,7 +349,7 @@ def _canonical(value: object) -> str:
     else:
         text = os.fspath(value) if isinstance(value, os.PathLike) else value
         if not isinstance(text, str):
-            raise UsageError(f"a root must be a path, a file: URI or a Root, not {_type_of(text)}")
+            raise UsageError(f"a root must be a path, a file: URI or a Root, not {kind_of(text)}")
         path = _absolute(text) if _scheme(text) is None else path_of(text)
     return uri_of(path)
 
@@ -388,12 +388,8 @@ def _status(path: Path) -> Status:
 def _checked_items(items: object) -> Iterator[RootLike]:
     """Iterate over roots; refuse a single root, though it may be iterable."""
     if isinstance(items, (str, bytes, os.PathLike, types.Root)) or not isinstance(items, Iterable):
-        raise UsageError(f"roots must be a list, not {_type_of(items)}")
+        raise UsageError(f"roots must be a list, not {kind_of(items)}")
     return iter(cast("Iterable[RootLike]", items))
-
-
-def _type_of(value: object) -> str:
-    return "None" if value is None else f"a {type(value).__name__}"
 
 
 def is_plain_list(handler: RootsHandler | None) -> bool:

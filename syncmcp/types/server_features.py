@@ -322,7 +322,8 @@ class CallToolResult(Result):
             raise UsageError(f"target must be a model or another type, not the string {target!r}")
         if not self.has_data:
             self._check_success()
-            raise InvalidOutput("the tool result has no structured content")
+            text = "the tool result has no structured content; json() decodes its text as JSON"
+            raise InvalidOutput(text)
         try:
             return TypeAdapter(target).validate_python(self.structured_content)
         except ValidationError as error:

@@ -32,7 +32,7 @@ from syncmcp import (
     llm,
     servers_file,
 )
-from syncmcp.approval import Approval, Decision, DenyAll, Rule
+from syncmcp.approval import Approval, Decision, DenyAll, Rule, Verdict
 from syncmcp.auth import (
     Bearer,
     ClientCredentials,
@@ -47,16 +47,20 @@ from syncmcp.auth import (
 )
 from syncmcp.auth.receiver import login_timed_out
 from syncmcp.errors import AuthError, DiscoveryFailed, LoginRequired, MissingCapability
+from syncmcp.handlers import Handlers
 from syncmcp.handlers.roots import Roots
 from syncmcp.observe.metrics import Measured
 from syncmcp.saving import save
 from syncmcp.testing import (
     AuthorizationServer,
     FaultProxy,
+    Hold,
+    Replay,
     ScriptedPeer,
     Server,
     demo_server,
     serve_http,
+    wsgi_app,
 )
 from syncmcp.types import CallToolResult, CreateMessageResult, ElicitResult, TextResourceContents
 from syncmcp.ui.browser import Browser
@@ -85,6 +89,7 @@ def fail(client: syncmcp.Client) -> CallToolResult:
 
 URL = "https://example.com/mcp"
 connect: Any = syncmcp.connect
+client_class: Any = syncmcp.Client
 Http: Any = syncmcp.Http
 Stdio: Any = syncmcp.Stdio
 token: Any = syncmcp.CancelToken
@@ -149,6 +154,21 @@ def sign_in(more: str | None, option: str = "allow") -> None:
     ):
         login = None if more is None else oauth(**{option: authorization.issuer + more})
         connect(Http(http.url, auth=login))
+
+
+def sample_a_word() -> None:
+    with connect(demo_server(), sampling=lambda *_: "hi") as client:
+        client.call_tool("request_llm_help", {"question": "why?"})
+
+
+def accept_late() -> None:
+    with connect(SHOP, mode="2025-11-25") as client:
+        client.call_tool("add", handlers=Handlers(elicitation=lambda *_: ElicitResult.decline()))
+
+
+def listen_to_a_group(resources: Any) -> None:
+    with syncmcp.ClientGroup({"shop": SHOP}) as several:
+        several.listen(resources=resources)
 
 
 def completed(start: Any) -> None:
@@ -409,6 +429,99 @@ MISTAKES: list[tuple[Callable[[Any], object], type[Exception], str]] = [
     (lambda _: token.after(None), UsageError, "a number of seconds, not None"),
     (lambda _: token.after(float("nan")), UsageError, "a number of seconds, not nan"),
     (lambda _: token.after(True), UsageError, "a number of seconds, not True"),
+    (lambda _: group({"a": SHOP, "b": 5}).open(), UsageError, "[b]: the target must be a URL"),
+    (lambda _: group({"a": SHOP, "b": "nope"}).open(), UsageError, "[b]: 'nope' is not an http"),
+    (lambda _: group(URL), UsageError, "write a mapping {NAME: URL}, or the path of a file"),
+    (
+        lambda _: group({"a": URL, "b": URL}).open(),
+        UsageError,
+        "'a' and 'b' are the same server, https://example.com/mcp: leave one out",
+    ),
+    (
+        lambda _: group({"a": Stdio("python", "s.py"), "b": Stdio("python", "s.py")}).open(),
+        UsageError,
+        "the same server, python s.py: leave one out",
+    ),
+    (lambda _: group({"a": SHOP, "b": SHOP}).open(), UsageError, "the same server, shop: leave"),
+    (lambda _: connect(), TypeError, "connect() needs a target: a URL, Stdio, Http or server"),
+    (lambda _: connect(SHOP, handlers=1), TypeError, "write elicitation=, roots=, sampling="),
+    (
+        lambda _: connect(SHOP, cancel=None),
+        TypeError,
+        "it is an option of a call, client.call_tool(..., cancel=...)",
+    ),
+    (lambda _: connect(SHOP, idempotent=True), TypeError, "client.call_tool(..., idempotent=...)"),
+    (lambda _: connect(SHOP, log_level="info"), TypeError, "client.call_tool(..., log_level="),
+    (lambda _: group({"a": SHOP}, meta={}), TypeError, "it is an option of a call"),
+    (lambda _: connect(url=URL), TypeError, "write target="),
+    (lambda _: group(url=URL), TypeError, "pass servers as a mapping: ClientGroup({'url': ...})"),
+    (
+        lambda _: connect(command="python"),
+        UsageError,
+        "write connect(Stdio(COMMAND, *ARGUMENTS))",
+    ),
+    (
+        lambda _: connect(URL, transport="sse"),
+        UsageError,
+        "write connect(Http(URL, transport=...))",
+    ),
+    (lambda _: Stdio("python", name="a"), TypeError, "connect(Stdio(...), name=...)"),
+    (lambda _: Stdio("python", headers={}), TypeError, "only HTTP has headers"),
+    (lambda _: Http(URL, name="a"), TypeError, "connect(Http(URL), name=...)"),
+    (lambda _: Http(URL, cookies={}), TypeError, "write session=, a requests.Session that has"),
+    (lambda _: Http(URL, follow_redirects=True), TypeError, "those within the origin are followed"),
+    (
+        lambda client: client.call_tool("add", "a=1"),
+        UsageError,
+        "arguments must be a mapping or None, not str: write {'name': value}",
+    ),
+    (
+        lambda client: client.call_tool("add", headers="a: b"),
+        UsageError,
+        "headers must be a mapping or None, not str: write {'name': value}",
+    ),
+    (
+        lambda _: sample_a_word(),
+        Refused,
+        "not str: write CreateMessageResult(role='assistant', content=TextContent(text=...), model",
+    ),
+    (
+        lambda _: accept_late(),
+        UsageError,
+        "did not declare 'form' when it connected to the server: set the handler before",
+    ),
+    (
+        lambda _: CallToolResult(content=[]).parse(list[int]),
+        InvalidOutput,
+        "no structured content; json() decodes its text as JSON",
+    ),
+    (lambda _: connect(SHOP, roots=5), UsageError, "roots must be a list, not int"),
+    (
+        lambda _: client_class.call_tool("add", {"a": 1}),
+        TypeError,
+        "call_tool needs a client: write client.call_tool(...)",
+    ),
+    (lambda client: client.listen(tools="yes"), UsageError, "tools must be True or False"),
+    (lambda _: listen_to_a_group("yes"), UsageError, "resources must be True or False"),
+    (lambda _: wsgi_app(cast("Any", SHOP)), TypeError, "write wsgi_app(HttpEndpoint(server))"),
+    (
+        lambda _: Hold("head", seconds=cast("Any", "x")),
+        UsageError,
+        "seconds must be a number of seconds or None, not 'x'",
+    ),
+    (
+        lambda _: Replay("a.jsonl", normalize=cast("Any", 5)),
+        UsageError,
+        "normalize must be callable, not int",
+    ),
+    (
+        lambda _: Replay("a.jsonl", normalize=cast("Any", lambda params: params)),
+        UsageError,
+        "normalize must accept the arguments (method, params)",
+    ),
+    (lambda _: oauth(client_name=5), UsageError, "client_name must be a non-empty string, not int"),
+    (lambda _: Verdict(cast("Any", 5)), UsageError, "allowed must be True or False, not 5"),
+    (lambda _: server.resource("a://{b}"), ValueError, "write @server.resource_template("),
 ]
 
 
@@ -799,7 +912,7 @@ def test_an_error_about_a_value_that_may_be_secret_names_its_type(
 def test_what_is_no_list_of_roots_is_named() -> None:
     for given in (".", Path(), 3):
         roots: Any = given
-        with pytest.raises(UsageError, match="roots must be a list, not a "):
+        with pytest.raises(UsageError, match="roots must be a list, not "):
             syncmcp.Client(SHOP, roots=roots)
 
 

@@ -17,6 +17,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
+from syncmcp._base.checks import seconds
 from syncmcp.testing.listener import Watched
 
 __all__ = ["Cut", "Drip", "Ending", "Exchange", "ExchangeLog", "Fault", "Hold", "Place", "Planned"]
@@ -86,9 +87,16 @@ class Hold(Fault):
 
     Attributes:
         seconds: Seconds after which the exchange goes on without a release; `None` for no limit.
+
+    Raises:
+        ValueError: As for `Fault`; or `seconds` is no number of seconds.
     """
 
     seconds: float | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        seconds(self.seconds, "seconds")
 
 
 @dataclass(frozen=True)

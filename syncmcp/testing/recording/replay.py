@@ -14,6 +14,7 @@ from typing import Any
 import pydantic_core
 
 from syncmcp import errors
+from syncmcp._base.checks import check_callable
 from syncmcp._concurrency.timing import Deadline
 from syncmcp.errors import (
     ClosedError,
@@ -320,6 +321,8 @@ class Replay(TransportSource):
     ) -> None:
         if order not in ("causal", "recorded"):
             raise UsageError(f"order is 'causal' or 'recorded', not {order!r}")
+        if normalize is not None:
+            check_callable(normalize, "normalize", ("method", "params"))
         self._path = Path(path)
         self._order: Order = order
         self._normalize = normalize

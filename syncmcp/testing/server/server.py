@@ -198,8 +198,13 @@ class Server(Dispatcher):
 
         The function is called for each `resources/read`. It has no parameters (or one annotated
         `ToolContext`) and returns text, bytes, a JSON value, or the whole list of `contents`.
+
+        Raises:
+            ValueError: `uri` has variables, which `resource_template` is for.
         """
         _check_uri(uri, "resource")
+        if "{" in uri:
+            raise ValueError(f"{uri} has variables: write @server.resource_template(...)")
         named: Any = {"name": name, "title": title}
         named |= {"description": description, "mime_type": mime_type}
         make = partial(Resource, uri, template=False, **named)

@@ -172,7 +172,12 @@ def wsgi_app(endpoint: HttpEndpoint | SseEndpoint) -> WsgiApp:
     The WSGI server must run each request on a thread of its own: an event stream occupies its
     thread. A disconnected client is noticed when a write fails, at the latest after `keep_alive`
     seconds.
+
+    Raises:
+        TypeError: `endpoint` is a `Server`.
     """
+    if isinstance(endpoint, Server):
+        raise TypeError("endpoint must not be a Server: write wsgi_app(HttpEndpoint(server))")
 
     def application(environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
         reply = _call(endpoint, _request(environ))

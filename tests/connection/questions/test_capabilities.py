@@ -136,7 +136,7 @@ def test_what_the_handshake_did_not_offer_cannot_be_offered_later(revision: Mode
         else:  # it has none
             client.set_elicitation(person)
         for offer in offers:
-            with pytest.raises(UsageError, match="handshake"):
+            with pytest.raises(UsageError, match="did not declare"):
                 offer()
         with server.stats as stats:
             assert stats.requests["tools/call"] == 0

@@ -175,7 +175,7 @@ def test_calls_with_handlers_that_were_not_declared_leave_no_place_taken(way: st
             return client.call_tool.future("echo", **options, **more).result(PATIENCE).text
 
         for _ in range(3):
-            with pytest.raises(UsageError, match="did not offer form"):
+            with pytest.raises(UsageError, match="did not declare 'form'"):
                 echo(handlers=Handlers(elicitation=person))
         assert echo() == "x"
 

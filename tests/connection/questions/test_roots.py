@@ -133,7 +133,7 @@ def test_without_roots_the_method_is_unknown(revision: Mode) -> None:
     with asker(revision, sampling=model) as client:
         for _ in range(2):
             assert demanded(client, ROOTS)["error"][0] == -32601
-            with pytest.raises(UsageError, match="handshake"):
+            with pytest.raises(UsageError, match="did not declare 'roots'"):
                 client.roots.list()
 
 
