@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import inspect
 import os
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import FIRST_COMPLETED, wait
 from functools import cached_property, partial
@@ -74,6 +75,13 @@ R = TypeVar("R")
 # -- operations of a client as operations of a group: routed by their first argument --------------
 
 
+def _of_group(told: str, first: str) -> str:
+    """The docstring of a client's operation, for the operation of a group."""
+    told = re.sub(r"client\.list_(\w+)\(\)\.\w+", r"group.\1.values()", told)
+    told = re.sub(r"client\.(?=\w)", "group.", told)
+    return f"{told}\n\nIn a group, the key in `{first}` decides which server gets the request."
+
+
 class Routed(Generic[P, R]):
     """Descriptor of a group's operation, which is sent to the server of its first argument."""
 
@@ -81,10 +89,10 @@ class Routed(Generic[P, R]):
         self.operation = operation
         self.find = find
         self.__name__ = operation.__name__
-        self.__doc__ = operation.__doc__
         self.__signature__ = operation.__signature__
         _, first, *_ = operation.__signature__.parameters
         self.first = first
+        self.__doc__ = operation.__doc__ and _of_group(operation.__doc__, first)
 
     @overload
     def __get__(self, group: None, owner: type) -> Routed[P, R]: ...

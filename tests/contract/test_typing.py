@@ -106,6 +106,9 @@ def test_help_shows_signature_and_docstring_of_each_operation(name: str) -> None
     assert "self" not in inspect.signature(operation).parameters
     if hasattr(ClientGroup, name):
         assert re.search(rf"\b{name}\(\W*self,", pydoc.plain(pydoc.render_doc(ClientGroup)))
+    if isinstance(found := getattr(ClientGroup, name, None), Routed):
+        assert "client." not in re.sub(r"client\.$", "", found.__doc__ or "", flags=re.MULTILINE)
+        assert f"the key in `{found.first}`" in (found.__doc__ or "")
     named = all(
         f"`{word}`" in doc for word in ("timeout", "cancel", "on_progress", "RequestTimeout")
     )
