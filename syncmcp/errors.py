@@ -1,4 +1,4 @@
-"""Every exception of the library.
+"""The errors of calls, and their base classes.
 
 ::
 
@@ -15,10 +15,10 @@
     │   │   └── SessionLost                  ... because the session has ended
     │   └── HttpError                        an HTTP response that does not answer the request
     │       └── AuthError                    401 or 403, or no token could be obtained
-    │           ├── LoginRequired            ... because a person must sign in, and none is asked
+    │           ├── LoginRequired            ... because no person can be asked to sign in
     │           ├── DiscoveryFailed          ... because no trusted authorization server was found
     │           ├── RegistrationFailed       ... because there is no client id for this program
-    │           └── TokenRefused             ... because authorization server or user said no
+    │           └── TokenRefused             ... because the server or the person refused
     ├── LimitExceeded                        the peer exceeded a limit of this client
     ├── RequestTimeout (TimeoutError)        a timeout of this client passed
     ├── RequestCancelled (CancelledError)    the program cancelled the request
@@ -26,19 +26,19 @@
     │   ├── InvalidOutput                    a result that its model or schema does not accept
     │   ├── UnsupportedSchema                a tool schema that cannot be used for checks
     │   └── InvalidQuestion                  a question that was not offered, or is malformed
-    ├── ServerError                          the server answered with a JSON-RPC error
-    │   └── ParseError, InvalidRequest, MethodNotFound, InvalidParams, InternalError,
-    │       ResourceNotFound, HeaderMismatch, MissingCapability, UnsupportedVersion,
-    │       UrlElicitationRequired           one class for each code that the specification defines
+    ├── ServerError                          a JSON-RPC error of the server; a class for each code
+    │   └── ParseError, InvalidRequest, MethodNotFound, InvalidParams, UrlElicitationRequired,
+    │       InternalError, ResourceNotFound, HeaderMismatch, MissingCapability, UnsupportedVersion
     ├── ToolError                            a tool ran and reported failure
-    ├── TooManyRounds                        an exchange or a tool loop did not come to an end
+    ├── TooManyRounds                        a call or a tool loop took too many rounds
     ├── SubscriptionLost                     a subscription ended without the program's request
-    ├── InterceptorFailed                    an interceptor raised or returned something not allowed
-    ├── Refused                              a handler refuses a question of the server
+    ├── InterceptorFailed                    an interceptor failed, or returned an invalid value
+    ├── Refused                              a handler refused a question of the server
     └── Denied                               a policy or a person denied something
 
 Mistakes of the program, mistakes of the peer and failures of the connection never share a class,
 and a local condition never uses a JSON-RPC code. All errors can be pickled with their attributes.
+Other modules define further subclasses, such as `syncmcp.servers_file.NotApproved`.
 """
 
 from __future__ import annotations
@@ -127,7 +127,7 @@ class McpError(Exception):
 
     A message may quote a server. In `str()`, and so in tracebacks, control and hidden characters
     are replaced by a visible notation, and each further line begins with a bar. The attributes
-    have the text as it came, but for secrets.
+    have the unchanged text, without secrets.
 
     Attributes:
         server: The name of the server (option `name`; its command or URL by default), or `None`.
@@ -199,7 +199,7 @@ class UsageError(McpError, ValueError):
 
 
 class NotSupported(UsageError):
-    """The revision lacks it, or the server does not declare it (`undeclared`). Nothing was sent."""
+    """The revision lacks the feature, or the server does not declare it. Nothing was sent."""
 
 
 class InvalidArguments(UsageError):
@@ -286,7 +286,7 @@ class OutcomeUnknown(ConnectionLost):
 
 
 class SessionLost(ConnectionLost):
-    """The session, or that of the request's cursor, has ended; the request was not processed."""
+    """The session of the request, or of its cursor, has ended; the request was not processed."""
 
     delivery: Delivery = "refused"
 
@@ -326,7 +326,7 @@ class AuthError(HttpError):
 
 
 class LoginRequired(AuthError):
-    """A person has to sign in, but none is asked or agrees. The hint, if any, says what to do."""
+    """A person must sign in, but refused or cannot be asked; `hint` may say what to do."""
 
 
 class DiscoveryFailed(AuthError):
@@ -510,7 +510,7 @@ class UnsupportedVersion(ServerError, code=-32022):
 
 
 class UrlElicitationRequired(ServerError, code=-32042):
-    """Something has to be done in a browser first (2025-11-25); `data` has the links."""
+    """A person must visit pages before the call (2025-11-25); `data` has the links."""
 
 
 class ToolError(McpError):
@@ -587,8 +587,8 @@ class Denied(McpError):
         kind: What was to be approved: ``"sampling"``, ``"form"``, ``"url"``, ``"roots"`` or
             ``"tool"``.
         by: What denied it: a ``"policy"``, a ``"person"``, a ``"remembered"`` decision, a rate
-            ``"limit"``; or why there was no decision: ``"timeout"``, ``"withdrawn"`` (the
-            question was), ``"nobody"`` (there is no reviewer), ``"error"``.
+            ``"limit"``; or why there was no decision: ``"timeout"``, ``"withdrawn"`` (by
+            the server), ``"nobody"`` (there is no reviewer), ``"error"``.
         reason: The reason that was given, or `None`.
     """
 

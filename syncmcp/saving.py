@@ -52,7 +52,7 @@ def save(
             an embedded resource, an image or audio.
         path: The file. Its directory has to exist.
         overwrite: Replace an existing file, whose permissions are kept (not on Windows). A symbolic
-            link is replaced itself.
+            link is replaced, not its target.
         max_bytes: The most bytes to save.
 
     Returns:

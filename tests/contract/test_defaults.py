@@ -25,32 +25,38 @@ CONSTANTS = {
     "Characters of progress texts that a future keeps": "_concurrency.futures.MAX_CHARACTERS",
     "Memory of a stream's unread items": "_concurrency.budget.MAX_BYTES",
     "Change events queued for a subscriber": "_concurrency.event_queue.BACKLOG",
-    "Characters of their URIs": "_concurrency.event_queue.MAX_CHARACTERS",
+    "Characters of all URIs in queued change events": "_concurrency.event_queue.MAX_CHARACTERS",
     "Values in one message, keys included": "_protocol.jsonrpc.MAX_VALUES",
-    "With a smaller `max_frame` or `max_body`: one for each": ("_protocol.jsonrpc.BYTES_PER_VALUE"),
-    "but at least": "_protocol.jsonrpc.MIN_VALUES",
+    "Bytes of a smaller `max_frame` or `max_body` that allow one value": (
+        "_protocol.jsonrpc.BYTES_PER_VALUE"
+    ),
+    "Values that the smallest `max_frame` or `max_body` allows": "_protocol.jsonrpc.MIN_VALUES",
     "Messages in one batch": "_protocol.jsonrpc.MAX_MESSAGES",
     "Nesting of one message": "_protocol.jsonrpc.MAX_NESTING",
     "Digits of an integer": "_protocol.jsonrpc.MAX_DIGITS",
     "Items of one list, all pages": "_client.pages.MAX_ITEMS",
     "Size of all pages of one list": "_client.pages.MAX_BYTES",
-    "Values of these pages": "_client.pages.MAX_VALUES",
+    "Values in all pages of one list": "_client.pages.MAX_VALUES",
     "Lifetime of a cached result (2026-07-28)": "_protocol.caching.MAX_TTL",
-    "Resources tracked one by one": "_protocol.caching.MAX_URIS",
-    "Characters of such a URI": "_protocol.caching.LONGEST_URI",
+    "Resources that the cache tracks one by one": "_protocol.caching.MAX_URIS",
+    "Characters of the URI of a tracked resource": "_protocol.caching.LONGEST_URI",
     "Open questions of a server": "_connection.server_requests.MAX_OPEN",
     "Running handlers whose questions have ended": "_concurrency.pool.MAX_ABANDONED",
     "The library's own messages queued for one server": "_concurrency.budget.MAX_OWED",
-    "Their size": "_concurrency.budget.MAX_BYTES",
-    "Sending one of them over HTTP": "_connection.notifier.POST_SECONDS",
-    "A child process reads none of them": "transports._pipes.STALL_SECONDS",
-    "Last answers of a child process that closed its stdin": (
+    "Size of the library's own messages queued for one server": "_concurrency.budget.MAX_BYTES",
+    "Sending one of the library's own messages over HTTP": "_connection.notifier.POST_SECONDS",
+    "Time that a child process may leave the library's own messages unread": (
+        "transports._pipes.STALL_SECONDS"
+    ),
+    "Wait for the last answers of a child process that closed its stdin": (
         "transports._pipes.LAST_ANSWERS_SECONDS"
     ),
     "Interval of log records that a server provokes, per kind and connection": (
         "_concurrency.limited_log.LOG_INTERVAL"
     ),
-    "Completion after consent to a URL": "_connection.answering.COMPLETION_SECONDS",
+    "Wait for the end of a visit after consent to a URL": (
+        "_connection.answering.COMPLETION_SECONDS"
+    ),
     "Visits to URLs remembered in a session": "handlers.url_completion.MAX_VISITS",
     "Characters of a tool's or prompt's name in a group": "group.catalog.LONGEST_NAME",
     "Characters of a URI in a group": "group.catalog.LONGEST_URI",
@@ -58,41 +64,49 @@ CONSTANTS = {
     "Characters of one server's templates compared with a URI in a group": (
         "group.catalog.MAX_TEMPLATES"
     ),
-    "Names compared for a hint": "_base.similar.MOST_NAMES",
-    "Characters of such a name": "_base.similar.LONGEST_NAME",
+    "Names compared to suggest a similar name": "_base.similar.MOST_NAMES",
+    "Characters of a name that is compared or suggested": "_base.similar.LONGEST_NAME",
     "Sent secrets remembered for one server": "_base.secrets.MOST_SENT",
     "Secret parts of one variable of `env=`": "_base.secrets.MOST_PARTS",
-    "Lines for one answer while signing in": "auth.receiver.MOST_PROMPTS",
-    "Headers of one HTTP response": "_http.connections.MAX_HEAD",
+    "Lines that a person may enter for one answer while signing in": "auth.receiver.MOST_PROMPTS",
+    "Size of the headers of one HTTP response": "_http.connections.MAX_HEAD",
     "Characters of the address for messages (HTTP+SSE)": "transports._http_reply.MAX_ADDRESS",
-    "Characters read of `WWW-Authenticate`": "auth.steps.MAX_CHALLENGE",
+    "Characters of the header `WWW-Authenticate` that are read": "auth.steps.MAX_CHALLENGE",
     "Characters of a server's text quoted in an error": "_base.text.MOST_QUOTED",
     "Delay before a server that keeps dying restarts": "_concurrency.timing._LONGEST_BACKOFF",
     "Shortest delay before the notification stream reopens": (
         "transports.http.SHORTEST_LISTEN_PAUSE"
     ),
-    "Longest, if the server names none": "transports.http.LONGEST_PAUSE",
-    "Longest that a server can name, also for a call's stream": (
+    "Longest delay before the notification stream reopens, if the server names none": (
+        "transports.http.LONGEST_PAUSE"
+    ),
+    "Longest delay that a server can name, also for a call's stream": (
         "transports.http.LONGEST_NAMED_PAUSE"
     ),
-    "Age of a stream that resets the delay": "transports.http.USEFUL_SECONDS",
+    "Age of a notification stream that resets the delay of reopening": (
+        "transports.http.USEFUL_SECONDS"
+    ),
     "Remembered tools with arguments in headers (2026-07-28)": "_protocol.metadata.MAX_TOOLS",
-    "Characters of such a tool's names": "_protocol.metadata.MAX_NAMES",
-    "Names of such arguments, with those of the objects around them, and of headers": (
+    "Characters of a remembered tool's name, and of its names in headers": (
+        "_protocol.metadata.MAX_NAMES"
+    ),
+    "Names of headers, of arguments in headers and of the objects around them, per tool": (
         "_protocol.metadata.MAX_PARTS"
     ),
     "Memory of tools' schemas from pages fetched one by one": (
         "_connection.tool_schemas.MAX_SINGLE_PAGES"
     ),
-    "Environment searched for `SYNCMCP_SERVER`": "transports._watcher.MAX_ENVIRONMENT",
-    "A process that begins its program, before this variable is read": (
+    "Size of the environment searched for `SYNCMCP_SERVER`": "transports._watcher.MAX_ENVIRONMENT",
+    "Wait for a process to begin its program, before `SYNCMCP_SERVER` is read": (
         "transports._watcher._EXEC_SECONDS"
     ),
-    "A dead program's server, after end of input and after SIGTERM": "transports._watcher._GRACE",
-    "A fork's wait for starting servers and loading modules": "_concurrency.forks._FORK_WAIT",
+    "Wait for a dead program's server, after end of input and after `SIGTERM`": (
+        "transports._watcher._GRACE"
+    ),
+    "Wait of a fork for starting servers and loading modules": "_concurrency.forks._FORK_WAIT",
     "Poll interval of a task, if the server names none": "_protocol.tasks.DEFAULT_INTERVAL",
-    "Shortest poll interval": "_protocol.tasks.MIN_INTERVAL",
-    "Longest poll interval": "_protocol.tasks.MAX_INTERVAL",
+    "Shortest poll interval of a task": "_protocol.tasks.MIN_INTERVAL",
+    "Longest poll interval of a task": "_protocol.tasks.MAX_INTERVAL",
     "Cookies of a server": "_http.session.MAX_COOKIES",
     "Characters of one cookie": "_http.session.MAX_COOKIE",
     "Characters of all cookies": "_http.session.MAX_ALL",
@@ -105,7 +119,9 @@ CONSTANTS = {
     "Schema: characters of one unrolled pattern": "_protocol.patterns.MAX_PATTERN",
     "Schema: characters of all unrolled patterns": "_protocol.patterns.MAX_PATTERNS",
     "Nesting of a tool's schema for a model": "llm._tools.MAX_DEPTH",
-    "Values that expanded references add to it, times its own": "llm._tools.MAX_GROWTH",
+    "Growth of a tool's schema by expanded references, as a multiple of its size": (
+        "llm._tools.MAX_GROWTH"
+    ),
     "Fields of a form": "handlers.forms.MAX_FIELDS",
     "Model hints in a sampling request": "types.client_features.MAX_HINTS",
     "Characters of a URI template": "templates.MAX_TEMPLATE",
@@ -120,13 +136,19 @@ CONSTANTS = {
     "Size of a server file": "servers_file.MAX_BYTES",
     "Nesting of a server entry": "servers_file.entry.MAX_DEPTH",
     "Size of a file whose content an approval covers": "servers_file.named_files.MAX_BYTES",
-    "Words of an entry looked up as files, times its folders": "servers_file.named_files.MAX_WORDS",
+    "Words of a server entry that are looked up as files, times its folders": (
+        "servers_file.named_files.MAX_WORDS"
+    ),
     "Silence before a terminal question accepts keys": "ui.terminal.screen._SILENCE_SECONDS",
-    "Characters of a server entry without a warning": "ui.terminal.cards._MOST_READ",
+    "Characters of a server entry that is shown without a warning about its length": (
+        "ui.terminal.cards._MOST_READ"
+    ),
     "Warnings shown for a server entry": "ui.terminal.cards._MOST_WARNINGS",
     "Characters of a question shown": "ui.everything.MOST_SHOWN",
-    "Characters of arguments shown in full": "ui.browser.tool_call._MAX_ARGUMENTS",
-    "Characters of an argument in the overview": "ui.calls._MOST_OF_VALUE",
+    "Characters of arguments that the browser shows without an overview": (
+        "ui.browser.tool_call._MAX_ARGUMENTS"
+    ),
+    "Characters of an argument in an overview": "ui.calls._MOST_OF_VALUE",
 }
 
 

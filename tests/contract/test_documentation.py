@@ -19,7 +19,7 @@ import pytest
 
 import syncmcp
 from syncmcp._client import requests
-from tests.contract.public_api import MODULES
+from tests.contract.public_api import MODULES, public_classes
 from tests.system import test_examples
 
 ROOT = Path(__file__).parents[2]
@@ -295,6 +295,13 @@ def test_the_groups_of_a_page_have_each_name_of_its_module(module: str) -> None:
     lines = [line.partition(": ")[2] for line in table.splitlines()]
     public = importlib.import_module(f"syncmcp.{module}").__all__
     assert sorted(" ".join(lines).split()) == sorted(public)
+
+
+@pytest.mark.parametrize("page", ["errors", "api/errors"])
+def test_the_pages_of_errors_name_each_error(page: str) -> None:
+    named = set(re.findall(r"\w+", (DOCS / f"{page}.md").read_text("utf-8")))
+    public = {each.__name__ for each in public_classes() if issubclass(each, syncmcp.McpError)}
+    assert public - named == set()
 
 
 def test_the_page_of_the_client_groups_each_of_its_options_once() -> None:

@@ -20,7 +20,7 @@ _CLOSE_SECONDS = 10.0
 
 
 class UnusedFaults(AssertionError):
-    """A queued fault has never happened, so the test has not tested what it was meant to."""
+    """A queued fault never happened: no exchange matched it, or none reached its point."""
 
 
 class FaultProxy(Closing):

@@ -357,7 +357,7 @@ class Recording(TransportSource):
     variables, headers and URL queries that the target was given.
 
     Args:
-        target: What to connect to.
+        target: The server, as for `syncmcp.connect`.
         path: The file; its directory is created if necessary.
         secrets: Other values to mask wherever they occur; each has at least six characters.
         mask: Called with each text; returns it with ``***`` in place of other secrets. Runs on the

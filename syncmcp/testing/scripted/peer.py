@@ -152,7 +152,7 @@ class ScriptedPeer(Closing):
     def close(self) -> None:
         """End all connections and threads of the peer, but not its child processes.
 
-        A child process is to be ended by whoever started it.
+        The program that started a child process must end it.
 
         Raises:
             ScriptError: A script had an invalid step.

@@ -33,7 +33,7 @@ class ToolContext(Asker):
     nothing.
 
     The methods that ask the client a question (`sample`, `elicit`, `elicit_url`, `list_roots`,
-    `ask_all`, `request`) block until the answer has come, in either era. Up to 2025-11-25 the
+    `ask_all`, `request`) block until the answer has come. Up to 2025-11-25 the
     question is a request on the stream of this call. In 2026-07-28 the call is answered with
     `input_required`, the thread waits for the client's retry of the request and goes on with it:
     from then on `request_id`, `meta`, the progress token and the stream are those of the retry.
@@ -204,7 +204,7 @@ class ToolContext(Asker):
             The result: `role`, `content`, `model`, and more.
 
         Raises:
-            MissingCapability: The client did not declare what this needs.
+            MissingCapability: The client did not declare the capability for this.
             RpcError, TimeoutError, Withdrawn, ConnectionError: As `ask_all`.
         """
         if isinstance(messages, str):
@@ -307,7 +307,7 @@ class ToolContext(Asker):
                 progress token.
 
         Raises:
-            MissingCapability: The client did not declare what this needs.
+            MissingCapability: The client did not declare the capability for this.
             RpcError: The revision has no requests from servers (2026-07-28).
             Withdrawn: The call has ended.
             ConnectionError: The session has ended.
@@ -328,7 +328,7 @@ class ToolContext(Asker):
             timeout: Seconds to wait for each answer, or for a retry.
 
         Raises:
-            MissingCapability: The client did not declare what one of the questions needs.
+            MissingCapability: The client did not declare the capability for a question.
             RpcError: The client answered a question with an error; the others are withdrawn.
             TimeoutError: An answer or retry did not come in time.
             Withdrawn: The call has ended.

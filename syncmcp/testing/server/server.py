@@ -55,7 +55,7 @@ def _check_uri(uri: object, name: str) -> None:
 
 
 class Server(Dispatcher):
-    """A small MCP server for tests and demos: threaded, both eras, any transport.
+    """A small MCP server for tests and demos, for every revision and transport.
 
     ::
 
@@ -222,8 +222,8 @@ class Server(Dispatcher):
         """Register the decorated function as a resource template (RFC 6570).
 
         The variables of the template are the function's arguments, which are strings. The
-        parameter of a variable that may be absent (`{?name}`) needs a default. No value is refused
-        (``..``, a host), so that the function checks them. It returns what it may return for
+        parameter of a variable that may be absent (`{?name}`) needs a default. No value is refused,
+        not even ``..`` or a host: the function must check them. It returns the same as that of
         `resource`.
 
         Raises:

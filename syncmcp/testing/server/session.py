@@ -156,13 +156,13 @@ _MAX_EARLY_CANCELS = 256
 class Session:
     """A session with one client: the negotiated revision, its open requests, its subscriptions.
 
-    A connection in memory or over stdio is one session, and the client may use either era on it.
+    A connection in memory or over stdio is one session, in which the client may use any revision.
     Over HTTP with a revision up to 2025-11-25 a session lasts from `initialize` to the DELETE.
 
     Attributes:
         id: The session id over HTTP, else `None`.
         revision: The negotiated revision; `None` before `initialize`.
-        client_capabilities: What the client declared in `initialize`.
+        client_capabilities: The capabilities that the client declared in `initialize`.
         client_info: The client's `clientInfo`, or `None`.
         log_level: The level of the last `logging/setLevel`; "info" before the first.
         initialized: Whether `notifications/initialized` has come.

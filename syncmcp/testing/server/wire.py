@@ -132,7 +132,7 @@ class Stats(Watched):
         errors: Responses sent that were JSON-RPC errors.
         responses: Responses received to the server's own requests.
         late_answers: Responses received after the question was withdrawn.
-        questions: Questions asked, by method, in either era.
+        questions: Questions asked, by method.
         tasks: Tasks that have not ended.
         paused: Tools that wait for the retry of their request (2026-07-28).
         violations: Violations of the protocol by clients, one sentence each.
