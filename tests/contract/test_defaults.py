@@ -42,6 +42,7 @@ CONSTANTS = {
     "Characters of the URI of a tracked resource": "_protocol.caching.LONGEST_URI",
     "Open questions of a server": "_connection.server_requests.MAX_OPEN",
     "Running handlers whose questions have ended": "_concurrency.pool.MAX_ABANDONED",
+    "Handlers that wait in calls of their own": "_concurrency.pool.MAX_WAITING_HANDLERS",
     "The library's own messages queued for one server": "_concurrency.budget.MAX_OWED",
     "Size of the library's own messages queued for one server": "_concurrency.budget.MAX_BYTES",
     "Sending one of the library's own messages over HTTP": "_connection.notifier.POST_SECONDS",
