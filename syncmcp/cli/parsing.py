@@ -145,7 +145,7 @@ def read_file(name: str) -> str:
 _AS_TEXT: Final = "write text after =, not :="
 
 
-def _parse_json(text: str, what: str, hint: str) -> Any:
+def _parse_json(text: str, what: str, hint: str = _AS_TEXT) -> Any:
     try:
         return _loads(text)
     except json.JSONDecodeError as error:

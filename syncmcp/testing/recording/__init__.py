@@ -471,7 +471,7 @@ class _Recorder(Transport):
         try:
             self._connection = self._file.begin_connection()
         except OSError as error:
-            text = f"the recording {self._file.path} cannot be written: {reason(error)}"
+            text = f"the recording cannot be written: {self._file.path}: {reason(error)}"
             raise ConnectFailed(text) from error
         self._recording = True
         self._record("opened", {"blocking": self.blocking, "ordered": self.ordered})
