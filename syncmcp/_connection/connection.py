@@ -39,7 +39,7 @@ from syncmcp._connection.task_calls import TASK_REQUESTS, TaskCallTracker, asks_
 from syncmcp._protocol import jsonrpc
 from syncmcp._protocol.capabilities import OfferedCapabilities
 from syncmcp._protocol.dialect import Dialect
-from syncmcp._protocol.jsonrpc import Notification, RequestTable
+from syncmcp._protocol.jsonrpc import InvalidMessage, Notification, RequestTable
 from syncmcp.errors import (
     ClosedError,
     ConnectionLost,
@@ -503,9 +503,7 @@ class Connection:
             owner, certain = self._tasks.owner(message, out)
         self._server_requests.dispatch(message, dialect, owner, certain=certain)
 
-    def _on_malformed(
-        self, message: jsonrpc.InvalidMessage, out: Outgoing | None, frame: bytes
-    ) -> None:
+    def _on_malformed(self, message: InvalidMessage, out: Outgoing | None, frame: bytes) -> None:
         meant = False
         for id in (message.id,) if message.id is not None or out is None else out.ids:
             error = ProtocolError(f"malformed answer: {message.reason}", server=self.label)

@@ -316,7 +316,10 @@ class Settings:
     header: Annotated[
         list[str] | None,
         typer.Option(
-            "--header", "-H", metavar="NAME:VALUE|NAME:@FILE", help="Send this HTTP header."
+            "--header",
+            "-H",
+            metavar="NAME:VALUE",
+            help="Send this HTTP header; NAME:@FILE reads it.",
         ),
     ] = None
     bearer: Annotated[
