@@ -20,8 +20,11 @@ def comparable(names: Iterable[str]) -> list[str]:
     return list(islice((name for name in names if len(name) <= LONGEST_NAME), MOST_NAMES))
 
 
-def similar(word: str, names: Iterable[str], count: int) -> list[str]:
-    """At most `count` of the names that are spelled like `word`, the most similar one first."""
+def similar(word: str, names: Iterable[str], count: int, *, cutoff: float = 0.6) -> list[str]:
+    """At most `count` of the names that are spelled like `word`, the most similar one first.
+
+    `cutoff`: how similar they are at least, from 0 to 1; see `difflib`.
+    """
     if len(word) > LONGEST_NAME:
         return []
-    return difflib.get_close_matches(word, comparable(names), count)
+    return difflib.get_close_matches(word, comparable(names), count, cutoff)

@@ -6,6 +6,7 @@ The library passes all foreign text (a URL, a response body, a line of a server'
 
 from __future__ import annotations
 
+import json
 import logging
 import re
 import unicodedata
@@ -284,6 +285,15 @@ def logger(name: str) -> logging.Logger:
 
 # The parent of all of them, for programs that list the loggers there are.
 logger("syncmcp")
+
+
+def reason(error: Exception) -> str:
+    """Why a file, an address or a text is of no use, without the codes of Python."""
+    if isinstance(error, UnicodeError):
+        return "it is not UTF-8"
+    if isinstance(error, json.JSONDecodeError):
+        return f"see line {error.lineno}, column {error.colno}"
+    return getattr(error, "strerror", None) or str(error)
 
 
 MOST_PROBLEMS = 100

@@ -21,6 +21,7 @@ from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any, BinaryIO, Final
 
+from syncmcp._base.text import reason
 from syncmcp._concurrency.fair_lock import FairLock, Wait, lock_timeout
 from syncmcp._concurrency.timing import Deadline
 from syncmcp.errors import RequestTimeout
@@ -521,7 +522,7 @@ def read_object(
     except UnicodeDecodeError as error:
         raise ValueError("is not UTF-8") from error
     except ValueError as error:
-        raise ValueError(f"is not JSON: {error}") from error
+        raise ValueError(f"is not JSON: {reason(error)}") from error
     except RecursionError as error:
         raise ValueError("is not JSON: it is nested too deeply") from error
     if not isinstance(content, dict):

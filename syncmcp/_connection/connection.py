@@ -39,7 +39,7 @@ from syncmcp._connection.task_calls import TASK_REQUESTS, TaskCallTracker, asks_
 from syncmcp._protocol import jsonrpc
 from syncmcp._protocol.capabilities import OfferedCapabilities
 from syncmcp._protocol.dialect import Dialect
-from syncmcp._protocol.jsonrpc import Notification, RequestTable
+from syncmcp._protocol.jsonrpc import InvalidMessage, Notification, RequestTable
 from syncmcp.errors import (
     ClosedError,
     ConnectionLost,
@@ -429,7 +429,7 @@ class Connection:
             elif kind is jsonrpc.Request or kind is jsonrpc.MalformedRequest:
                 self._on_request(message, out)  # type: ignore[arg-type]
             else:
-                self._on_malformed(message, out)  # type: ignore[arg-type]
+                self._on_malformed(message, out, frame)  # type: ignore[arg-type]
         return out is not None and self.settled(out)
 
     def settled(self, out: Outgoing) -> bool:
@@ -503,7 +503,7 @@ class Connection:
             owner, certain = self._tasks.owner(message, out)
         self._server_requests.dispatch(message, dialect, owner, certain=certain)
 
-    def _on_malformed(self, message: jsonrpc.InvalidMessage, out: Outgoing | None) -> None:
+    def _on_malformed(self, message: InvalidMessage, out: Outgoing | None, frame: bytes) -> None:
         meant = False
         for id in (message.id,) if message.id is not None or out is None else out.ids:
             error = ProtocolError(f"malformed answer: {message.reason}", server=self.label)
@@ -511,6 +511,7 @@ class Connection:
                 error.method, meant = call.method, True
                 self._settle(call, error)
         if not meant:
+            self.transport.skipped(frame)
             text = "[%s] sent an invalid message: %s"
             self.services.note(_log, logging.WARNING, text, message.reason)
 

@@ -120,6 +120,8 @@ def record(context: typer.Context, path: _File, command: _Command = None) -> Non
     if os.path.lexists(path):
         raise CommandError(f"{str(path)!r} already exists", hint="remove it, or name another file")
     calls.check_output_path(path, force=True)  # the recorder would make missing directories
+    path.touch(exist_ok=False)  # fails before the server is started, as output that is not written
+    path.unlink()
     _run_other(context, RecordTo(path))
     if not os.path.lexists(path):
         Output(json=False).note("nothing was recorded: the command used no server")
@@ -204,8 +206,9 @@ syncmcp call add a:=1 b:=2 -- python server.py
 
 Results go to stdout. An error goes to stderr, in words on a terminal, else as one line of JSON.
 Exit codes: 0 done, 1 the server failed or cannot do it, or the output cannot be written, 2 usage,
-3 sign in first, 4 not reached, 5 the tool reported failure, 6 timeout, 7 you cancelled a form (also
-by Ctrl-C), 130 Ctrl-C (except at a server's question), 141 the reader of the output has gone.
+3 sign in first, 4 not reached, 5 the tool reported failure, 6 timeout, 7 you cancelled a server's
+form, by Ctrl-C or else, 130 Ctrl-C (at a server's other questions it only says no), 141 the reader
+of the output has gone.
 """
 
 _GROUPS = {

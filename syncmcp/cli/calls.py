@@ -173,6 +173,8 @@ def check_output_path(path: Path | None, *, force: bool) -> None:
         if force:
             raise CommandError("-f (--force) needs --output")
         return
+    if str(path) == "-":
+        raise CommandError("'-' names no file", hint="results go to stdout without --output")
     try:
         if path.is_dir():
             raise CommandError(f"{str(path)!r} is a directory", hint="name a file in it")
@@ -254,6 +256,8 @@ def call(
         hint = session.module_hint or "`syncmcp tools TARGET` lists them"
         if session.command:
             hint = "TOOL and its arguments come before --"
+        elif not (session.module_hint or knows_server(session.outer) or is_url(session.named)):
+            hint = f"{session.named!r} was taken as the server; {hint}"
         raise CommandError("which tool?", hint=hint)
     after = arguments or () if "=" in tool else ()
     if any(map(is_url, (tool, *after))) and not knows_server(session.outer):
@@ -385,6 +389,9 @@ def _find_by_name(kind: str, name: str, offered: Iterable[Any]) -> Any:
     raise CommandError(f"the server has no {kind} {name!r}", hint=hint)
 
 
+_EXAMPLES = {"array": """'["a"]'""", "object": """'{"a": 1}'"""}
+
+
 def _check_arguments(tool: types.Tool, values: dict[str, Any], server: str) -> None:
     # Only invalid arguments are an error here; if the schema is unusable, the server decides.
     error = ToolSchemas(tool).input_error(values, server)
@@ -408,6 +415,8 @@ def _check_arguments(tool: types.Tool, values: dict[str, Any], server: str) -> N
     details = properties.get(error.argument or "")
     if details is not None:
         hint = f"write {argument_syntax(str(error.argument), details)}"
+        if (example := _EXAMPLES.get(_type_name(details))) is not None:
+            hint += f", such as {error.argument}:={example}"
     raise CommandError(error.message, server=server, hint=hint)
 
 

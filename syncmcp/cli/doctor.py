@@ -17,7 +17,7 @@ from rich.text import Text
 from typing_extensions import Self
 
 from syncmcp._base.origin import split_url
-from syncmcp._base.text import logger
+from syncmcp._base.text import logger, reason
 from syncmcp._client.client import Client
 from syncmcp._concurrency.timing import Deadline
 from syncmcp._connection.tool_schemas import ToolSchemas
@@ -97,7 +97,7 @@ def _check_address(target: Http, timeout: float) -> Iterator[Finding]:
     try:
         found = resolve(host, port, AbortableExchange(deadline))
     except OSError as error:
-        failure = ConnectFailed(f"cannot resolve the name {host!r}: {error}")
+        failure = ConnectFailed(f"cannot resolve the name {host!r}: {reason(error)}")
         yield Finding.failed("name", failure, "is it spelled correctly? Is the network up?")
         return
     addresses = list(dict.fromkeys(str(one[4][0]) for one in found))
@@ -105,7 +105,7 @@ def _check_address(target: Http, timeout: float) -> Iterator[Finding]:
     try:
         link = _connect_any(addresses, port, deadline)
     except OSError as error:
-        failure = ConnectFailed(f"nothing answers at {host}, port {port}: {error}")
+        failure = ConnectFailed(f"nothing answers at {host}, port {port}: {reason(error)}")
         yield Finding.failed("connection", failure, "is the server running on this port?")
         return
     with link:
@@ -199,7 +199,7 @@ def _diagnose(session: Session, skipped: _SkippedLines) -> Iterator[Finding]:
         client = session.client
     except McpError as error:
         yield from skipped.findings()
-        yield from _opening_failure(target, error, doubt)
+        yield from _opening_failure(target, error, doubt, silent=not skipped.lines)
         return
     took = perf_counter() - begun
     if isinstance(target, Stdio):
@@ -228,7 +228,7 @@ class _SkippedLines(logging.Handler):
 
     def __init__(self) -> None:
         super().__init__(logging.WARNING)
-        self._lines: list[str] = []
+        self.lines: list[str] = []
         self._log = logger("syncmcp.stdio")
 
     def __enter__(self) -> Self:
@@ -240,13 +240,13 @@ class _SkippedLines(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         if record.msg == SKIPPED_LINE and isinstance(record.args, tuple):
-            self._lines.append(f"the server prints lines that are not messages: {record.args[1]!r}")
+            self.lines.append(f"the server prints lines that are not messages: {record.args[1]!r}")
 
     def findings(self) -> Iterator[Finding]:
         """The finding, if there were such lines."""
-        if self._lines:
+        if self.lines:
             hint = "stdout is for messages only: make the server print and log to stderr"
-            yield Finding("stdout", "warning", self._lines[0], hint)
+            yield Finding("stdout", "warning", self.lines[0], hint)
 
 
 def _variables(target: Stdio) -> str:
@@ -264,8 +264,13 @@ def _timed(step: str, seconds: float, said: str, hint: str) -> Finding:
     return Finding(step, "warning", said, hint)
 
 
-def _opening_failure(target: Stdio | Http, error: McpError, doubt: str | None) -> Iterator[Finding]:
-    """Yield the findings for a client that could not be opened; `doubt`: an earlier hint."""
+def _opening_failure(
+    target: Stdio | Http, error: McpError, doubt: str | None, *, silent: bool
+) -> Iterator[Finding]:
+    """Yield the findings for a client that could not be opened; `doubt`: an earlier hint.
+
+    `silent`: the server printed no line that is not a message.
+    """
     if isinstance(error, AuthError):
         yield Finding.failed("sign-in", error)
     elif isinstance(target, Stdio):
@@ -279,7 +284,7 @@ def _opening_failure(target: Stdio | Http, error: McpError, doubt: str | None) -
             return
         yield Finding("start", "ok", "the server runs")
         hint = "is it an MCP server? Its stdout may contain only messages"
-        if isinstance(error, RequestTimeout):
+        if isinstance(error, RequestTimeout) and silent:
             hint = "the server says nothing: is it an MCP server? --open-timeout gives it more time"
         yield Finding.failed("opening", error, hint)
     else:

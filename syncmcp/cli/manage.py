@@ -67,7 +67,7 @@ def login(
         str | None,
         typer.Option(
             metavar="NAME",
-            help="The environment variable with its secret; needs --issuer.",
+            help="The environment variable with its secret; needs --client-id and --issuer.",
         ),
     ] = None,
     client_metadata_url: Annotated[

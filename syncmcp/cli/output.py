@@ -242,6 +242,7 @@ _USAGE_HINTS: Final = (
     ("unexpected extra argument", "TARGET", "write a command that starts a server after --"),
     ("No such command 'http", "", "write the command first: {path} COMMAND URL"),
     ("No such command", "", "`{path} --help` lists the commands"),
+    ("option: --output", "", "--json prints JSON"),
     (
         "No such option",
         "[TOOL]",
@@ -316,7 +317,9 @@ def explain(error: BaseException) -> None:
     def line(text: str, style: str = "") -> None:
         console.print(Text(several_lines(text), style), soft_wrap=True)
 
-    told = [str(facts[name]) for name in ("code", "status") if name in facts]
+    told = [str(facts["code"])] if "code" in facts else []
+    if "status" in facts and f"HTTP {facts['status']}" not in facts["message"]:
+        told.append(str(facts["status"]))
     if "process_exit_code" in facts:
         told.append(f"exit code {facts['process_exit_code']}")
     if facts.get("delivery") == "unknown" and facts.get("method") == "tools/call":
@@ -383,13 +386,17 @@ def _hint(error: BaseException) -> str | None:
     if _ADVICE in vars(error):
         advice: str | None = vars(error)[_ADVICE]
         return advice
+    if isinstance(error.__context__, KeyboardInterrupt):  # Ctrl-C again, while the command ended
+        return _hint(error.__context__)
     if isinstance(error, CommandError):
         return error.hint
     if isinstance(error, typer.TyperException):
         # Of an option that is not there; its class is not public.
         known = getattr(error, "possibilities", None) or ()
         option = getattr(error, "option_name", "")
-        close = similar(option, known, 1)
+        bare = {name.lstrip("-"): name for name in known}
+        # So close that no other program's option is taken for --trust, which asks nobody.
+        close = [bare[name] for name in similar(option.lstrip("-"), bare, 1, cutoff=0.7)]
         context = getattr(error, "ctx", None)
         commands = getattr(getattr(context, "command", None), "commands", {})
         if option in {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import re
 import shlex
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple
 import typer
 
 from syncmcp._base.similar import similar
+from syncmcp._base.text import reason
 from syncmcp._protocol.revisions import REVISIONS
 from syncmcp.cli.output import CommandError, Output
 from syncmcp.cli.state import load_roots, read_server_files, stored_login
@@ -52,9 +54,10 @@ def parse_arguments(
             given = parse_object(word)
         else:
             name, is_json, text, is_file = split_item(word)
+            hint = f"write {name}=@{text} to pass its text" if is_file else _AS_TEXT
             text = read_file(text) if is_file else text
             if is_json:
-                given = {name: _parse_json(text, f"the value of {name!r}")}
+                given = {name: _parse_json(text, f"the value of {name!r}", hint)}
             else:
                 given = {name: _converted(text, (properties or {}).get(name, {}))}
         for name in given:
@@ -71,7 +74,7 @@ def _converted(text: str, schema: Mapping[str, Any]) -> Any:
     if not isinstance(kinds, list) or "string" in kinds:
         return text
     try:
-        return json.loads(text, parse_constant=_reject_constant)
+        return _loads(text)
     except (ValueError, RecursionError):
         return text  # the check by the schema says what is wrong
 
@@ -87,7 +90,7 @@ def parse_strings(words: Iterable[str]) -> dict[str, str]:
 
 def parse_object(text: str) -> dict[str, Any]:
     """Parse the JSON object in the value of an option, or in the file named after ``@``."""
-    hint = """write --input '{"name": value}'"""
+    hint = """write --input '{"name": value}' or --input @FILE"""
     if os.path.isfile(text):
         hint = f"write --input @{text}"
     text = read_file(text[1:]) if text.startswith("@") else text
@@ -136,22 +139,36 @@ def read_file(name: str) -> str:
     try:
         return sys.stdin.read() if name == "-" else Path(name).expanduser().read_text("utf-8")
     except (OSError, UnicodeError) as error:
-        reason = getattr(error, "strerror", None) or "it is not UTF-8"
-        raise CommandError(f"cannot read the file {name!r}: {reason}") from error
+        raise CommandError(f"cannot read the file {name!r}: {reason(error)}") from error
 
 
-def _parse_json(text: str, what: str, hint: str = "write text after =, not :=") -> Any:
+_AS_TEXT: Final = "write text after =, not :="
+
+
+def _parse_json(text: str, what: str, hint: str = _AS_TEXT) -> Any:
     try:
-        return json.loads(text, parse_constant=_reject_constant)
-    except ValueError as error:
+        return _loads(text)
+    except json.JSONDecodeError as error:
         hint = 'write {"name": value}' if text[:1] == "{" else hint
-        raise CommandError(f"{what} is not JSON: {error}", hint=hint) from error
+        raise CommandError(f"{what} is not JSON: {reason(error)}", hint=hint) from error
+    except ValueError as error:  # of a number, which is not meant as text
+        raise CommandError(f"{what} cannot be sent as JSON: {error}") from error
     except RecursionError as error:
         raise CommandError(f"{what} is nested too deeply") from error
 
 
+def _loads(text: str) -> Any:
+    return json.loads(text, parse_constant=_reject_constant, parse_float=_finite)
+
+
 def _reject_constant(word: str) -> Any:
     raise ValueError(f"{word} is not a JSON value")
+
+
+def _finite(number: str) -> float:
+    if math.isinf(value := float(number)):
+        raise ValueError(f"the number {number} is too large")
+    return value
 
 
 # The server: a URL, or a command after ``--``. (`find_server` looks up names.)
@@ -298,7 +315,12 @@ class Settings:
     ] = False
     header: Annotated[
         list[str] | None,
-        typer.Option("--header", "-H", metavar="NAME:VALUE", help="Send this HTTP header."),
+        typer.Option(
+            "--header",
+            "-H",
+            metavar="NAME:VALUE",
+            help="Send this HTTP header; NAME:@FILE reads it.",
+        ),
     ] = None
     bearer: Annotated[
         str | None,
@@ -367,5 +389,7 @@ class Settings:
     ] = 30
     verbose: Annotated[
         bool,
-        typer.Option("--verbose", "-v", help="Show the server's stderr and log on stderr."),
+        typer.Option(
+            "--verbose", "-v", help="Show the server's stderr and log, and the client's warnings."
+        ),
     ] = False

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import logging
 import os
 import re
 import sys
@@ -29,7 +30,7 @@ from typer.core import TyperCommand
 from typing_extensions import Self
 
 from syncmcp._base.secrets import Secrets
-from syncmcp._base.text import WORD
+from syncmcp._base.text import WORD, logger
 from syncmcp._client.client import Client, Target
 from syncmcp._client.core import core_of
 from syncmcp._connection.options import CallOptions
@@ -190,8 +191,22 @@ def as_typed(text: str, outer: object) -> str:
     return text
 
 
+class _Warnings(logging.Handler):
+    """With --verbose: what the library warns of, such as a line that is not a message."""
+
+    def __init__(self, show: Callable[[str], None]) -> None:
+        super().__init__(logging.WARNING)
+        self._show = show
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._show(f"syncmcp: {record.getMessage()}")
+
+
 class Session:
-    """The options, output and client of one command. The client is opened at its first use."""
+    """The options, output and client of one command. The client is opened at its first use.
+
+    `named` is TARGET as it was typed.
+    """
 
     def __init__(
         self,
@@ -201,7 +216,7 @@ class Session:
         outer: OuterCommand | None = None,
     ) -> None:
         self.settings = settings
-        self._target = target
+        self.named = target
         self.command = command
         self.outer = outer
         self._shared = shared = outer if isinstance(outer, SharedClient) else None
@@ -209,13 +224,19 @@ class Session:
         self.person = person = shared.person if shared is not None else person_at_terminal()
         hide = (lambda: None) if person is None else person.bar.hide
         self.out = Output(json=settings.json, before=hide)
+        self._warnings = _Warnings(self._print_line)
 
     def __enter__(self) -> Self:
+        if self.settings.verbose:
+            logger("syncmcp").addHandler(self._warnings)
         return self
 
     def __exit__(self, *exc_info: object) -> None:
-        if self._client is not None:
-            self._client.close()
+        try:
+            if self._client is not None:
+                self._client.close()
+        finally:
+            logger("syncmcp").removeHandler(self._warnings)
         self.wait_no_more()  # after the last report that could draw it again
 
     @property
@@ -230,7 +251,7 @@ class Session:
             return stdio_target(
                 self.command, env=settings.env or (), cwd=settings.cwd, stderr=stderr
             ), {}
-        if is_url(self._target):
+        if is_url(self.named):
             headers = list(settings.header or ())
             if settings.bearer is not None:
                 token = settings.bearer
@@ -240,12 +261,10 @@ class Session:
                 if any(word.lower().startswith("authorization:") for word in headers):
                     raise CommandError("--header and --bearer give two tokens: leave out one")
                 headers.append(f"Authorization:Bearer {token}")
-            return http_target(self._target, headers), {}
+            return http_target(self.named, headers), {}
         approve = None if self.person is None else self.person.approve
         try:
-            found = find_server(
-                self._target, settings.config, approve=approve, trust=settings.trust
-            )
+            found = find_server(self.named, settings.config, approve=approve, trust=settings.trust)
         except CommandError as error:
             if self.module_hint is not None:
                 advise(error, self.module_hint)
@@ -361,7 +380,7 @@ class Session:
 
     def _check_options(self) -> None:
         """Reject options that do not apply to this kind of target, rather than ignore them."""
-        settings, remote = self.settings, is_url(self._target)
+        settings, remote = self.settings, is_url(self.named)
         if (settings.header or settings.bearer is not None) and (self.command or not remote):
             raise CommandError("--header and --bearer need a URL")
         if (settings.env or settings.cwd) and not self.command:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from syncmcp import servers_file
 from syncmcp._base.similar import similar
+from syncmcp._base.text import reason
 from syncmcp._concurrency import files
 from syncmcp.auth import FileStore, OAuth, Token
 from syncmcp.auth.token_auth import client_label_of, filed_under, publishes_sign_in
@@ -41,8 +42,10 @@ def load_roots() -> Roots:
         uris = json.loads(path.read_text("utf-8"))
     except FileNotFoundError:
         uris = []
-    except (OSError, ValueError, RecursionError) as error:
-        raise CommandError(f"cannot read the roots in {str(path)!r}: {error}") from error
+    except (OSError, UnicodeError) as error:
+        raise CommandError(f"cannot read the roots in {str(path)!r}: {reason(error)}") from error
+    except (ValueError, RecursionError) as error:
+        raise CommandError(f"{str(path)!r} is not JSON: {reason(error)}") from error
     if not isinstance(uris, list) or not all(isinstance(uri, str) for uri in uris):
         raise CommandError(f"{str(path)!r} holds no list of roots")
     return restored([Root(uri=uri) for uri in uris], None)
@@ -56,7 +59,7 @@ def save_roots(roots: Roots) -> None:
         files.make_private_directory(path.parent)
         files.write_atomically(path, text.encode())
     except OSError as error:
-        raise CommandError(f"cannot save the roots in {str(path)!r}: {error}") from error
+        raise CommandError(f"cannot save the roots in {str(path)!r}: {reason(error)}") from error
 
 
 def _roots_file() -> Path:

@@ -192,6 +192,9 @@ class Transport(ABC):
         """
         return ""
 
+    def skipped(self, frame: bytes) -> None:  # noqa: B027
+        """A received frame held no valid message, or one without a request that it answers."""
+
     def stderr_tail(self) -> str:
         """The last lines that a child process wrote to its stderr, secrets removed."""
         return ""

@@ -305,7 +305,7 @@ class StdioTransport(Transport):
                     line = _without_bom(line)  # noqa: PLW2901
                 if not _FRAME.match(line):
                     if line and not line.isspace():
-                        self._skip_noise(line)
+                        self.skipped(line)
                 elif isinstance(line, TruncatedLine):
                     return self._message_too_long()
                 elif not self._closing:
@@ -316,15 +316,16 @@ class StdioTransport(Transport):
             if _FRAME.match(rest) and _is_json(rest, self.max_values):
                 receiver.receive(rest)
             else:
-                self._skip_noise(rest)
+                self.skipped(rest)
         return None
 
-    def _skip_noise(self, line: bytes) -> None:
+    def skipped(self, frame: bytes) -> None:
+        """Count a line of stdout that was not a message; the first one is logged and described."""
         self.noise += 1
         if self.noise > 1 and not _log.isEnabledFor(logging.DEBUG):
             return
-        cut = len(line) > 2 * _NOISE_SHOWN
-        text = line[: 2 * _NOISE_SHOWN].decode("utf-8", "replace")
+        cut = len(frame) > 2 * _NOISE_SHOWN
+        text = frame[: 2 * _NOISE_SHOWN].decode("utf-8", "replace")
         text = self._secrets.redact(text, ends_cut=cut)[:_NOISE_SHOWN]
         if self.noise == 1:
             self._first_noise = text

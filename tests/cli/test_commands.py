@@ -117,8 +117,8 @@ def test_a_name_that_is_nearly_right_is_suggested(command: Command, demo: str) -
         ),
         (
             ["--input", "a=1"],
-            "the object of arguments is not JSON: Expecting value: line 1 column 1 (char 0)",
-            "write --input '{\"name\": value}'",
+            "the object of arguments is not JSON: see line 1, column 1",
+            "write --input '{\"name\": value}' or --input @FILE",
         ),
         (
             ["--input", "5"],
@@ -143,6 +143,19 @@ def test_arguments_are_checked_before_they_are_sent(
     assert (ran.code, ran.error["message"]) == (2, said)
     assert ran.error["hint"].startswith(hint)
     assert calls == []
+
+
+def test_the_hint_about_an_array_has_an_example(command: Command) -> None:
+    server = Server("names")
+
+    @server.tool(annotations={"readOnlyHint": True})
+    def join(names: list[str]) -> str:
+        return " ".join(names)
+
+    with serve_http(server) as http:
+        hint = command("call", http.url, "join", "names=a").error["hint"]
+        assert hint == "write names:=ARRAY, such as names:='[\"a\"]'"
+        assert command("call", http.url, "join", hint.split()[-1].replace("'", "")).out == "a\n"
 
 
 def test_an_argument_that_a_tool_would_ignore_is_refused(command: Command, demo: str) -> None:
@@ -187,6 +200,11 @@ def test_an_argument_that_a_tool_would_ignore_is_refused(command: Command, demo:
         (["tools", "http://x", "--auth", "x"], "--bearer sends a token, `syncmcp auth login`"),
         (["tools", "--url", "http://x"], "write the URL as TARGET"),
         (["tools", "http://x", "--format", "json"], "--json prints JSON"),
+        (["tools", "http://x", "--output", "json"], "--json prints JSON"),
+        (["call", "http://x", "add", "--outputs", "json"], "did you mean --output?"),
+        (["tools", "http://x", "--test"], "`syncmcp tools --help` lists the options"),
+        (["call", "price"], "'price' was taken as the server; `syncmcp tools TARGET` lists"),
+        (["read", "http://x", "x:y", "-o", "-"], "results go to stdout without --output"),
         (["tools", "http://x", "--headers", "a:b"], "did you mean --header?"),
         (["call", "http://x", "--tool", "add"], "write the name of the tool after TARGET"),
         (["call", "http://x", "add", "--args", "{}"], "write name=value, or --input"),
@@ -511,9 +529,18 @@ def test_roots_are_remembered_and_shown_to_servers_that_may_see_them(
 def test_roots_that_cannot_be_read_are_no_roots(command: Command, elsewhere: Path) -> None:
     kept = Path.home() / ".local/state/syncmcp/roots.json"
     kept.parent.mkdir(parents=True)
-    for broken in ("{", '{"a": 1}'):
-        kept.write_text(broken)
-        assert command("roots", "list").code == 2
+    for broken, said in [
+        (b"{", f"{str(kept)!r} is not JSON: see line 1, column 2"),
+        (b"\xff", f"cannot read the roots in {str(kept)!r}: it is not UTF-8"),
+        (b'{"a": 1}', f"{str(kept)!r} holds no list of roots"),
+    ]:
+        kept.write_bytes(broken)
+        ran = command("roots", "list")
+        assert (ran.code, ran.error["message"]) == (2, said)
+    kept.unlink()
+    kept.mkdir()
+    said = command("roots", "list").error["message"]
+    assert said == f"cannot read the roots in {str(kept)!r}: Is a directory"
 
 
 def test_headers_and_variables_are_checked(command: Command, elsewhere: Path) -> None:
@@ -574,6 +601,14 @@ def test_no_line_of_a_server_appears_within_a_question(
     assert capsys.readouterr().err == "within\u241b[2J\n[info] logged\n"
     target.stderr("after")
     assert capsys.readouterr().err == "after\n"
+
+
+def test_a_person_who_asks_for_it_sees_what_the_library_warns_of(command: Command) -> None:
+    code = "print('Starting up', flush=True)\nimport runpy\n"
+    code += "runpy.run_module('syncmcp.testing', run_name='__main__')"
+    server = ["--", sys.executable, "-c", code]
+    assert "stdout that is not a message: 'Starting up'\n" in command("tools", "-v", *server).err
+    assert command("tools", *server).err == ""
 
 
 def test_a_list_has_the_first_sentence_of_each_description_or_all_of_it(command: Command) -> None:

@@ -136,6 +136,18 @@ def test_a_server_that_prints_on_its_stdout_is_a_warning_with_the_line(command: 
     assert "stderr" in step["hint"]
 
 
+@pytest.mark.parametrize("line", ["hello", '{"jsonrpc": "2.0", broken', '{"level": "info"}'])
+def test_a_server_that_prints_no_message_at_all_is_not_said_to_be_silent(
+    command: Command, line: str
+) -> None:
+    code = f"import sys\nfor _ in sys.stdin: print({line!r}, flush=True)"
+    ran = command("doctor", "--json", "--open-timeout", "1", "--", sys.executable, "-c", code)
+    (step,) = [step for step in ran.result["steps"] if step["step"] == "stdout"]
+    assert repr(line) in step["said"]
+    assert f"not messages, the first: {line!r}" in last(ran)["said"]
+    assert last(ran)["hint"] == "is it an MCP server? Its stdout may contain only messages"
+
+
 def test_a_command_is_shown_with_the_variables_that_it_has(
     command: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:

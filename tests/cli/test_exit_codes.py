@@ -21,6 +21,7 @@ from syncmcp.errors import (
     AuthError,
     ConnectFailed,
     Denied,
+    HttpError,
     McpError,
     MethodNotFound,
     NotSupported,
@@ -76,6 +77,13 @@ def test_ctrl_c_during_a_call_says_that_the_tool_may_have_run(elsewhere: Path) -
         ran = ended(process)
         over.set()
     assert (ran.code, ran.error["hint"]) == (130, "the tool may have run")
+
+
+def test_ctrl_c_again_still_says_that_the_tool_may_have_run() -> None:
+    first, second = KeyboardInterrupt(), KeyboardInterrupt()
+    output.advise(first, "the tool may have run")
+    second.__context__ = first
+    assert output.describe(second)["hint"] == "the tool may have run"
 
 
 def test_changes_are_printed_as_they_come(elsewhere: Path) -> None:
@@ -200,15 +208,17 @@ def test_output_that_cannot_be_written_is_an_error(
 @pytest.mark.parametrize(
     ("error", "said"),
     [
+        (HttpError("not found (GET: HTTP 404)", status=404), "error: not found (GET: HTTP 404)\n"),
+        (HttpError("not found", status=404), "error: not found (404)\n"),
         (OutcomeUnknown("gone", method="tools/call", exit_code=3), "(exit code 3; the tool may"),
         (RequestTimeout("late", method="tools/call", delivery="unknown"), "the tool may have run"),
     ],
 )
-def test_people_hear_that_a_tool_may_have_run(
+def test_the_first_line_has_what_people_have_to_know(
     error: McpError, said: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     output.explain(error)
-    assert said in capsys.readouterr().err.splitlines()[0]
+    assert said in capsys.readouterr().err.splitlines(keepends=True)[0]
 
 
 def test_no_line_of_a_server_passes_for_one_of_the_command(

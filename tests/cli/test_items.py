@@ -52,8 +52,9 @@ def test_values_come_from_files_and_from_stdin(
         (["a"], "'a' is not an argument"),
         (["=a"], "'=a' is not an argument"),
         (["a=1", "a:=2"], "'a' is given twice"),
-        (["a:=x"], "the value of 'a' is not JSON"),
-        (["a:=NaN"], "NaN is not a JSON value"),
+        (["a:=x"], "the value of 'a' is not JSON: see line 1, column 1"),
+        (["a:=NaN"], "the value of 'a' cannot be sent as JSON: NaN is not a JSON value"),
+        (["a:=1e400"], "the value of 'a' cannot be sent as JSON: the number 1e400 is too large"),
         (["a=@missing"], "cannot read the file 'missing': No such file or directory"),
     ],
 )
@@ -64,6 +65,18 @@ def test_what_is_no_item_is_named(
     with pytest.raises(CommandError) as caught:
         parsing.parse_arguments(words)
     assert message in str(caught.value)
+
+
+def test_a_file_of_text_that_is_taken_for_json_comes_with_a_hint(tmp_path: Path) -> None:
+    (tmp_path / "shop.py").write_text("x = 1")
+    for word, hint in [
+        (f"a:=@{tmp_path / 'shop.py'}", f"write a=@{tmp_path / 'shop.py'} to pass its text"),
+        ("a:=x", "write text after =, not :="),
+        ("a:=NaN", None),
+    ]:
+        with pytest.raises(CommandError) as caught:
+            parsing.parse_arguments([word])
+        assert caught.value.hint == hint
 
 
 def test_a_file_that_is_no_text_is_refused(tmp_path: Path) -> None:

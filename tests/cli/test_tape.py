@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 
 from tests.cli.running import DEMO, Command
@@ -42,6 +43,14 @@ def test_what_cannot_be_recorded_or_replayed_is_said(command: Command, demo: str
     nowhere = command("record", "no/such/tape.jsonl", "ping", demo)
     assert (nowhere.code, "no such directory" in nowhere.error["message"]) == (2, True)
     assert not Path("no").exists()
+    if Path("/proc/self").exists():
+        unwritable = command("record", "/proc/tape.jsonl", "ping", demo)
+        assert (unwritable.code, "hint" in unwritable.error) == (1, False)
+        assert "cannot be written: No such file" in unwritable.error["message"]
+    code = "import sys\nfor _ in sys.stdin: print('{broken', flush=True)"
+    broken = ("--open-timeout", "1", "--", sys.executable, "-c", code)
+    said = command("record", "silent.jsonl", "ping", *broken).error["message"]
+    assert "on its stdout were not messages, the first: '{broken'" in said
     assert "nothing was recorded" in command("record", "other.jsonl", "roots").err
     shown = command("replay", "tape.jsonl", "ping", "--help").out
     assert [word for word in ("TARGET", "--bearer", "https:") if word in shown] == []

@@ -45,7 +45,7 @@ from typing import Any, NamedTuple
 import pydantic_core
 
 from syncmcp._base.secrets import Secrets, change_texts
-from syncmcp._base.text import MASK, logger, names_a_secret, redact
+from syncmcp._base.text import MASK, logger, names_a_secret, reason, redact
 from syncmcp._client.client import Target
 from syncmcp._client.opening import resolve_target
 from syncmcp._concurrency.files import try_lock
@@ -178,9 +178,9 @@ def read(path: Path) -> list[list[Entry]]:
     try:
         text = path.read_bytes().decode()
     except OSError as error:
-        raise UsageError(f"cannot read the recording: {error}") from error
+        raise UsageError(f"cannot read the recording {path}: {reason(error)}") from error
     except UnicodeDecodeError as error:
-        raise UsageError(f"{path} is not UTF-8: {error}") from error
+        raise UsageError(f"{path} is not UTF-8") from error
     # Not `splitlines`: JSON strings may have other line separators in them.
     lines = text.split("\n")
     ended = lines.pop() == "" if text.endswith("\n") else False
@@ -471,7 +471,8 @@ class _Recorder(Transport):
         try:
             self._connection = self._file.begin_connection()
         except OSError as error:
-            raise ConnectFailed(f"the recording cannot be written: {error}") from error
+            text = f"the recording cannot be written: {self._file.path}: {reason(error)}"
+            raise ConnectFailed(text) from error
         self._recording = True
         self._record("opened", {"blocking": self.blocking, "ordered": self.ordered})
         try:
@@ -502,6 +503,9 @@ class _Recorder(Transport):
 
     def describe(self) -> str:
         return self._inner.describe()
+
+    def skipped(self, frame: bytes) -> None:
+        self._inner.skipped(frame)
 
     def close(self, deadline: Deadline) -> None:
         try:
@@ -571,7 +575,7 @@ class _Recorder(Transport):
             # A recording with a gap is useless: end the connection.
             self._recording = False
             self._file.end_connection()
-            lost = ConnectionLost(f"the recording cannot be written: {error}")
+            lost = ConnectionLost(f"the recording cannot be written: {reason(error)}")
             lost.__cause__ = error
             self._receiver.lost(lost)
 
