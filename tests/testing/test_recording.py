@@ -92,7 +92,9 @@ def test_a_file_is_recorded_by_one_recording_at_a_time_and_anew_by_the_next(
         pass
     assert "tools/call" not in methods(path, "sent")
     assert lines(path)[0]["server"] == "shop"
-    with pytest.raises(syncmcp.ConnectFailed, match="recording cannot be written: .*below.jsonl: [A-Z]"):
+    with pytest.raises(
+        syncmcp.ConnectFailed, match=r"recording cannot be written: .*below\.jsonl: [A-Z]"
+    ):
         syncmcp.connect(Recording(server, path / "below.jsonl"))
 
 
