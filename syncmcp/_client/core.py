@@ -344,8 +344,9 @@ class ClientCore:
         deadline = Deadline(limit)
         try:
             with self.lock:
+                if self.may_open:
+                    self._closed_by = f"the thread {threading.current_thread().name!r}"
                 self.may_open = False
-                self._closed_by = f"the thread {threading.current_thread().name!r}"
                 # They stay in the list until they are closed: what Ctrl-C interrupts here, the next
                 # close finishes. A thread that still opens a connection sees this and closes it.
                 self._retired += filter(None, (self._opening, self.connection))

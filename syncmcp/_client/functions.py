@@ -115,8 +115,8 @@ class ToolFunction:
     ) -> Iterator[Any]:
         """Call the tool many times, several calls at one time, and iterate over the results.
 
-        Nothing is sent before the first result is requested. Ending the iteration early cancels
-        the calls in flight.
+        Nothing is sent before the first result is requested. Leaving the loop cancels the calls in
+        flight, if no name refers to the iterator.
 
         Args:
             calls: The arguments of each call; consumed as calls are started.

@@ -144,9 +144,10 @@ class BoundOperation(Generic[P, R]):
 
         Returns:
             A `ResultStream`. Iterating over it, on the thread that iterates, waits for and yields
-            `Progress`, log messages and, last, what the blocking operation returns. Leaving the
-            loop or a `with` cancels the call: the server is notified. The option `timeout` limits
-            the whole iteration. More calls than the client's `max_in_flight` are queued.
+            `Progress`, log messages and, last, what the blocking operation returns. Leaving its
+            `with` block cancels the call: the server is notified. So does leaving the loop, if no
+            name refers to the stream. The option `timeout` limits the whole iteration. More calls
+            than the client's `max_in_flight` are queued.
 
         Raises:
             TypeError: An argument is missing or unknown.

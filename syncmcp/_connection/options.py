@@ -226,6 +226,7 @@ _ELSEWHERE = {
     "logging_callback": "on_log",
     "message_handler": "on_notification",
     "progress_callback": "on_progress",
+    "read_timeout": "timeout",
     "read_timeout_seconds": "timeout",
     "sampling_callback": "sampling",
     "revision": "mode",

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, TypeAlias,
 from syncmcp import types
 from syncmcp._base.checks import flag
 from syncmcp._base.origin import split_url
+from syncmcp._base.text import counted
 from syncmcp._concurrency.forks import delaying_forks
 from syncmcp._concurrency.rate_limit import SlidingWindow
 from syncmcp.errors import UsageError
@@ -90,17 +91,17 @@ class Question:
         """One line without texts of the request: only counts, a host or the name of a tool."""
         request = self.request
         if isinstance(request, types.CreateMessageRequestParams):
-            return (
-                f"sampling: {len(request.messages)} messages, {len(request.tools or ())} tools, "
-                f"at most {request.max_tokens} tokens"
-            )
+            messages = counted(len(request.messages), "messages")
+            tools = counted(len(request.tools or ()), "tools")
+            return f"sampling: {messages}, {tools}, at most {request.max_tokens} tokens"
         if isinstance(request, types.ElicitRequestFormParams):
             fields = request.requested_schema.get("properties")
-            return f"form: {len(fields) if isinstance(fields, dict) else 0} fields"
+            return f"form: {counted(len(fields) if isinstance(fields, dict) else 0, 'fields')}"
         if isinstance(request, types.ElicitRequestURLParams):
             return f"url: host {_host(request.url)}"
         if isinstance(request, ToolCall):
-            return f"tool: {ascii(request.tool)[:80]}, {len(request.arguments)} arguments"
+            count = counted(len(request.arguments), "arguments")
+            return f"tool: {ascii(request.tool)[:80]}, {count}"
         return "roots: the list of them"
 
 

@@ -983,10 +983,10 @@ def test_a_record_says_what_was_decided_and_nothing_that_was_written(
 
 
 def test_a_record_names_numbers_hosts_and_tools() -> None:
-    assert "1 messages, 0 tools, at most 100 tokens" in question().summary
-    assert "1 fields" in question("form").summary
+    assert "1 message, 0 tools, at most 100 tokens" in question().summary
+    assert "1 field" in question("form").summary
     assert "'example.com'" in question("url").summary
-    assert "'write', 1 arguments" in question("tool").summary
+    assert "'write', 1 argument" in question("tool").summary
     tool = ToolCall("\x1b[2Jwrite", {}, None)
     assert "\x1b" not in question("tool", request=tool).summary
     broken = ElicitRequestURLParams(message="", url="https://[")

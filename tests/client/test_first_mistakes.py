@@ -633,6 +633,7 @@ def test_of_many_or_long_names_few_are_compared(monkeypatch: pytest.MonkeyPatch)
 
 def test_a_call_on_a_client_that_is_not_open_says_why() -> None:
     client = syncmcp.Client(SHOP)
+    client.close()
     for attempt in (client.ping, client.list_tools.future, lambda: client.server):
         with pytest.raises(
             ClosedError, match=r"never opened: use it in a with block, or call open"
@@ -642,6 +643,7 @@ def test_a_call_on_a_client_that_is_not_open_says_why() -> None:
     closing = threading.Thread(target=client.close, name="janitor")
     closing.start()
     closing.join()
+    client.close()  # which ends nothing
     with pytest.raises(ClosedError, match=r"closed by the thread 'janitor': open\(\) opens it"):
         client.ping()
 

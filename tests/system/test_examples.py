@@ -412,7 +412,7 @@ class TestTheAgent:
         assert '"content":{"includeTimestamps":false,"outputFormat":"json"}' in printed
         assert '-> {"action":"decline"}' in printed
         assert "-> You said: Who?" in printed
-        assert "allow by policy: sampling: 1 messages, 0 tools, at most 500 tokens" in printed
+        assert "allow by policy: sampling: 1 message, 0 tools, at most 500 tokens" in printed
 
     def test_at_the_terminal_a_person_answers_and_approves(self, tmp_path: Path) -> None:
         script = {"model": [{"tool": "ask_user_preferences"}, "Done."]}
