@@ -189,12 +189,6 @@ def test_settings_that_make_no_sense_are_refused() -> None:
             make(**{option: value})
 
 
-def test_the_signature_of_connect_is_that_of_a_client() -> None:
-    signature = inspect.signature(syncmcp.connect)
-    assert signature.return_annotation == "Client"
-    assert list(signature.parameters) == list(inspect.signature(Client).parameters)
-
-
 def test_every_option_of_a_call_is_described_where_help_shows_it() -> None:
     described = inspect.getdoc(syncmcp.CallOptions) or ""
     for name in syncmcp.CallOptions.__annotations__:

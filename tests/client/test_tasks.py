@@ -99,9 +99,8 @@ def no_studio_stays_open() -> Iterator[None]:
 
 # -- calls that become tasks by themselves ---------------------------------------------------
 @every_wire
-@pytest.mark.parametrize("lazy", [False, True])
 @pytest.mark.requirement("TSK-04", "TSK-06", "TSX-01")
-def test_a_tool_that_runs_as_a_task_only_is_called_like_any_other(wire: Wire, lazy: bool) -> None:
+def test_a_tool_that_runs_as_a_task_only_is_called_like_any_other(wire: Wire) -> None:
     studio = Studio()
     studio.gate.set()
     ways: list[Callable[[Client], Any]] = [
@@ -111,7 +110,7 @@ def test_a_tool_that_runs_as_a_task_only_is_called_like_any_other(wire: Wire, la
         lambda client: client.start_task("render", {"size": 2}).result(PATIENCE),
     ]
     for number, way in enumerate(ways, start=1):
-        with wire.connect(studio, lazy=lazy, **ON) as client:
+        with wire.connect(studio, **ON) as client:
             assert way(client).text == "2 pictures"
             assert client.call_tool("look").text == "seen"
             assert len(studio.tasks.all) == number

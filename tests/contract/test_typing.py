@@ -173,9 +173,9 @@ def test_help_of_an_error_describes_each_attribute(error: type[McpError]) -> Non
 
 def test_connect_has_the_signature_of_a_client_that_is_opened_at_once() -> None:
     theirs = inspect.signature(Client).parameters
-    assert [*inspect.signature(syncmcp.connect).parameters, "lazy"] == sorted(
-        theirs, key="lazy".__eq__
-    )
+    ours = inspect.signature(syncmcp.connect)
+    assert [*ours.parameters, "lazy"] == sorted(theirs, key="lazy".__eq__)
+    assert ours.return_annotation == "Client"
     assert theirs["timeout"].default == 300.0
     assert "open" in (syncmcp.connect.__doc__ or "")
 
