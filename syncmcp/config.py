@@ -158,9 +158,9 @@ class Http:
         headers: Sent with every request: a mapping, or a function without arguments that returns
             one. The function runs on the thread that sends. A client copies a mapping when it is
             made, and sends no later changes.
-        token: A bearer token, sent as ``Authorization: Bearer TOKEN``. Not beside what may replace
-            it: `auth`, that of `session`, the same header, or a function for headers. For one that
-            expires use `syncmcp.auth.Bearer` with a function, or `OAuth`.
+        token: A bearer token, sent as ``Authorization: Bearer TOKEN``. It cannot be combined with
+            `auth`, a `session` with its own, the same header, or a function for headers. For one
+            that expires use `syncmcp.auth.Bearer` with a function, or `OAuth`.
         auth: A `requests` authentication object, such as those of `syncmcp.auth`, or a pair of
             user name and password. `~/.netrc` is never read.
         session: A `requests.Session` whose settings (headers, auth, proxies, TLS, cookies) are
@@ -170,8 +170,8 @@ class Http:
         cert: A client certificate: its path, or the paths of certificate and key.
         proxies: Proxy URLs by scheme; by default those of the environment (`HTTPS_PROXY`,
             `NO_PROXY`).
-        max_body: The longest response body or event accepted, in bytes. Of values, a message may
-            have one for each 16 bytes of this, at least 100,000 and at most four million.
+        max_body: The longest response body or event accepted, in bytes. It also bounds the values
+            of a message: one for each 16 bytes, at least 100,000 and at most four million.
         session_id: The `Client.session_id` of another client, to resume its session (until
             2025-11-25). There is no handshake then, and no other message tells what the other
             client negotiated. The revision is the client's `mode` if that names one, else the

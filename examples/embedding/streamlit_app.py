@@ -10,7 +10,6 @@ import sys
 import streamlit as st
 
 import syncmcp
-from syncmcp._concurrency.futures import Progress
 from syncmcp.types import CallToolResult
 
 SERVER = syncmcp.Stdio(sys.executable, "-m", "syncmcp.testing")
@@ -35,7 +34,7 @@ if st.button("Count down"):
     # Callbacks run on threads of the client, where Streamlit draws nothing: iterate here instead.
     bar = st.progress(0.0)
     for item in client.call_tool.stream("countdown", {"steps": 3, "delay": 0.1}):
-        if isinstance(item, Progress):
+        if isinstance(item, syncmcp.Progress):
             bar.progress(item.progress / (item.total or 1), text=item.message or "")
         elif isinstance(item, CallToolResult):
             st.success(item.text)

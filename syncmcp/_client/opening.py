@@ -412,9 +412,11 @@ def _open_timeout(
         text += " not probe)"
     elif assumed:
         text += "; it was not probed: it was an older server before. The next open() probes it"
-    hint = connection.transport.describe()
-    late = RequestTimeout(f"{text}; {hint}" if hint else text)
+    said = connection.transport.describe()
+    late = RequestTimeout(f"{text}; {said}" if said else text)
     late.__dict__.update({**error.__dict__, "kind": "open", "seconds": deadline.seconds})
+    if re.match(r"\d+ lines? on its stdout", said):
+        late.hint = "is it an MCP server? Its stdout may contain only messages"
     return late
 
 

@@ -91,7 +91,7 @@ def call_tool(
         options: `timeout`, `cancel`, `on_progress` and others; see `CallOptions`.
 
     Returns:
-        The result: `content`, `structured_content` (`json()`, `parse()`), and `is_error`.
+        The result: `text`, `data`, `json()`, `parse()`, `content`, `is_error` and others.
 
     Raises:
         InvalidOutput: The result does not match the output schema; the error has the result.

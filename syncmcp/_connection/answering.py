@@ -76,7 +76,7 @@ def check_offered(method: str, offer: OfferedCapabilities, dialect: Dialect) -> 
         method = cut(method)  # of any length, as the server chose it
         text = f"this client does not handle {method}"
         if method == "initialize":  # the client's own request, whose answer is this error
-            text += "; is this no MCP server, but a program that sends back what it receives?"
+            text += "; does this program only send back what it receives?"
         raise InvalidQuestion(text, method=method, code=jsonrpc.METHOD_NOT_FOUND)
 
 

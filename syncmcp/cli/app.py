@@ -178,7 +178,9 @@ def demo() -> None:
         out.note("")
         out.note(f"{title}:")
         out.note(f"$ syncmcp {shlex.join(words)} {command}")
-        run_command([*words, "--cwd", _SERVER_FOLDER, "--", *_SERVER])
+        code = run_command([*words, "--cwd", _SERVER_FOLDER, "--", *_SERVER])
+        if code == Exit.INTERRUPTED:
+            raise typer.Exit(code)
     out.note("")
     out.note(f"Your turn: `syncmcp shell {command}` offers all of this, with Tab completion.")
 
@@ -207,8 +209,8 @@ syncmcp call add a:=1 b:=2 -- python server.py
 Results go to stdout. An error goes to stderr, in words on a terminal, else as one line of JSON.
 Exit codes: 0 done, 1 the server failed or cannot do it, or the output cannot be written, 2 usage,
 3 sign in first, 4 not reached, 5 the tool reported failure, 6 timeout, 7 you cancelled a server's
-form, by Ctrl-C or else, 130 Ctrl-C (at a server's other questions it only says no), 141 the reader
-of the output has gone.
+form, 130 Ctrl-C, 141 the reader of the output has gone. At a question of a server, Ctrl-C only
+cancels or declines.
 """
 
 _GROUPS = {

@@ -64,7 +64,8 @@ def ping(
     """
     times = list(round_trips(session, count))
     for taken in times:
-        session.out.show({}, f"{taken * 1000:.1f} ms")
+        milliseconds = round(taken * 1000, 1)
+        session.out.show({"milliseconds": milliseconds}, f"{milliseconds} ms")
     if count > 1 and not session.out.json:
         session.out.note(f"median {statistics.median(times) * 1000:.1f} ms of {count}")
 

@@ -436,6 +436,8 @@ def _hint(error: BaseException) -> str | None:
     if isinstance(error, RequestTimeout):
         if error.kind == "login":  # no option of the command changes it
             return "`syncmcp auth login` asks you again"
+        if error.hint is not None:
+            return error.hint
         option = {"open": "--open-timeout", "idle": "--idle-timeout"}.get(error.kind, "--timeout")
         return f"{option} gives it more time"
     return None

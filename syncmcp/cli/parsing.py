@@ -341,7 +341,9 @@ class Settings:
     ] = None
     config: Annotated[
         Path | None,
-        typer.Option("--config", "-c", metavar="FILE", help="Look up names only in this file."),
+        typer.Option(
+            "--config", "-c", metavar="FILE", help="Look up the server only in this file."
+        ),
     ] = None
     trust: Annotated[
         bool,

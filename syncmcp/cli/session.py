@@ -385,6 +385,8 @@ class Session:
             raise CommandError("--header and --bearer need a URL")
         if (settings.env or settings.cwd) and not self.command:
             raise CommandError("--env and --cwd need a command after --")
+        if settings.config is not None and (self.command or remote):
+            raise CommandError("--config needs the name of a server in that file")
 
     def _wrapped_target(self) -> tuple[Target, dict[str, Any]]:
         """The target; under `record` with a recorder around it, under `replay` a recording."""

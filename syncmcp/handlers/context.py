@@ -127,7 +127,7 @@ class ConnectedServer:
         servers apart.
         """
         self.identity = ServerIdentity(name) if identity is None else identity
-        """Equal for the same server alone, whatever it is called."""
+        """Equal if, and only if, it is the same server, whatever its name."""
         self.trusted = trusted
         """Whether the program chose to trust the server's annotations of its tools."""
         self.revision: str = negotiated.dialect.revision

@@ -273,8 +273,8 @@ class ServerReview:
             yield "Other files that it loads or fetches may change later without a new question."
         else:
             yield (
-                "The approval covers no file of the project: the code that it runs may change "
-                "without a new question."
+                "The approval does not cover the project's files: their code may change without a "
+                "new question."
             )
         if self.folders:
             folders = "a folder" if len(self.folders) == 1 else "folders"

@@ -8,11 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import typer
 
 import syncmcp
-from syncmcp.cli import parsing, session
+from syncmcp.cli import app, parsing, session
 from syncmcp.cli.app import run_command
 from syncmcp.cli.inspection import capability_names
+from syncmcp.cli.output import Exit
 from syncmcp.cli.session import SharedClient
 from syncmcp.testing import Server, ToolContext, serve_http
 from syncmcp.types import (
@@ -296,6 +298,26 @@ def test_an_error_of_the_library_speaks_of_options_and_commands(
     assert said == "write --input @in.json"
 
 
+def test_a_file_of_servers_is_not_ignored_beside_another_server(command: Command) -> None:
+    for server in (["https://example.com/mcp"], DEMO):
+        ran = command("ping", "--config", "nowhere.json", *server)
+        assert ran.code == 2
+        assert ran.error["message"] == "--config needs the name of a server in that file"
+
+
+def test_ctrl_c_ends_the_demo(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(app, "run_command", lambda words: Exit.INTERRUPTED)
+    with pytest.raises(typer.Exit) as ended:
+        app.demo()
+    assert ended.value.exit_code == 130
+
+
+def test_who_prints_instead_of_answering_is_told_what_stdout_is_for(command: Command) -> None:
+    prints = [sys.executable, "-uc", "import sys; print('hi'); sys.stdin.read()"]
+    error = command("ping", "--open-timeout", "2", "--", *prints).error
+    assert error["hint"] == "is it an MCP server? Its stdout may contain only messages"
+
+
 def test_a_file_of_servers_that_is_not_there_is_named(command: Command) -> None:
     ran = command("ping", "--config", "nowhere.json", "demo")
     assert ran.code == 2
@@ -460,7 +482,7 @@ def test_a_server_answers_a_ping_in_every_revision(
     ran = command("ping", demo, "--revision", revision)
     assert ran.code == 0
     assert ran.out.endswith(" ms\n")
-    assert command("ping", demo, "--json", "--revision", revision).result == {}
+    assert command("ping", demo, "--json", "--revision", revision).result["milliseconds"] > 0
     several = command("ping", demo, "-n", "3")
     assert len(several.out.splitlines()) == 3
     assert several.err.startswith("median ")

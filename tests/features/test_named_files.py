@@ -377,7 +377,7 @@ def test_a_file_that_is_another_one_to_the_server_is_not_covered(word: str) -> N
     Path("src/lib").symlink_to("/proc/self/cwd")
     review = entry(program(word, cwd="src")).review()
     assert review.files == ()
-    assert "covers no file of the project" in str(review)
+    assert "does not cover the project's files" in str(review)
 
 
 @pytest.mark.skipif(
@@ -538,11 +538,11 @@ def test_the_prompt_says_what_is_covered_and_what_is_not(project: Path) -> None:
     text = str(entry(program("src/server.py")).review())
     assert f"covers what these files hold now: {project}/src/server.py" in text
     assert "may change later without a new question" in text
-    assert "covers no file" not in text
+    assert "does not cover the project" not in text
     for stated in (program("x"), program("--directory", "src", "missing.py")):
         text = str(entry(stated).review())
         assert "covers what these files" not in text
-        assert "The approval covers no file of the project: " in text
+        assert "The approval does not cover the project's files: " in text
     assert f"names a folder of the project whose other files are not covered: {project}/src" in text
 
 
