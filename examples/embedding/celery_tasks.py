@@ -18,8 +18,8 @@ import syncmcp
 
 SERVER = syncmcp.Stdio(sys.executable, "-m", "syncmcp.testing")
 
-# Messages and results as files: good enough to try things out. A worker that reads such a message
-# before it is written fails for good: so the tasks are sent before a worker looks for any.
+# Messages and results as files: good enough to try things out. A worker fails if it reads a message
+# that is only half written, so send the tasks before you start the worker.
 FILES = Path(os.environ.get("CELERY_FILES", tempfile.gettempdir()), "celery_tasks")
 MESSAGES, RESULTS = FILES / "messages", FILES / "results"
 for folder in (MESSAGES, RESULTS):
@@ -32,7 +32,7 @@ app.conf.broker_transport_options = {
     "control_folder": str(FILES / "control"),
 }
 
-# Made before the worker forks and opened by the first task after it, in each process anew.
+# Made before the worker forks. In each process, the first task opens the client.
 client = syncmcp.Client(SERVER, lazy=True, timeout=30.0)
 
 
@@ -42,7 +42,7 @@ def close_client(**_: object) -> None:
     client.close()
 
 
-# To do something again is safe where nothing was done.
+# After `ConnectFailed` nothing was sent, so a retry is safe.
 @app.task(autoretry_for=(syncmcp.ConnectFailed,), retry_backoff=True, max_retries=3)
 def add(a: int, b: int) -> int:
     """Have a tool do the work."""

@@ -31,7 +31,7 @@ def create_app(client: syncmcp.Client | None = None) -> Flask:
 
     @app.errorhandler(syncmcp.McpError)
     def failed(error: syncmcp.McpError) -> tuple[dict[str, Any], int]:
-        """Say whose fault it was: the visitor's, the server's, or that of the way there."""
+        """Tell the cause by the status: the request, a late server, or the connection."""
         if isinstance(error, (syncmcp.ToolError, syncmcp.ServerError)):
             status = 422
         elif isinstance(error, syncmcp.RequestTimeout):

@@ -22,6 +22,7 @@ from syncmcp._base.text import logger
 from syncmcp._concurrency.limited_log import LimitedLog
 from syncmcp._concurrency.rate_limit import RateLimit
 from syncmcp.approval.policies import (
+    NOT_NAMED,
     AllowAll,
     Answer,
     AuditRecord,
@@ -38,6 +39,7 @@ from syncmcp.approval.policies import (
     Rules,
     ToolCall,
     Verdict,
+    needs_name,
     tokens_of,
 )
 from syncmcp.errors import Denied, UsageError
@@ -313,6 +315,8 @@ class Approval:
                 "there is nobody to ask: set the option approval to one with a reviewer, such as "
                 "AskOnTerminal() or AskInBrowser(), or to a policy that decides"
             )
+            if needs_name(self._policy, question):
+                reason = NOT_NAMED
             return _Ruling(Verdict.deny(reason), "nobody")
         verdict = self._reviewer.review(question)
         if not isinstance(verdict, Verdict):

@@ -211,7 +211,7 @@ class AuditRecord:
     edited: bool
 
 
-_NOT_NAMED = "a rule that allows counts only for a name that the program gave: Client(name=...)"
+NOT_NAMED = "a rule that allows counts only for a name that the program gave: Client(name=...)"
 
 
 class AllowAll:
@@ -304,14 +304,17 @@ class Rules:
             if rule.fits(question):
                 return rule.decision
         decided = _decide(self._otherwise, question)
-        if decided is Decision.DENY and any(_nearly_fits(rule, question) for rule in self._rules):
-            return Verdict.deny(reason=_NOT_NAMED)
+        if decided is Decision.DENY and needs_name(self, question):
+            return Verdict.deny(reason=NOT_NAMED)
         return decided
 
 
-def _nearly_fits(rule: Rule, question: Question) -> bool:
-    """Whether the rule would match, if the program had given the server its name."""
-    return rule.server == question.server.name and rule.kind in (None, question.kind)
+def needs_name(policy: Policy, question: Question) -> bool:
+    """Whether a rule would match, if the program had given the server its name."""
+    return isinstance(policy, Rules) and any(
+        rule.server == question.server.name and rule.kind in (None, question.kind)
+        for rule in policy._rules
+    )
 
 
 class AutoApprove:

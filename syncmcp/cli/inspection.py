@@ -102,10 +102,11 @@ def listen(
     For example: syncmcp listen https://example.com/mcp --tools --wait 60
     """
     for word in uris or ():
-        if word in ("tools", "prompts", "resources"):
-            raise CommandError(
-                f"{word!r} is not a URI", hint=f"--{word} watches the list of {word}"
-            )
+        if ":" not in word:
+            hint = "`syncmcp list TARGET resources` shows the URIs"
+            if (plural := f"{word.removesuffix('s')}s") in ("tools", "prompts", "resources"):
+                hint = f"--{plural} watches the list of {plural}"
+            raise CommandError(f"{word!r} is not a URI", hint=hint)
     client = session.client
     if not (uris or tools or prompts or resources):
         offers = client.server.capabilities

@@ -232,6 +232,11 @@ _OTHER_WORDS: Final = (
     ("option: --format", "TARGET", "--json prints JSON"),
     ("option: -V", "COMMAND", "did you mean --version?"),
     ("command 'version'", "COMMAND", "did you mean --version?"),
+    (
+        "command 'remove'",
+        "servers",
+        "`syncmcp servers forget NAME` forgets the approval of a server",
+    ),
     ("command 'login'", "syncmcp [OPTIONS]", "did you mean `syncmcp auth login`?"),
     ("command 'logout'", "syncmcp [OPTIONS]", "did you mean `syncmcp auth logout`?"),
     ("command 'resource", "syncmcp [OPTIONS]", "`syncmcp list TARGET resources` lists them"),

@@ -161,6 +161,17 @@ def test_a_name_that_the_program_gave_is_allowed_by() -> None:
     assert rules.decide(question(connected(Stdio("other")))) is Decision.DENY
 
 
+def test_without_a_person_too_the_reason_says_why_a_default_name_does_not_count() -> None:
+    server = demo_server()
+    allowed = [Rule(server="syncmcp-demo", decision=Decision.ALLOW)]
+    never: Any = lambda *_: None  # noqa: E731
+    with (
+        syncmcp.connect(server, sampling=never, approval=Rules(allowed)) as client,
+        pytest.raises(syncmcp.Denied, match="counts only for a name that the program gave"),
+    ):
+        client.call_tool("request_llm_help", {"question": "x"})
+
+
 @pytest.fixture
 def named_by_file(tmp_path: Path) -> Callable[..., ServersFile]:
     """Reads a file that names a server `tutor`, and has everything in it approved."""

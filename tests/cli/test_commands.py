@@ -195,6 +195,12 @@ def test_an_argument_that_a_tool_would_ignore_is_refused(command: Command, demo:
         (["http://x", "tools"], "write the command first: syncmcp COMMAND URL"),
         (["call", "add", "http://x", "a=1"], "TARGET comes before TOOL"),
         (["listen", "http://x", "tools"], "--tools watches the list of tools"),
+        (["listen", "http://x", "prompt"], "--prompts watches the list of prompts"),
+        (["listen", "http://x", "readme"], "`syncmcp list TARGET resources` shows the URIs"),
+        (
+            ["servers", "remove", "x"],
+            "`syncmcp servers forget NAME` forgets the approval of a server",
+        ),
         (["call", "http://x", "add", "--a", "1"], "a tool's arguments are written name=value"),
         (["call", "add", "a=1", "b=2", "http://x"], "TARGET comes before TOOL"),
         (["tools", "http://x", "--transport", "http"], "TARGET tells it: HTTP for a URL"),

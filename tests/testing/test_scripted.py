@@ -11,7 +11,7 @@ import queue
 import subprocess
 import threading
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -201,11 +201,21 @@ def test_each_connection_has_its_script_and_the_last_is_used_again(
         again.close()
 
 
-def test_a_script_without_sense_fails_loudly() -> None:
-    peer = ScriptedPeer([s.head()])
-    peer.connect(lambda frame: None)
+@pytest.mark.parametrize(
+    ("step", "said"),
+    [
+        (s.head(), "head has no meaning in memory"),
+        (s.reply({}, to="b"), "no message was expected with the label 'b'"),
+        (s.raw(cast("Any", "text")), "TypeError"),
+    ],
+    ids=["place", "label", "type"],
+)
+def test_a_script_without_sense_fails_loudly(step: s.Step, said: str) -> None:
+    peer = ScriptedPeer([s.expect("ping"), step])
+    connection = peer.connect(lambda frame: None)
+    connection.receive(b'{"jsonrpc": "2.0", "id": 1, "method": "ping"}')
     assert peer.transcript.wait_for(lambda seen: bool(seen.events[1:]))
-    with pytest.raises(ScriptError, match="head has no meaning in memory"):
+    with pytest.raises(ScriptError, match=said):
         peer.close()
 
 

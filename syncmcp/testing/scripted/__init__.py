@@ -239,6 +239,8 @@ class Player:
     def _send(
         self, write: Callable[[Channel, bytes], None], do: str, to: str | None = None, **given: Any
     ) -> None:
+        if to is not None and to not in self._labels:
+            raise ScriptError(f"no message was expected with the label {to!r}")
         incoming = self._current if to is None else self._labels[to]
         channel = self._start if incoming is None else incoming.channel
         if channel is None:

@@ -197,8 +197,9 @@ class ScriptedPeer(Closing):
                 self.transcript.add_event("finished")
             except ScriptEnded:
                 pass
-            except ScriptError as error:
-                self.transcript.add_event(f"failed: {error}")
+            except Exception as error:  # `close` raises it
+                told = str(error) if isinstance(error, ScriptError) else repr(error)
+                self.transcript.add_event(f"failed: {told}")
                 code = 70
             if process is not None:
                 process.end(code)

@@ -57,6 +57,9 @@ class AuthorizationServer(Closing):
             with serve_http(server, authorization_server=issuer) as http:
                 syncmcp.connect(syncmcp.Http(http.url, auth=OAuth(allow=issuer.issuer)))
 
+    This opens a browser. A test without one signs in with ``LoopbackReceiver(open_browser=False,
+    show=visit)``, where ``visit(text)`` requests the URL in ``text`` on a thread of its own.
+
     Args:
         port: The port; 0 picks a free one.
         lifetime: The lifetime of access tokens, in seconds.
