@@ -84,6 +84,7 @@ class LoopbackReceiver:
             computer, which does not have that file.
         show: Shows a text to the person, before a prompt or if no browser was opened; by default on
             stderr. Without `ask` the question whether to sign in is shown at the terminal instead.
+            It must return soon: the sign-in waits for it, beyond its time limit, too.
         ask: Shows a prompt and returns the line that the person enters, on a daemon thread,
             ``syncmcp-redirect[prompt]``, which may outlive the login. By default `input`, if
             stdin is a terminal, and stdout or stderr is one, after half a second in which no line

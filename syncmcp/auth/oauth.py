@@ -74,11 +74,11 @@ class OAuth(TokenAuth):
             `PrivateKeyJwt` that has an audience.
         allow: The issuers at which to sign in without asking the person: one, several, or a
             function that gets the URL of the MCP server and an issuer, on the thread of the call
-            that needs the login, or of its refresh. No other one is used, whatever the store
-            holds. The token may be for a parent path of the MCP server: see
-            `SignInRequest.resource`. An issuer whose page belongs to another
-            site and that does not promise the parameter ``iss`` still needs the person or
-            `issuer`: see `SignInRequest.page`.
+            that needs the login, or of its refresh; time limits wait for it. No other one is used,
+            whatever the store holds. The token may be for a parent path of the MCP server: see
+            `SignInRequest.resource`. An issuer whose page belongs to another site and that does not
+            promise the parameter ``iss`` still needs the person or `issuer`: see
+            `SignInRequest.page`.
         login_timeout: How many seconds a person has to agree, and then again to sign in.
         session: Supplies proxies and certificates for the authorization server.
         allow_private: Whether any server may name addresses of private networks and of this

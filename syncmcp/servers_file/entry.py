@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePath
 from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
+from syncmcp._base.checks import kind_of
 from syncmcp._base.numbers import is_number
 from syncmcp._base.secrets import Secrets
 from syncmcp._base.similar import similar
@@ -221,8 +222,11 @@ class ServerEntry:
                     by="nobody",
                     hint="give approve=, or trust=True to trust the file, to servers_file.read",
                 )
-            if ask(review) is not True:
-                raise self._not_approved(review, "this server was not approved", by="person")
+            if (answer := ask(review)) is not True:
+                text = "this server was not approved"
+                if not isinstance(answer, bool):
+                    text += f": approve returned {kind_of(answer)}, not True or False"
+                raise self._not_approved(review, text, by="person")
             self.approve(review)
         return review
 

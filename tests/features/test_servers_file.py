@@ -438,12 +438,13 @@ class TestApproval:
 
     @pytest.mark.requirement("SEC-06")
     def test_a_no_is_final_and_not_remembered(self) -> None:
-        answers = [False, True]
+        answers = ["yes", False, True]
         servers = of_project({"command": "x"}, approve=lambda review: answers.pop(0))
-        with pytest.raises(NotApproved) as caught:
-            servers["one"].target()
-        assert caught.value.by == "person"
-        assert not servers["one"].approved
+        for said in ("approve returned str, not True or False", "this server was not approved"):
+            with pytest.raises(NotApproved, match=said) as caught:
+                servers["one"].target()
+            assert caught.value.by == "person"
+            assert not servers["one"].approved
         servers["one"].target()
         assert servers["one"].approved
 

@@ -212,9 +212,10 @@ def test_each_connection_has_its_script_and_the_last_is_used_again(
 )
 def test_a_script_without_sense_fails_loudly(step: s.Step, said: str) -> None:
     peer = ScriptedPeer([s.expect("ping"), step])
-    connection = peer.connect(lambda frame: None)
+    ended = threading.Event()
+    connection = peer.connect(lambda frame: None, ended.set)
     connection.receive(b'{"jsonrpc": "2.0", "id": 1, "method": "ping"}')
-    assert peer.transcript.wait_for(lambda seen: bool(seen.events[1:]))
+    assert ended.wait(PATIENCE)
     with pytest.raises(ScriptError, match=said):
         peer.close()
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 from syncmcp.testing.listener import Watched
 from syncmcp.testing.script import ID, PROGRESS_TOKEN, Script, Step
@@ -214,6 +214,16 @@ class Player:
             with suppress(ClientGone):
                 self._play(step, lambda channel, data: channel.write(data))
 
+    def cut(self) -> None:
+        """End the connection of the message that is answered."""
+        if (channel := self._channel) is not None:
+            with suppress(ScriptEnded):
+                cast("Any", channel).cut(code=0, reset=False)
+
+    @property
+    def _channel(self) -> Channel | None:
+        return self._start if self._current is None else self._current.channel
+
     def _play(self, step: Step, write: Callable[[Channel, bytes], None]) -> None:
         kind = step["do"]
         if kind == "expect":
@@ -256,8 +266,7 @@ class Player:
             raise ClientGone from error
 
     def _wait(self, seconds: float | None) -> None:
-        channel = self._start if self._current is None else self._current.channel
-        (channel or self._inbox).wait(seconds)
+        (self._channel or self._inbox).wait(seconds)
 
 
 def _drip(every: float, channel: Channel, data: bytes) -> None:

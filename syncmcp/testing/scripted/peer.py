@@ -58,8 +58,8 @@ class ScriptedPeer(Closing):
     first script is played once for the whole endpoint. Requests that it does not `expect` anywhere
     are answered as usual: notifications with 202, GET with 405, DELETE with 200.
 
-    Close it, or use it in a `with` statement. An invalid step ends its script with the event
-    "failed: ..." in the transcript, and `close` raises `ScriptError`.
+    Close it, or use it in a `with` statement. An invalid step ends its script and the connection,
+    with the event "failed: ..." in the transcript, and `close` raises `ScriptError`.
 
     Args:
         scripts: The scripts, at least one.
@@ -190,10 +190,11 @@ class ScriptedPeer(Closing):
 
         def play() -> None:
             code = 0
+            player = Player(script, inbox, channel)
             try:
                 if process is not None and (not script or script[0]["do"] != "stop_reading"):
                     process.start_reading()
-                Player(script, inbox, channel).play()
+                player.play()
                 self.transcript.add_event("finished")
             except ScriptEnded:
                 pass
@@ -201,6 +202,8 @@ class ScriptedPeer(Closing):
                 told = str(error) if isinstance(error, ScriptError) else repr(error)
                 self.transcript.add_event(f"failed: {told}")
                 code = 70
+                if process is None:
+                    player.cut()
             if process is not None:
                 process.end(code)
 
