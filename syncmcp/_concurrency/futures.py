@@ -137,8 +137,8 @@ class RequestFuture(concurrent.futures.Future[R]):
             TimeoutError: The future is not done in time; the request goes on.
             UsageError: The call belongs to a batch that this thread sends when it leaves the
                 `with` block of the batch: waiting within the block would never end.
-            LimitExceeded: This is a handler, and 500 others wait in calls of their own. The future
-                is cancelled: its call may have caused the question of the handler.
+            LimitExceeded: A handler waits for the result, and 500 other handlers wait, too. The
+                future is cancelled: its call may have caused the question of the handler.
             McpError: The request failed.
         """
         if self._collecting_thread is not None:

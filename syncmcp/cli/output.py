@@ -230,6 +230,9 @@ _OTHER_WORDS: Final = (
     ("option: --tool", "[TOOL]", "write the name of the tool after TARGET"),
     ("option: --arg", "[TOOL]", "write name=value, or --input with a JSON object"),
     ("option: --format", "TARGET", "--json prints JSON"),
+    ("option: -d", "[TOOL]", "write name=value, or --input with a JSON object"),
+    ("option: --data", "[TOOL]", "write name=value, or --input with a JSON object"),
+    ("option: -u", "TARGET", "--header and --bearer send credentials"),
     ("option: -V", "COMMAND", "did you mean --version?"),
     ("command 'version'", "COMMAND", "did you mean --version?"),
     (
@@ -267,6 +270,7 @@ _IN_WORDS: Final = (
     (r"^headers has", "--header has"),
     (r"^(the value of .*) in headers ", r"\1 in --header "),
     (r"Stdio\('python', '(.*)'\)$", r"write -- python \1"),
+    ("pass the program and its arguments as separate strings", "leave out the quotes"),
     ("pass others with env= or inherit_env='all'", "-e NAME passes one of yours"),
     ("use env= to pass the variables that it may have", "-e NAME passes one of yours"),
 )

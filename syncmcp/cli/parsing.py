@@ -310,7 +310,9 @@ class Settings:
     yes: Annotated[
         bool,
         typer.Option(
-            "--yes", "-y", help="Call tools without asking; without a terminal, agree to all."
+            "--yes",
+            "-y",
+            help="Call tools without asking; without a terminal, agree to all questions.",
         ),
     ] = False
     header: Annotated[
@@ -379,7 +381,7 @@ class Settings:
         float | None,
         typer.Option(
             metavar="SECONDS",
-            help="The longest silence after the first message for a call.  [default: 60]",
+            help="The longest silence, once a call has had a message.  [default: 60]",
             callback=check_seconds,
         ),
     ] = None

@@ -172,14 +172,16 @@ class ClientGroup:
     `close()`. A failed server does not affect the others: see `status`. Any thread may call, add,
     remove and close, in any order.
 
-    Tools, prompts, resources and templates are addressed by keys. The key of a tool or prompt is
-    its name, of a resource its URI, of a template its URI template. The server's name and ``_`` are
-    put before it if two servers have the same (in letters that look alike, for tools and prompts),
-    if it is the name of another server or begins with that and ``_``, and if the name of a tool or
-    prompt has other characters than ASCII letters, digits and ``_.-``. A key does not change while
-    the item exists, unless a server is added with whose name it begins. What cannot get a key of
-    its own is left out, which is logged and in `status`. When a server notifies that a list has
-    changed, the list is fetched again.
+    The key of a tool or prompt is its name, of a resource its URI, of a template its URI template.
+    The group puts the server's name and ``_`` before a key
+
+    - that two servers use (for tools and prompts, also in letters that look alike);
+    - that is the name of another server, or begins with this name and ``_``;
+    - of a tool or prompt with other characters than ASCII letters, digits and ``_.-``.
+
+    A key does not change while the item exists, unless you add a server whose name is the beginning
+    of the key. The group omits an item that cannot have a key of its own; the log and `status` name
+    it. It fetches a list again when the server notifies that the list has changed.
 
     Args:
         servers: Targets as for `Client`, or clients, by the names of the servers in the group. Or
@@ -190,9 +192,9 @@ class ClientGroup:
         name_hook: Returns the key of an item: called with the item's name (or URI, or URI
             template) and the server, whose `name` is its name in the group. Called by one thread
             at a time: those that open, add and refresh, and a pool thread after a list has changed.
-            It must not add servers to the group, or refresh it. An item that it fails for, and one
-            whose key another item has, is left out, unless the hook gives the names of two servers
-            the same key whichever server it is told: that is a `UsageError`.
+            It must not add servers to the group, or refresh it. The group omits an item for which
+            the hook fails, or returns the key of another item. A hook that ignores the server, and
+            so makes one key for two servers, is a `UsageError`.
         per_server: Options for the clients of single servers, by name; they override `options`.
         close_timeout: The longest time to close all servers together, in seconds.
         options: The options of `Client`, for all clients that the group creates. The context of a

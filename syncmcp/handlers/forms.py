@@ -1,8 +1,8 @@
 """Forms that a server asks a person to fill in (client/elicitation#requested-schema).
 
 A form is a flat object schema of texts, numbers, booleans and choices. `Form.read` parses that
-whole subset of JSON Schema, in the variants of all revisions, and refuses any other schema: people
-who see only a part of a form would answer another question than the server asked.
+whole subset of JSON Schema, in the variants of all revisions, and refuses any other schema. A form
+that is shown in part would ask another question than the server did.
 
 All texts of a form come from a server. Show them as data; do not rely on them.
 """

@@ -181,6 +181,11 @@ def test_an_argument_that_a_tool_would_ignore_is_refused(command: Command, demo:
         (["ping", "http://x", "--", "python"], "give a URL or a command, not both"),
         (["tools", "--jsn", "http://x"], "did you mean --json?"),
         (["tools", "-q", "http://x"], "`syncmcp tools --help` lists the options"),
+        (
+            ["call", "http://x", "add", "-d", "{}"],
+            "write name=value, or --input with a JSON object",
+        ),
+        (["tools", "http://x", "-u", "me:pw"], "--header and --bearer send credentials"),
         (["toolz"], "`syncmcp --help` lists the commands"),
         (["help", "toolz"], "`syncmcp --help` lists the commands"),
         (["auth", "toolz"], "`syncmcp auth --help` lists the commands"),
@@ -316,6 +321,11 @@ def test_ctrl_c_ends_the_demo(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(typer.Exit) as ended:
         app.demo()
     assert ended.value.exit_code == 130
+
+
+def test_a_command_in_quotes_is_told_to_leave_them_out(command: Command) -> None:
+    said = command("ping", "--", "python server.py").error["message"]
+    assert said == "command not found: 'python server.py'; leave out the quotes"
 
 
 def test_who_prints_instead_of_answering_is_told_what_stdout_is_for(command: Command) -> None:
