@@ -342,7 +342,7 @@ class TokenRefused(AuthError):
 
 
 class LimitExceeded(McpError):
-    """The peer exceeded a limit of this client; the message names the option.
+    """A limit of this client was exceeded, mostly by the peer; the message names the limit.
 
     Attributes:
         delivery: How far the request came; `None` if no request is concerned.

@@ -9,7 +9,6 @@ from __future__ import annotations
 import inspect
 import weakref
 from collections.abc import Callable
-from functools import cached_property
 from types import FunctionType
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, TypeVar, overload
 
@@ -62,6 +61,9 @@ class Operation(Generic[P, R]):
             parameters=[itself, *parameters], return_annotation=result
         )
         self.names = frozenset(each.name for each in parameters) - {"options"}
+        # Its `future` and `stream` have the signature of the operation. Made here, not at the first
+        # use: a lock of that, held during a fork, would block the child (until Python 3.11).
+        self.bound: type[BoundOperation[P, R]] = with_signatures(BoundOperation, self)
 
     @overload
     def __get__(self, client: None, owner: type) -> Operation[P, R]: ...
@@ -71,12 +73,6 @@ class Operation(Generic[P, R]):
         self, client: HasCore | None, owner: type
     ) -> Operation[P, R] | BoundOperation[P, R]:
         return self if client is None else self.bound(self, client)
-
-    @cached_property
-    def bound(self) -> type[BoundOperation[P, R]]:
-        """A `BoundOperation` whose `future` and `stream` have the signature of the operation."""
-        bound: type[BoundOperation[P, R]] = with_signatures(BoundOperation, self)
-        return bound
 
     def __call__(self, client: HasCore, *args: P.args, **kwargs: P.kwargs) -> R:
         """Call it as a function of the class, `Client.call_tool(client, ...)`; blocks."""

@@ -151,7 +151,7 @@ class RequestFuture(concurrent.futures.Future[R]):
             with lending_handler():
                 return super().result(timeout)
         except LimitExceeded:
-            self.cancel()
+            self.cancel()  # does nothing if this is the error of the call, which is done then
             raise
         except concurrent.futures.CancelledError as error:
             raise self._as_cancelled(error) from None

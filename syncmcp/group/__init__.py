@@ -16,7 +16,7 @@ import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import FIRST_COMPLETED, wait
-from functools import cached_property, partial
+from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, TypeVar, cast, overload
 
@@ -93,6 +93,7 @@ class Routed(Generic[P, R]):
         _, first, *_ = operation.__signature__.parameters
         self.first = first
         self.__doc__ = operation.__doc__ and _of_group(operation.__doc__, first)
+        self.bound: type[BoundRoute[P, R]] = with_signatures(BoundRoute, self)
 
     @overload
     def __get__(self, group: None, owner: type) -> Routed[P, R]: ...
@@ -100,12 +101,6 @@ class Routed(Generic[P, R]):
     def __get__(self, group: ClientGroup, owner: type) -> BoundRoute[P, R]: ...
     def __get__(self, group: ClientGroup | None, owner: type) -> Routed[P, R] | BoundRoute[P, R]:
         return self if group is None else self.bound(self, group)
-
-    @cached_property
-    def bound(self) -> type[BoundRoute[P, R]]:
-        """A `BoundRoute` whose `future` and `stream` have the signature of the operation."""
-        bound: type[BoundRoute[P, R]] = with_signatures(BoundRoute, self)
-        return bound
 
     def __call__(self, group: ClientGroup, *args: P.args, **kwargs: P.kwargs) -> R:
         """As a function of a group and the arguments."""

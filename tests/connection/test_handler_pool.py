@@ -114,13 +114,15 @@ def test_a_handler_that_causes_its_own_question_comes_to_an_end(
 
     def dig(request: Any, context: HandlerContext) -> CreateMessageResult:
         call_tool = context.client.call_tool
+        future = call_tool.future("ask", {"text": "again"}) if kind == "future" else None
         try:
-            if kind == "blocking":
+            if future is None:
                 call_tool("ask", {"text": "again"})
             else:
-                call_tool.future("ask", {"text": "again"}).result()
+                future.result()
         except syncmcp.LimitExceeded as error:
             ends.append(error)
+            assert future is None or future.done()  # else it would go on
             return reply("deep enough")
         return reply("and up")
 
