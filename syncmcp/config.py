@@ -288,6 +288,8 @@ class Http:
 
 
 def _with_token(token: object, headers: Headers | None, other: bool) -> Mapping[str, str]:
+    if isinstance(token, os.PathLike) or callable(token):
+        raise UsageError(f"token must be a str, not {kind_of(token)}: write auth=Bearer(...)")
     if not isinstance(token, str) or not WORD.fullmatch(token):
         raise UsageError(  # not quoted: a secret
             "token must be one word of visible ASCII characters, without 'Bearer' or white space"

@@ -443,7 +443,9 @@ class CallbackQueue:
         context: contextvars.Context,
         log: LimitedLog,
         budget: Budget,
+        label: str,
     ) -> None:
+        self._label = label
         self._workers = workers
         self._context = context
         self._log = log
@@ -511,8 +513,8 @@ class CallbackQueue:
                         self._running = False
                         return
             if dropped:
-                text = "%d notifications were dropped: a callback is too slow"
-                self._log.log(_callbacks_log, logging.WARNING, text, dropped)
+                text = "[%s] %d notifications were dropped: a callback is too slow"
+                self._log.log(_callbacks_log, logging.WARNING, text, self._label, dropped)
             if item is None:
                 assert last is not None
                 last()
@@ -520,7 +522,7 @@ class CallbackQueue:
             try:
                 self._context.run(item.callback, *item.args)
             except BaseException as error:  # sys.exit() in a callback ends the callback
-                text = "a callback failed: %s"
-                self._log.log(_callbacks_log, logging.ERROR, text, repr(error), exc_info=True)
+                text, told = "[%s] a callback failed: %s", (self._label, repr(error))
+                self._log.log(_callbacks_log, logging.ERROR, text, *told, exc_info=True)
             finally:
                 self._budget.give(item.size)

@@ -50,7 +50,11 @@ class InterceptorChain:
         self._services = services
         # Messages that the library has already handled. If hooks are too slow, some are dropped.
         self._settled = CallbackQueue(
-            self._workers, copy_context(), services.log, services.handlers.notification_budget
+            self._workers,
+            copy_context(),
+            services.log,
+            services.handlers.notification_budget,
+            services.label,
         )
 
     def intercept(self, call: PendingRequest) -> InterceptedRequest:

@@ -61,7 +61,7 @@ class NotificationRouter:
         self._budget = services.handlers.notification_budget
         # For notifications that belong to no call.
         self._connection_queue = CallbackQueue(
-            self._pool, copy_context(), services.log, self._budget
+            self._pool, copy_context(), services.log, self._budget, services.label
         )
         # Guards the creation of a call's queue: over HTTP, two threads may read for one call.
         self._queue_lock = threading.RLock()
@@ -156,8 +156,9 @@ class NotificationRouter:
         if call is not None:
             with self._queue_lock:
                 if call.callback_queue is None:
+                    context, services = call.options.context, self._services
                     call.callback_queue = CallbackQueue(
-                        self._pool, call.options.context, self._services.log, self._budget
+                        self._pool, context, services.log, self._budget, services.label
                     )
             queue = call.callback_queue
         size = jsonrpc.size_of(received, method)

@@ -17,7 +17,7 @@ from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from syncmcp import types
-from syncmcp._base.checks import check_callable, kind_of
+from syncmcp._base.checks import check_callable, check_object, kind_of
 from syncmcp._base.text import logger
 from syncmcp._concurrency.limited_log import LimitedLog
 from syncmcp._concurrency.rate_limit import RateLimit
@@ -410,8 +410,9 @@ def as_approval(given: Approval | Policy) -> Approval:
 
 
 def _check_method(given: object, name: str, what: str) -> None:
+    check_object(given, what)
     method = getattr(given, name, None)
-    if method is None or isinstance(given, type):
+    if method is None:
         raise UsageError(
             f"{what} must be an object with a method {name}(question), not {kind_of(given)}"
         )

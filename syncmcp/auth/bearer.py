@@ -53,19 +53,23 @@ class SecretSource:
             text = given.read_text("ascii") if isinstance(given, Path) else given()
         except OSError as error:
             reason = error.strerror or type(error).__name__
-            raise AuthError(f"cannot read {self._name}: {reason}") from error
+            file = f" in {str(given)!r}" if isinstance(given, Path) else ""
+            text = f"cannot read {self._name}{file}: {reason}"
+            raise AuthError(text, delivery="not_sent") from error
         except McpError:
             raise
         except UnicodeDecodeError:
             text = ""
         except Exception as error:
-            raise AuthError(f"cannot get {self._name}: {type(error).__name__}") from error
+            text = f"cannot get {self._name}: {type(error).__name__}"
+            raise AuthError(text, delivery="not_sent") from error
         return self._checked(text)
 
     def _checked(self, text: object) -> str:
         word = text.strip() if isinstance(text, str) else ""
         if not WORD.fullmatch(word):
-            raise AuthError(f"{self._name} must be one word of visible ASCII characters")
+            text = f"{self._name} must be one word of visible ASCII characters"
+            raise AuthError(text, delivery="not_sent")
         return word
 
     def __repr__(self) -> str:

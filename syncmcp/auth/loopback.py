@@ -31,7 +31,6 @@ from syncmcp.auth.receiver import (
     callback_prompt,
     check_browser_url,
     check_prompts,
-    instructions,
     login_timed_out,
     page,
     parse_callback,
@@ -84,12 +83,13 @@ class LoopbackReceiver:
             computer, which does not have that file.
         show: Shows a text to the person, before a prompt or if no browser was opened; by default on
             stderr. Without `ask` the question whether to sign in is shown at the terminal instead.
-            It must return soon: the sign-in waits for it, beyond its time limit, too.
-        ask: Shows a prompt and returns the line that the person enters, on a daemon thread,
-            ``syncmcp-redirect[prompt]``, which may outlive the login. By default `input`, if
+        ask: Shows a prompt and returns the line that the person enters. By default `input`, if
             stdin is a terminal, and stdout or stderr is one, after half a second in which no line
             came: what was typed before answers nothing. It is not asked any more after ten lines
             that are no answer.
+
+    `show` and `ask` run on a daemon thread, ``syncmcp-redirect[prompt]``, which may outlive the
+    login.
 
     Raises:
         UsageError: The arguments make no valid redirect URI, or `show` or `ask` cannot be called
@@ -219,7 +219,7 @@ class _LoopbackLogin:
         self._with_browser = receiver._open_browser and _has_browser()
         self._show = receiver._show
         self._ask = receiver._ask
-        self._prompt: ConsolePrompt[Mapping[str, str]] | None = None
+        self._prompts: list[ConsolePrompt[Mapping[str, str]]] = []
         self._browser_failed = False
         self._ended = False
         self._file: PrivatePage | None = None
@@ -240,8 +240,8 @@ class _LoopbackLogin:
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._prompt is not None:
-            self._prompt.stop()
+        for prompt in self._prompts:
+            prompt.stop()
         self._ended = True
         self._remove_file()
         self._selector.close()
@@ -282,7 +282,7 @@ class _LoopbackLogin:
 
     def _show_page(self, redirect: Redirect) -> None:
         if not self._with_browser:
-            self._show_url(redirect)
+            self._prompt(redirect, self._ask or _terminal_input())
             return
 
         def run() -> None:
@@ -297,20 +297,17 @@ class _LoopbackLogin:
             self._wake()
 
         if os.environ.get("BROWSER"):
-            self._show(instructions(redirect, paste=False))
+            self._prompt(redirect, None)
         threading.Thread(target=run, name="syncmcp-redirect[browser]", daemon=True).start()
 
     def _remove_file(self) -> None:
         if self._file is not None:
             self._file.remove()
 
-    def _show_url(self, redirect: Redirect) -> None:
-        ask = self._ask or _terminal_input()
-        if ask is None:
-            self._show(instructions(redirect, paste=False))
-        else:
-            self._prompt = callback_prompt(self._show, ask, redirect, self._wake)
-            self._prompt.start()
+    def _prompt(self, redirect: Redirect, ask: Callable[[str], str] | None) -> None:
+        prompt = callback_prompt(self._show, ask, redirect, self._wake)
+        self._prompts.append(prompt)
+        prompt.start()
 
     def _wake(self) -> None:
         # OSError: the buffer is full, so the select wakes anyway; or the login has ended.
@@ -321,9 +318,9 @@ class _LoopbackLogin:
         self._wake_reader.recv(64)
         if self._browser_failed:
             self._browser_failed = False
-            self._show_url(redirect)
-        if self._prompt is not None and (answer := self._prompt.result()) is not None:
-            self._answer = answer
+            self._prompt(redirect, self._ask or _terminal_input())
+        for prompt in self._prompts:
+            self._answer = self._answer or prompt.result()
 
     def _accept(self, listener: socket.socket, redirect: Redirect) -> None:
         try:

@@ -217,7 +217,8 @@ class _PasteLogin:
 class ConsolePrompt(Generic[T]):
     """Prompts a person for an answer, on a thread of its own, as input cannot be interrupted.
 
-    It gives up after `MOST_PROMPTS` lines that are no answer.
+    It gives up after `MOST_PROMPTS` lines that are no answer. Without `ask` it only shows the text:
+    a function that shows a dialog returns when somebody closes it.
 
     Attributes:
         text: What to show before the prompt, and again after an empty line that is no answer.
@@ -228,7 +229,7 @@ class ConsolePrompt(Generic[T]):
     """
 
     show: Callable[[str], object]
-    ask: Callable[[str], str]
+    ask: Callable[[str], str] | None
     text: str
     prompt: str
     read: Callable[[str], T | None]
@@ -269,6 +270,8 @@ class ConsolePrompt(Generic[T]):
         text = self.text
         for _ in range(MOST_PROMPTS):
             self.show(text)
+            if self.ask is None:
+                return None
             line = "" if self._stopped else self.ask(self.prompt)
             if not isinstance(line, str):
                 raise TypeError(f"it returned {kind_of(line)}, not a line of text")
@@ -286,15 +289,15 @@ class ConsolePrompt(Generic[T]):
 
 def callback_prompt(
     show: Callable[[str], object],
-    ask: Callable[[str], str],
+    ask: Callable[[str], str] | None,
     redirect: Redirect,
     ended: Callable[[], object],
 ) -> ConsolePrompt[Mapping[str, str]]:
-    """A prompt for the URL that the browser ends up at."""
+    """A prompt for the URL that the browser ends up at; without `ask`, only the URL to open."""
     return ConsolePrompt(
         show,
         ask,
-        instructions(redirect, paste=True),
+        _instructions(redirect, paste=ask is not None),
         _PROMPT,
         lambda line: parse_callback(line, redirect.state),
         ended,
@@ -359,7 +362,7 @@ def parse_callback(text: str, state: str) -> Mapping[str, str] | None:
     return parameters
 
 
-def instructions(redirect: Redirect, *, paste: bool) -> str:
+def _instructions(redirect: Redirect, *, paste: bool) -> str:
     """The text for a person who has to open a browser."""
     text = f"To sign in, open this address in a browser:\n\n{redirect.url}\n"
     if paste:

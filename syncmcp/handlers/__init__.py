@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
-from syncmcp._base.checks import check_callable
+from syncmcp._base.checks import check_callable, check_object
 from syncmcp._protocol.capabilities import OfferedCapabilities
 from syncmcp.handlers.context import CausingCall, HandlerContext, ProgressHandler
 
@@ -293,6 +293,7 @@ class Handlers:
         ):
             if handler is not None:
                 check_callable(handler, name, arguments)
+        check_object(approval, "approval")
         self.sampling = sampling
         self.elicitation = _as_elicitation(elicitation)
         # The modes of elicitation whose handler asks a person itself.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import http.client
 import re
+import signal
 import socket
 import stat
 import sys
@@ -25,7 +26,7 @@ import pytest
 
 from syncmcp.auth import Deadline, LoopbackReceiver, PasteReceiver, Receiver, loopback
 from syncmcp.auth.steps import Redirect
-from syncmcp.errors import AuthError, LoginRequired, UsageError
+from syncmcp.errors import AuthError, LoginRequired, RequestTimeout, UsageError
 from tests.support.pages import address_behind, file_of
 from tests.support.parts import Exchange, aborted, was_aborted
 
@@ -617,9 +618,29 @@ def test_a_call_that_is_cut_already_opens_no_browser() -> None:
         waiting.receive(Redirect(PLACE, waiting.redirect_uri, STATE), Deadline(WAIT))
 
 
-def test_ctrl_c_leaves_nothing_open(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("ask", [None, lambda prompt: "nonsense"], ids=["shown", "prompted"])
+@pytest.mark.parametrize("seconds", [WAIT, 0.1], ids=["in the browser", "by its limit"])
+def test_a_dialog_that_stays_open_holds_up_no_login(seconds: float, ask: Any) -> None:
+    shown, closed = Shown(), threading.Event()
+
+    def show(text: str) -> None:
+        shown(text)
+        assert closed.wait(WAIT)
+
+    login = Login(listening(show=show, ask=ask), seconds=seconds)
+    assert PLACE in shown.next()
+    try:
+        if seconds == WAIT:
+            login.ends_well()
+        else:
+            assert isinstance(login.join(), RequestTimeout)
+    finally:
+        closed.set()
+
+
+def test_ctrl_c_leaves_nothing_open() -> None:
     def interrupt(text: str) -> None:
-        raise KeyboardInterrupt
+        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
 
     with listening(show=interrupt).start() as waiting, pytest.raises(KeyboardInterrupt):
         waiting.receive(Redirect(PLACE, waiting.redirect_uri, STATE), Deadline(WAIT))

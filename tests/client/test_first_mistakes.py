@@ -32,7 +32,7 @@ from syncmcp import (
     llm,
     servers_file,
 )
-from syncmcp.approval import Approval, Decision, DenyAll, Rule, Verdict
+from syncmcp.approval import AllowAll, Approval, Decision, DenyAll, Rule, Verdict
 from syncmcp.auth import (
     Bearer,
     ClientCredentials,
@@ -55,6 +55,7 @@ from syncmcp.testing import (
     AuthorizationServer,
     FaultProxy,
     Hold,
+    Recording,
     Replay,
     ScriptedPeer,
     Server,
@@ -303,6 +304,22 @@ MISTAKES: list[tuple[Callable[[Any], object], type[Exception], str]] = [
     ),
     (lambda _: serve(SHOP, authorization_server="x"), TypeError, "must be an AuthorizationServer"),
     (lambda _: ScriptedPeer(cast("Any", [5])), TypeError, "made by syncmcp.testing.script"),
+    (
+        lambda _: Http(URL, token=cast("Any", Path("a"))),
+        UsageError,
+        "Path: write auth=Bearer(...)",
+    ),
+    (lambda _: ScriptedPeer(cast("Any", [[{}]])), TypeError, "put * before what makes several"),
+    (
+        lambda _: Recording(SHOP, cast("Any", Stdio("a"))),
+        UsageError,
+        "not Stdio: target, then path",
+    ),
+    (
+        lambda _: connect(Http(URL, auth=Bearer(Path("/no/such/token")))).open(),
+        AuthError,
+        "cannot read the token in '/no/such/token': No such file or directory",
+    ),
     (lambda _: connect(demo_server), UsageError, "call it: demo_server()"),
     (lambda _: connect(SHOP, revision="2025-11-25"), TypeError, "write mode="),
     (lambda _: Http(URL, bearer="t"), TypeError, "write token="),
@@ -886,7 +903,11 @@ VALUES: dict[str, tuple[Callable[[Any], object], str]] = {
     "name": (lambda _: connect(SHOP, name=ENTRY), "not dict"),
     "sampling": (lambda _: connect(SHOP, sampling=KEY), "not str"),
     "approval": (lambda _: connect(SHOP, approval=Adder()), "decide(question), not Adder"),
-    "class": (lambda _: connect(SHOP, approval=Adder), "not the class Adder"),
+    "class": (lambda _: connect(SHOP, approval=Adder), "is the class Adder: write Adder(...)"),
+    "class of handlers": (
+        lambda _: Handlers(approval=cast("Any", AllowAll)),
+        "approval is the class AllowAll: write AllowAll(...)",
+    ),
     "interceptors": (lambda _: connect(SHOP, interceptors=Adder()), "not Adder"),
     "cache": (lambda _: connect(SHOP, cache=f"redis://:{KEY}@host"), "not str"),
     "tool": (lambda client: client.call_tool(ENTRY), "not dict"),

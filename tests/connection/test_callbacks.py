@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 import threading
 from concurrent.futures import Future
 from functools import partial
@@ -188,7 +189,7 @@ def test_log_messages_that_do_not_fit_are_counted_in_one_warning(
     assert heard == [0, *range(501, BACKLOG + 501)]
     warnings = [record.getMessage() for record in caplog.records]
     assert [text for text in warnings if "dropped" in text] == [
-        "500 notifications were dropped: a callback is too slow"
+        "[stage] 500 notifications were dropped: a callback is too slow"
     ]
 
 
@@ -206,7 +207,8 @@ def test_a_callback_may_call_the_client_and_when_it_fails_the_call_goes_on(
 
         assert client.call_tool("count", {"steps": 3}, on_progress=again).text == "counted"
     assert heard == ["inner"] * 3
-    assert f"a callback failed: {error!r}" in caplog.messages
+    logged = next(text for text in caplog.messages if text.endswith(repr(error)))
+    assert re.fullmatch(r"\[.+\] a callback failed: .+", logged)
 
 
 @rotated_stateful

@@ -44,6 +44,7 @@ from typing import Any, NamedTuple
 
 import pydantic_core
 
+from syncmcp._base.checks import kind_of
 from syncmcp._base.secrets import Secrets, change_texts
 from syncmcp._base.text import MASK, logger, names_a_secret, reason, redact
 from syncmcp._client.client import Target
@@ -376,6 +377,10 @@ class Recording(TransportSource):
         secrets: Iterable[str] = (),
         mask: Callable[[str], str] | None = None,
     ) -> None:
+        if not isinstance(path, (str, os.PathLike)):
+            raise UsageError(
+                f"path must be a str or a path, not {kind_of(path)}: target, then path"
+            )
         server, _, _ = resolve_target(target, None)
         if isinstance(server, TransportSource):
             raise UsageError("a target that records or replays cannot be recorded")

@@ -76,7 +76,10 @@ class ScriptedPeer(Closing):
         if not scripts:
             raise ValueError("give at least one script")
         if not all(isinstance(step, Mapping) for script in scripts for step in script):
-            raise TypeError("a script is a list of steps, made by syncmcp.testing.script")
+            raise TypeError(
+                "a script is a list of steps, made by syncmcp.testing.script; "
+                "put * before what makes several, as in [*script.handshake(), ...]"
+            )
         self.transcript = Transcript()
         self._scripts = scripts
         self._lock = threading.Lock()  # Guards all attributes below.
