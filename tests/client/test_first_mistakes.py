@@ -24,6 +24,7 @@ from syncmcp import (
     InvalidAnswer,
     InvalidOutput,
     InvalidParams,
+    InvalidRequest,
     LimitExceeded,
     Refused,
     RequestTimeout,
@@ -581,6 +582,13 @@ def test_a_question_without_a_handler_names_the_option() -> None:
     with (
         syncmcp.connect(demo_server()) as client,
         pytest.raises(MissingCapability, match=r"give the client a handler: elicitation="),
+    ):
+        client.call_tool("ask_user_preferences")
+    with (
+        syncmcp.connect(demo_server(), mode="2025-11-25") as client,
+        pytest.raises(
+            InvalidRequest, match=r"declare elicitation: it needs a handler, elicitation="
+        ),
     ):
         client.call_tool("ask_user_preferences")
     assert MissingCapability("no", data={"requiredCapabilities": {"other": {}}}).hint is None

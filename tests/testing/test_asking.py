@@ -146,7 +146,9 @@ def test_nothing_is_asked_of_a_client_that_declared_nothing(talk: Open, revision
     for name, feature in ASKING.items():
         error = client.tool(name, ARGUMENTS)["error"]
         lacks = feature == "elicitation" and revision < "2025-06-18"
-        why = f": revision {revision} does not have it" if lacks else ""
+        why = "" if revision == MODERN else f": it needs a handler, {feature}="
+        if lacks:
+            why = f": revision {revision} does not have it"
         assert error["message"] == f"The client did not declare {feature}{why}"
         if revision == MODERN:
             assert error["code"] == -32021

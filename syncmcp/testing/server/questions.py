@@ -36,6 +36,8 @@ class MissingCapability(RpcError):
         stateless = revision in wire.STATELESS
         lacks = not wire.since(revision, _SINCE.get(feature, revision))
         why = f": revision {revision} does not have it" if lacks else ""
+        if not (lacks or stateless or "." in feature):  # `data` says so in the newest revision
+            why = f": it needs a handler, {feature}="
         super().__init__(
             wire.MISSING_CAPABILITY if stateless else wire.INVALID_REQUEST,
             f"The client did not declare {feature}{why}",
