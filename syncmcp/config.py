@@ -55,9 +55,11 @@ path: appended to that file; a `str` is a path if it contains a separator or a d
 class Stdio:
     """A server that is started as a child process, and communicates over its stdin and stdout.
 
-    ::
-
-        server = syncmcp.Stdio("npx", "-y", "a-server", env={"API_KEY": key}, cwd=folder)
+    >>> import sys
+    >>> server = syncmcp.Stdio(sys.executable, "-m", "syncmcp.testing", env={"KEY": "secret"})
+    >>> with syncmcp.connect(server) as client:
+    ...     print(client.call_tool("add", {"a": 1, "b": 2}).text)
+    3
 
     The command is run without a shell. Pass credentials for the server in `env`.
 
@@ -145,11 +147,11 @@ class Stdio:
 class Http:
     """A server at a URL, reached over Streamable HTTP or, for old servers, over HTTP+SSE.
 
-    ::
-
-        import os
-
-        server = syncmcp.Http("https://example.com/mcp", token=os.environ["EXAMPLE_TOKEN"])
+    >>> from syncmcp.testing import demo_server, serve_http
+    >>> with serve_http(demo_server()) as http:  # on this computer
+    ...     with syncmcp.connect(syncmcp.Http(http.url, token="secret")) as client:
+    ...         print(client.call_tool("add", {"a": 1, "b": 2}).text)
+    3
 
     Args:
         url: The MCP endpoint, ``http://`` or ``https://``; for HTTP+SSE that of its event stream.

@@ -149,10 +149,14 @@ class ToolLoopResult:
 class ToolLoop:
     """Lets a model use tools until it has an answer (spec: sampling, "Multi-turn Tool Loop").
 
-    ::
-
-        loop = syncmcp.ToolLoop(model, client)
-        print(loop.run("What is 1 + 2?").text)
+    >>> from syncmcp.types import CreateMessageResult, TextContent, ToolUseContent
+    >>> def model(request, context):  # in place of a model: it uses one tool, then it answers
+    ...     block = TextContent(text="It is 3.")
+    ...     if len(request.messages) == 1:
+    ...         block = ToolUseContent(id="1", name="add", input={"a": 1, "b": 2})
+    ...     return CreateMessageResult(role="assistant", content=block, model="none")
+    >>> syncmcp.ToolLoop(model, client).run("What is 1 + 2?").text
+    'It is 3.'
 
     Tool calls that the model requests in one turn run in parallel; the model gets their results in
     the order of its requests. Errors of tool calls (the tool fails or does not exist, the call is

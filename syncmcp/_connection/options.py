@@ -36,9 +36,12 @@ CacheUse = Literal["use", "refresh", "bypass"]
 class CallOptions(TypedDict, total=False):
     """The keyword options that every operation takes besides its own arguments.
 
-    ::
-
-        client.call_tool("add", {"a": 1, "b": 2}, timeout=5, idempotent=True)
+    >>> client.call_tool("add", {"a": 1, "b": 2}, timeout=5, idempotent=True).text
+    '3'
+    >>> client.call_tool("sleep", {"seconds": 60}, timeout=0.1)
+    Traceback (most recent call last):
+      ...
+    syncmcp.errors.RequestTimeout: tools/call [syncmcp-demo]: no answer within 0.1 s (...)
 
     The client's setting applies where an option is left out. An operation blocks and returns its
     result; its ``.future(...)`` returns a `RequestFuture` and its ``.stream(...)`` a `ResultStream`

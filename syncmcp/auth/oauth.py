@@ -41,11 +41,10 @@ if TYPE_CHECKING:
 class OAuth(TokenAuth):
     """Signs a person in when a server demands it, and refreshes the token.
 
-    ::
-
-        from syncmcp.auth import OAuth
-
-        client = syncmcp.connect(syncmcp.Http("https://example.com/mcp", auth=OAuth()))
+    >>> from syncmcp.auth import FileStore, OAuth
+    >>> login = OAuth(store=FileStore("tokens.json"))
+    >>> syncmcp.Http("https://example.com/mcp", auth=login)  # for `syncmcp.connect`
+    Http('https://example.com/mcp', auth=***)
 
     By default the first request that needs a token asks at the terminal whether to sign in at the
     issuer that the server names, and opens the browser; a `receiver` replaces that, and `None`

@@ -156,12 +156,12 @@ class BoundRoute(BoundOperation[P, R]):
 class ClientGroup:
     """The clients of many servers, with their tools, prompts and resources merged.
 
-    ::
-
-        servers = {"files": syncmcp.Stdio("files-server"), "web": "https://example.com/mcp"}
-        with syncmcp.ClientGroup(servers, timeout=30) as group:
-            print(*group.tools, group.status)
-            print(group.call_tool("search", {"query": "fish"}).text)
+    >>> from syncmcp.testing import demo_server  # or Stdio, URLs, ...
+    >>> with syncmcp.ClientGroup({"one": demo_server(), "two": demo_server()}) as group:
+    ...     print([*group.tools][:3])
+    ...     print(group.call_tool("two_add", {"a": 1, "b": 2}).text)
+    ['one_add', 'one_echo', 'one_greet']
+    3
 
     A group opens on `with` or `open()`, all servers in parallel; it may be opened again after
     `close()`. A failed server does not affect the others: see `status`. Any thread may call, add,

@@ -61,13 +61,10 @@ class UnsafeLink(UsageError):
 class Link:
     """A URL that may be shown to a person, and be opened once the person has agreed.
 
-    ::
-
-        from syncmcp.handlers.links import Link
-
-        link = Link.read("https://login.example.com:8443/pay?id=7")
-        print(link.host)  # login.example.com
-        print(*link.warnings)  # It leads to an unusual port: 8443.
+    >>> from syncmcp.handlers.links import Link
+    >>> link = Link.read("https://login.example.com:8443/pay?id=7")
+    >>> link.host, *link.warnings
+    ('login.example.com', 'It leads to an unusual port: 8443.')
 
     Attributes:
         url: The whole URL, unchanged. It has no spaces, control or invisible characters, and

@@ -128,6 +128,13 @@ MAX_BYTES: Final = 4 * 1024 * 1024
 class ServersFile(Mapping[str, ServerEntry]):
     """The servers of a file by name, in the file's order; returned by `read`.
 
+    >>> from pathlib import Path
+    >>> from syncmcp import servers_file
+    >>> size = Path("mcp.json").write_text('{"mcpServers": {"web": {"url": "https://example.com"}}}')
+    >>> servers = servers_file.read("mcp.json")
+    >>> list(servers), servers.guarded
+    (['web'], True)
+
     No rule allows by a name of a guarded file, unless the program gives it itself as `name` of a
     client. In a group a server has a name of the program's under a key that differs from the name
     in the file.
