@@ -164,6 +164,10 @@ class ToolLoop:
     model, which may try something else. Of these errors only two end the loop: the client or group
     is closed, or the server of a single client refuses the credentials (a group has other servers).
 
+    An `approval` sees the tool's server and the tool's name there. Where its policy wants a person,
+    who has the client's `human_timeout` to decide, tools that a trusted server declares read-only
+    are allowed without asking.
+
     A loop has no state between runs; any number of threads may run it at the same time.
 
     Args:
@@ -177,11 +181,8 @@ class ToolLoop:
         timeout: The longest time for a whole run, in seconds; `None` for no limit. The run still
             waits for a model that ignores `context.cancel`.
         max_parallel: The most tool calls at the same time.
-        approval: Decides on each call, on the thread that called `run`; where its policy wants a
-            person, tools that a trusted server declares read-only are allowed without asking. It
-            sees the tool's server and the tool's name there. By default the `approval` of that
-            server's client decides; without any, every call is allowed. A person has the client's
-            `human_timeout` to decide.
+        approval: Decides on each call, on the thread that called `run`; by default the `approval`
+            of the client of the tool's server. Without any, every call is allowed.
         on_step: Called with each step, on the thread that called `run`. An exception ends the loop.
         on_text: Called with the partial text of a turn, if the model provides it, on the same
             thread.

@@ -71,10 +71,9 @@ class CallOptions(TypedDict, total=False):
             the server and caches the result; ``"bypass"`` asks the server and caches nothing. With
             `meta`, `headers`, `handlers` or `log_level` a call is always a ``"bypass"``.
         undeclared: What to do with a request that needs a capability which the server does not
-            declare: ``"refuse"`` raises `NotSupported` and sends nothing; ``"try"`` sends it,
-            because some servers support more than they declare. Others answer with an error, mostly
-            `MethodNotFound`. What the revision lacks is refused in any case. The default of
-            `Client.request` is ``"try"``; `None` for the client's setting.
+            declare: ``"refuse"`` raises `NotSupported` and sends nothing; ``"try"`` sends it. Some
+            servers support more than they declare; others answer with `MethodNotFound`. `None` for
+            the client's setting; the default of `Client.request` is ``"try"``.
 
     Raises:
         TypeError: There is no such option.
