@@ -1,4 +1,4 @@
-"""Completions for interactive input (spec: server/utilities/completion)."""
+"""Completions for interactive input (spec: "Completion")."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Links: checked URLs to which a server sends a person (client/elicitation#safe-url-handling).
+"""Links: checked URLs to which a server sends a person (spec: "Elicitation").
 
 `Link.read` decides whether a URL may be shown as a link, and lists what is suspicious about it.
 This module opens no URL, fetches none and resolves no host. Since 2025-11-25.
