@@ -130,7 +130,7 @@ class ServersFile(Mapping[str, ServerEntry]):
 
     >>> from pathlib import Path
     >>> from syncmcp import servers_file
-    >>> size = Path("mcp.json").write_text('{"mcpServers": {"web": {"url": "https://example.com"}}}')
+    >>> _ = Path("mcp.json").write_text('{"mcpServers": {"web": {"url": "https://example.com"}}}')
     >>> servers = servers_file.read("mcp.json")
     >>> list(servers), servers.guarded
     (['web'], True)
