@@ -6,21 +6,24 @@ import importlib
 import inspect
 import json
 import re
+from functools import reduce
+from operator import or_
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, _strip_annotations
+from typing import TYPE_CHECKING, Any, get_args
 
-import sphinx.util.inspect
 from docutils.parsers.rst import directives, roles
 from sphinx.domains.python import PyXRefRole
-from sphinx.ext.napoleon.docstring import GoogleDocstring
-from sphinx.util import typing
 from sphinx.util.docutils import SphinxDirective
 
 import syncmcp
+from syncmcp._client.batch import Oversize
 from syncmcp._client.operation import Operation
 from syncmcp._client.requests import Request, Resume
+from syncmcp._connection.tool_schemas import OutputCheck
+from syncmcp._protocol.capabilities import Undeclared
 from syncmcp.group import Routed
 from syncmcp.tasks import StartTask
+from syncmcp.types import content
 
 if TYPE_CHECKING:
     from docutils import nodes
@@ -37,22 +40,18 @@ CALLED = {"request": Request, "resume": Resume, "start_task": StartTask}
 for called, kind in CALLED.items():
     setattr(syncmcp.Client, called, kind.__call__)
 
-# What an attribute is and what is returned are sentences, not types and colons.
-GoogleDocstring._consume_returns_section = lambda self, **_: [  # type: ignore[method-assign]
-    ("", "", self._dedent(self._consume_to_next_section()))
-]
-GoogleDocstring._consume_inline_attribute = lambda self: (  # type: ignore[method-assign]
-    "",
-    self.__class__(self._dedent(self._consume_to_end()), self._config).lines(),
-)
 
-# The tags by which models tell types apart are no part of what a reader needs. Autodoc, which is
-# imported later, gets these functions.
-restify, stringify = typing.restify, typing.stringify_annotation
-typing.restify = lambda shown, *how, **more: restify(_strip_annotations(shown), *how, **more)
-sphinx.util.inspect.stringify_annotation = lambda shown, *how, **more: stringify(
-    _strip_annotations(shown), *how, **more
-)
+# The tags by which models tell types apart are no part of what a reader needs.
+for alias in ("ContentBlock", "ResourceContents", "SamplingMessageContentBlock"):
+    tagged = get_args(getattr(content, alias))[0]
+    setattr(content, alias, reduce(or_, (get_args(member)[0] for member in get_args(tagged))))
+
+# Types without a public name are spelled in signatures.
+SPELLED = {
+    "OutputCheck": get_args(OutputCheck),
+    "Oversize": get_args(Oversize),
+    "Undeclared": get_args(Undeclared),
+}
 
 # Programs get these from the library, and do not make them.
 MADE = {
@@ -189,6 +188,8 @@ def process_signature(
     # A default that is a function or class is named; one that a factory makes is left out.
     signature = signature and re.sub(r"<[\w\- ]*?'?(?:\w+\.)*(\w+)'?>", r"\1", signature)
     signature = signature and re.sub(r" ?= ?factory\b", " = ...", signature)
+    for alias, values in SPELLED.items():
+        signature = signature and re.sub(rf"\b{alias}\b", f"Literal{[*values]}", signature)
     signature = signature and re.sub(r", _\w+: .*(?=\)$)", "", signature)
     return signature, returns and re.sub(r"^Steps\[(.*)\]$|builtins\.", r"\1", returns)
 
@@ -200,6 +201,17 @@ def argument(item: tuple[str, Any]) -> str:
         return name
     plain = isinstance(field.default, str | int | float | None)
     return f"{name}={field.default!r}" if plain else f"{name}=..."
+
+
+def process_sentences(
+    _app: Sphinx, what: str, _name: str, _value: Any, _options: object, lines: list[str]
+) -> None:
+    """Tell napoleon that the text of attributes and results has no type before its first colon."""
+    untyped = [number + 1 for number, line in enumerate(lines) if line == "Returns:"]
+    if what in ("attribute", "data", "property") and lines:
+        untyped.append(0)
+    for number in untyped:
+        lines[number] = re.sub(r"(?=\S)", ": ", lines[number], count=1)
 
 
 def process_docstring(
@@ -254,4 +266,5 @@ def setup(app: Sphinx) -> None:
     app.add_directive("summary", Summary)
     roles.register_local_role("name", name_role)
     app.connect("autodoc-process-signature", process_signature)
+    app.connect("autodoc-process-docstring", process_sentences, priority=400)  # before napoleon
     app.connect("autodoc-process-docstring", process_docstring)

@@ -34,10 +34,10 @@ from typing import TYPE_CHECKING
 
 from syncmcp import errors, handlers
 from syncmcp._base import __version__ as __version__
+from syncmcp._client.arguments import Completable
 from syncmcp._client.client import Client, Mode, Target
 from syncmcp._client.connecting import connect
 from syncmcp._client.operation import ResultStream
-from syncmcp._client.operations import Completable
 from syncmcp._client.pages import ALL_PAGES
 from syncmcp._client.retrying import Retry
 from syncmcp._concurrency.cancel import CancelToken

@@ -1,4 +1,4 @@
-"""Completions for interactive input (spec: server/utilities/completion)."""
+"""Completions for interactive input (spec: "Completion")."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
 from syncmcp._base.checks import seconds, whole_number
+from syncmcp._client.arguments import Completable
 from syncmcp._client.client import Client
-from syncmcp._client.operations import Completable
 from syncmcp._concurrency.cancel import CancelToken
 from syncmcp._connection.options import CallOptions
 from syncmcp._protocol.jsonrpc import size_of
@@ -30,12 +30,10 @@ MAX_BYTES: Final = 64 * 1024
 class Completer:
     """Completes arguments of one prompt or resource template while a person types.
 
-    ::
-
-        from syncmcp.completion import Completer
-
-        completer = Completer(client, "greeting")
-        print(completer.suggest("name", "Ad").values)
+    >>> from syncmcp.completion import Completer
+    >>> completer = Completer(client, "translate")
+    >>> completer.suggest("language", "G").values
+    ['German']
 
     Each call of `suggest` supersedes the one before: that one returns `None` at once, and its
     request, if it was sent, is cancelled. So at most one request is in flight. Thread-safe; since

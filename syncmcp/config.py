@@ -55,9 +55,11 @@ path: appended to that file; a `str` is a path if it contains a separator or a d
 class Stdio:
     """A server that is started as a child process, and communicates over its stdin and stdout.
 
-    ::
-
-        server = syncmcp.Stdio("npx", "-y", "a-server", env={"API_KEY": key}, cwd=folder)
+    >>> import sys
+    >>> server = syncmcp.Stdio(sys.executable, "-m", "syncmcp.testing", env={"KEY": "secret"})
+    >>> with syncmcp.connect(server) as client:
+    ...     print(client.call_tool("add", {"a": 1, "b": 2}).text)
+    3
 
     The command is run without a shell. Pass credentials for the server in `env`.
 
@@ -75,11 +77,11 @@ class Stdio:
             or the path of a file to append to. The last lines are kept for errors anyhow.
         restart: ``"on-exit"``: if the server has ended, the next call starts it again, after a
             pause that grows with each time; ``"never"``: the client has to be opened again.
-        max_frame: The longest message accepted from the server, in bytes. Of values, it may have
-            one for each 16 bytes of this, at least 100,000 and at most four million.
-        grace: Two periods in seconds: how long the server may take to end after its stdin was
-            closed, and how long after it was asked to terminate. Then its whole process tree is
-            killed, on Linux with processes that have left its process group.
+        max_frame: The longest message accepted from the server, in bytes. A message may have one
+            value for each 16 bytes of this, at least 100,000 and at most four million.
+        grace: How long the server may take to end, in seconds: first after its stdin was closed,
+            then after it was asked to terminate. Then its whole process tree is killed, on Linux
+            with processes that have left its process group.
 
     Attributes:
         before_start: Called before each start of the server, on the thread that starts it; `None`
@@ -145,40 +147,41 @@ class Stdio:
 class Http:
     """A server at a URL, reached over Streamable HTTP or, for old servers, over HTTP+SSE.
 
-    ::
+    >>> from syncmcp.testing import demo_server, serve_http
+    >>> with serve_http(demo_server()) as http:  # on this computer
+    ...     with syncmcp.connect(syncmcp.Http(http.url, token="secret")) as client:
+    ...         print(client.call_tool("add", {"a": 1, "b": 2}).text)
+    3
 
-        import os
-
-        server = syncmcp.Http("https://example.com/mcp", token=os.environ["EXAMPLE_TOKEN"])
+    A resumed session (`session_id`) begins without a handshake. Its revision is the client's `mode`
+    if that names one, else the newest revision with sessions. The server's name and capabilities
+    stay unknown: the server, not the client, refuses a missing feature. The server may ask the
+    questions that the other client offered to answer. A `ping` checks whether the server knows the
+    session; if not, the client opens a new session with a handshake.
 
     Args:
         url: The MCP endpoint, ``http://`` or ``https://``; for HTTP+SSE that of its event stream.
         transport: ``"auto"`` detects it; ``"streamable"`` never falls back to HTTP+SSE;
             ``"sse"`` uses HTTP+SSE only (2024-11-05).
         headers: Sent with every request: a mapping, or a function without arguments that returns
-            one. The function runs on the thread that sends. A client copies a mapping when it is
-            made, and sends no later changes.
-        token: A bearer token, sent as ``Authorization: Bearer TOKEN``. It cannot be combined with
-            `auth`, a `session` with its own, the same header, or a function for headers. For one
-            that expires use `syncmcp.auth.Bearer` with a function, or `OAuth`.
+            one. The client copies a mapping when it is made. The function runs on the thread that
+            sends.
+        token: A bearer token, sent as ``Authorization: Bearer TOKEN``. For one that expires use
+            `auth`. It excludes `auth`, a `session` with `auth`, the same header, and a function for
+            headers.
         auth: A `requests` authentication object, such as those of `syncmcp.auth`, or a pair of
             user name and password. `~/.netrc` is never read.
-        session: A `requests.Session` whose settings (headers, auth, proxies, TLS, cookies) are
-            used. A session with adapters of its own is used unchanged: a cancel or a deadline then
-            ends the wait, but cannot always abort the HTTP exchange.
+        session: A `requests.Session` whose headers, auth, proxies, TLS and cookies are used. With
+            adapters of its own, a cancel or a deadline cannot always abort the HTTP exchange; it
+            ends the wait.
         verify: Whether to check TLS certificates, or the path of a CA bundle.
         cert: A client certificate: its path, or the paths of certificate and key.
         proxies: Proxy URLs by scheme; by default those of the environment (`HTTPS_PROXY`,
             `NO_PROXY`).
-        max_body: The longest response body or event accepted, in bytes. It also bounds the values
-            of a message: one for each 16 bytes, at least 100,000 and at most four million.
+        max_body: The longest response body or event accepted, in bytes. A message may have one
+            value for each 16 bytes of this, at least 100,000 and at most four million.
         session_id: The `Client.session_id` of another client, to resume its session (until
-            2025-11-25). There is no handshake then, and no other message tells what the other
-            client negotiated. The revision is the client's `mode` if that names one, else the
-            newest revision with sessions. The server's name and capabilities stay unknown, so that
-            a missing feature is refused by the server, not by the client. The server may ask the
-            questions that the other client offered to answer. A `ping` checks whether the server
-            knows the session; if not, a new session is opened with a handshake.
+            2025-11-25).
         last_event_id: The `Client.last_event_id` of that client: the server sends again the events
             after it, if it has stored them.
         keep_session: Leave the session open at the server when the client is closed, so that

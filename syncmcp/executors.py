@@ -123,14 +123,12 @@ def fan_out(
 ) -> Iterator[Outcome]:
     """Make many calls on an executor, and iterate over their outcomes as they are done.
 
-    ::
-
-        from concurrent.futures import ThreadPoolExecutor
-
-        calls = [("add", {"a": 1, "b": number}) for number in range(9)]
-        with ThreadPoolExecutor() as executor:
-            for outcome in syncmcp.fan_out(client, calls, executor):
-                print(outcome.index, outcome.result().text)
+    >>> from concurrent.futures import ThreadPoolExecutor
+    >>> calls = [("add", {"a": 1, "b": number}) for number in range(3)]
+    >>> with ThreadPoolExecutor() as executor:
+    ...     outcomes = syncmcp.fan_out(client, calls, executor)  # in the order of their ends
+    ...     print(sorted((outcome.index, outcome.result().text) for outcome in outcomes))
+    [(0, '1'), (1, '2'), (2, '3')]
 
     On a `ThreadPoolExecutor` all calls share one client, which is opened for them and closed after
     the last. On any other executor the configuration is pickled; each process opens one client, and

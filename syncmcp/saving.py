@@ -39,11 +39,9 @@ def save(
 ) -> Path:
     """Save the bytes of a resource, an image or audio to a file; text is saved in UTF-8.
 
-    ::
-
-        from syncmcp.saving import save
-
-        save(client.read_resource("file:///report.pdf"), "report.pdf")
+    >>> from syncmcp.saving import save
+    >>> save(client.read_resource("demo://pixel.png"), "pixel.png").stat().st_size
+    70
 
     The file is written atomically: under a temporary name in the same directory, and then renamed.
 

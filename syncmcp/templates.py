@@ -80,12 +80,9 @@ class BadTemplate(UsageError):
 class UriTemplate:
     """A parsed URI template; immutable, hashable and comparable by its text.
 
-    ::
-
-        from syncmcp.templates import UriTemplate
-
-        template = UriTemplate("file:///{+path}{?line}")
-        print(template.expand({"path": "a/b.txt", "line": 3}))  # file:///a/b.txt?line=3
+    >>> from syncmcp.templates import UriTemplate
+    >>> UriTemplate("file:///{+path}{?line}").expand({"path": "a/b.txt", "line": 3})
+    'file:///a/b.txt?line=3'
 
     Args:
         template: The text of the template.

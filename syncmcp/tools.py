@@ -149,16 +149,24 @@ class ToolLoopResult:
 class ToolLoop:
     """Lets a model use tools until it has an answer (spec: sampling, "Multi-turn Tool Loop").
 
-    ::
-
-        loop = syncmcp.ToolLoop(model, client)
-        print(loop.run("What is 1 + 2?").text)
+    >>> from syncmcp.types import CreateMessageResult, TextContent, ToolUseContent
+    >>> def model(request, context):  # in place of a model: it uses one tool, then it answers
+    ...     block = TextContent(text="It is 3.")
+    ...     if len(request.messages) == 1:
+    ...         block = ToolUseContent(id="1", name="add", input={"a": 1, "b": 2})
+    ...     return CreateMessageResult(role="assistant", content=block, model="none")
+    >>> syncmcp.ToolLoop(model, client).run("What is 1 + 2?").text
+    'It is 3.'
 
     Tool calls that the model requests in one turn run in parallel; the model gets their results in
     the order of its requests. Errors of tool calls (the tool fails or does not exist, the call is
     denied, its arguments are refused, it exceeds the client's `timeout`) become results for the
     model, which may try something else. Of these errors only two end the loop: the client or group
     is closed, or the server of a single client refuses the credentials (a group has other servers).
+
+    An `approval` sees the tool's server and the tool's name there. Where its policy wants a person,
+    who has the client's `human_timeout` to decide, tools that a trusted server declares read-only
+    are allowed without asking.
 
     A loop has no state between runs; any number of threads may run it at the same time.
 
@@ -173,11 +181,8 @@ class ToolLoop:
         timeout: The longest time for a whole run, in seconds; `None` for no limit. The run still
             waits for a model that ignores `context.cancel`.
         max_parallel: The most tool calls at the same time.
-        approval: Decides on each call, on the thread that called `run`; where its policy wants a
-            person, tools that a trusted server declares read-only are allowed without asking. It
-            sees the tool's server and the tool's name there. By default the `approval` of that
-            server's client decides; without any, every call is allowed. A person has the client's
-            `human_timeout` to decide.
+        approval: Decides on each call, on the thread that called `run`; by default the `approval`
+            of the client of the tool's server. Without any, every call is allowed.
         on_step: Called with each step, on the thread that called `run`. An exception ends the loop.
         on_text: Called with the partial text of a turn, if the model provides it, on the same
             thread.

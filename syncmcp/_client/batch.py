@@ -67,11 +67,10 @@ class Collected(Generic[P, R]):
 class Batch:
     """Calls that are collected, and sent together when the block ends; see `Client.batch`.
 
-    ::
-
-        with client.batch() as batch:
-            sums = [batch.call_tool("add", {"a": number, "b": 1}) for number in range(3)]
-        print([future.result().text for future in sums])
+    >>> with client.batch() as batch:
+    ...     sums = [batch.call_tool("add", {"a": number, "b": 1}) for number in range(3)]
+    >>> [future.result().text for future in sums]
+    ['1', '2', '3']
 
     A batch has every operation of a client, with the same arguments and options. Each operation
     returns its `RequestFuture` at once; errors of a call are raised by its future only. Invalid

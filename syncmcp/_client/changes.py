@@ -36,11 +36,11 @@ def listen(
     Returns when the server has accepted the subscription, within the client's `timeout`. No later
     change is missed. Opens the client if it is `lazy`.
 
-    ::
-
-        with client.listen(tools=True, stop_after=1) as changes:
-            for event in changes:
-                print(event.kind, len(client.list_tools().tools))
+    >>> with client.listen(tools=True, stop_after=1) as changes:
+    ...     server.remove_tool("fail")  # any change at the server
+    ...     for event in changes:
+    ...         print(event.kind, "fail" in [tool.name for tool in client.list_tools().tools])
+    tools False
 
     Args:
         tools: Subscribe to changes of the list of tools.

@@ -73,11 +73,13 @@ replay of one of these."""
 class Client:
     """A client of one MCP server. `syncmcp.connect` makes one and opens it.
 
-    ::
+    >>> from syncmcp.testing import demo_server
+    >>> server = demo_server()
+    >>> with syncmcp.Client(server, timeout=30) as client:
+    ...     print(client.call_tool("add", {"a": 1, "b": 2}).raise_for_error().text)
+    3
 
-        with syncmcp.Client(syncmcp.Stdio("python", "server.py"), timeout=30) as client:
-            print([tool.name for tool in client.list_tools().tools])
-            print(client.call_tool("add", {"a": 1, "b": 2}).raise_for_error().text)
+    The examples of the methods run in such a block, with this `server` and `client`.
 
     A client opens its connection on `with` or `open()`, and may be opened again after `close()`.
     All methods are thread-safe: any thread may call the client or close it, at any time. Pickling

@@ -29,14 +29,11 @@ def _opened(make: Callable[P, Client]) -> Callable[P, Client]:
     def connect(*args: P.args, **kwargs: P.kwargs) -> Client:
         """Make a client and open it, mostly in a `with` block, which closes it.
 
-        ::
-
-            with syncmcp.connect("https://example.com/mcp", timeout=30) as client:
-                print(client.call_tool("add", {"a": 1, "b": 2}).raise_for_error().text)
-
-            server = syncmcp.Stdio("python", "server.py")  # a command
-            with syncmcp.connect(server, on_log=print) as client:
-                print([tool.name for tool in client.list_tools().tools])
+        >>> import sys
+        >>> server = syncmcp.Stdio(sys.executable, "-m", "syncmcp.testing")  # a demo
+        >>> with syncmcp.connect(server, timeout=30, on_log=print) as client:
+        ...     print(client.call_tool("add", {"a": 1, "b": 2}).raise_for_error().text)
+        3
 
         The arguments are those of `Client` without `lazy` (see `help(syncmcp.Client)`): a target
         (a URL, `Stdio`, `Http`, an entry of a file of servers, or a server in this process) and

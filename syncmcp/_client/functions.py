@@ -163,16 +163,21 @@ _OF_THE_LIST: Final = frozenset(("cancel", "timeout", "undeclared"))
 def tool(self: HasCore, name: str, **options: Unpack[CallOptions]) -> ToolFunction:
     """Make a function of a tool. Lists the tools.
 
+    >>> add = client.tool("add")
+    >>> add(a=1, b=2).text
+    '3'
+    >>> [result.text for result in add.map([{"a": 1, "b": 1}, {"a": 2, "b": 2}])]
+    ['2', '4']
+
     Args:
         name: The tool's name.
         options: The options of each call of the function; see `CallOptions`. `timeout`, `cancel`
             and `undeclared` also apply to the list, with all of its pages.
 
     Returns:
-        A function of the tool's arguments, all keywords: ``add = client.tool("add")``, then
-        ``add(a=1, b=2)`` returns a `CallToolResult`, or raises `ToolError` if the tool failed. It
-        has the tool's docstring and signature, ``.future(...)``, ``.stream(...)`` and
-        ``.map(calls, max_in_flight=16)``, which calls the tool many times.
+        A function of the tool's arguments, all keywords. It returns a `CallToolResult`, or raises
+        `ToolError` if the tool failed. It has the tool's docstring and signature, ``.future(...)``,
+        ``.stream(...)`` and ``.map(calls, max_in_flight=16)``, which calls the tool many times.
 
     Raises:
         UsageError: The server lists no such tool, or an option is invalid.

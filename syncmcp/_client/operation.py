@@ -7,6 +7,7 @@ The decorator `operation` makes a method of a generator function. `client.ping()
 from __future__ import annotations
 
 import inspect
+import re
 import weakref
 from collections.abc import Callable
 from types import FunctionType
@@ -113,6 +114,10 @@ class BoundOperation(Generic[P, R]):
     def future(self, *args: P.args, **kwargs: P.kwargs) -> RequestFuture[R]:
         """Make the request of `call_tool` and return a future of its result at once.
 
+        >>> future = client.call_tool.future("add", {"a": 1, "b": 2})
+        >>> future.result(timeout=5).text
+        '3'
+
         The arguments are described where the operation is that blocks: `help(client.call_tool)`.
 
         Returns:
@@ -135,6 +140,13 @@ class BoundOperation(Generic[P, R]):
 
     def stream(self, *args: P.args, **kwargs: P.kwargs) -> ResultStream[R]:
         """Make the request of `call_tool` and return a stream of its progress and result at once.
+
+        >>> with client.call_tool.stream("countdown", {"steps": 2, "delay": 0.1}) as items:
+        ...     for item in items:
+        ...         if isinstance(item, syncmcp.Progress):
+        ...             print(item.progress, item.total)
+        1 2
+        2 2
 
         The arguments are described where the operation is that blocks: `help(client.call_tool)`.
 
@@ -224,7 +236,9 @@ def from_class(name: str, operation: Any) -> Callable[..., Any]:
 def _describe(function: F, name: str, operation: Any) -> F:
     model = getattr(BoundOperation, name)
     function.__name__ = function.__qualname__ = name
-    function.__doc__ = model.__doc__ and model.__doc__.replace("call_tool", operation.__name__)
+    # The example stays one of `call_tool`.
+    told = model.__doc__ and re.sub(r"call_tool\b(?!\.)", operation.__name__, model.__doc__)
+    function.__doc__ = told
     signature: inspect.Signature = operation.__signature__
     returned = model.__annotations__["return"].replace("[R]", f"[{signature.return_annotation}]")
     function.__signature__ = signature.replace(  # type: ignore[attr-defined]
@@ -259,14 +273,15 @@ def take_options(
 class ResultStream(Generic[R]):
     """The progress, the log messages and the result of one call, in the order of their arrival.
 
-    ::
-
-        with client.call_tool.stream("countdown", {"steps": 3, "delay": 0.1}) as items:
-            for item in items:
-                if isinstance(item, syncmcp.Progress):
-                    print(item.progress, item.total)
-                elif isinstance(item, syncmcp.types.CallToolResult):
-                    print(item.text)
+    >>> with client.call_tool.stream("countdown", {"steps": 2, "delay": 0.1}) as items:
+    ...     for item in items:
+    ...         if isinstance(item, syncmcp.Progress):
+    ...             print(item.progress, item.total)
+    ...         elif isinstance(item, syncmcp.types.CallToolResult):
+    ...             print(item.text)
+    1 2
+    2 2
+    lift-off
 
     An iterator of `Progress`, `LoggingMessageNotificationParams` and, last, the result; made by
     ``client.call_tool.stream(...)`` and the `stream` of other operations. If the call fails,

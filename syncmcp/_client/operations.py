@@ -8,16 +8,16 @@ before anything is sent if the revision lacks the feature, or if the server does
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from functools import partial
-from typing import Any, TypeAlias
+from typing import Any
 
 from typing_extensions import Unpack
 
 from syncmcp import types
-from syncmcp._base.checks import kind_of, text, validate
+from syncmcp._base.checks import text, validate
 from syncmcp._base.similar import comparable
+from syncmcp._client.arguments import Completable, completion_params, prompt_params, uri_of
 from syncmcp._client.core import ClientCore, HasCore
 from syncmcp._client.operation import operation
 from syncmcp._client.pages import ALL_PAGES, AllPages, cached_or_exchange, iterate, pages
@@ -41,17 +41,8 @@ from syncmcp.errors import (
     NotSupported,
     ResourceNotFound,
     ServerError,
-    UsageError,
 )
 from syncmcp.handlers.pending import BY_HAND, Answerable, InputRequired, as_offer
-
-Completable: TypeAlias = "types.CompletionReference | types.Prompt | types.ResourceTemplate | str"
-"""A prompt or template whose arguments can be completed; a string is its name or URI template."""
-
-# Strings that are URI templates for sure: `demo://...` and `urn:isbn:{isbn}`.
-_URI = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:(?://|[^{}\s]*\{)")
-_LIKE_URI = re.compile(r"[{}]|://")
-
 
 # -- tools
 
@@ -68,10 +59,10 @@ def call_tool(
 ) -> Steps[types.CallToolResult]:
     """Call a tool (spec: tools, "Calling Tools").
 
-    ::
-
-        result = client.call_tool("add", {"a": 1, "b": 2}, timeout=5).raise_for_error()
-        future = client.call_tool.future("add", {"a": 1, "b": 2})  # returns at once
+    >>> client.call_tool("add", {"a": 1, "b": 2}, timeout=5).raise_for_error().text
+    '3'
+    >>> client.call_tool("weather", {"city": "Bergen"}).data["celsius"]
+    9.5
 
     A call may become a task, because the tool requires it or the server decides so. The task is
     then polled until it ends; if it does not end within `timeout`, it is cancelled. See
@@ -84,8 +75,8 @@ def call_tool(
         name: The tool's name.
         arguments: Its arguments.
         validate_output: What happens to structured content that does not match the tool's
-            output schema; the client's `validate_output` by default. If the schema is not known
-            yet, or seems outdated, the tools are listed once.
+            output schema: ``"raise"``, ``"warn"`` or ``"off"``; the client's `validate_output` by
+            default. If the schema is not known yet, or seems outdated, the tools are listed once.
         validate_input: Whether the arguments are checked against the tool's input schema; the
             client's `validate_input` by default.
         options: `timeout`, `cancel`, `on_progress` and others; see `CallOptions`.
@@ -133,6 +124,12 @@ def list_tools(
 ) -> Steps[types.ListToolsResult]:
     """List the server's tools: all of them, or one page (spec: tools, "Listing Tools").
 
+    >>> tools = client.list_tools().tools
+    >>> [tool.name for tool in tools][:3]
+    ['add', 'echo', 'greet']
+    >>> tools[0].description
+    'Add two integers.'
+
     All pages belong to one session. If the session ends in the middle, because the server's
     process died or the server forgot the session, the list restarts at its first page. It also
     restarts, once, if the server rejects a cursor (spec 2026-07-28: caching, "Interaction with
@@ -160,6 +157,9 @@ def iter_tools(
     self: HasCore, *, max_pages: int | None = None, **options: Unpack[CallOptions]
 ) -> Iterator[types.Tool]:
     """Iterate over the server's tools, fetching a page when it is needed.
+
+    >>> next(tool.name for tool in client.iter_tools() if tool.output_schema)
+    'weather'
 
     Cached pages are used only if all pages are cached; they are looked up before the first tool is
     returned.
@@ -224,10 +224,13 @@ def read_resource(
 ) -> Steps[types.ReadResourceResult]:
     """Read a resource (spec: resources, "Reading Resources").
 
-    ::
-
-        for resource in client.list_resources().resources:
-            print(client.read_resource(resource).contents[0].mime_type)
+    >>> client.read_resource("demo://readme").contents[0].text
+    'This is the demo server.'
+    >>> for resource in client.list_resources().resources:
+    ...     print(resource.uri, client.read_resource(resource).contents[0].mime_type)
+    demo://readme text/plain
+    demo://pixel.png image/png
+    demo://cities text/plain
 
     Args:
         uri: The URI of the resource, of any scheme, sent unchanged; or a `Resource` from a list,
@@ -258,6 +261,15 @@ def subscribe_resource(core: ClientCore, uri: str, **options: Unpack[CallOptions
 
     The server then sends ``notifications/resources/updated``; see `Client.on_notification`.
     The subscription is renewed automatically in each new session, until the client is closed.
+
+    >>> from queue import Queue
+    >>> seen = Queue()
+    >>> with syncmcp.connect(server, mode="2025-11-25") as client:
+    ...     client.on_notification("notifications/resources/updated", seen.put)
+    ...     client.subscribe_resource("demo://readme")
+    ...     server.resource_updated("demo://readme")  # at the server
+    ...     print(seen.get(timeout=5))
+    {'uri': 'demo://readme'}
 
     Args:
         uri: The URI of the resource.
@@ -329,6 +341,10 @@ def get_prompt(
 ) -> Steps[types.GetPromptResult]:
     """Get a prompt with its arguments filled in (spec: prompts, "Getting a Prompt").
 
+    >>> result = client.get_prompt("translate", {"text": "fisk", "language": "French"})
+    >>> [message.content.text for message in result.messages]
+    ['Translate into French:', 'fisk']
+
     Args:
         name: The name of the prompt; or a `Prompt` from a list: then the names of the arguments
             are checked before anything is sent, if the prompt lists any.
@@ -362,6 +378,10 @@ def begin_tool(
     **options: Unpack[CallOptions],
 ) -> Steps[types.CallToolResult | InputRequired[types.CallToolResult]]:
     """Call a tool, and return the server's questions instead of passing them to handlers.
+
+    >>> pending = client.begin_tool("ask_user_preferences")
+    >>> [question.params["message"] for question in pending.questions.values()]
+    ['How should answers look?']
 
     For revision 2026-07-28. In older revisions servers ask by requests of their own, which go to
     the handlers.
@@ -439,6 +459,9 @@ def complete(
 ) -> Steps[types.CompleteResult]:
     """Ask for completions of an argument (spec: "Completion").
 
+    >>> client.complete("translate", "language", "G").completion.values
+    ['German']
+
     Args:
         ref: A `Prompt` or `ResourceTemplate` from a list: then the names of arguments are
             checked. Or the name of a prompt; a URI template, which begins with a scheme and
@@ -463,6 +486,10 @@ def complete(
 def ping(core: ClientCore, **options: Unpack[CallOptions]) -> Steps[None]:
     """Check that the server responds (until 2025-11-25).
 
+    >>> with syncmcp.connect(server, mode="2025-11-25") as client:
+    ...     print(client.ping(timeout=5))
+    None
+
     Args:
         options: `timeout`, `cancel`, `on_progress` and others; see `CallOptions`.
 
@@ -477,6 +504,8 @@ def set_log_level(
     core: ClientCore, level: types.LoggingLevel, **options: Unpack[CallOptions]
 ) -> Steps[None]:
     """Set the lowest level of the log messages that the server sends (spec: "Logging").
+
+    >>> client.set_log_level("warning")
 
     Until 2025-11-25 this is a request of its own, which is repeated automatically in each new
     session. In 2026-07-28 every later request carries the level; nothing is sent at once.
@@ -501,120 +530,3 @@ def set_log_level(
     except ServerError:
         core.remember_log_level(*earlier)
         raise
-
-
-# -- arguments, checked before anything is sent; with an object from a list, so are their names
-
-
-def uri_of(resource: str | types.Resource) -> str:
-    """The URI of a resource, unchanged; `UsageError` if it is neither a resource nor a URI."""
-    if not isinstance(resource, str):
-        if not isinstance(resource, types.Resource):
-            raise UsageError(
-                f"uri must be a string, a Resource or a ResourceLink, not {resource!r}"
-            )
-        resource = resource.uri
-    text(resource, "uri")
-    return resource
-
-
-def prompt_params(
-    prompt: str | types.Prompt, arguments: Mapping[str, str] | None
-) -> dict[str, Any]:
-    """The parameters of `prompts/get` (server/prompts#getting-a-prompt).
-
-    `UsageError` if an argument is no string, or, with a `Prompt`, is missing or unknown.
-    """
-    described = prompt if isinstance(prompt, types.Prompt) else None
-    name: Any = prompt if described is None else described.name
-    text(name, "name")
-    if arguments is not None:
-        arguments = _strings(arguments, "arguments")
-    if described is not None and described.arguments is not None:
-        given = arguments or {}
-        _known(given, (argument.name for argument in described.arguments), f"prompt {name!r}")
-        missing = [
-            argument.name
-            for argument in described.arguments
-            if argument.required and argument.name not in given
-        ]
-        if missing:
-            raise UsageError(f"prompt {name!r} needs {', '.join(map(repr, missing))}")
-    return {"name": name} if arguments is None else {"name": name, "arguments": arguments}
-
-
-def completion_params(
-    ref: Completable, argument_name: str, value: str, context: Mapping[str, str] | None
-) -> dict[str, Any]:
-    """The parameters of `completion/complete` (server/utilities/completion).
-
-    `UsageError` if one is invalid, or, with a `Prompt` or `ResourceTemplate`, unknown.
-    """
-    text(argument_name, "argument_name")
-    if not isinstance(value, str):
-        raise UsageError(f"value must be a string, not {value!r}")
-    settled = None if context is None else _strings(context, "context")
-    params: dict[str, Any] = {
-        "ref": _reference(ref, (argument_name, *(settled or ()))).to_wire(),
-        "argument": {"name": argument_name, "value": value},
-    }
-    if settled is not None:
-        params["context"] = {"arguments": settled}
-    return params
-
-
-def _named(ref: str) -> types.PromptReference | types.ResourceTemplateReference:
-    """A reference from a string: to a prompt by its name, or to a URI template.
-
-    A string that begins with a scheme is a URI template if ``//`` follows the scheme, or if it has
-    an expression in braces.
-    """
-    text(ref, "ref")
-    if _URI.match(ref):
-        return types.ResourceTemplateReference(uri=ref)
-    if _LIKE_URI.search(ref):
-        raise UsageError(
-            f"{ref!r} may be the name of a prompt or a URI template: say which, with"
-            " PromptReference(name=...) or ResourceTemplateReference(uri=...)"
-        )
-    return types.PromptReference(name=ref)
-
-
-def _reference(
-    ref: Completable, names: Iterable[str]
-) -> types.PromptReference | types.ResourceTemplateReference:
-    if isinstance(ref, str):
-        return _named(ref)
-    if isinstance(ref, types.Prompt):
-        if ref.arguments is not None:
-            known = (argument.name for argument in ref.arguments)
-            _known(names, known, f"prompt {ref.name!r}")
-        return types.PromptReference(name=ref.name)
-    if isinstance(ref, types.ResourceTemplate):
-        _known(names, ref.template.variables, f"template {ref.uri_template!r}")
-        return types.ResourceTemplateReference(uri=ref.uri_template)
-    if not isinstance(ref, types.PromptReference | types.ResourceTemplateReference):
-        raise UsageError(
-            "ref must be the name of a prompt, a URI template, a Prompt, a ResourceTemplate, a"
-            f" PromptReference or a ResourceTemplateReference, not {ref!r}"
-        )
-    return ref
-
-
-def _known(names: Iterable[str], known: Iterable[str], what: str) -> None:
-    possible = list(known)
-    for name in names:
-        if name not in possible:
-            has = ", ".join(map(repr, possible)) or "none"
-            raise UsageError(f"{what} has no argument {name!r}; it has {has}")
-
-
-def _strings(arguments: object, name: str) -> dict[str, str]:
-    if not isinstance(arguments, Mapping):
-        raise UsageError(f"{name} must be a mapping or None, not {kind_of(arguments)}")
-    for key, value in arguments.items():
-        if not isinstance(key, str) or not isinstance(value, str):
-            raise UsageError(
-                f"{name} must map strings to strings, not {key!r:.80} to {kind_of(value)}"
-            )
-    return dict(arguments)

@@ -218,11 +218,10 @@ class Resume:
     ) -> R | InputRequired[R]:
         """Continue a call that waits for answers, and block until its result has arrived.
 
-        ::
-
-            pending = client.begin_tool("ask_user_preferences")
-            answer = syncmcp.types.ElicitResult.accept({"outputFormat": "json"})
-            result = client.resume(pending, {key: answer for key in pending.questions})
+        >>> pending = client.begin_tool("ask_user_preferences")
+        >>> answer = syncmcp.types.ElicitResult.accept({"outputFormat": "json"})
+        >>> client.resume(pending, {key: answer for key in pending.questions}).data["action"]
+        'accept'
 
         Args:
             pending: What `begin_tool`, `begin_prompt`, `begin_read` or `resume` returned.

@@ -48,9 +48,14 @@ _MOST_CHARACTERS = 64 * 1024 * 1024
 class Retry:
     """How many times a request is sent after failures, and how long all attempts may take.
 
-    ::
-
-        client = syncmcp.Client("https://example.com/mcp", retry=syncmcp.Retry(5, budget=60))
+    >>> from syncmcp.testing import Cut, FaultProxy, serve_http
+    >>> retry = syncmcp.Retry(3, budget=60, pause=0.1)
+    >>> with serve_http(server) as http, FaultProxy(http.url) as proxy:
+    ...     fault = proxy.queue(Cut("sent"), method="tools/call")  # the connection breaks once
+    ...     with syncmcp.connect(proxy.url, retry=retry) as client:
+    ...         future = client.call_tool.future("add", {"a": 1, "b": 2}, idempotent=True)
+    ...         print(future.result().text, future.attempts)
+    3 2
 
     Any request may be sent again that was *not sent*, or that was rejected with HTTP 429. A request
     that the server may have processed is sent again only if it is idempotent: lists, reads,

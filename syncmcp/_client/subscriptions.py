@@ -36,11 +36,10 @@ _log = logger("syncmcp.subscriptions")
 class Subscription:
     """The changes at a server, as an iterator of `ChangeEvent`; made by `Client.listen`.
 
-    ::
-
-        with client.listen(tools=True) as changes:
-            for change in changes:
-                print(change.kind, change.uri)
+    >>> with client.listen(uris=["demo://readme"]) as changes:
+    ...     server.resource_updated("demo://readme")  # at the server
+    ...     print(next(changes))
+    ChangeEvent(kind='resource', uri='demo://readme', missed=False)
 
     Several changes of one list or resource that nobody has read yet are one event. An event has
     `missed` set if the connection broke and was replaced: there may have been a change meanwhile.

@@ -32,11 +32,14 @@ _pool = DaemonPool("syncmcp-cancel", 16, linger=0.1)
 class CancelToken:
     """A request to stop, shared by the code that cancels and the calls that are cancelled.
 
-    ::
-
-        token = syncmcp.CancelToken()
-        future = client.call_tool.future("add", {"a": 1, "b": 2}, cancel=token)
-        token.cancel("not needed any more")  # `future.result()` raises RequestCancelled
+    >>> token = syncmcp.CancelToken()
+    >>> future = client.call_tool.future("sleep", {"seconds": 60}, cancel=token)
+    >>> token.cancel("not needed any more")
+    True
+    >>> future.result()
+    Traceback (most recent call last):
+      ...
+    syncmcp.errors.RequestCancelled: tools/call [syncmcp-demo]: cancelled (not needed any more; ...)
 
     Give it to any number of calls as their `cancel` option: cancelling it ends all of them, and
     each server is notified once. Thread-safe. A token is cancelled at most once and stays

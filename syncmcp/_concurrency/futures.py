@@ -48,7 +48,12 @@ _queues: set[weakref.ref[ItemQueue[Any]]] = set()
 
 
 class Progress(NamedTuple):
-    """One progress report of a call (spec: "Progress")."""
+    """One progress report of a call (spec: "Progress").
+
+    >>> with client.call_tool.stream("countdown", {"steps": 1, "delay": 0.1}) as items:
+    ...     print(next(item for item in items if isinstance(item, syncmcp.Progress)))
+    Progress(progress=1, total=1, message='0 left')
+    """
 
     progress: float
     """Grows with each report; without a `total` its unit is unknown."""
@@ -63,10 +68,11 @@ class Progress(NamedTuple):
 class RequestFuture(concurrent.futures.Future[R]):
     """The future result of a request in flight: a real `concurrent.futures.Future`.
 
-    ::
-
-        future = client.call_tool.future("add", {"a": 1, "b": 2})
-        print(future.result(timeout=10).text)
+    >>> future = client.call_tool.future("add", {"a": 1, "b": 2})
+    >>> future.result(timeout=10).text
+    '3'
+    >>> future.attempts
+    1
 
     Works with `concurrent.futures.wait`, `as_completed` and `asyncio.wrap_future`. The timeout of
     `result(timeout)` only ends the wait; the call itself ends by its own `timeout` option.

@@ -36,9 +36,12 @@ CacheUse = Literal["use", "refresh", "bypass"]
 class CallOptions(TypedDict, total=False):
     """The keyword options that every operation takes besides its own arguments.
 
-    ::
-
-        client.call_tool("add", {"a": 1, "b": 2}, timeout=5, idempotent=True)
+    >>> client.call_tool("add", {"a": 1, "b": 2}, timeout=5, idempotent=True).text
+    '3'
+    >>> client.call_tool("sleep", {"seconds": 60}, timeout=0.1)
+    Traceback (most recent call last):
+      ...
+    syncmcp.errors.RequestTimeout: tools/call [syncmcp-demo]: no answer within 0.1 s (...)
 
     The client's setting applies where an option is left out. An operation blocks and returns its
     result; its ``.future(...)`` returns a `RequestFuture` and its ``.stream(...)`` a `ResultStream`
@@ -68,10 +71,9 @@ class CallOptions(TypedDict, total=False):
             the server and caches the result; ``"bypass"`` asks the server and caches nothing. With
             `meta`, `headers`, `handlers` or `log_level` a call is always a ``"bypass"``.
         undeclared: What to do with a request that needs a capability which the server does not
-            declare: ``"refuse"`` raises `NotSupported` and sends nothing; ``"try"`` sends it,
-            because some servers support more than they declare. Others answer with an error, mostly
-            `MethodNotFound`. What the revision lacks is refused in any case. The default of
-            `Client.request` is ``"try"``; `None` for the client's setting.
+            declare: ``"refuse"`` raises `NotSupported` and sends nothing; ``"try"`` sends it. Some
+            servers support more than they declare; others answer with `MethodNotFound`. `None` for
+            the client's setting; the default of `Client.request` is ``"try"``.
 
     Raises:
         TypeError: There is no such option.

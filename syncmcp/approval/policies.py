@@ -272,11 +272,11 @@ class Rule:
 class Rules:
     """A list of rules of which the first match decides.
 
-    ::
-
-        from syncmcp.approval import Approval, Decision, Rule, Rules
-
-        approval = Approval(Rules([Rule(decision=Decision.ALLOW, kind="roots")]))
+    >>> from syncmcp.approval import Approval, Decision, Rule, Rules
+    >>> rules = Rules([Rule(decision=Decision.ALLOW, kind="roots")], otherwise=Decision.DENY)
+    >>> with syncmcp.connect(server, roots=["."], approval=Approval(rules)) as client:
+    ...     print(client.call_tool("count_files", {"path": "."}).data["inside"])
+    True
 
     Args:
         rules: The rules, in order.

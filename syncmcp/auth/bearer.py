@@ -82,12 +82,11 @@ class SecretSource:
 class Bearer(AuthBase):
     """Puts a token that the program already has into each request.
 
-    ::
-
-        import os
-        from syncmcp.auth import Bearer
-
-        syncmcp.Http("https://example.com/mcp", auth=Bearer(os.environ["EXAMPLE_TOKEN"]))
+    >>> import os
+    >>> from syncmcp.auth import Bearer
+    >>> token = Bearer(lambda: os.environ["EXAMPLE_TOKEN"])  # read for each request
+    >>> syncmcp.Http("https://example.com/mcp", auth=token)
+    Http('https://example.com/mcp', auth=***)
 
     Args:
         token: The token; the path of a file that contains it; or a function that returns it, on

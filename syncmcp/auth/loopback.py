@@ -70,26 +70,24 @@ class LoopbackReceiver:
     error page and have no effect. The port is open only while a login is in progress.
 
     Without a browser on this computer, the URL is shown. The person may open it on another computer
-    and paste the URL that the browser there ends up at.
+    and paste the URL that the browser there ends up at. After ten lines that are no answer, the
+    person is not asked any more.
+
+    The browser runs on a daemon thread, ``syncmcp-redirect[browser]``, and `show` and `ask` on
+    another, ``syncmcp-redirect[prompt]``. Both may outlive the login. A private file leads the
+    browser to the URL, which other users of the computer could read otherwise.
 
     Args:
         port: The port; 0: any free port, as most authorization servers allow.
         host: ``"127.0.0.1"``, ``"::1"``, or ``"localhost"`` for both, if the server requires it.
         path: The path of the redirect URI.
-        open_browser: Whether to open a browser, with `webbrowser`. That happens on a daemon thread,
-            ``syncmcp-redirect[browser]``: some browsers block until they are closed. A private file
-            leads it to the URL, which other users of the computer could read otherwise. If
-            ``BROWSER`` is set, the URL is shown, too: such a command may open it on another
-            computer, which does not have that file.
+        open_browser: Whether to open a browser, with `webbrowser`. If ``BROWSER`` is set, the URL
+            is shown, too: such a command may open it on another computer.
         show: Shows a text to the person, before a prompt or if no browser was opened; by default on
             stderr. Without `ask` the question whether to sign in is shown at the terminal instead.
         ask: Shows a prompt and returns the line that the person enters. By default `input`, if
             stdin is a terminal, and stdout or stderr is one, after half a second in which no line
-            came: what was typed before answers nothing. It is not asked any more after ten lines
-            that are no answer.
-
-    `show` and `ask` run on a daemon thread, ``syncmcp-redirect[prompt]``, which may outlive the
-    login.
+            came: what was typed before answers nothing.
 
     Raises:
         UsageError: The arguments make no valid redirect URI, or `show` or `ask` cannot be called

@@ -41,17 +41,21 @@ if TYPE_CHECKING:
 class OAuth(TokenAuth):
     """Signs a person in when a server demands it, and refreshes the token.
 
-    ::
-
-        from syncmcp.auth import OAuth
-
-        client = syncmcp.connect(syncmcp.Http("https://example.com/mcp", auth=OAuth()))
+    >>> from syncmcp.auth import FileStore, OAuth
+    >>> login = OAuth(store=FileStore("tokens.json"))
+    >>> syncmcp.Http("https://example.com/mcp", auth=login)  # for `syncmcp.connect`
+    Http('https://example.com/mcp', auth=***)
 
     By default the first request that needs a token asks at the terminal whether to sign in at the
     issuer that the server names, and opens the browser; a `receiver` replaces that, and `None`
-    disables it; the agreement is kept with the token. `allow` or `issuer` agrees to an issuer
-    without asking, and decides alone: a stored login at another issuer is not used. The time that a
-    person takes does not count for the timeout of a call.
+    disables it; the agreement is kept with the token. The time that a person takes does not count
+    for the timeout of a call.
+
+    `allow` or `issuer` agrees to an issuer without asking, and decides alone: a stored login at
+    another issuer is not used. With `allow`, the token may be for a parent path of the MCP server
+    (`SignInRequest.resource`); an issuer whose page belongs to another site and that does not
+    promise the parameter ``iss`` still needs the person or `issuer` (`SignInRequest.page`).
+
     One object is for one server. All threads that share it sign in once; so do all processes that
     share a `store`.
 
@@ -72,13 +76,9 @@ class OAuth(TokenAuth):
         issuer: The only acceptable authorization server, at which nobody has to agree to sign in.
             Recommended with a `client_id`, required with a `client_secret`, and with a
             `PrivateKeyJwt` that has an audience.
-        allow: The issuers at which to sign in without asking the person: one, several, or a
-            function that gets the URL of the MCP server and an issuer, on the thread of the call
-            that needs the login, or of its refresh; time limits wait for it. No other one is used,
-            whatever the store holds. The token may be for a parent path of the MCP server: see
-            `SignInRequest.resource`. An issuer whose page belongs to another site and that does not
-            promise the parameter ``iss`` still needs the person or `issuer`: see
-            `SignInRequest.page`.
+        allow: The issuers at which to sign in without asking the person; no other one is used. One,
+            several, or a function that is called as ``(server_url, issuer)``, on the thread of the
+            call that needs the login, or of its refresh; time limits wait for it.
         login_timeout: How many seconds a person has to agree, and then again to sign in.
         session: Supplies proxies and certificates for the authorization server.
         allow_private: Whether any server may name addresses of private networks and of this

@@ -138,15 +138,16 @@ class PasteReceiver:
     """Shows a URL to a person, who pastes the URL that the browser ends up at.
 
     For computers without a browser. Nothing listens at the redirect URI: the browser shows an
-    error, but its address bar contains the callback.
+    error, but its address bar contains the callback. After ten lines that are no answer the sign-in
+    ends with `LoginRequired`. `ask` runs on a daemon thread, ``syncmcp-redirect[prompt]``, which
+    may outlive the login.
 
     Args:
         show: Shows a text to the person. Without `ask` the question whether to sign in is shown at
             the terminal instead.
-        ask: Shows a prompt, and returns the line that the person enters. It runs on a daemon
-            thread, ``syncmcp-redirect[prompt]``, which may outlive the login. After ten lines that
-            are no answer the sign-in ends with `LoginRequired`. By default `input`; at a terminal
-            after half a second in which no line came: what was typed before answers nothing.
+        ask: Shows a prompt, and returns the line that the person enters. By default `input`; at a
+            terminal after half a second in which no line came: what was typed before answers
+            nothing.
         redirect_uri: The redirect URI that the client is, or will be, registered with.
 
     Raises:

@@ -156,12 +156,12 @@ class BoundRoute(BoundOperation[P, R]):
 class ClientGroup:
     """The clients of many servers, with their tools, prompts and resources merged.
 
-    ::
-
-        servers = {"files": syncmcp.Stdio("files-server"), "web": "https://example.com/mcp"}
-        with syncmcp.ClientGroup(servers, timeout=30) as group:
-            print(*group.tools, group.status)
-            print(group.call_tool("search", {"query": "fish"}).text)
+    >>> from syncmcp.testing import demo_server  # or Stdio, URLs, ...
+    >>> with syncmcp.ClientGroup({"one": demo_server(), "two": demo_server()}) as group:
+    ...     print([*group.tools][:3])
+    ...     print(group.call_tool("two_add", {"a": 1, "b": 2}).text)
+    ['one_add', 'one_echo', 'one_greet']
+    3
 
     A group opens on `with` or `open()`, all servers in parallel; it may be opened again after
     `close()`. A failed server does not affect the others: see `status`. Any thread may call, add,
@@ -178,18 +178,19 @@ class ClientGroup:
     of the key. The group omits an item that cannot have a key of its own; the log and `status` name
     it. It fetches a list again when the server notifies that the list has changed.
 
+    One thread at a time calls the `name_hook`: those that open, add and refresh, and a pool thread
+    after a list has changed. The hook must not add servers to the group, or refresh it. The group
+    omits an item for which the hook fails, or returns the key of another item. A hook that ignores
+    the server, and so makes one key for two servers, is a `UsageError`.
+
     Args:
         servers: Targets as for `Client`, or clients, by the names of the servers in the group. Or
             the path of a file of servers, which is read as by `servers_file.read`. A client that
             is open already is left open when the group closes.
         require: The servers without which the group does not open: ``"any"``: at least one, if
             the group has servers; ``"all"``; or an iterable of names.
-        name_hook: Returns the key of an item: called with the item's name (or URI, or URI
-            template) and the server, whose `name` is its name in the group. Called by one thread
-            at a time: those that open, add and refresh, and a pool thread after a list has changed.
-            It must not add servers to the group, or refresh it. The group omits an item for which
-            the hook fails, or returns the key of another item. A hook that ignores the server, and
-            so makes one key for two servers, is a `UsageError`.
+        name_hook: Called as ``(name, server)``, returns the key of an item: `name` is its name, URI
+            or URI template, `server.name` the server's name in the group.
         per_server: Options for the clients of single servers, by name; they override `options`.
         close_timeout: The longest time to close all servers together, in seconds.
         options: The options of `Client`, for all clients that the group creates. The context of a

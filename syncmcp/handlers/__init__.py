@@ -255,12 +255,13 @@ AnyElicitation = FormHandler | Elicitation | ElicitationUI
 class Handlers:
     """The handlers that answer a server: of a client, or of one call as its option `handlers`.
 
-    ::
-
-        def form(request, context):
-            return syncmcp.types.ElicitResult.accept({"name": input(request.message)})
-
-        client.call_tool("signup", handlers=syncmcp.Handlers(elicitation=form))
+    >>> def form(request, context):
+    ...     print(request.message)
+    ...     return syncmcp.types.ElicitResult.decline()
+    >>> handlers = syncmcp.Handlers(elicitation=form)
+    >>> client.call_tool("signup_math_facts", handlers=handlers).data
+    Sign up for a maths fact a day.
+    {'action': 'decline'}
 
     A client runs each handler on a thread of its pool, several at one time (`max_handlers`); the
     thread that made the call waits meanwhile. A handler may block, and may call the client. It may

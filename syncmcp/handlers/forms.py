@@ -1,4 +1,4 @@
-"""Forms that a server asks a person to fill in (client/elicitation#requested-schema).
+"""Forms that a server asks a person to fill in (spec: "Elicitation").
 
 A form is a flat object schema of texts, numbers, booleans and choices. `Form.read` parses that
 whole subset of JSON Schema, in the variants of all revisions, and refuses any other schema. A form

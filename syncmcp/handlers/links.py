@@ -1,4 +1,4 @@
-"""Links: checked URLs to which a server sends a person (client/elicitation#safe-url-handling).
+"""Links: checked URLs to which a server sends a person (spec: "Elicitation").
 
 `Link.read` decides whether a URL may be shown as a link, and lists what is suspicious about it.
 This module opens no URL, fetches none and resolves no host. Since 2025-11-25.
@@ -61,13 +61,10 @@ class UnsafeLink(UsageError):
 class Link:
     """A URL that may be shown to a person, and be opened once the person has agreed.
 
-    ::
-
-        from syncmcp.handlers.links import Link
-
-        link = Link.read("https://login.example.com:8443/pay?id=7")
-        print(link.host)  # login.example.com
-        print(*link.warnings)  # It leads to an unusual port: 8443.
+    >>> from syncmcp.handlers.links import Link
+    >>> link = Link.read("https://login.example.com:8443/pay?id=7")
+    >>> link.host, *link.warnings
+    ('login.example.com', 'It leads to an unusual port: 8443.')
 
     Attributes:
         url: The whole URL, unchanged. It has no spaces, control or invisible characters, and

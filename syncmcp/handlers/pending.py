@@ -29,15 +29,13 @@ Answerable = Literal["sampling", "sampling_tools", "sampling_context", "form", "
 class InputRequired(Generic[R]):
     """A call that the server interrupted with questions (spec: 2026-07-28, "Multi Round-Trip").
 
-    ::
-
-        from syncmcp.types import ElicitResult
-
-        pending = client.begin_tool("ask_user_preferences")
-        while isinstance(pending, syncmcp.InputRequired):
-            answers = {key: ElicitResult.decline() for key in pending.questions}
-            pending = client.resume(pending, answers)
-        print(pending.text)
+    >>> from syncmcp.types import ElicitResult
+    >>> pending = client.begin_tool("ask_user_preferences")
+    >>> while isinstance(pending, syncmcp.InputRequired):
+    ...     answers = {key: ElicitResult.decline() for key in pending.questions}
+    ...     pending = client.resume(pending, answers)
+    >>> pending.data
+    {'action': 'decline'}
 
     Answer the questions with `Client.resume`, in this process or, after `to_json` and `from_json`,
     in another one. The object holds the server's state of the call, which is a secret.

@@ -1,4 +1,4 @@
-"""Roots: the directories and files that a client shows to servers (client/roots).
+"""Roots: the directories and files that a client shows to servers (spec: "Roots").
 
 Roots tell a server where to work. They do not confine it: a server that ignores them can still
 access whatever its process can. A host that accesses files on a server's behalf can check paths

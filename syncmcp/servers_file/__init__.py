@@ -128,6 +128,13 @@ MAX_BYTES: Final = 4 * 1024 * 1024
 class ServersFile(Mapping[str, ServerEntry]):
     """The servers of a file by name, in the file's order; returned by `read`.
 
+    >>> from pathlib import Path
+    >>> from syncmcp import servers_file
+    >>> _ = Path("mcp.json").write_text('{"mcpServers": {"web": {"url": "https://example.com"}}}')
+    >>> servers = servers_file.read("mcp.json")
+    >>> list(servers), servers.guarded
+    (['web'], True)
+
     No rule allows by a name of a guarded file, unless the program gives it itself as `name` of a
     client. In a group a server has a name of the program's under a key that differs from the name
     in the file.
@@ -209,6 +216,17 @@ def read(
     An invalid server becomes an entry like the others: it has a `ServerEntry.problem`, and fails
     when it is used.
 
+    With `confine`, an entry is invalid
+
+    - if its command begins with ``-`` or contains ``=``;
+    - if an argument begins with ``-``, unless the words of the sandbox end with ``--``, or their
+      last program takes no option behind its operands (chroot, docker, env, nerdctl, nice, podman,
+      sandbox-exec, sudo).
+
+    The library adds ``--`` for bwrap, firejail, nsjail, runuser, setpriv, systemd-run and unshare,
+    unless it is among the words. Variables of an entry do not reach the sandbox itself: the
+    ``/bin/sh`` within it gives them to the command.
+
     Args:
         path: The path of the file, with ``~`` for the home directory. Comments and trailing commas
             in its JSON are accepted.
@@ -218,14 +236,7 @@ def read(
         variables: The values of ``${VAR}`` and ``${env:VAR}``; by default the environment.
         inputs: The values of ``${input:...}`` by id (VS Code).
         confine: A sandbox through which every command of the file is started: a program and its
-            arguments, with absolute paths, since it is started in the directory that an entry
-            names. Where the program is known to end its options with ``--`` (bwrap, firejail,
-            nsjail, runuser, setpriv, systemd-run, unshare), that is added unless it is among the
-            words. An entry whose command begins with ``-`` or has a ``=`` in it is invalid. So is
-            one with an argument that begins with ``-``, unless the words end with ``--``, or the
-            last program in them is known to take no option behind its operands (chroot, docker,
-            env, nerdctl, nice, podman, sandbox-exec, sudo). Variables of an entry do not reach
-            the sandbox itself: the ``/bin/sh`` within it gives them to the command.
+            arguments. Write absolute paths: it is started in the directory that an entry names.
         approvals: The file that stores approvals; by default one in the user's state folder. Name
             no file of a project, which could bring its own approvals along.
 

@@ -175,6 +175,11 @@ def demo_server(
 ) -> Server:
     """Return a new demo server: a `Server` with tools, resources and prompts of every kind.
 
+    >>> from syncmcp.testing import demo_server
+    >>> with syncmcp.connect(demo_server()) as client:
+    ...     print(client.call_tool("greet", {"name": "Ada"}).text)
+    Hello, Ada!
+
     Args:
         name: The server's name.
         revisions: The protocol revisions it speaks.

@@ -5,13 +5,11 @@ which revisions have a construct or a field. What the library itself reads and w
 progress, cancelling, subscriptions) has no models, and neither have the schemas of forms, which
 `syncmcp.handlers.forms` reads. A submodule is loaded when one of its names is first used.
 
-::
-
-    result = client.call_tool("weather", {"city": "Bergen"})
-    for block in result.content:
-        if isinstance(block, syncmcp.types.TextContent):
-            print(block.text)
-    print(result.to_wire()["structuredContent"])  # the names of the protocol
+>>> result = client.call_tool("weather", {"city": "Bergen"})
+>>> [block.text for block in result.content if isinstance(block, syncmcp.types.TextContent)]
+['{"city":"Bergen","celsius":9.5,"sky":"rain"}']
+>>> result.to_wire()["structuredContent"]  # the names of the protocol
+{'city': 'Bergen', 'celsius': 9.5, 'sky': 'rain'}
 """
 
 from __future__ import annotations

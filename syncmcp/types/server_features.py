@@ -198,12 +198,13 @@ def _priority_order(block: ContentBlock) -> float:
 class CallToolResult(Result):
     """The result of ``tools/call`` (server/tools#calling-tools).
 
-    ::
-
-        result = client.call_tool("add", {"a": 1, "b": 2})
-        if result.ok:
-            print(result.text, result.structured_content)
-        result.raise_for_error()  # raises a ToolError unless it is ok
+    >>> result = client.call_tool("weather", {"city": "Bergen"})
+    >>> result.ok, result.data["sky"]
+    (True, 'rain')
+    >>> client.call_tool("fail").raise_for_error()
+    Traceback (most recent call last):
+      ...
+    syncmcp.errors.ToolError: tool 'fail' [syncmcp-demo]: as you wish
 
     Attributes:
         content: Content blocks for a model or a person. The protocol requires the field; if a

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import ast
 import builtins
+import doctest
 import functools
 import importlib
 import inspect
+import io
 import operator
 import re
 import subprocess
@@ -19,6 +21,7 @@ import pytest
 
 import syncmcp
 from syncmcp._client import requests
+from syncmcp.testing import demo_server
 from tests.contract.public_api import MODULES, public_classes
 from tests.system import test_examples
 
@@ -155,8 +158,8 @@ def check_command(command: str) -> None:
         assert words[0] in FOREIGN
 
 
-def examples() -> Iterator[tuple[str, str]]:
-    """The blocks of code in the docstrings of modules, public classes, functions and operations."""
+def docstrings() -> Iterator[tuple[str, str]]:
+    """Those of modules, public classes, functions and operations, each once."""
     shown = {module: importlib.import_module(module) for module in MODULES}
     values = {
         f"{module}.{name}": getattr(home, name)
@@ -165,16 +168,61 @@ def examples() -> Iterator[tuple[str, str]]:
     }
     client, resume = syncmcp.Client, requests.Resume.__call__
     values |= {name: getattr(client, name) for name in dir(client)} | {"resume": resume}
-    for name, value in (shown | values).items():
-        if callable(value) or inspect.ismodule(value):
-            for block in re.findall(r"::\n\n((?: {4}.*\n?|\n)+)", inspect.getdoc(value) or ""):
-                if "├" not in block:  # the tree of errors
-                    yield name, inspect.cleandoc(f"\n{block}")
+    values |= {"future": client.call_tool.future, "stream": client.call_tool.stream}
+    told = {
+        inspect.getdoc(value) or "": name
+        for name, value in reversed((shown | values).items())
+        if callable(value) or inspect.ismodule(value)
+    }
+    return ((name, text) for text, name in told.items())
+
+
+def examples() -> Iterator[tuple[str, str]]:
+    """The blocks of code in docstrings, without those that are a session of the interpreter."""
+    for name, text in docstrings():
+        for block in re.findall(r"::\n\n((?: {4}.*\n?|\n)+)", text):
+            if "├" not in block:  # the tree of errors
+                yield name, inspect.cleandoc(f"\n{block}")
+
+
+# Besides the operations; each has an example that a reader can try.
+MAIN = """
+    Batch CallOptions CancelToken Client ClientGroup Handlers Http Progress RequestFuture
+    ResultStream Retry Rules ServersFile Stdio ToolLoop auth.Bearer auth.OAuth connect fan_out
+    testing.Recording testing.ScriptedPeer testing.Server testing.demo_server testing.serve_http
+    types.CallToolResult
+"""
+SESSIONS = [(name, text) for name, text in docstrings() if ">>> " in text]
+
+
+@pytest.mark.parametrize(("name", "text"), SESSIONS, ids=[name for name, _ in SESSIONS])
+def test_examples_in_docstrings_print_what_they_show(
+    name: str, text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    server = demo_server()
+    with syncmcp.connect(server) as client:
+        given = {"syncmcp": syncmcp, "server": server, "client": client}
+        test = doctest.DocTestParser().get_doctest(text, given, name, None, None)
+        shown = io.StringIO()
+        failed, tried = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS).run(
+            test, out=shown.write
+        )
+    assert tried
+    assert not failed, shown.getvalue()
+
+
+def test_the_main_names_have_an_example_with_its_output() -> None:
+    assert {name for name, _ in SESSIONS} >= {
+        *("future", "stream", "call_tool", "list_tools", "read_resource", "get_prompt"),
+        *("complete", "subscribe_resource", "listen", "ping", "tool"),
+        *(f"syncmcp.{name}" for name in MAIN.split()),
+    }
 
 
 def test_examples_in_docstrings_are_python_and_use_public_names() -> None:
     found = dict(examples())
-    assert len(found) > 50
+    assert len(found) + len(SESSIONS) > 50
     for name, code in found.items():
         for node in ast.walk(ast.parse(code, name)):
             if isinstance(node, ast.Attribute) and ast.unparse(node.value) == "syncmcp":

@@ -30,16 +30,13 @@ class FaultProxy(Closing):
     exchange has at most one fault: the first of the queued faults that are due. The others happen
     in later exchanges that match.
 
-    ::
-
-        import pytest
-        from syncmcp.testing import Cut, FaultProxy
-
-        with FaultProxy(server.url) as proxy, syncmcp.connect(proxy.url) as client:
-            proxy.queue(Cut("sent"), method="tools/call")
-            with pytest.raises(syncmcp.OutcomeUnknown):
-                client.call_tool("order", {"item": "pear"})
-        assert proxy.sends("tools/call") == 1
+    >>> from syncmcp.testing import Cut, FaultProxy, demo_server, serve_http
+    >>> with serve_http(demo_server()) as http, FaultProxy(http.url) as proxy:
+    ...     fault = proxy.queue(Cut("sent"), method="tools/call")
+    ...     with syncmcp.connect(proxy.url) as client:
+    ...         error = client.call_tool.future("add", {"a": 1, "b": 2}).exception()
+    ...     print(type(error).__name__, proxy.sends("tools/call"))
+    OutcomeUnknown 1
 
     Close it, or use it in a `with` statement.
 

@@ -339,14 +339,12 @@ _MIN_SECRET_LENGTH = 6
 class Recording(TransportSource):
     """A target that records its connections to a file, which a `Replay` can play.
 
-    ::
-
-        from syncmcp.testing import Recording, Replay
-
-        with syncmcp.connect(Recording(target, "shop.jsonl")) as client:
-            client.call_tool("price", {"item": "pear"})
-        with syncmcp.connect(Replay("shop.jsonl")) as client:  # without the server
-            client.call_tool("price", {"item": "pear"})
+    >>> from syncmcp.testing import Recording, Replay, demo_server
+    >>> with syncmcp.connect(Recording(demo_server(), "add.jsonl")) as client:
+    ...     result = client.call_tool("add", {"a": 1, "b": 2})
+    >>> with syncmcp.connect(Replay("add.jsonl")) as client:  # without the server
+    ...     print(client.call_tool("add", {"a": 1, "b": 2}).text)
+    3
 
     ``syncmcp.connect(Recording(target, path))``. Each message is written as a line of the file at
     once, so that the file of an interrupted program has the messages so far. The first connection

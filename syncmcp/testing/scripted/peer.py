@@ -42,15 +42,12 @@ _EVENTS = "text/event-stream"
 class ScriptedPeer(Closing):
     """A peer of a client that plays scripts, made of the steps in `syncmcp.testing.script`.
 
-    ::
-
-        import pytest
-        from syncmcp.testing import ScriptedPeer, script
-
-        order = [script.expect("tools/call"), script.cut(code=3)]
-        peer = ScriptedPeer([*script.handshake(probe=True), *order])
-        with peer, syncmcp.connect(peer) as client, pytest.raises(syncmcp.OutcomeUnknown):
-            client.call_tool("order")
+    >>> from syncmcp.testing import ScriptedPeer, script
+    >>> order = [script.expect("tools/call"), script.cut(code=3)]
+    >>> peer = ScriptedPeer([*script.handshake(probe=True), *order])
+    >>> with peer, syncmcp.connect(peer) as client:
+    ...     print(repr(client.call_tool.future("order").exception()))
+    OutcomeUnknown('the in-process server ended the session')
 
     A client connects to a peer in one of three ways, each started at its first use: `connect` (in
     memory), `command` (a child process over stdio) and `url` (HTTP). In memory and over stdio the

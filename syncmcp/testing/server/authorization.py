@@ -48,17 +48,19 @@ class AuthorizationServer(Closing):
     refresh tokens are valid once. A request with another `Host` or `Origin` than loopback gets 403.
     It is not safe enough for anything but tests.
 
-    ::
-
-        from syncmcp.auth import OAuth
-        from syncmcp.testing import AuthorizationServer, serve_http
-
-        with AuthorizationServer() as issuer:
-            with serve_http(server, authorization_server=issuer) as http:
-                syncmcp.connect(syncmcp.Http(http.url, auth=OAuth(allow=issuer.issuer)))
-
-    This opens a browser. A test without one signs in with ``LoopbackReceiver(open_browser=False,
-    show=visit)``, where ``visit(text)`` requests the URL in ``text`` on a thread of its own.
+    >>> import threading, urllib.request
+    >>> from syncmcp.auth import LoopbackReceiver, OAuth
+    >>> from syncmcp.testing import AuthorizationServer, serve_http
+    >>> def visit(text):  # in place of a person with a browser
+    ...     url = next(word for word in text.split() if word.startswith("http"))
+    ...     threading.Thread(target=urllib.request.urlopen, args=[url]).start()
+    >>> receiver = LoopbackReceiver(open_browser=False, show=visit)
+    >>> with AuthorizationServer() as issuer:
+    ...     login = OAuth(allow=issuer.issuer, receiver=receiver)
+    ...     with serve_http(server, authorization_server=issuer) as http:
+    ...         with syncmcp.connect(syncmcp.Http(http.url, auth=login)) as client:
+    ...             print(client.call_tool("add", {"a": 1, "b": 2}).text)
+    3
 
     Args:
         port: The port; 0 picks a free one.

@@ -57,18 +57,14 @@ def _check_uri(uri: object, name: str) -> None:
 class Server(Dispatcher):
     """A small MCP server for tests and demos, for every revision and transport.
 
-    ::
-
-        from syncmcp.testing import Server
-
-        server = Server("shop")
-
-        @server.tool()
-        def price(item: str) -> int:
-            return {"apple": 30, "pear": 45}[item]
-
-        with syncmcp.connect(server) as client:
-            assert client.call_tool("price", {"item": "pear"}).text == "45"
+    >>> from syncmcp.testing import Server
+    >>> server = Server("shop")
+    >>> @server.tool()
+    ... def price(item: str) -> int:
+    ...     return {"apple": 30, "pear": 45}[item]
+    >>> with syncmcp.connect(server) as client:
+    ...     print(client.call_tool("price", {"item": "pear"}).text)
+    45
 
     Each call of a registered function runs on a daemon thread of its own, so that a function that
     blocks delays no other call. Features may be registered and removed while clients are

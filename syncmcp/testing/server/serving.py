@@ -32,12 +32,10 @@ def serve_http(
 ) -> HttpServer:
     """Serve `server` at `http://127.0.0.1:<port>/mcp`, on threads of its own, until it is closed.
 
-    ::
-
-        from syncmcp.testing import Server, serve_http
-
-        with serve_http(Server("shop")) as http, syncmcp.connect(http.url) as client:
-            print(client.server.revision)
+    >>> from syncmcp.testing import demo_server, serve_http
+    >>> with serve_http(demo_server()) as http, syncmcp.connect(http.url) as client:
+    ...     print(client.server.revision)
+    2026-07-28
 
     If the server speaks a revision up to 2025-11-25 it is also served over HTTP+SSE: see
     `HttpServer.sse_url`.
