@@ -450,7 +450,7 @@ def test_resources_are_read_into_pipes_and_files(command: Command, demo: str) ->
 def test_a_blob_goes_into_a_pipe_as_it_is(
     elsewhere: Path, demo: str, capfdbinary: pytest.CaptureFixture[bytes]
 ) -> None:
-    from syncmcp.cli import main
+    from syncmcp_command import main
 
     assert main(["read", demo, "demo://pixel.png"]) == 0
     assert capfdbinary.readouterr().out.startswith(b"\x89PNG")
