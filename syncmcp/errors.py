@@ -322,7 +322,8 @@ class AuthError(HttpError):
     error: str | None = None
 
     def _details(self) -> list[str]:
-        return [self.error, *super()._details()] if self.error else super()._details()
+        told = [self.error] if self.error and self.error not in self.message else []
+        return told + super()._details()
 
 
 class LoginRequired(AuthError):
