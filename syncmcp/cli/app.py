@@ -77,8 +77,9 @@ def shell(session: Session) -> None:
             words = [words[1], "--help"] if known else []
         if words and words[0] not in COMMANDS:
             close = similar(words[0], COMMANDS, 1)
-            hint = f"did you mean {close[0]}?" if close else "to call a tool, write `call TOOL`;"
-            session.out.note(f"{words[0]}: no such command; {hint} help lists them")
+            tool = f"to call a tool, write `call {words[0]}`; `help` lists the commands"
+            hint = f"did you mean {close[0]}?" if close else tool
+            print_error(CommandError(f"there is no command {words[0]!r}", hint=hint))
         elif words:
             run_command(words, outer)
         else:
@@ -244,7 +245,7 @@ _HELP = {
 
 
 def command_tree() -> Any:
-    """The commands; their help has no types of Python."""
+    """The commands; their help has no types of Python and no braces."""
     tree: Any = typer.main.get_command(app)
     context = tree.make_context("syncmcp", [], resilient_parsing=True)
     waiting = [tree]
@@ -253,6 +254,8 @@ def command_tree() -> Any:
         for one in command.get_params(context):
             one.help = _HELP.get(one.name, one.help)
             if one.param_type_name == "argument":
+                usage = [piece.strip("{}") for piece in one.get_usage_pieces(context)]
+                one.get_usage_pieces = lambda ctx, usage=usage: usage
                 one.display_type_rich = lambda ctx: ""
             elif one.name == "help" and isinstance(command, ServerCommand):
                 one.help += " -h is shorter."

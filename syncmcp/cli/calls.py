@@ -351,6 +351,10 @@ def prompt(
     given = parse_strings(arguments or ())
     client = session.client
     found = _find_by_name("prompt", name, client.list_prompts(**session.request_options()))
+    offered = found.arguments or ()
+    required = [one.name for one in offered if one.required and one.name not in given]
+    if required:
+        raise _missing(required, f"write {' '.join(f'{name}=TEXT' for name in required)}")
     result = client.get_prompt(found, given, **session.request_options())
     said = (f"{message.role}: {_block_text(message.content)}" for message in result.messages)
     session.out.show(result.to_wire(), *said)
@@ -407,6 +411,11 @@ def _find_by_name(kind: str, name: str, offered: Iterable[Any]) -> Any:
     raise CommandError(f"the server has no {kind} {name!r}", hint=hint)
 
 
+def _missing(names: Sequence[str], hint: str, **facts: str) -> CommandError:
+    count = "an argument is" if len(names) == 1 else f"{len(names)} arguments are"
+    return CommandError(f"{count} missing: {', '.join(names)}", hint=hint, **facts)
+
+
 _EXAMPLES = {"array": """'["a"]'""", "object": """'{"a": 1}'"""}
 
 
@@ -426,13 +435,10 @@ def _check_arguments(tool: types.Tool, values: dict[str, Any], server: str) -> N
         return
     missing = [name for name in required_names(tool.input_schema) if name not in values]
     if missing:
-        words = " ".join(argument_syntax(name, properties.get(name, {})) for name in missing)
-        count = "an argument is" if len(missing) == 1 else f"{len(missing)} arguments are"
-        text = f"{count} missing: {', '.join(missing)}"
-        hint = f"write {words}"
-        if not (values or sys.stdin.isatty()):
-            hint += "; --input @- reads them from stdin, as a JSON object"
-        raise CommandError(text, server=server, hint=hint)
+        piped = not (values or sys.stdin.isatty())
+        more = "; --input @- reads them from stdin, as a JSON object" if piped else ""
+        written = [argument_syntax(name, properties.get(name, {})) for name in missing]
+        raise _missing(missing, f"write {' '.join(written)}{more}", server=server)
     details = properties.get(error.argument or "")
     if details is not None:
         hint = f"write {argument_syntax(str(error.argument), details)}"

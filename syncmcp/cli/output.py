@@ -93,6 +93,9 @@ class Output:
         On a narrow terminal, each cell is printed on a line of its own.
         """
         self._before()
+        rows = list(rows)
+        if not rows:  # a heading above nothing
+            return
         if not self.terminal:
             for row in rows:
                 print("\t".join(visible(cell) for cell in row))

@@ -494,7 +494,9 @@ def test_prompts_are_filled_in(command: Command, demo: str) -> None:
     assert "Good day" in ran.out
     wire = command("prompt", demo, "translate", "text=x", "--json").result
     assert wire["messages"][0]["role"] == "user"
-    assert command("prompt", demo, "translate").code == 2
+    missing = command("prompt", demo, "translate")
+    assert (missing.code, missing.error["message"]) == (2, "an argument is missing: text")
+    assert missing.error["hint"] == "write text=TEXT"
 
 
 def test_arguments_of_prompts_and_templates_are_completed(command: Command, demo: str) -> None:
@@ -562,6 +564,8 @@ def test_waiting_for_changes_has_an_end(command: Command) -> None:
 
 def test_nothing_to_listen_to_is_said(command: Command) -> None:
     with serve_http(Server("still")) as http:
+        assert command("tools", http.url).code == 1
+        assert command("list", http.url) == (0, "", "the server has no lists\n")
         ran = command("listen", http.url)
     assert (ran.code, ran.error["hint"]) == (2, "name a resource to watch")
 
