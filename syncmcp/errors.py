@@ -322,8 +322,7 @@ class AuthError(HttpError):
     error: str | None = None
 
     def _details(self) -> list[str]:
-        told = [self.error] if self.error and self.error not in self.message else []
-        return told + super()._details()
+        return [a for a in (self.error,) if a and a not in self.message] + super()._details()
 
 
 class LoginRequired(AuthError):
