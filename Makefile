@@ -107,7 +107,7 @@ lint: $(VENV)/.dev ## ruff
 # The library is checked for each platform; the tests reach into Linux.
 .PHONY: types mypy-linux mypy-win32 mypy-darwin pyright
 types: mypy-linux pyright mypy-win32 mypy-darwin ## mypy for linux, win32 and darwin; pyright
-mypy-win32 mypy-darwin: WHAT := syncmcp pytest_syncmcp.py examples
+mypy-win32 mypy-darwin: WHAT := syncmcp pytest_syncmcp.py syncmcp_command.py examples
 mypy-linux mypy-win32 mypy-darwin: mypy-%: $(VENV)/.dev
 	@$(STAGE) "mypy for $*" $(BIN)/mypy --platform $* --cache-dir build/mypy/$* $(WHAT)
 pyright: $(VENV)/.dev

@@ -22,9 +22,10 @@ if version != syncmcp.__version__:
     sys.exit(f"the distribution says {version}, the package says {syncmcp.__version__}")
 if not importlib.resources.files("syncmcp").joinpath("py.typed").is_file():
     sys.exit("py.typed is missing")
-(plugin,) = importlib.metadata.entry_points(group="pytest11", name="pytest_syncmcp")
-if importlib.util.find_spec(plugin.value) is None:
-    sys.exit("the plugin for pytest is missing")
+for group, name in (("pytest11", "pytest_syncmcp"), ("console_scripts", "syncmcp")):
+    (entry,) = importlib.metadata.entry_points(group=group, name=name)
+    if importlib.util.find_spec(entry.module) is None:
+        sys.exit(f"the module {entry.module} is missing")
 
 # The README is in the archive, too: as the description of the distribution.
 readme = str(importlib.metadata.metadata("syncmcp-client").get_payload())

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from syncmcp.cli import main
+from pathlib import Path
+from runpy import run_path
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    # By its path: it may be in the current folder, from which nothing is imported.
+    command = run_path(str(Path(__file__).parents[1] / "syncmcp_command.py"))
+    raise SystemExit(command["main"]())

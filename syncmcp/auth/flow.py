@@ -405,8 +405,9 @@ def _token_refused(
     what: str, error: str | None, words: str | None, *, status: int = 0
 ) -> TokenRefused:
     """The error for a refused request, with the server's reason; `status` is 0 for a callback."""
-    reason = printable(words, "the authorization server gave no reason")
-    return TokenRefused(f"{what}: {reason}", status=status, error=error_code(error))
+    code = error_code(error)
+    reason = printable(words, code or "the authorization server gave no reason")
+    return TokenRefused(f"{what}: {reason}", status=status, error=code)
 
 
 class TokenNeed(NamedTuple):

@@ -77,8 +77,9 @@ def shell(session: Session) -> None:
             words = [words[1], "--help"] if known else []
         if words and words[0] not in COMMANDS:
             close = similar(words[0], COMMANDS, 1)
-            hint = f"did you mean {close[0]}?" if close else "to call a tool, write `call TOOL`;"
-            session.out.note(f"{words[0]}: no such command; {hint} help lists them")
+            tool = f"to call a tool, write `call {words[0]}`; `help` lists the commands"
+            hint = f"did you mean {close[0]}?" if close else tool
+            print_error(CommandError(f"there is no command {words[0]!r}", hint=hint))
         elif words:
             run_command(words, outer)
         else:
@@ -235,6 +236,32 @@ class _Commands(TyperGroup):
                 formatter.write_dl(rows)
 
 
+# Help in the words of the rest, for options that Typer adds, by name.
+_HELP = {
+    "help": "Show this help.",
+    "install_completion": "Set up Tab completion in your shell.",
+    "show_completion": "Print the script that does so.",
+}
+
+
+def command_tree() -> Any:
+    """The commands; their help has no types of Python and no braces."""
+    tree: Any = typer.main.get_command(app)
+    context = tree.make_context("syncmcp", [], resilient_parsing=True)
+    waiting = [tree]
+    for command in waiting:
+        waiting += getattr(command, "commands", {}).values()
+        for one in command.get_params(context):
+            one.help = _HELP.get(one.name, one.help)
+            if one.param_type_name == "argument":
+                usage = [piece.strip("{}") for piece in one.get_usage_pieces(context)]
+                one.get_usage_pieces = lambda ctx, usage=usage: usage
+                one.display_type_rich = lambda ctx: ""
+            elif one.name == "help" and isinstance(command, ServerCommand):
+                one.help += " -h is shorter."
+    return tree
+
+
 # The environment variable that the scripts of --show-completion set.
 _COMPLETE = "_SYNCMCP_COMPLETE"
 
@@ -303,7 +330,7 @@ def run(arguments: Sequence[str]) -> int:
         return exit_code(nowhere)
     try:
         if os.environ.get(_COMPLETE):  # a shell asks for Tab completions
-            typer.main.get_command(app).main([], prog_name="syncmcp", complete_var=_COMPLETE)
+            command_tree().main([], prog_name="syncmcp", complete_var=_COMPLETE)
         code = run_command(arguments)
         sys.stdout.flush()
         return code
@@ -325,7 +352,7 @@ def run_command(arguments: Sequence[str], outer: OuterCommand | None = None) -> 
     Raises `OSError` if the output cannot be written, such as `BrokenPipeError`.
     """
     try:  # not `command.main`, which handles Ctrl-C and broken pipes in its own way
-        command = typer.main.get_command(app)
+        command = command_tree()
         with command.make_context("syncmcp", list(arguments), obj=outer) as context:
             command.invoke(context)
     except typer.Exit as end:

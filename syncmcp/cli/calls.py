@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import os
+import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
@@ -18,7 +19,7 @@ from syncmcp._connection.tool_schemas import ToolSchemas
 from syncmcp.cli.output import CommandError, Output, advise, as_json
 from syncmcp.cli.parsing import is_url, parse_arguments, parse_object, parse_strings
 from syncmcp.cli.session import Session, as_typed, knows_server, with_session
-from syncmcp.errors import InvalidArguments, LimitExceeded
+from syncmcp.errors import InvalidArguments, LimitExceeded, ResourceNotFound, ServerError
 from syncmcp.saving import save
 from syncmcp.templates import UriTemplate
 from syncmcp.ui import shorten, visible
@@ -243,7 +244,10 @@ def call(
     ] = None,
     force: Force = False,
     show_help: Annotated[
-        bool, typer.Option("--help", "-h", help="Show this help, or the arguments of TOOL.")
+        bool,
+        typer.Option(
+            "--help", "-h", help="Show this help, or the arguments of TOOL. -h is shorter."
+        ),
     ] = False,
 ) -> None:
     """Call a tool.
@@ -309,7 +313,13 @@ def read(
     elif "{" in uri and (names := UriTemplate(uri).variables):
         needed = " ".join(f"{name}=VALUE" for name in names)
         raise CommandError(f"{uri!r} is a template: it needs {needed}")
-    result = session.client.read_resource(uri, **session.request_options())
+    client = session.client
+    try:
+        result = client.read_resource(uri, **session.request_options())
+    except ServerError as error:
+        if isinstance(error, ResourceNotFound) or ":" not in uri:
+            advise(error, _resource_hint(uri, client.list_resources(**session.request_options())))
+        raise
     if session.out.json:
         session.out.result(result.to_wire())
     if output is not None:
@@ -318,6 +328,14 @@ def read(
         save_all(session.out, result.contents, output, force=force)
     elif not session.out.json:
         _show_contents(session.out, result)
+
+
+def _resource_hint(uri: str, offered: Iterable[types.Resource]) -> str:
+    """What to read instead of a URI that there is not; its name may have been meant."""
+    uris = {word: one.uri for one in offered for word in (one.uri, one.name)}
+    if close := similar(uri, uris, 1, cutoff=0.8):  # most URIs of a server begin alike
+        return f"did you mean {uris[close[0]]}?"
+    return "`syncmcp list TARGET resources templates` shows the URIs"
 
 
 @with_session
@@ -333,6 +351,10 @@ def prompt(
     given = parse_strings(arguments or ())
     client = session.client
     found = _find_by_name("prompt", name, client.list_prompts(**session.request_options()))
+    offered = found.arguments or ()
+    required = [one.name for one in offered if one.required and one.name not in given]
+    if required:
+        raise _missing(required, f"write {' '.join(f'{name}=TEXT' for name in required)}")
     result = client.get_prompt(found, given, **session.request_options())
     said = (f"{message.role}: {_block_text(message.content)}" for message in result.messages)
     session.out.show(result.to_wire(), *said)
@@ -389,6 +411,11 @@ def _find_by_name(kind: str, name: str, offered: Iterable[Any]) -> Any:
     raise CommandError(f"the server has no {kind} {name!r}", hint=hint)
 
 
+def _missing(names: Sequence[str], hint: str, **facts: str) -> CommandError:
+    count = "an argument is" if len(names) == 1 else f"{len(names)} arguments are"
+    return CommandError(f"{count} missing: {', '.join(names)}", hint=hint, **facts)
+
+
 _EXAMPLES = {"array": """'["a"]'""", "object": """'{"a": 1}'"""}
 
 
@@ -408,10 +435,10 @@ def _check_arguments(tool: types.Tool, values: dict[str, Any], server: str) -> N
         return
     missing = [name for name in required_names(tool.input_schema) if name not in values]
     if missing:
-        words = " ".join(argument_syntax(name, properties.get(name, {})) for name in missing)
-        count = "an argument is" if len(missing) == 1 else f"{len(missing)} arguments are"
-        text = f"{count} missing: {', '.join(missing)}"
-        raise CommandError(text, server=server, hint=f"write {words}")
+        piped = not (values or sys.stdin.isatty())
+        more = "; --input @- reads them from stdin, as a JSON object" if piped else ""
+        written = [argument_syntax(name, properties.get(name, {})) for name in missing]
+        raise _missing(missing, f"write {' '.join(written)}{more}", server=server)
     details = properties.get(error.argument or "")
     if details is not None:
         hint = f"write {argument_syntax(str(error.argument), details)}"

@@ -301,7 +301,7 @@ def _check_lists(session: Session, client: Client) -> Iterator[Finding]:
         except McpError as error:
             yield Finding.failed(name, error, "the server declares them, but cannot list them")
             continue
-        said = f"{len(listed)} {name}"
+        said = f"{len(listed)} {name.removesuffix('s') if len(listed) == 1 else name}"
         if name == "tools" and (complaints := _unusable_schemas(listed)):
             said += f"; unusable schemas: {'; '.join(complaints)}"
             hint = "syncmcp cannot check their arguments or results"

@@ -245,6 +245,9 @@ def _show_lists(session: Session, what: Sequence[ListKind] | None, *, long: bool
     if session.out.json:
         session.out.result(results[0] if what and len(wanted) == 1 else items)
         return
+    if not any(items.values()):
+        session.out.note(f"the server has no {', '.join(each.value for each in wanted) or 'lists'}")
+        return
     headed = len(wanted) > 1
     for each in wanted:
         kind = _LISTINGS[each]

@@ -93,6 +93,9 @@ class Output:
         On a narrow terminal, each cell is printed on a line of its own.
         """
         self._before()
+        rows = list(rows)
+        if not rows:  # a heading above nothing
+            return
         if not self.terminal:
             for row in rows:
                 print("\t".join(visible(cell) for cell in row))
@@ -223,6 +226,10 @@ _ADVICE: Final = "command_hint"
 # What Typer reports, what is in the usage of the command, and what the person probably meant. First
 # what other programs have: an option that is spelled like it would be another one.
 _OTHER_WORDS: Final = (
+    *(
+        (f"option: --{kind}", "[WHAT]", f"write {kind} after TARGET")
+        for kind in ("tools", "resources", "templates", "prompts")
+    ),
     ("option: --transport", "TARGET", "TARGET tells it: HTTP for a URL, stdio for a command"),
     ("option: --token", "TARGET", "--bearer sends a token"),
     ("option: --auth", "TARGET", "--bearer sends a token, `syncmcp auth login` gets one"),
@@ -258,6 +265,24 @@ _USAGE_HINTS: Final = (
     ),
     ("No such option", "", "`{path} --help` lists the options"),
     ("argument", "", "`{path} --help` shows the arguments"),
+    ("Invalid value", "", "`{path} --help` describes it"),
+)
+
+
+# What Typer and pydantic say, and the same as the command says everything else.
+_TYPER_WORDS: Final = (
+    (r" \(Possible options: .*|\. Did you mean .*", ""),  # the hint names the one that is meant
+    (r"\.$", ""),
+    (r"^No such option: ", "there is no option "),
+    (r"^No such command ", "there is no command "),
+    (r"^Missing command$", "which command?"),
+    (r"^Missing argument '(.*)'$", r"\1 is missing"),
+    (r"^Got unexpected extra argument\(s\) \((.*)\)$", r"too many arguments: \1"),
+    (r"^Option '(.*)' requires an argument$", r"\1 needs a value"),
+    (r"^Option '(.*)' does not take a value$", r"\1 takes no value"),
+    (r"^Invalid value for '([^']*)'[^:]*: ", r"\1: "),
+    (r"Value error, ", ""),
+    (r"Input should be greater than or equal to", "it must be at least"),
 )
 
 
@@ -278,7 +303,11 @@ _IN_WORDS: Final = (
 
 def in_words(said: str) -> str:
     """What the library says of an error, without the names of arguments in Python."""
-    for pattern, words in _IN_WORDS:
+    return _replaced(said, _IN_WORDS)
+
+
+def _replaced(said: str, table: Iterable[tuple[str, str]]) -> str:
+    for pattern, words in table:
         said = re.sub(pattern, words, said)
     return said
 
@@ -355,14 +384,13 @@ def _kind(error: BaseException) -> str:
 
 def _message(error: BaseException) -> str:
     if isinstance(error, typer.TyperException):
-        said = error.format_message().replace("Value error, ", "")  # the words of pydantic
-        said = said.partition(" (Possible options: ")[0]  # the hint names the one that is meant
+        said = _replaced(error.format_message(), _TYPER_WORDS)
         before, unreadable, kind = said.partition("Input should be a valid ")
         if unreadable and isinstance(error.__cause__, ValidationError):
             given = error.__cause__.errors()[0]["input"]
             kind = kind.partition(",")[0]
             return f"{before}{given!r} is not {'an' if kind[0] in 'aeiou' else 'a'} {kind}"
-        return said.replace("Input should be greater than or equal to", "it must be at least")
+        return said
     if isinstance(error, ServersFileError):
         whole = error.server is None and error.key is None  # "... is not JSON"
         return f"{error.file} {error.message}" if whole else str(error)
@@ -413,11 +441,17 @@ def _hint(error: BaseException) -> str | None:
         }:
             return "write it after the command"
         if context is None:
-            return f"did you mean {close[0]}?" if close else None
-        said, usage = _message(error), context.get_usage()
+            return f"did you mean {close[0]}?" if close else f"--help describes {option}"
+        said, usage = error.format_message(), context.get_usage()
         for words, place, hint in _OTHER_WORDS:
             if words in said and place in usage:
                 return hint
+        for pattern, choices in (
+            (r"No such command '(.*)'", commands),
+            (r"'(.*)' is not one of ", re.findall(r"'(\w+)'", said.rpartition("one of")[2])),
+        ):
+            if (found := re.search(pattern, said)) is not None:
+                close = similar(found[1].rpartition("'")[2], choices, 1)
         if close:
             return f"did you mean {close[0]}?"
         target = context.params.get("target") or ""

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 #     name=@file       the text of a file, UTF-8
 #     name:=@file      the JSON in a file
 #
-# ``@-`` is stdin. A backslash escapes ``=``, ``:`` and ``@``.
+# ``@-`` is stdin. A backslash escapes ``=``, ``:`` and ``@``, also at the beginning of a text.
 
 
 _ITEM = re.compile(r"((?:\\[\\=:@]|[^\\=:]|\\(?![\\=:@])|:(?!=))*)(:=|=)(.*)", re.DOTALL)
@@ -91,7 +91,7 @@ def parse_strings(words: Iterable[str]) -> dict[str, str]:
 def parse_object(text: str) -> dict[str, Any]:
     """Parse the JSON object in the value of an option, or in the file named after ``@``."""
     hint = """write --input '{"name": value}' or --input @FILE"""
-    if os.path.isfile(text):
+    if text == "-" or os.path.isfile(text):
         hint = f"write --input @{text}"
     text = read_file(text[1:]) if text.startswith("@") else text
     value = _parse_json(text, "the object of arguments", hint)
@@ -113,12 +113,16 @@ def split_item(word: str) -> Item:
     """Split a word of the form ``name=value``. Reads no file."""
     found = _ITEM.fullmatch(word)
     if found is None or not found[1]:
-        raise CommandError(
-            f"{word!r} is not an argument", hint="write name=text, name:=json or name=@file"
-        )
+        hint = "write name=text, name:=json or name=@file"
+        if word == "-":
+            hint = "--input @- reads all arguments from stdin, as a JSON object"
+        raise CommandError(f"{word!r} is not an argument", hint=hint)
     name, separator, text = found.groups()
+    if text.startswith("="):  # as in HTTPie for a query
+        hint = f"write {name}{text}, or {name}=\\{text} if the text begins with ="
+        raise CommandError(f"{word!r} is not an argument: it has two =", hint=hint)
     is_file = text.startswith("@")
-    if is_file or text.startswith("\\@"):
+    if is_file or text.startswith(("\\@", "\\=")):
         text = text[1:]
     return Item(_ESCAPE.sub(r"\1", name), separator == ":=", text, is_file)
 
@@ -126,8 +130,8 @@ def split_item(word: str) -> Item:
 def join_item(item: Item) -> str | None:
     """The word for an argument with a text: `split_item` gives it back. `None` if no word does."""
     name = re.sub(r"[\\=:]", r"\\\g<0>", item.name)
-    at = "\\" if item.text.startswith("@") else ""
-    word = f"{name}{':=' if item.is_json else '='}{at}{item.text}"
+    escape = "\\" if item.text.startswith(("@", "=")) else ""
+    word = f"{name}{':=' if item.is_json else '='}{escape}{item.text}"
     # A word that begins with a brace is a JSON object.
     return word if item.name and name[0] != "{" and split_item(word) == item else None
 
@@ -242,8 +246,10 @@ def sampling_model(word: str) -> ModelSampling:
     """The handler for ``provider:name``. The API key comes from the environment."""
     provider, colon, name = word.partition(":")
     if provider not in PROVIDERS:
-        close = similar(provider, PROVIDERS, 1)
-        hint = f"did you mean {close[0]}?" if close else f"the providers are {', '.join(PROVIDERS)}"
+        close = similar(provider, PROVIDERS, 1) if colon else []
+        hint = "" if colon else f"write PROVIDER:NAME, such as openai:{provider}; "
+        hint += f"the providers are {', '.join(PROVIDERS)}"
+        hint = f"did you mean {close[0]}:{name}?" if close else hint
         raise CommandError(f"unknown model provider {provider!r}", hint=hint)
     if not colon or not name:
         raise CommandError(f"which model of {provider}?", hint=f"write --model {provider}:NAME")

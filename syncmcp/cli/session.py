@@ -8,11 +8,13 @@ import logging
 import os
 import re
 import sys
+import textwrap
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from copy import copy
 from dataclasses import fields
 from functools import cached_property
+from itertools import takewhile
 from pathlib import Path
 from typing import (
     TYPE_CHECKING,
@@ -446,6 +448,9 @@ P = ParamSpec("P")
 
 _AFTER_DASHES = "--"
 
+# Whether the help is to be short, as -h is in other programs.
+_BRIEF = "syncmcp.brief"
+
 
 class ServerCommand(TyperCommand):
     """A command whose first argument is a server; a server command may follow ``--`` instead."""
@@ -453,6 +458,7 @@ class ServerCommand(TyperCommand):
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Insert a placeholder for TARGET where the server is given in another way."""
         ctx.meta[_AFTER_DASHES] = []
+        ctx.meta[_BRIEF] = "--help" not in takewhile(_AFTER_DASHES.__ne__, args)
         # The first argument of the others may be the URL of a resource.
         named = self.name not in ("read", "complete", "listen") and any(map(is_url, args[:1]))
         if knows_server(ctx.obj):
@@ -474,17 +480,33 @@ class ServerCommand(TyperCommand):
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         """Tell the options that every server command has apart from those of this one."""
+        brief, names = ctx.meta[_BRIEF], []
         sections: dict[str, list[tuple[str, str]]] = {}
         for one in self.get_params(ctx):
             common = any(one.name == field.name for field in fields(Settings))
             title = "Options of every server command" if common else "Options"
             if one.param_type_name == "argument":
                 title = "Arguments"
-            if (record := one.get_help_record(ctx)) is not None:
+            if common and brief:
+                names.append(max(one.opts, key=len))
+            elif (record := one.get_help_record(ctx)) is not None:
                 sections.setdefault(title, []).append(record)
         for title, records in sections.items():
             with formatter.section(title):
                 formatter.write_dl(records)
+        if names:
+            with formatter.section("Options of every server command, which --help describes"):
+                shown = " ".join(names)
+                formatter.write(
+                    textwrap.fill(
+                        shown,
+                        formatter.width,
+                        initial_indent="  ",
+                        subsequent_indent="  ",
+                        break_on_hyphens=False,
+                    )
+                    + "\n"
+                )
 
     def get_help(self, ctx: Any) -> str:
         """Leave out TARGET, the example with it and rejected options where the server is known."""
@@ -505,8 +527,8 @@ class CallCommand(ServerCommand):
         """Print the help of the command itself if no tool is named."""
         if ctx.resilient_parsing:  # a Tab completion
             return super().parse_args(ctx, args)
-        own = args[: args.index(_AFTER_DASHES)] if _AFTER_DASHES in args else args
-        wanted = "--help" in own or "-h" in own  # parsing consumes `args`
+        own = [*takewhile(_AFTER_DASHES.__ne__, args)]  # parsing consumes `args`
+        wanted = "--help" in own or "-h" in own
         try:
             rest = super().parse_args(ctx, args)
         except typer.TyperException:

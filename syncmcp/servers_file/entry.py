@@ -200,14 +200,16 @@ class ServerEntry:
         approved = self._approved_review() if self._rules.guarded else None
         made: Stdio | Http
         if parsed.command is None:
-            made, texts = self._http(parsed), [parsed.url, *parsed.headers.values()]
+            made, shown, hidden = self._http(parsed), [parsed.url], parsed.headers
         else:
             made = self._stdio(parsed, parsed.command)
-            texts = [parsed.command, *parsed.args, *parsed.env.values(), parsed.cwd or ""]
+            shown, hidden = [parsed.command, *parsed.args, parsed.cwd or ""], parsed.env
             if approved is not None:
                 made.before_start = _Unchanged(approved, self._names(parsed), self._facts())
-        for text in texts:  # a server may show what became a part of something longer on its own
-            made.secrets.give_variables(self._rules.values.secrets_in(text))
+        # A server may show what became a part of something longer on its own.
+        for text in (*shown, *hidden.values()):
+            found = self._rules.values.secrets_in(text, defaults=text not in shown)
+            made.secrets.give_variables(found)
         return made
 
     def _approved_review(self) -> ServerReview:

@@ -68,12 +68,18 @@ class PlaceholderValues:
         """Return `text` with all placeholders replaced, or raise `MissingValue`; not recursive."""
         return _PLACEHOLDER.sub(lambda match: self._value(match.group(1), match.group()), text)
 
-    def secrets_in(self, text: str) -> dict[str, str]:
-        """The values, by name, of the variables and inputs that `text` uses, but for paths."""
+    def secrets_in(self, text: str, *, defaults: bool = True) -> dict[str, str]:
+        """The values, by name, of the variables and inputs that `text` uses, but for paths.
+
+        Without `defaults` also but for those that the file itself has: the text is one that is
+        shown.
+        """
         found = {}
         for content in _PLACEHOLDER.findall(text):
-            name, value = content.partition(":-")[0], self._value(content, "")
-            if content not in _FIXED and (names_a_secret(name) or not os.path.isabs(value)):
+            name, _, default = content.partition(":-")
+            value = self._value(content, "")
+            shown = os.path.isabs(value) or (value == default and not defaults)
+            if content not in _FIXED and (names_a_secret(name) or not shown):
                 found[name.removeprefix("env:")] = value
         return found
 

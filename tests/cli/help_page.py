@@ -11,9 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import typer
-
-from syncmcp.cli.app import app
+from syncmcp.cli.app import command_tree
 from syncmcp.cli.parsing import Settings
 
 PAGE = Path(__file__).parents[2] / "docs" / "command-line.md"
@@ -25,8 +23,7 @@ _COMMON = {field.name for field in dataclasses.fields(Settings)}
 
 def commands() -> Iterator[tuple[str, Any]]:
     """Each command by its words."""
-    top: Any = typer.main.get_command(app)
-    for name, command in top.commands.items():
+    for name, command in command_tree().commands.items():
         for inner, one in getattr(command, "commands", {"": command}).items():
             yield f"{name} {inner}".strip(), one
 

@@ -19,7 +19,7 @@ import pexpect
 import pyte
 import pytest
 
-from syncmcp.cli import main
+from syncmcp_command import main
 from tests.support.stage import PATIENCE
 
 ROOT = Path(__file__).parents[2]
@@ -62,7 +62,7 @@ class Command:
 
     def __call__(self, *words: str) -> Ran:
         self._capsys.readouterr()
-        code = main(words)
+        code = main([*words])
         captured = self._capsys.readouterr()
         return Ran(code, str(captured.out), str(captured.err))
 

@@ -99,7 +99,7 @@ def test_a_name_that_is_nearly_right_is_suggested(command: Command, demo: str) -
     assert ran.error["hint"] == "did you mean echo?"
     assert command("prompt", demo, "hallo").error["hint"] == "did you mean hello?"
     assert "syncmcp list" in command("call", demo, "zzz").error["hint"]
-    assert "tools" in command("toools", demo).error["message"]
+    assert command("toools", demo).error["hint"] == "did you mean tools?"
 
 
 @pytest.mark.parametrize(
@@ -111,7 +111,7 @@ def test_a_name_that_is_nearly_right_is_suggested(command: Command, demo: str) -
             "write a=INTEGER",
         ),
         (["a:=1"], "an argument is missing: b", "write b=INTEGER"),
-        ([], "2 arguments are missing: a, b", "write a=INTEGER b=INTEGER"),
+        ([], "2 arguments are missing: a, b", "write a=INTEGER b=INTEGER; --input @- reads them"),
         (
             ["first:=1", "b:=2"],
             "the tool has no argument 'first'",
@@ -121,6 +121,11 @@ def test_a_name_that_is_nearly_right_is_suggested(command: Command, demo: str) -
             ["--input", "a=1"],
             "the object of arguments is not JSON: see line 1, column 1",
             "write --input '{\"name\": value}' or --input @FILE",
+        ),
+        (
+            ["--input", "-"],
+            "the object of arguments is not JSON: see line 1, column 1",
+            "write --input @-",
         ),
         (
             ["--input", "5"],
@@ -186,8 +191,14 @@ def test_an_argument_that_a_tool_would_ignore_is_refused(command: Command, demo:
             "write name=value, or --input with a JSON object",
         ),
         (["tools", "http://x", "-u", "me:pw"], "--header and --bearer send credentials"),
-        (["toolz"], "`syncmcp --help` lists the commands"),
-        (["help", "toolz"], "`syncmcp --help` lists the commands"),
+        (["toolz"], "did you mean tools?"),
+        (["help", "toolz"], "did you mean tools?"),
+        (["zzz"], "`syncmcp --help` lists the commands"),
+        (["list", "http://x", "tool"], "did you mean tools?"),
+        (["list", "http://x", "--tools"], "write tools after TARGET"),
+        (["tools", "http://x", "--timeout"], "--help describes --timeout"),
+        (["ping", "http://x", "-n", "x"], "`syncmcp ping --help` describes it"),
+        (["ping", "http://x", "-m", "gpt-4"], "write PROVIDER:NAME, such as openai:gpt-4; the "),
         (["auth", "toolz"], "`syncmcp auth --help` lists the commands"),
         (["auth", "login"], "a URL, or a name"),
         (["info"], "a URL, a name, or a command after --: syncmcp info -- python server.py"),
@@ -247,23 +258,30 @@ def test_a_line_that_cannot_be_read_comes_with_a_hint(
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["tools", "http://x", "--timeout", "0"], "'--timeout': 0 is not a positive number"),
+        (["zzz"], "there is no command 'zzz'"),
+        (["toolz"], "there is no command 'toolz'"),
+        (["tools", "http://x", "--zz"], "there is no option --zz"),
+        (["tools"], "TARGET is missing"),
+        (["tools", "http://x", "y", "z"], "too many arguments: y z"),
+        (["tools", "http://x", "--timeout"], "--timeout needs a value"),
+        (["tools", "http://x", "--json=1"], "--json takes no value"),
+        (["tools", "http://x", "--timeout", "0"], "--timeout: 0 is not a positive number"),
         (
             ["tools", "http://x", "--timeout", "-1"],
-            "'--timeout': -1 is not a positive number of seconds",
+            "--timeout: -1 is not a positive number of seconds",
         ),
         (["tools", "http://x", "--idle-timeout", "nan"], "nan is not a positive number"),
         (["tools", "http://x", "--open-timeout", "-1"], "-1 is not a positive number of seconds"),
         (["listen", "http://x", "--wait", "-0.5"], "-0.5 is not a positive number"),
         (["read", "http://x", "demo://cities/{city}"], "is a template: it needs city=VALUE"),
-        (["tools", "http://x", "--timeout", "x"], "'--timeout': 'x' is not a number"),
-        (["ping", "http://x", "-n", "1.5"], "'-n': '1.5' is not an integer"),
-        (["ping", "http://x", "-n", "0"], "'-n': it must be at least 1"),
+        (["tools", "http://x", "--timeout", "x"], "--timeout: 'x' is not a number"),
+        (["ping", "http://x", "-n", "1.5"], "--count: '1.5' is not an integer"),
+        (["ping", "http://x", "-n", "0"], "--count: it must be at least 1"),
         (["call", "http://x", "add", "-f", "a=1"], "-f (--force) needs --output"),
         (["read", "http://x", "demo://a", "-f"], "-f (--force) needs --output"),
         (["ping", "http://x", "-H", "a b:c"], "--header has the name 'a b'"),
         (["ping", "http://x", "-H", "a:b\nc"], "the value of a in --header contains"),
-        (["list", "http://x", "tool"], "'WHAT': 'tool' is not one of 'tools', "),
+        (["list", "http://x", "tool"], "WHAT: 'tool' is not one of 'tools', "),
         (["replay", "tape.jsonl", "tools", "--", "python"], "the server is known"),
         (["replay", "tape.jsonl", "tools", "http://x"], "is known here: leave out TARGET"),
         (["replay", "tape.jsonl", "call", "http://x", "add"], "is known here: leave out TARGET"),
@@ -274,6 +292,8 @@ def test_what_is_wrong_is_said_in_words_of_the_command_line(
 ) -> None:
     ran = command(*words)
     assert (ran.code, said in ran.error["message"]) == (2, True), ran.error
+    assert not ran.error["message"].endswith(".")
+    assert "Did you mean" not in ran.error["message"]
 
 
 def test_an_option_of_the_command_that_went_to_the_server_is_named(command: Command) -> None:
@@ -341,9 +361,14 @@ def test_a_file_of_servers_that_is_not_there_is_named(command: Command) -> None:
 
 
 def test_a_resource_that_is_not_there_comes_with_a_hint(command: Command, demo: str) -> None:
-    ran = command("read", demo, "readme")
-    assert (ran.code, ran.error["kind"]) == (1, "ResourceNotFound")
-    assert "syncmcp list TARGET resources" in ran.error["hint"]
+    for uri, hint in (
+        ("demo://nothing", "`syncmcp list TARGET resources templates` shows the URIs"),
+        ("demo://readm", "did you mean demo://readme?"),
+        ("readme", "did you mean demo://readme?"),
+    ):
+        ran = command("read", demo, uri)
+        assert (ran.code, ran.error["kind"]) == (1, "ResourceNotFound")
+        assert ran.error["hint"] == hint
 
 
 def test_a_server_without_resources_is_told_without_names_of_python(command: Command) -> None:
@@ -405,7 +430,14 @@ def test_no_text_of_a_server_passes_for_a_line_of_the_help(command: Command) -> 
 
 def test_the_help_of_call_needs_no_server(command: Command, demo: str) -> None:
     said = command("call", "--help").out
-    assert said == command("call", "-h").out == command("call", demo, "--help").out
+    assert said == command("call", demo, "--help").out == command("help", "call").out
+    for words in (["call", "-h"], ["tools", "-h"]):
+        own, _, names = command(*words).out.partition("which --help describes:\n")
+        assert "For example: " in own
+        assert "Show this help" in own
+        assert "Arguments:\n  TARGET  " in own
+        assert names.split()[:2] == ["--json", "--yes"]
+        assert all(name.startswith("--") and name[-1] != "-" for name in names.split())
     own, _, common = said.partition("\nOptions of every server command:\n")
     assert "--output" in own
     assert "--timeout" not in own
@@ -450,7 +482,7 @@ def test_resources_are_read_into_pipes_and_files(command: Command, demo: str) ->
 def test_a_blob_goes_into_a_pipe_as_it_is(
     elsewhere: Path, demo: str, capfdbinary: pytest.CaptureFixture[bytes]
 ) -> None:
-    from syncmcp.cli import main
+    from syncmcp_command import main
 
     assert main(["read", demo, "demo://pixel.png"]) == 0
     assert capfdbinary.readouterr().out.startswith(b"\x89PNG")
@@ -462,7 +494,9 @@ def test_prompts_are_filled_in(command: Command, demo: str) -> None:
     assert "Good day" in ran.out
     wire = command("prompt", demo, "translate", "text=x", "--json").result
     assert wire["messages"][0]["role"] == "user"
-    assert command("prompt", demo, "translate").code == 2
+    missing = command("prompt", demo, "translate")
+    assert (missing.code, missing.error["message"]) == (2, "an argument is missing: text")
+    assert missing.error["hint"] == "write text=TEXT"
 
 
 def test_arguments_of_prompts_and_templates_are_completed(command: Command, demo: str) -> None:
@@ -530,6 +564,8 @@ def test_waiting_for_changes_has_an_end(command: Command) -> None:
 
 def test_nothing_to_listen_to_is_said(command: Command) -> None:
     with serve_http(Server("still")) as http:
+        assert command("tools", http.url).code == 1
+        assert command("list", http.url) == (0, "", "the server has no lists\n")
         ran = command("listen", http.url)
     assert (ran.code, ran.error["hint"]) == (2, "name a resource to watch")
 

@@ -81,7 +81,8 @@ def test_the_demo_starts_no_package_of_the_folder(tmp_path: Path) -> None:
 
 
 def test_a_checkout_runs_from_its_own_root(tmp_path: Path) -> None:
-    (tmp_path / "syncmcp").symlink_to(ROOT / "syncmcp")
+    for name in ("syncmcp", "syncmcp_command.py"):
+        (tmp_path / name).symlink_to(ROOT / name)
     ran = python("-m", "syncmcp", "tools", "--help", cwd=tmp_path, path="")
     assert (ran.returncode, ran.stderr) == (0, "")
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import re
 import shlex
 import signal
 import subprocess
@@ -15,7 +16,6 @@ from typing import Any
 
 import pytest
 
-import syncmcp.cli
 from syncmcp.cli import output
 from syncmcp.errors import (
     AuthError,
@@ -33,6 +33,7 @@ from syncmcp.errors import (
     UsageError,
 )
 from syncmcp.testing import Server, serve_http
+from syncmcp_command import main
 from tests.cli.running import DEMO, ROOT, Command, ended, program
 from tests.support.stage import PATIENCE
 
@@ -114,7 +115,7 @@ def test_a_reader_that_goes_away_is_no_error(elsewhere: Path, demo: str) -> None
 def test_without_its_packages_the_command_says_what_to_install(elsewhere: Path) -> None:
     script = (
         "import sys; sys.modules['typer'] = None\n"
-        "from syncmcp.cli import main\n"
+        "from syncmcp_command import main\n"
         "sys.exit(main(['ping', 'http://127.0.0.1:9']))"
     )
     ran = subprocess.run(
@@ -234,18 +235,34 @@ def test_no_line_of_a_server_passes_for_one_of_the_command(
     ]  # fmt: skip
 
 
+@pytest.mark.parametrize("module", ["syncmcp", "pydantic", "typer"])
 def test_ctrl_c_while_the_command_is_loaded_ends_it_without_a_traceback(
-    monkeypatch: pytest.MonkeyPatch,
+    module: str, tmp_path: Path
 ) -> None:
-    class Interrupted:
-        """Finds no module: the person is faster."""
-
-        def find_spec(self, name: str, *_: object) -> None:
-            raise KeyboardInterrupt
-
-    monkeypatch.delitem(sys.modules, "syncmcp.cli.app", raising=False)
-    monkeypatch.setattr(sys, "meta_path", [Interrupted(), *sys.meta_path])
-    assert syncmcp.cli.main(["--help"]) == 130
+    """A real signal, at the import of each module, to what the console script runs."""
+    project = (ROOT / "pyproject.toml").read_text("utf-8")
+    (entry,) = re.findall(r'^syncmcp = "(\w+):main"$', project, re.MULTILINE)
+    (included,) = re.findall(r"^only-include = (.*)$", project, re.MULTILINE)
+    assert f'"{entry}.py"' in included  # in the wheel
+    (tmp_path / "sitecustomize.py").write_text(
+        "import os, signal, sys\n"
+        "class Interrupting:\n"
+        "    def find_spec(self, name, *_):\n"
+        f"        if name == {module!r}: os.kill(os.getpid(), signal.SIGINT)\n"
+        "sys.meta_path.insert(0, Interrupting())\n"
+    )
+    script = f"import sys; from {entry} import main; sys.exit(main())"
+    ran = subprocess.run(
+        [sys.executable, "-c", script, "--help"],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), str(ROOT)])},
+        capture_output=True,
+        text=True,
+        timeout=6 * PATIENCE,
+        check=False,
+    )
+    error = {"kind": "Interrupted", "message": "interrupted", "exit_code": 130}
+    assert (ran.returncode, ran.stdout) == (130, "")
+    assert json.loads(ran.stderr) == {"error": error}
 
 
 def test_ctrl_c_while_the_commands_are_made_is_told_like_any_other(
@@ -255,5 +272,5 @@ def test_ctrl_c_while_the_commands_are_made_is_told_like_any_other(
         raise KeyboardInterrupt
 
     monkeypatch.setattr("typer.main.get_command", interrupted)
-    assert syncmcp.cli.main(["ping", "x"]) == 130
+    assert main(["ping", "x"]) == 130
     assert json.loads(capsys.readouterr().err)["error"]["kind"] == "Interrupted"

@@ -7,6 +7,7 @@ import re
 from syncmcp.cli.app import app
 from syncmcp.cli.output import Exit
 from tests.cli import help_page
+from tests.cli.running import Command
 
 PAGE = help_page.PAGE.read_text("utf-8")
 
@@ -15,6 +16,15 @@ def test_the_page_shows_the_help_of_every_command() -> None:
     # When a change is meant: python -m tests.cli.help_page
     assert help_page.with_help(PAGE) == PAGE
     assert help_page.documented(PAGE) == {words for words, _ in help_page.commands()}
+
+
+def test_the_help_is_all_in_the_words_of_the_command(command: Command) -> None:
+    for words in ((), *(words.split() for words, _ in help_page.commands())):
+        shown = command(*words, "--help").out
+        assert "  Show this help" in shown
+        assert [
+            word for word in (" and exit", "<str>", "<list", "current shell") if word in shown
+        ] == []
 
 
 def test_the_page_tells_every_exit_code() -> None:

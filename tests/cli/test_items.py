@@ -27,6 +27,7 @@ from syncmcp.cli.output import CommandError
         (r"a\b=c", "a\\b", "c"),
         (r"a\@b=c", "a@b", "c"),
         (r"a=\@b", "a", "@b"),
+        (r"a=\=b", "a", "=b"),
         ("a=line\nbreak", "a", "line\nbreak"),
         ('a:="x"', "a", "x"),
     ],
@@ -73,6 +74,8 @@ def test_a_file_of_text_that_is_taken_for_json_comes_with_a_hint(tmp_path: Path)
         (f"a:=@{tmp_path / 'shop.py'}", f"write a=@{tmp_path / 'shop.py'} to pass its text"),
         ("a:=x", "write text after =, not :="),
         ("a:=NaN", None),
+        ("a==x", r"write a=x, or a=\=x if the text begins with ="),
+        ("-", "--input @- reads all arguments from stdin, as a JSON object"),
     ]:
         with pytest.raises(CommandError) as caught:
             parsing.parse_arguments([word])

@@ -71,7 +71,7 @@ def test_a_person_agrees_to_what_is_asked_and_to_what_is_answered(
 @pytest.mark.parametrize(
     ("word", "hint"),
     [
-        ("opanai:m", "did you mean openai?"),
+        ("opanai:m", "did you mean openai:m?"),
         ("zzz:m", "the providers are anthropic, gemini, openai, openai-chat"),
         ("openai", "write --model openai:NAME"),
         ("openai:", "write --model openai:NAME"),

@@ -321,7 +321,7 @@ class TestAsTargets:
 def test_the_values_of_placeholders_are_secret_on_their_own(tmp_path: Path) -> None:
     entries = {
         "command": {
-            "command": "server",
+            "command": "${PROGRAM:-python3}",
             "args": ["--header", "X: Bearer ${TOKEN}", "x-${input:pass}-y", "${HOME_OF}/z"],
             "env": {"A": "a-${env:PREFIXED}-b", "B": "user:${EMPTY:-in-default-1}@host"},
         },
@@ -347,6 +347,7 @@ def test_the_values_of_placeholders_are_secret_on_their_own(tmp_path: Path) -> N
         assert "0123" not in target.label + repr(target)
         assert target.secrets.redact("/home/of/z") == "/home/of/z"
     assert found["command"].target().secrets.redact("<in-default-1>") == "<***>"
+    assert found["command"].target().label.startswith("python3 ")  # which the file itself has
     assert found["url"].target().label == "https://h.example/***/mcp"
 
 

@@ -199,7 +199,7 @@ def test_a_withdrawn_question_goes_away_and_says_so(
     answer = asking("form", form(), context)
     person.sees("What do you want to do?")
     person.sees(" left to answer")
-    assert re.search(r"asked by notes  1:[0-5]\d left to answer", person.screen)
+    assert re.search(r"server: notes  1:[0-5]\d left to answer", person.screen)
     context.cancel.cancel("changed my mind\x1b[2J")
     assert answer.result(PATIENCE) == ElicitResult.cancel()
     person.sees("Withdrawn: no answer is needed any more.")

@@ -169,9 +169,9 @@ def test_a_text_in_an_editor_cannot_leave_it(person: Person, asking: Asking) -> 
     verdict = asking("review", question("sampling", completion(), written(words)))
     person.answers("Send it?", DOWN, ENTER)
     person.sees("<U+202E>z", times=2)
-    person.sees("asked by notes")  # the last that is drawn
+    person.sees("server: notes")  # the last that is drawn
     editor = person.screen.split("? Text")[1].split("\n")[1:]
     ours = [line for line in editor if line and not line.startswith("│")]
-    assert ours == ["asked by notes"]
+    assert ours == ["server: notes"]
     person.types(CTRL_C)
     assert not verdict.result(PATIENCE).allowed

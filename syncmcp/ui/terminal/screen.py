@@ -461,7 +461,8 @@ class Screen:
 
     def _footer(self) -> str:
         # Repeats the name in the banner, which a long message may have scrolled off the screen.
-        parts = [f"asked by {self._server_name}"] if self._server_name else []
+        # Not as if the server asked: of a call and of an answer, this program asks.
+        parts = [f"server: {self._server_name}"] if self._server_name else []
         left = None if self._context is None else self._context.time_left()
         if left is not None:
             minutes, seconds = divmod(math.ceil(left), 60)
