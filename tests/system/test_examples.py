@@ -1,4 +1,4 @@
-"""Every example runs, from a directory of its own; so does what README and quick start show."""
+"""Every example runs, from a directory of its own; so does the Python that the pages show."""
 
 from __future__ import annotations
 
