@@ -405,13 +405,14 @@ def _open_timeout(
 ) -> RequestTimeout:
     text = f"the server was not ready within {deadline.seconds or 0.0:g} s (option {option})"
     if isinstance(failed_probe, ServerExited):
-        text += "; it exited when it was probed, and was started again (mode='legacy' does"
-        text += " not probe)"
+        text += "; it exited on the probe (server/discover), so the client started it again"
+        text += " (mode='legacy' skips the probe)"
     elif isinstance(failed_probe, ProbeTimedOut):
-        text += "; it was probed first and did not answer the probe in time (mode='legacy' does"
-        text += " not probe)"
+        text += "; it did not answer the probe (server/discover) either (mode='legacy' skips the"
+        text += " probe)"
     elif assumed:
-        text += "; it was not probed: it was an older server before. The next open() probes it"
+        text += "; the client sent no probe, because the server had an older revision before."
+        text += " The next open() sends it"
     said = connection.transport.describe()
     late = RequestTimeout(f"{text}; {said}" if said else text)
     late.__dict__.update({**error.__dict__, "kind": "open", "seconds": deadline.seconds})

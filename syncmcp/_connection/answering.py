@@ -76,7 +76,10 @@ def check_offered(method: str, offer: OfferedCapabilities, dialect: Dialect) -> 
         method = cut(method)  # of any length, as the server chose it
         text = f"this client does not handle {method}"
         if method == "initialize":  # the client's own request, whose answer is this error
-            text += "; does this program only send back what it receives?"
+            text = (
+                "the server sent 'initialize', a request that only clients send; does it echo its"
+            )
+            text += " input, like cat?"
         raise InvalidQuestion(text, method=method, code=jsonrpc.METHOD_NOT_FOUND)
 
 

@@ -135,9 +135,9 @@ class ServersFile(Mapping[str, ServerEntry]):
     >>> list(servers), servers.guarded
     (['web'], True)
 
-    No rule allows by a name of a guarded file, unless the program gives it itself as `name` of a
-    client. In a group a server has a name of the program's under a key that differs from the name
-    in the file.
+    A name in a guarded file proves nothing, so rules and budgets that allow something do not match
+    it. They match a name that the program gives: as `name=` of a client, or as a key of a group
+    that differs from the name in the file.
 
     Attributes:
         path: The path of the file.

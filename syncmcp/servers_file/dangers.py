@@ -1,7 +1,7 @@
 """What often means harm in a command and its variables: the warnings of a review.
 
-`VARIABLES` and `PROGRAMS` are the tables of docs/many-servers.md. A command without a warning may
-be harmful: the tables name what is common, not everything.
+`VARIABLES` and `PROGRAMS` are the tables of docs/configuration-files.md. A command without a
+warning may be harmful: the tables name what is common, not everything.
 """
 
 from __future__ import annotations

@@ -316,7 +316,7 @@ def test_an_error_of_the_library_speaks_of_options_and_commands(
     silent = [sys.executable, "-c", "import sys; sys.stdin.readline(); sys.stdin.read()"]
     late = command("ping", "--open-timeout", "2", "--", *silent).error["message"]
     assert late.startswith("the server was not ready within 2 s (--open-timeout)")
-    assert "(--revision legacy does not probe)" in late
+    assert "(--revision legacy skips the probe)" in late
     dies = [sys.executable, "-c", "import sys; sys.stdin.readline(); sys.exit('no key')"]
     error = command("ping", "--", *dies).error
     assert error["message"].startswith("connection lost before the server was ready: ")

@@ -1060,7 +1060,7 @@ class Nobody:
 
 @pytest.mark.skipif(shutil.which("cat") is None, reason="a program of POSIX")
 def test_a_program_that_sends_back_what_it_receives_is_not_a_server() -> None:
-    with pytest.raises(syncmcp.McpError, match="does this program only send back what it receives"):
+    with pytest.raises(syncmcp.McpError, match="does it echo its input, like cat"):
         connect(Stdio("cat"))
 
 

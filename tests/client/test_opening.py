@@ -381,7 +381,7 @@ def test_a_client_whose_server_became_silent_forgets_its_era(
             # Only here: starts that are to succeed may take long on a busy machine.
             impatient = replace(client._core.settings, open_timeout=3.0)
             patch.setattr(client._core, "settings", impatient)
-            with pytest.raises(RequestTimeout, match=r"not probed.*The next open\(\) probes"):
+            with pytest.raises(RequestTimeout, match=r"no probe.*The next open\(\) sends it"):
                 client.open()
         client.close()
         with client:

@@ -18,7 +18,7 @@ from syncmcp import McpError, ServersFileError, Stdio
 from syncmcp.servers_file import ServersFile, read
 from tests.support.stage import PATIENCE
 
-PAGE = Path(__file__).parents[2] / "docs" / "many-servers.md"
+PAGE = Path(__file__).parents[2] / "docs" / "configuration-files.md"
 
 pytestmark = [pytest.mark.requirement("SEC-07"), pytest.mark.usefixtures("project")]
 
@@ -161,7 +161,7 @@ def test_the_directory_of_an_entry_does_not_choose_the_sandbox() -> None:
 
 
 def page_line() -> tuple[str, ...]:
-    """What docs/many-servers.md gives for `confine=`, with the project of the test."""
+    """What docs/configuration-files.md gives for `confine=`, with the project of the test."""
     text = PAGE.read_text(encoding="utf-8")
     block = text[text.index("SANDBOX = (") :]
     names: dict[str, Any] = {"project": os.getcwd()}

@@ -1,7 +1,9 @@
-"""Every example runs, from a directory of its own; so does what README and quick start show."""
+"""Every example runs, from a directory of its own; so does the Python that the pages show."""
 
 from __future__ import annotations
 
+import doctest
+import functools
 import json
 import os
 import re
@@ -162,7 +164,7 @@ SAYS = {
 }
 
 # Files that a page names, without anything in them.
-FILES = {"remote": ["company-ca.pem", "client.pem", "client.key"]}
+FILES = {"docs/remote.md": ["company-ca.pem", "client.pem", "client.key"]}
 
 
 def example(name: str) -> str:
@@ -255,143 +257,28 @@ def test_each_script_of_the_first_pages_prints_what_it_shows(page: str, tmp_path
         assert run(["-c", script], tmp_path) == output
 
 
-WALKED = ("docs/quickstart.md", "docs/tutorial.md")
+WALKED = [
+    page
+    for page in sorted(path.relative_to(ROOT).as_posix() for path in ROOT.glob("docs/*.md"))
+    if blocks(page) and page not in FIRST_PAGES
+]
 
 END = "-- the end of a block --\n"
 
 
 @pytest.mark.parametrize("page", WALKED)
-def test_a_page_to_type_along_prints_what_it_shows(page: str, tmp_path: Path) -> None:
-    """Word for word, in order, as one program."""
-    parts = shown(page)
-    assert [code for code, _ in parts] == blocks(page)
-    assert len(parts) > 5
-    script = "".join(f"{code}\nprint({END!r}, end='')\n" for code, _ in parts)
-    assert run(["-c", script], tmp_path).split(END) == [*(output for _, output in parts), ""]
-
-
-@pytest.mark.parametrize(
-    ("page", "printed"),
-    [
-        ("answering", ["You asked: Why is the sky blue?", "1 + 2 is 3.", "-1 not for this"]),
-        (
-            "approval",
-            ["sampling policy the policy denied it", "at most 100 tokens", "once is enough"],
-        ),
-        ("batches", ["['0', '1', '4', '9', '16']\n['square']\n"]),
-        ("beyond-one-machine", ["[1, 2, 3, 4, 5]", "2 failed", "True False\n4\n", " open>"]),
-        ("caching", ["1\n2\n"]),
-        (
-            "change-events",
-            [
-                "resource shelf://new\ntools None\n",
-                "changed: ChangeEvent(kind",
-                "['borrow', 'return']",
-            ],
-        ),
-        (
-            "diagnosis",
-            ["tools/call 'wait_long'", "waits for the answer to", "('tools/call', None)", "sent"],
-        ),
-        ("elicitation", ["E-mail string *", "{'email': 'Enter an", "connected to example"]),
-        ("embedding", []),
-        (
-            "eras",
-            [
-                "2024-11-05: 2024-11-05, A fish.\n",
-                "auto: 2026-07-28, A fish.\n",
-                "news://today\n",
-            ],
-        ),
-        ("interceptors", ["tools/call done after ", "45\n", "this program only reads"]),
-        (
-            "models",
-            [
-                "'name': 'zoo_feed__",
-                "'parametersJsonSchema'",
-                "'tool_use_id': 'toolu_1', 'content': [{'type': 'text', 'text': 'the bear has",
-                "\nthe owl has eaten\n",
-            ],
-        ),
-        ("logging", ["..."]),
-        ("prompts", ["text='Good morning'", "['French']", "['German']"]),
-        (
-            "many-servers",
-            [
-                "['fish_search', 'books_search', 'order']\neels: on the top shelf\nEels is on",
-                "broken failed [broken]: command not found",
-                "['fish.search']",
-                "['books_search', 'order', 'toys_search']",
-                "'SHOP_HOST' is not set",
-                "Using it starts this program, with all of your rights:",
-            ],
-        ),
-        ("remote", ["2026-07-28\n3\n", "2025-11-25\n4\nTrue\n2\nlift-off"]),
-        (
-            "resources",
-            [
-                "db://a%2Fb?limit=10\nfile://%2Fetc%2Fconfig\nfile:///etc/config\n",
-                "log://all?a=1&b=2",
-                "'path' contains a segment",
-                "file:///home/me/../you\n{'city': 'New York'}\nNone\n",
-                "{'folder': 'a', 'path': 'b/c'}\n{'day': 'monday', 'limit': '3'}\n",
-            ],
-        ),
-        ("retries", ["lists: 2\norders: 1 unknown\nprice: 30"]),
-        ("roots", ["'files': 1", "The other one ok"]),
-        ("sampling", ["At most 500 tokens on 'Why?'.", "It is warmest in Cairo. 2"]),
-        ("security", ["server='tutor'", "Warning: A shell interprets it"]),
-        ("signing-in", []),
-        (
-            "skills",
-            [
-                "office refunds Give money back None",
-                "from office: Write as in references/letter.md.",
-                "('SKILL.md', 'references/letter.md') ['references/letter.md']",
-                "refused: size",
-                "['SKILL.md', 'references']",
-            ],
-        ),
-        (
-            "structured-output",
-            [
-                "21.5",
-                "clear",
-                "{'degrees': 21.5}",
-                "city | argument 'city' is not of type string",
-            ],
-        ),
-        ("tasks", ["working", "completed None", "3 pictures", "5 pictures"]),
-        (
-            "testing",
-            [
-                "the outcome is unknown",
-                "135\n",
-                'arguments.item: recorded "pear", asked "quince"',
-            ],
-        ),
-        (
-            "threads",
-            [
-                "0 2 4 6 8\ntotal 0.2 ",
-                "\nnot yet\nTrue True\n",
-                "the budget is spent\n" * 3 + "Ada\n",
-                "awaited 4\n",
-            ],
-        ),
-        ("tool-functions", ["(*, a: int, b: int)", "{'sum': 3}", "[3, 5, 7]", "TypeError"]),
-        ("user-interfaces", []),
-    ],
-)
-def test_what_a_page_shows_runs_from_top_to_bottom(
-    page: str, printed: list[str], tmp_path: Path
-) -> None:
-    scripts = blocks(f"docs/{page}.md")
-    assert scripts
+def test_what_a_page_shows_runs_from_top_to_bottom(page: str, tmp_path: Path) -> None:
+    """In order, as one program; the output is as shown, where `...` stands for any text."""
     for name in FILES.get(page, []):
         (tmp_path / name).touch()
-    output = run(["-c", "\n".join(scripts)], tmp_path)
-    assert [words for words in printed if words not in output] == []
+    parts = shown(page)
+    assert [code for code, _ in parts] == blocks(page)
+    script = "".join(f"{code}\nprint({END!r}, end='')\n" for code, _ in parts)
+    *printed, after = run(["-c", script], tmp_path).split(END)
+    same = functools.partial(doctest.OutputChecker().check_output, optionflags=doctest.ELLIPSIS)
+    shows = [output for _, output in parts]
+    assert [pair for pair in zip(shows, printed, strict=True) if not same(*pair)] == []
+    assert after == ""
 
 
 class TestTheAgent:

@@ -259,7 +259,7 @@ def test_keys_of_the_first_moments_answer_nothing(
     monkeypatch.setattr(f"{SCREEN}._SILENCE_SECONDS", 0.5)
     monkeypatch.setattr(f"{SCREEN}.Deadline", begin)
     answer = ask_for(asking, kind)
-    person.sees("Stop typing first: keys are ignored until then.")
+    person.sees("Pause typing for half a second; until then, keys are ignored.")
     keys = [DOWN, DOWN, ENTER, *"run", ENTER]
     for round_ in range(1, 4):
         clock.advance(0.4)  # never long enough without a key
@@ -269,7 +269,7 @@ def test_keys_of_the_first_moments_answer_nothing(
         assert "»" not in person.screen
     clock.advance(0.6)
     person.sees("» De")
-    assert "Stop typing first" not in person.screen
+    assert "Pause typing" not in person.screen
     person.types(ENTER)
     said = answer.result(PATIENCE)
     assert said.action == "decline" if kind == "url" else said == Verdict.deny("a person said no")
@@ -280,7 +280,7 @@ def test_ctrl_c_counts_at_once(
 ) -> None:
     monkeypatch.setattr(f"{SCREEN}._SILENCE_SECONDS", 0.5)
     verdict = asking("review", question("roots", None))
-    person.answers("Stop typing first: keys are ignored until then.", CTRL_C)
+    person.answers("Pause typing for half a second; until then, keys are ignored.", CTRL_C)
     assert verdict.result(PATIENCE) == Verdict.deny("the person cancelled")
 
 
@@ -290,7 +290,7 @@ def test_a_question_that_ends_does_not_wait_for_silence(
     monkeypatch.setattr(f"{SCREEN}._SILENCE_SECONDS", 0.5)
     context = asked()
     verdict = asking("review", question("roots", None, context=context))
-    person.sees("Stop typing first: keys are ignored until then.")
+    person.sees("Pause typing for half a second; until then, keys are ignored.")
     context.cancel.cancel()
     assert not verdict.result(PATIENCE).allowed
     person.sees("Withdrawn")

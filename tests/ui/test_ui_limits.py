@@ -62,7 +62,7 @@ def test_keys_count_after_half_a_second_without_one(
 ) -> None:
     monkeypatch.setattr("syncmcp.ui.terminal.screen._SILENCE_SECONDS", SILENCE)
     answer = asking("review", question("roots"))
-    person.sees("Stop typing first: keys are ignored until then.")
+    person.sees("Pause typing for half a second; until then, keys are ignored.")
     moved.advance(0.5)
     person.sees("» De")
     person.types(CTRL_C)

@@ -419,7 +419,7 @@ class Screen:
         def cancel(event: KeyPressEvent) -> None:
             event.app.exit(exception=KeyboardInterrupt())
 
-        hint = FormattedTextControl("Stop typing first: keys are ignored until then.")
+        hint = FormattedTextControl("Pause typing for half a second; until then, keys are ignored.")
         application: Application[None] = Application(
             Layout(Window(hint, height=1, style="fg:ansibrightblack")),
             key_bindings=keys,
