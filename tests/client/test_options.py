@@ -6,6 +6,7 @@ import inspect
 import math
 from collections.abc import Callable, Iterator
 from functools import partial
+from itertools import product
 from typing import Any
 
 import pytest
@@ -82,6 +83,7 @@ WRONG: list[tuple[str, Callable[[Any], object]]] = [
     ("arguments", lambda client: client.get_prompt("greet", {"to": None})),
     ("arguments", lambda client: client.begin_prompt("greet", "to")),
     ("method", lambda client: client.notify(None)),
+    ("method", lambda client: client.request("")),
     ("params", lambda client: client.request("acme/do", [1])),
     ("result", lambda client: client.request("acme/do", result=str)),
     ("ref", lambda client: client.complete({"type": "ref/prompt", "name": "a"}, "b", "c")),
@@ -151,6 +153,7 @@ def test_a_wrong_value_is_named_by_the_error(client: Any, server: Server) -> Non
             events.run_in_thread(print, on_error=coroutine)
 
 
+LIMITS = ("max_handlers", "max_questions", "max_rounds")
 SENSELESS: list[tuple[str, Callable[..., object], Any]] = [
     *(
         (option, partial(Client, "https://example.com/mcp"), value)
@@ -168,6 +171,8 @@ SENSELESS: list[tuple[str, Callable[..., object], Any]] = [
             ("retry", 3),
             ("ping_interval", 0),
             ("ping_interval", -1),
+            *product(LIMITS, (0, -1, 1.5, "x", True, None)),
+            *product(["human_timeout"], (-1, math.nan, "x", True)),
         )
     ),
     *(

@@ -110,15 +110,16 @@ class TestNames:
     @pytest.mark.requirement("M-30")
     def test_the_same_server_twice_is_refused(self) -> None:
         server, client = shop("a"), Client(shop("b"))
-        same: list[tuple[Any, Any]] = [
-            (server, server),
-            (client, client),
-            (MISSING, Stdio("/nowhere/at-all")),
-            (REFUSING, syncmcp.Http(REFUSING)),
+        same: list[tuple[Any, Any, str]] = [
+            (server, server, "a"),
+            (client, client, "b"),
+            (MISSING, Stdio("/nowhere/at-all"), "/nowhere/at-all"),
+            (REFUSING, syncmcp.Http(REFUSING), REFUSING),
         ]
-        for one, other in same:
+        for one, other, place in same:
             group = ClientGroup({"one": one, "other": other})
-            with pytest.raises(UsageError, match="'one' and 'other' are the same server"):
+            said = f"'one' and 'other' are the same server, {place}: leave one out"
+            with pytest.raises(UsageError, match=said):
                 group.open()
             assert {status.state for status in group.status.values()} == {"closed"}
 
