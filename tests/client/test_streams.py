@@ -107,11 +107,9 @@ def test_leaving_it_cancels_the_call_and_the_server_is_told_once(wire: Wire, way
 
 @rotated
 @pytest.mark.requirement("M-16")
-def test_a_stream_ends_with_the_limit_of_its_call_and_with_its_client(wire: Wire) -> None:
+def test_a_stream_ends_with_its_client(wire: Wire) -> None:
     stage = Stage()
     with wire.connect(stage.server) as client:
-        with pytest.raises(syncmcp.RequestTimeout):
-            list(client.call_tool.stream("hold", {"key": "a"}, timeout=0.05))
         stream = client.call_tool.stream("hold", {"key": "b"})
         stage.inside("b")
         client.close()

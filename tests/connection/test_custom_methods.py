@@ -89,19 +89,6 @@ def test_a_custom_request_has_cancellation_and_progress() -> None:
 
 
 @pytest.mark.requirement("M-31")
-def test_a_known_method_may_be_sent_by_name_and_keeps_its_gate() -> None:
-    server = warehouse()
-    with syncmcp.connect(server) as client:
-        assert client.request("tools/list", result=ListToolsResult).tools[0].name == "ask"
-        with pytest.raises(NotSupported):
-            client.request("prompts/list", undeclared="refuse")
-        with pytest.raises(UsageError):
-            client.request("")
-        with server.stats as stats:
-            assert stats.requests["prompts/list"] == 0
-
-
-@pytest.mark.requirement("M-31")
 def test_the_stateless_era_has_neither_notifications_of_clients_nor_requests_of_servers(
     caplog: pytest.LogCaptureFixture,
 ) -> None:

@@ -13,7 +13,6 @@ from syncmcp import Client, ClosedError
 from syncmcp._base.text import MOST_QUOTED
 from syncmcp._client.operation import StreamBuffer
 from syncmcp._concurrency import budget, futures
-from syncmcp._concurrency.budget import Budget
 from syncmcp._concurrency.futures import Progress, RequestFuture
 from syncmcp._concurrency.pool import DaemonPool
 from syncmcp._connection.client_services import ClientServices, HandlerRegistry
@@ -295,11 +294,18 @@ def test_questions_count_beyond_the_end_of_their_connection() -> None:
         QuestionRegistry(ClientServices("it", lambda: None, handlers, workers, workers, None, 100))
         for _ in range(2)
     )
-    question = InboundRequest(old, "x", {}, lambda _: {}, lambda *_: None, size=BOUND)
+    question, late, ended = (
+        InboundRequest(registry, "x", {}, lambda _: {}, lambda *_: None, size=BOUND)
+        for registry in (old, old, new)
+    )
     assert old.add(question)
     assert not new.fits(1)
     old.close(ClosedError("over"))
     assert new.fits(1)
+    assert not old.add(late)
+    assert ended.cancel("its round has failed")
+    assert not new.add(ended)
+    assert not new.begin(ended)
 
 
 def test_a_future_keeps_the_newest_reports_within_a_number_of_characters(
@@ -322,12 +328,3 @@ def test_a_stream_keeps_the_newest_items_within_the_bound_and_counts_the_others(
     buffer.close()
     assert [type(item) for item in iter(buffer.next, None)] == [Progress] * 3 + [dict]
     assert buffer.dropped == 3
-
-
-def test_a_single_item_may_have_any_size() -> None:
-    waiting = Budget()
-    assert waiting.take_if_fits(10 * BOUND)
-    assert not waiting.take_if_fits(0)
-    waiting.give(10 * BOUND)
-    assert waiting.used == 0
-    assert waiting.take_if_fits(0)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import signal
 import sys
 import threading
 import weakref
@@ -327,26 +326,6 @@ class TestClosing:
         assert in_threads(group.open, second) == [group, group]
         assert len(gated.server.sessions) == 1
         group.close()
-
-    def test_ctrl_c_while_opening_leaves_nothing(self) -> None:
-        gated = Gated(shop("a"))
-        group = ClientGroup({"a": gated, "b": shop("b"), "c": DEMO})
-
-        def interrupt() -> None:
-            assert gated.reached.wait(PATIENCE)
-            signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
-
-        before = signal.signal(signal.SIGINT, signal.default_int_handler)
-        killer = threading.Thread(target=interrupt)
-        killer.start()
-        try:
-            with pytest.raises(KeyboardInterrupt):
-                group.open()
-        finally:
-            gated.gate.set()
-            signal.signal(signal.SIGINT, before)
-            killer.join(PATIENCE)
-        assert {status.state for status in group.status.values()} == {"closed"}
 
     @pytest.mark.parametrize("what", ["open", "add", "close"])
     def test_ctrl_c_at_any_moment_leaves_nothing_that_close_does_not_end(self, what: str) -> None:
