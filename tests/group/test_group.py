@@ -100,24 +100,6 @@ class TestOpening:
         with pytest.raises(ClosedError):
             group.call_tool("x")
 
-    def test_one_of_many_is_required_by_default_and_none_of_none(self) -> None:
-        with pytest.raises(syncmcp.RequiredServersFailed):
-            ClientGroup({"bad": MISSING}).open()
-        with ClientGroup({"bad": MISSING}, require=()) as group:
-            assert group.tools == {}
-        with ClientGroup() as group:
-            assert group.status == {}
-
-    def test_a_group_can_be_opened_again(self) -> None:
-        group = ClientGroup({"a": shop("a", "t")})
-        for _ in range(2):
-            with group:
-                assert group.open() is group
-                assert group.call_tool("t").text == "t of a"
-            with pytest.raises(ClosedError):
-                _ = group.tools
-            group.close()
-
     def test_a_server_whose_list_fails_is_broken(self) -> None:
         server = shop("a", "t")
 
@@ -148,12 +130,6 @@ class TestOpening:
     def test_arguments_that_make_no_sense(self, arguments: Any, options: Any) -> None:
         with pytest.raises(UsageError):
             ClientGroup(*arguments, **options)
-
-    def test_a_target_that_is_none_is_the_callers_mistake(self) -> None:
-        group = ClientGroup({"a": shop("a"), "b": "ftp://x"})
-        with pytest.raises(UsageError, match="ftp"):
-            group.open()
-        assert group.status["a"].state == "closed"
 
 
 class TestFromAFile:
