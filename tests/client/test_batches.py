@@ -40,7 +40,6 @@ class Placed(Stage):
         self.server.tool()(self.place)
 
     def place(self, context: ToolContext, key: str = "") -> str:
-        """Note the place of the call, and say its key."""
         self.places[key] = context.batch
         return key
 

@@ -72,13 +72,11 @@ SHOP = Server("shop")
 
 @SHOP.tool()
 def add(a: int, b: int) -> int:
-    """Add two numbers."""
     return a + b
 
 
 @SHOP.tool()
 def broken() -> str:
-    """Fail."""
     raise ValueError("out of order")
 
 
@@ -704,7 +702,6 @@ def test_a_proxy_that_fails_is_named_with_source(
 
 
 def having(**methods: Any) -> Any:
-    """An object with these methods."""
     return SimpleNamespace(**methods)
 
 

@@ -19,7 +19,6 @@ PING = [s.expect("ping"), s.reply({})]
 
 
 def answer(status: int, body: bytes = b"", kind: str = "application/json") -> list[s.Step]:
-    """Answer the probe with this status and body."""
     headers = {"Content-Type": kind, "Content-Length": str(len(body))}
     return [
         s.expect("server/discover"),
@@ -30,7 +29,6 @@ def answer(status: int, body: bytes = b"", kind: str = "application/json") -> li
 
 
 def error(code: int, message: str = "no", data: Any = None, id: object = 1) -> bytes:
-    """The body of a JSON-RPC error."""
     body: dict[str, Any] = {"code": code, "message": message}
     if data is not None:
         body["data"] = data

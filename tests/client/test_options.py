@@ -51,6 +51,7 @@ def in_a_batch(call: Callable[[Any], object]) -> Callable[[Any], object]:
 TYPOS: list[Callable[[Any], object]] = [
     lambda client: client.call_tool("echo", {"text": "a"}, timout=3),
     lambda client: client.call_tool.future("echo", {"text": "a"}, timout=3),
+    lambda client: client.call_tool.stream("echo", {"text": "a"}, timout=3),
     lambda client: client.request("tools/list", timout=3),
     lambda client: client.request.future("tools/list", timout=3),
     lambda client: client.notify("notifications/acme", timout=3),
@@ -73,6 +74,7 @@ async def coroutine(*_: Any) -> None: ...
 # What is said of a call, and the call.
 WRONG: list[tuple[str, Callable[[Any], object]]] = [
     ("name", lambda client: client.call_tool(None)),
+    ("name", lambda client: client.call_tool.stream("", {})),
     ("arguments", lambda client: client.call_tool("echo", "a")),
     ("uri must be a", lambda client: client.read_resource("")),
     ("uri must be a", lambda client: client.read_resource(5)),

@@ -34,7 +34,6 @@ class Counting(DaemonPool):
 
     @property
     def threads(self) -> int:
-        """How many threads are counted."""
         with self._lock:
             return self._threads
 

@@ -12,11 +12,12 @@ from typing import Any
 
 import pytest
 
+from syncmcp import RateLimit
 from syncmcp._concurrency import timing
 from syncmcp._concurrency.pool import DaemonPool, SerialExecutor
 from syncmcp._concurrency.timing import Alarm, Deadline, Reaper, Timer
 from tests.support.shops import known
-from tests.support.stage import PATIENCE, Clock, GatedQueue, in_threads, nervous
+from tests.support.stage import PATIENCE, Clock, GatedQueue, in_threads, interrupted, nervous
 
 
 @pytest.fixture
@@ -310,3 +311,14 @@ def test_a_thread_that_must_not_linger_does_not_wait_for_a_job(
     )
     threads.get(timeout=PATIENCE).join(PATIENCE)
     assert waits == [(False, 0.0)]
+
+
+def test_a_signal_handler_may_ask_a_rate_limit_in_the_middle_of_a_question() -> None:
+    number = 1
+    while True:
+        limit = RateLimit(calls=5, tokens=5, per=60)
+        take = partial(limit.take, "server", calls=1, tokens=1)
+        if not interrupted(take, number, take):
+            break
+        number += 1
+    assert number > 10

@@ -50,16 +50,6 @@ def test_each_kind_is_logged_once_a_second_with_the_number_of_the_others(
     assert caplog.messages[2:] == [told, "odd: 102"]
 
 
-def test_what_nobody_wants_to_see_is_not_counted(
-    clock: Clock, logger: logging.Logger, caplog: pytest.LogCaptureFixture
-) -> None:
-    log = LimitedLog()
-    for _ in range(3):
-        log.log(logger, logging.DEBUG, "quiet")
-    log.flush()
-    assert caplog.messages == []
-
-
 def test_long_texts_are_cut_and_exceptions_are_not_kept(
     logger: logging.Logger, caplog: pytest.LogCaptureFixture
 ) -> None:

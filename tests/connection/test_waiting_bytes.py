@@ -54,7 +54,6 @@ def test_what_waits_for_the_callbacks_of_all_calls_is_bounded_by_its_size(
 
     @stage.server.tool()
     def chat(context: ToolContext) -> str:
-        """Report once, and then much more than may wait."""
         context.report_progress(1)
         assert inside.acquire(timeout=PATIENCE)
         for step in range(2, 12):
@@ -88,7 +87,6 @@ def test_callbacks_that_keep_up_miss_nothing(interceptors: list[Seen]) -> None:
 
     @stage.server.tool()
     def chat(context: ToolContext) -> str:
-        """Log much more than may wait, each message once the one before was taken."""
         for _ in range(10):
             context.log("info", LONG)
             assert taken.acquire(timeout=PATIENCE)
@@ -259,7 +257,6 @@ def test_what_waits_counts_beyond_the_end_of_its_connection() -> None:
 
     @stage.server.tool()
     def chat(context: ToolContext) -> str:
-        """Log nearly as much as may wait."""
         for _ in range(4):
             context.log("info", LONG)
         return "chatted"

@@ -152,7 +152,7 @@ def test_a_pickled_client_keeps_its_handlers(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("way", ["blocking", "future"])
 @pytest.mark.requirement("M-19")
-def test_calls_with_handlers_that_were_not_declared_leave_no_place_taken(way: str) -> None:
+def test_calls_that_cannot_be_sent_leave_no_place_taken(way: str) -> None:
     options: Any = {"arguments": {"text": "x"}, "timeout": PATIENCE}
     with asker(OLD, max_in_flight=1) as client:
 
@@ -164,6 +164,8 @@ def test_calls_with_handlers_that_were_not_declared_leave_no_place_taken(way: st
         for _ in range(3):
             with pytest.raises(UsageError, match="did not declare 'form'"):
                 echo(handlers=Handlers(elicitation=person))
+            with pytest.raises(UsageError, match="JSON"):
+                echo(meta={"acme.example/k": object()})
         assert echo() == "x"
 
 
