@@ -424,9 +424,9 @@ def test_a_call_that_ends_in_line_is_not_sent_and_gives_back_what_it_claimed(way
         with pytest.raises((syncmcp.RequestTimeout, syncmcp.RequestCancelled)) as caught:
             call.result(PATIENCE)
         if way != "future":
-            assert caught.value.delivery == "not_sent"
+            assert getattr(caught.value, "delivery", None) == "not_sent"
         if way == "token":
-            assert caught.value.reason == "out of line"  # type: ignore[union-attr]
+            assert getattr(caught.value, "reason", None) == "out of line"
         stage.gate.set()
         held.result(PATIENCE)
         client.ping.future().result(PATIENCE)  # the one behind it

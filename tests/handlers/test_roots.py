@@ -286,7 +286,7 @@ def test_a_list_that_is_as_before_is_told_to_nobody(place: Path) -> None:
     roots.replace([f"{place}/one/", *(status.root for status in roots.list()[1:])])
     roots.replace(status.root for status in roots.list())
     roots.add(place / "one")
-    for wrong in (lambda: roots.remove(place / "file.txt"), lambda: roots.add(place / "nowhere")):
+    for wrong in (partial(roots.remove, place / "file.txt"), partial(roots.add, place / "nowhere")):
         with pytest.raises(UsageError):
             wrong()
     assert told == []
