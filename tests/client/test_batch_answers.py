@@ -183,7 +183,6 @@ def test_with_two_frames_on_their_way_nobody_can_say_which_one_is_meant(wire: st
 
 
 def respond(status: int, body: bytes = b"") -> list[s.Step]:
-    """Answer with this status and body."""
     headers = {"content-type": "application/json", "content-length": str(len(body))}
     return [s.head(status, headers, chunked=False), s.raw(body)]
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -12,7 +11,7 @@ import syncmcp
 from syncmcp import ChangeEvent, InvalidParams, SubscriptionLost
 from syncmcp.testing import RpcError, Server, ToolContext, serve_http
 from tests.client.test_cache import FETCHES, asked, names, shop
-from tests.support.stage import PATIENCE, STATELESS, Wire, in_threads, rotated_stateless
+from tests.support.stage import PATIENCE, STATELESS, Wire, rotated_stateless
 
 CHANGES: dict[str, Callable[[Server], object]] = {
     "tools/list": lambda server: server.list_changed("tools"),
@@ -109,32 +108,6 @@ def test_only_what_a_url_gave_is_good_after_opening_again(transport: str, lists:
         client.open()
         assert names(client) == names(client) == ["echo"]
     assert asked(server, "tools/list") == lists
-
-
-@pytest.mark.parametrize("transport", ["memory", "http"])
-@pytest.mark.requirement("CCH-06")
-def test_threads_never_see_a_list_older_than_the_news_they_have_heard(transport: str) -> None:
-    server = shop(page_size=2)
-    done = threading.Event()
-    with (
-        Wire(transport, STATELESS).connect(server) as client,
-        client.listen(tools=True, timeout=PATIENCE) as events,
-    ):
-
-        def look() -> None:
-            while not done.is_set():
-                names(client)
-
-        def listen() -> None:
-            try:
-                for number in range(12):
-                    server.add_tool(lambda: "", name=f"tool{number}")
-                    next(events)
-                    assert len(names(client)) == number + 2
-            finally:
-                done.set()
-
-        assert in_threads(listen, look, look, look) == [None] * 4
 
 
 # -- pages ----------------------------------------------------------------------------------------

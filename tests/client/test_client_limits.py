@@ -22,7 +22,7 @@ from syncmcp.types import ElicitResult
 from tests.support.moved_time import MovedTime
 from tests.support.scripts import NEW, OLD, WIRES, Scripted, opening
 from tests.support.session_server import on, session_server
-from tests.support.shops import shop
+from tests.support.shops import Silent, shop
 from tests.support.stage import PATIENCE, STATEFUL, STATELESS, Stage, Wire, every_wire, rotated
 from tests.transports.http_peer import Request, serving
 
@@ -267,7 +267,6 @@ def test_a_question_that_nobody_answers_ends_at_human_timeout(wire: Wire, moved:
 
     @server.tool()
     def ask(context: ToolContext) -> str:
-        """Ask a person."""
         schema = {"type": "object", "properties": {"a": {"type": "string"}}}
         return str(context.elicit("What?", schema, timeout=PATIENCE))
 
@@ -305,7 +304,6 @@ def test_a_call_whose_questions_have_used_up_their_time_ends_at_its_limit(
 
     @server.tool()
     def ask(context: ToolContext) -> str:
-        """Ask a person twice."""
         schema = {"type": "object", "properties": {}}
         for words in ("One?", "Two?"):
             context.elicit(words, schema, timeout=PATIENCE)
@@ -394,17 +392,11 @@ def test_a_group_is_waited_for_until_the_limit(moved: MovedTime) -> None:
 
 @pytest.mark.parametrize("mode", [STATEFUL, STATELESS])
 def test_a_ping_of_a_group_ends_at_its_limit(mode: Any, moved: MovedTime) -> None:
-    server, asked = Server("silent"), threading.Event()
-
-    def hold(_: object, context: ToolContext) -> dict[str, Any]:
-        asked.set()
-        context.cancelled.wait(PATIENCE)
-        return {}
-
+    server = Silent()
     with ClientGroup({"a": server}, mode=mode) as group:
-        server.on_request("ping" if mode == STATEFUL else "server/discover", hold)
+        server.leave("ping" if mode == STATEFUL else "server/discover")
         ping = partial(group.ping, timeout=LIMIT)
-        errors = moved.ending(LIMIT, ping, lambda: asked.wait(PATIENCE))
+        errors = moved.ending(LIMIT, ping, server.was_asked)
     assert isinstance(errors["a"], RequestTimeout)
 
 

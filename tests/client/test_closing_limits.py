@@ -22,13 +22,14 @@ from syncmcp._client.session_state import ResourceSubscriptions
 from syncmcp._concurrency.timing import Deadline
 from syncmcp._connection.connection import Connection
 from syncmcp.errors import ConnectionLost, RequestTimeout, SubscriptionLost
-from syncmcp.testing import FaultProxy, Hold, Server, ToolContext, serve_http
+from syncmcp.testing import FaultProxy, Hold, Server, serve_http
 from syncmcp.testing import script as s
 from tests.client.test_listening_lost import acknowledge
 from tests.client.test_listening_lost import opening as news
 from tests.support.moved_time import MovedTime
 from tests.support.scripts import NEW, OLD, Scripted, opening
 from tests.support.session_server import session_server
+from tests.support.shops import Silent
 from tests.support.stage import PATIENCE
 
 LIMIT = 600.0
@@ -207,17 +208,9 @@ def test_the_servers_of_a_group_are_opened_until_their_limit(
 
 
 def test_fetching_the_lists_is_part_of_opening_a_group(moved: MovedTime) -> None:
-    asked = threading.Event()
-    server = Server("slow", capabilities={"tools": {}})
-
-    def hold(_: object, context: ToolContext) -> dict[str, Any]:
-        asked.set()
-        context.cancelled.wait(3 * PATIENCE)
-        return {}
-
-    server.on_request("tools/list", hold)
+    server = Silent("slow", capabilities={"tools": {}}).leave("tools/list")
     group = ClientGroup({"a": server}, open_timeout=LIMIT, timeout=None)
-    moved.ending(LIMIT, group.open, lambda: asked.wait(PATIENCE))
+    moved.ending(LIMIT, group.open, server.was_asked)
     assert isinstance(group.status["a"].error, RequestTimeout)
     group.close()
 
@@ -225,22 +218,11 @@ def test_fetching_the_lists_is_part_of_opening_a_group(moved: MovedTime) -> None
 # -- subscriptions
 
 
-class Deaf(Server):
+def deaf() -> Silent:
     """A server of one resource that does not answer those who want no more news of it."""
-
-    def __init__(self) -> None:
-        super().__init__("deaf")
-        self.asked = threading.Event()
-        self.resource("acme://one")(lambda: "one")
-        self.on_request("resources/unsubscribe", self._hold)
-
-    def _hold(self, _: object, context: ToolContext) -> dict[str, Any]:
-        self.asked.set()
-        context.cancelled.wait(3 * PATIENCE)
-        return {}
-
-    def was_asked(self) -> None:
-        assert self.asked.wait(PATIENCE)
+    server = Silent("deaf")
+    server.resource("acme://one")(lambda: "one")
+    return server.leave("resources/unsubscribe")
 
 
 NEWS = ["acme://one"]
@@ -260,7 +242,7 @@ def stop(client: Client) -> Callable[[], object]:
 def test_the_end_of_a_subscription_is_told_until_the_limit(
     how: Callable[[Client], Callable[[], object]], moved: MovedTime
 ) -> None:
-    server = Deaf()
+    server = deaf()
     with syncmcp.connect(
         server, mode=OLD, timeout=None, idle_timeout=None, close_timeout=LIMIT
     ) as client:
@@ -271,7 +253,7 @@ def test_the_end_of_a_subscription_is_told_until_the_limit(
 def test_the_end_of_a_subscription_to_a_group_is_told_until_the_limit(
     limit: float | None, moved: MovedTime
 ) -> None:
-    server = Deaf()
+    server = deaf()
     options: dict[str, Any] = {"timeout": None, "idle_timeout": None}
     with ClientGroup(
         {"a": server}, mode=OLD, per_server={"a": {"close_timeout": LIMIT}}, **options
@@ -281,7 +263,7 @@ def test_the_end_of_a_subscription_to_a_group_is_told_until_the_limit(
 
 
 def test_the_end_of_an_abandoned_subscription_is_told_for_thirty_seconds(moved: MovedTime) -> None:
-    server = Deaf()
+    server = deaf()
     with syncmcp.connect(server, mode=OLD, open_timeout=None, timeout=None) as client:
         changes: Any = client.listen(uris=NEWS)
         del changes

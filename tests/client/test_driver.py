@@ -8,12 +8,7 @@ from typing import Any
 import pytest
 
 from syncmcp import (
-    CancelToken,
-    Client,
-    ClosedError,
-    McpError,
     RequestCancelled,
-    RequestTimeout,
 )
 from syncmcp._client.background import FutureDrive
 from syncmcp._client.core import core_of
@@ -21,7 +16,6 @@ from syncmcp._client.driver import run
 from syncmcp._concurrency.timing import Deadline
 from syncmcp._protocol.steps import Compute, Pause, Send, Steps
 from tests.support.intercepting import MEMORY
-from tests.support.moved_time import MovedTime
 from tests.support.stage import PATIENCE, Stage
 
 
@@ -48,49 +42,6 @@ def test_a_request_after_no_pause_at_all_can_be_cancelled(monkeypatch: pytest.Mo
         monkeypatch.undo()
         assert future.cancel()
         assert stage.stats.wait_for(lambda stats: stats.cancelled == 1, PATIENCE)
-
-
-def _cancel(client: Client, token: CancelToken, moved: MovedTime) -> None:
-    token.cancel("enough")
-
-
-def _time_out(client: Client, token: CancelToken, moved: MovedTime) -> None:
-    moved.advance(7.0)
-
-
-def _close(client: Client, token: CancelToken, moved: MovedTime) -> None:
-    client.close()
-
-
-ENDS: list[tuple[Callable[[Client, CancelToken, MovedTime], None], McpError]] = [
-    (_cancel, RequestCancelled("cancelled", reason="enough", delivery="not_sent")),
-    (_time_out, RequestTimeout("not done within 5 s", seconds=5.0, delivery="not_sent")),
-    (_close, ClosedError("the client was closed", delivery="not_sent")),
-]
-
-
-@pytest.mark.parametrize(("end", "expected"), ENDS, ids=["cancel", "timeout", "close"])
-@pytest.mark.requirement("M-01")
-def test_a_computation_ends_with_the_error_of_what_ended_its_call(
-    end: Callable[[Client, CancelToken, MovedTime], None], expected: McpError, moved: MovedTime
-) -> None:
-    token = CancelToken()
-
-    def compute(check: Callable[[], None]) -> None:
-        check()
-        end(client, token, moved)
-        check()
-
-    def steps() -> Steps[Any]:
-        yield Compute(compute, "not_sent")
-
-    with MEMORY.connect(Stage().server) as client:
-        core = core_of(client)
-        with pytest.raises(type(expected)) as caught:
-            run(steps(), core, core.resolve({"cancel": token}), Deadline(5.0))
-    error = caught.value
-    for fact in ("message", "delivery", "reason", "seconds"):
-        assert getattr(error, fact, None) == getattr(expected, fact, None)
 
 
 def test_the_steps_of_an_interrupted_operation_are_told_what_interrupted_it() -> None:

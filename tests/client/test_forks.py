@@ -191,8 +191,11 @@ def test_a_listener_of_the_parent_does_not_run_in_a_forked_child() -> None:
     with syncmcp.connect(Stage().server) as client:
         with client.listen(tools=True) as events:
             listener = events.run_in_thread(lambda _: None)
+            others = client.listen(tools=True)
 
             def child() -> None:
+                with pytest.raises(syncmcp.ForkedError):
+                    next(others)
                 assert not listener.running
                 assert listener.stop()
 

@@ -81,12 +81,10 @@ class Waiting:
         self.server.tool()(self.echo)
 
     def wait(self, context: ToolContext) -> None:
-        """Have the call cancelled, and wait until it is."""
         self.token.cancel()
         context.cancelled.wait()
 
     def echo(self, text: str) -> str:
-        """Say `text`."""
         return text
 
     def call(self, client: Client) -> None:

@@ -99,28 +99,6 @@ def test_closing_is_idempotent_from_many_threads_at_once() -> None:
     Client(server).close()  # one that was never open
 
 
-@TARGETS
-def test_a_closed_client_can_be_opened_again(wire: str) -> None:
-    client = Client(target(wire))
-    assert repr(client).endswith("closed>")
-    for _ in range(3):
-        with client:
-            assert repr(client).endswith("open>")
-            assert client.call_tool("pid").text
-    with client:
-        assert client.open() is client
-
-
-def test_a_lazy_client_opens_once_for_all_threads() -> None:
-    server = in_process()
-    client = Client(server, lazy=True)
-    assert server.stats.opened == 0
-    results = in_threads(*[lambda: client.call_tool("pid").text] * 8)
-    client.close()
-    assert results == [str(os.getpid())] * 8
-    assert server.stats.opened == 1
-
-
 @pytest.mark.pitfall("32")
 def test_the_end_of_a_forked_child_ends_no_session_of_its_parent() -> None:
     code = """

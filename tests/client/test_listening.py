@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import os
 import threading
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, nullcontext
@@ -12,14 +11,12 @@ from typing import Any
 import pytest
 
 import syncmcp
-from syncmcp import ChangeEvent, NotSupported, SubscriptionLost
+from syncmcp import ChangeEvent, SubscriptionLost
 from syncmcp._client.session_state import SUBSCRIBE, UNSUBSCRIBE, ResourceSubscriptions
 from syncmcp._concurrency.event_queue import EventQueue
 from syncmcp._concurrency.timing import Deadline
 from syncmcp.errors import ConnectionLost, ResourceNotFound
-from syncmcp.testing import Server, ToolContext, serve_http
-from syncmcp.testing.server.events import HttpReply
-from syncmcp.testing.server.http import HttpEndpoint
+from syncmcp.testing import Server, ToolContext
 from tests.support.stage import (
     PATIENCE,
     STATEFUL,
@@ -251,20 +248,6 @@ def test_after_many_cycles_neither_side_holds_anything(wire: Wire) -> None:
         assert client._core.connection._table.open_calls() == []
 
 
-def test_an_event_of_a_child_process_is_one_of_its_parent_s_no_more() -> None:
-    """A client belongs to the process that opened it."""
-    with syncmcp.connect(shop()) as client:
-        events = client.listen(tools=True)
-        child = os.fork()
-        if child == 0:
-            try:
-                next(events)
-            except syncmcp.ForkedError:
-                os._exit(0)
-            os._exit(1)
-        assert os.waitpid(child, 0)[1] == 0
-
-
 @pytest.mark.parametrize("revision", [STATEFUL, STATELESS])
 def test_too_many_events_end_it(revision: syncmcp.Mode, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("syncmcp._concurrency.event_queue.BACKLOG", 3)
@@ -304,16 +287,6 @@ def test_a_missed_event_becomes_a_certain_one_in_its_place_and_not_the_other_way
     missed = ChangeEvent("tools", missed=True)
     assert all(queue.put(event) for event in (missed, prompts, TOOLS, missed))
     assert queue.take_all() == [TOOLS, prompts]
-
-
-def test_http_without_a_stream_cannot_tell(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(HttpEndpoint, "handle_get", lambda *_, **__: HttpReply(405))
-    with (
-        serve_http(shop()) as http,
-        syncmcp.connect(http.url, mode=STATEFUL) as client,
-        pytest.raises(NotSupported, match="no stream for change notifications"),
-    ):
-        client.listen(tools=True)
 
 
 # -- who subscribes to a resource, and who gives it back, when several want to at the same time

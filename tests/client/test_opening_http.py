@@ -3,20 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor, TimeoutError
 from typing import Any
 
 import pytest
 
 import syncmcp
 from syncmcp import AuthError, HttpError, ServerError
-from syncmcp._client import opening as opening_module
-from syncmcp.testing import FaultProxy, Hold, ScriptedPeer, Server, serve_http
+from syncmcp.testing import ScriptedPeer
 from syncmcp.testing import script as s
 from tests.support.scripts import EVERYTHING, NEW, OLD
-
-PATIENCE = 10.0
 
 STARTED = {"protocolVersion": OLD, "capabilities": EVERYTHING, "serverInfo": {"name": "http"}}
 INITIALIZE = [s.expect("initialize"), s.reply(STARTED)]
@@ -24,7 +19,6 @@ PING = [s.expect("ping"), s.reply({})]
 
 
 def answer(status: int, body: bytes = b"", kind: str = "application/json") -> list[s.Step]:
-    """Answer the probe with this status and body."""
     headers = {"Content-Type": kind, "Content-Length": str(len(body))}
     return [
         s.expect("server/discover"),
@@ -35,7 +29,6 @@ def answer(status: int, body: bytes = b"", kind: str = "application/json") -> li
 
 
 def error(code: int, message: str = "no", data: Any = None, id: object = 1) -> bytes:
-    """The body of a JSON-RPC error."""
     body: dict[str, Any] = {"code": code, "message": message}
     if data is not None:
         body["data"] = data
@@ -106,32 +99,3 @@ def test_an_outage_says_nothing_about_the_era(
         assert getattr(caught.value, "status", None) == status
         assert getattr(caught.value, "code", None) == code
         assert peer.transcript.methods() == ["server/discover"]
-
-
-# -- the server's own stream
-@pytest.fixture
-def behind() -> Iterator[FaultProxy]:
-    """A proxy in front of a server that can ask; how its stream is answered is up to the test."""
-    with serve_http(Server("asking")) as running, FaultProxy(running.url) as proxy:
-        yield proxy
-
-
-def answer_nothing(request: Any, context: syncmcp.HandlerContext) -> Any:
-    raise AssertionError("nothing is asked here")
-
-
-@pytest.mark.requirement("HTL-08")
-def test_who_can_be_asked_is_open_only_when_the_server_has_answered_the_stream(
-    behind: FaultProxy, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(opening_module, "_LISTEN_SECONDS", PATIENCE)
-    held = behind.queue(Hold("head"), verb="GET")
-    client = syncmcp.Client(behind.url, mode=OLD, elicitation=answer_nothing)
-    with ThreadPoolExecutor(1) as pool:
-        opening = pool.submit(client.open)
-        held.wait()
-        with pytest.raises(TimeoutError):
-            opening.result(0.2)
-        held.release()
-        with opening.result(PATIENCE):
-            client.ping()

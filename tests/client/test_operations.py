@@ -17,7 +17,7 @@ from syncmcp.testing import Server, ToolContext
 from syncmcp.types import PromptReference
 from syncmcp.types.server_features import set_origin
 from tests.support import programs
-from tests.support.scripts import NEW, OLD, REVISIONS, STATEFUL
+from tests.support.scripts import OLD, REVISIONS, STATEFUL
 
 CEILING = programs.CEILING
 
@@ -157,20 +157,6 @@ def test_the_log_level_is_asked_for_in_the_way_of_the_era(revision: Mode) -> Non
         with server.stats as stats:
             asked = len(LEVELS) if revision in STATEFUL else 0
             assert stats.requests["logging/setLevel"] == asked
-
-
-@pytest.mark.requirement("M-25")
-def test_one_call_may_ask_for_its_own_log_level_in_the_stateless_era() -> None:
-    heard: list[str] = []
-    with syncmcp.connect(
-        full_server(), mode=NEW, on_log=lambda message: heard.append(message.level)
-    ) as client:
-        client.call_tool("speak")
-        assert heard == []  # nothing unless it is asked for
-        client.call_tool("speak", log_level="debug")
-        assert heard == LEVELS
-        client.call_tool("speak")
-        assert heard == LEVELS
 
 
 # -- subscriptions, progress, completion --------------------------------------------------------

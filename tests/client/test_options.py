@@ -6,6 +6,7 @@ import inspect
 import math
 from collections.abc import Callable, Iterator
 from functools import partial
+from itertools import product
 from typing import Any
 
 import pytest
@@ -50,6 +51,7 @@ def in_a_batch(call: Callable[[Any], object]) -> Callable[[Any], object]:
 TYPOS: list[Callable[[Any], object]] = [
     lambda client: client.call_tool("echo", {"text": "a"}, timout=3),
     lambda client: client.call_tool.future("echo", {"text": "a"}, timout=3),
+    lambda client: client.call_tool.stream("echo", {"text": "a"}, timout=3),
     lambda client: client.request("tools/list", timout=3),
     lambda client: client.request.future("tools/list", timout=3),
     lambda client: client.notify("notifications/acme", timout=3),
@@ -72,6 +74,7 @@ async def coroutine(*_: Any) -> None: ...
 # What is said of a call, and the call.
 WRONG: list[tuple[str, Callable[[Any], object]]] = [
     ("name", lambda client: client.call_tool(None)),
+    ("name", lambda client: client.call_tool.stream("", {})),
     ("arguments", lambda client: client.call_tool("echo", "a")),
     ("uri must be a", lambda client: client.read_resource("")),
     ("uri must be a", lambda client: client.read_resource(5)),
@@ -82,6 +85,7 @@ WRONG: list[tuple[str, Callable[[Any], object]]] = [
     ("arguments", lambda client: client.get_prompt("greet", {"to": None})),
     ("arguments", lambda client: client.begin_prompt("greet", "to")),
     ("method", lambda client: client.notify(None)),
+    ("method", lambda client: client.request("")),
     ("params", lambda client: client.request("acme/do", [1])),
     ("result", lambda client: client.request("acme/do", result=str)),
     ("ref", lambda client: client.complete({"type": "ref/prompt", "name": "a"}, "b", "c")),
@@ -151,6 +155,7 @@ def test_a_wrong_value_is_named_by_the_error(client: Any, server: Server) -> Non
             events.run_in_thread(print, on_error=coroutine)
 
 
+LIMITS = ("max_handlers", "max_questions", "max_rounds")
 SENSELESS: list[tuple[str, Callable[..., object], Any]] = [
     *(
         (option, partial(Client, "https://example.com/mcp"), value)
@@ -168,6 +173,8 @@ SENSELESS: list[tuple[str, Callable[..., object], Any]] = [
             ("retry", 3),
             ("ping_interval", 0),
             ("ping_interval", -1),
+            *product(LIMITS, (0, -1, 1.5, "x", True, None)),
+            *product(["human_timeout"], (-1, math.nan, "x", True)),
         )
     ),
     *(

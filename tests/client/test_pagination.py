@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import syncmcp
-from syncmcp import Client, LimitExceeded, ProtocolError, ServerError
+from syncmcp import Client, LimitExceeded, ProtocolError
 from syncmcp.testing import script as s
 from syncmcp.types import ListToolsResult
 from tests.support.programs import CEILING
@@ -140,18 +140,6 @@ def test_a_list_without_end_ends_at_the_limit_of_pages(way: str, of: str) -> Non
         assert len(cursors(peer, 4)) == 4
     with pages(page("a", nextCursor="1"), page("b")) as (client, _):
         assert READING[way](client, max_pages=2) == ["a", "b"]
-
-
-@pytest.mark.requirement("PAG-04")
-def test_a_list_that_broke_off_begins_at_its_first_page_on_a_new_connection() -> None:
-    with pages(page("a", nextCursor="old"), s.error(-32603, "broken")) as (client, peer):
-        for _ in range(2):
-            with client, pytest.raises(ServerError):
-                client.list_tools()
-        for _ in range(2):
-            with client:
-                next(client.iter_tools())
-        assert cursors(peer, 6) == ["absent", "old", "absent", "old", "absent", "absent"]
 
 
 @every_way

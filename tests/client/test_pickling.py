@@ -25,7 +25,6 @@ HERE = "http://127.0.0.1:9/"
 
 @pytest.fixture(autouse=True)
 def close_shared() -> Iterator[None]:
-    """Close what a test has unpickled."""
     yield
     for client in list(settings._shared.values()):
         client.close()
@@ -38,11 +37,6 @@ def heard(*_news: object) -> None:
 def again(client: Client) -> Client:
     copy: Client = pickle.loads(pickle.dumps(client))
     return copy
-
-
-def test_an_operation_goes_with_its_client() -> None:
-    call = pickle.loads(pickle.dumps(Client("https://example.com/mcp", name="far").call_tool))
-    assert repr(call) == "<operation call_tool of <Client far closed>>"
 
 
 def test_a_pickle_holds_what_the_client_was_given_in_the_clear() -> None:

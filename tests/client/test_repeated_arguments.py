@@ -169,7 +169,6 @@ def refuse(one: Request, code: int, status: int = 200) -> None:
 
 
 def mismatch(one: Request) -> None:
-    """Say that the headers do not fit the body."""
     refuse(one, -32020, 400)
 
 

@@ -58,7 +58,6 @@ def library() -> Server:
 
 
 def book(title: str, page: str = "1", line: str = "1") -> str:
-    """A line of a book."""
     return f"{title}, page {page}, line {line}"
 
 

@@ -49,7 +49,6 @@ def shop(era: Any, **options: Any) -> Iterator[tuple[Shop, FaultProxy, Client]]:
 
 
 def make(client: Client, kind: str, name: str, *args: Any, **options: Any) -> Any:
-    """Call an operation in one of the two ways."""
     operation = getattr(client, name)
     if kind == "blocks":
         return operation(*args, **options)

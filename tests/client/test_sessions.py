@@ -85,7 +85,6 @@ def test_a_forgotten_session_is_begun_again_and_the_call_answered(response: Any)
 
 
 def refusal(message: str, id: Any = None) -> bytes:
-    """The body of a JSON-RPC error."""
     error = {"code": -32000, "message": message}
     return json.dumps({"jsonrpc": "2.0", "id": id, "error": error}).encode()
 

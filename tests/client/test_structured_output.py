@@ -42,20 +42,17 @@ def forecasting(given: Any = None) -> Server:
 
     @server.tool(output_schema=WEATHER)
     def weather(city: str, days: int = 1) -> Any:
-        """Foretell the weather."""
         return answer
 
     return server
 
 
 def listed(schema: Any, name: str = "weather") -> dict[str, Any]:
-    """A list of one tool with this output schema; of none for `None`."""
     tool: dict[str, Any] = {"name": name, "inputSchema": {"type": "object"}}
     return {"tools": [tool if schema is None else {**tool, "outputSchema": schema}]}
 
 
 def gave(data: Any) -> dict[str, Any]:
-    """A result with structured content."""
     return {"content": [], "structuredContent": data}
 
 

@@ -69,7 +69,6 @@ class Office(Server):
             yield client
 
     def idle(self) -> None:
-        """Wait until no task runs any more."""
         assert self.stats.wait_for(lambda stats: stats.tasks == 0, PATIENCE)
 
 

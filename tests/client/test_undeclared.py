@@ -42,7 +42,6 @@ class Modest(Server):
         self.resource_template("a:{n}/more", name="more")(lambda n: f"more of {n}")
 
     def capabilities(self, revision: str) -> dict[str, Any]:
-        """None."""
         return {}
 
     def asked(self) -> set[str]:
@@ -305,13 +304,11 @@ class Quiet(Server):
         self.add_tool(self.work, task_support="optional")
 
     def work(self, context: ToolContext) -> str:
-        """Wait for the gate."""
         while not (self.gate.wait(0.01) or context.cancelled.is_set()):
             pass
         return "worked"
 
     def capabilities(self, revision: str) -> dict[str, Any]:
-        """Tools alone."""
         return {"tools": {}}
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 import threading
@@ -70,38 +69,6 @@ def test_other_systems_have_the_folders_that_the_documentation_names(
         "platformdirs.windows.get_win_folder", lambda _: str(tmp_path / "AppData" / "Local")
     )
     assert Path(getattr(dirs, name)(*args, **named).user_state_dir) == tmp_path / folder
-
-
-def test_a_file_is_private_unless_another_mode_is_given(tmp_path: Path) -> None:
-    before = os.umask(0)
-    try:
-        write_atomically(tmp_path / "private", b"1")
-        write_atomically(tmp_path / "public", b"2", mode=0o666)
-    finally:
-        os.umask(before)
-    assert (tmp_path / "private").stat().st_mode & 0o777 == 0o600
-    assert (tmp_path / "public").stat().st_mode & 0o777 == 0o666
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["private", "public"]
-
-
-@pytest.mark.parametrize("links", [True, False])
-def test_an_existing_file_is_replaced_only_if_that_is_wanted(
-    links: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def refuse(*_: Any) -> None:
-        raise PermissionError
-
-    if not links:
-        monkeypatch.setattr(os, "link", refuse)
-    path = tmp_path / "file"
-    write_atomically(path, b"first", overwrite=False)
-    with pytest.raises(FileExistsError) as caught:
-        write_atomically(path, b"second", overwrite=False)
-    assert caught.value.filename == str(path)
-    assert path.read_bytes() == b"first"
-    write_atomically(path, b"third")
-    assert path.read_bytes() == b"third"
-    assert list(tmp_path.iterdir()) == [path]
 
 
 def test_objects_are_read_as_they_were_written(shared: SharedJson) -> None:

@@ -43,7 +43,6 @@ class Puppet:
             self.requests.put(message)
 
     def take(self, answer: dict[str, Any]) -> None:
-        """Take an answer of the client."""
         self.answers.append(answer)
 
     def close(self) -> None:
@@ -55,9 +54,7 @@ class Puppet:
             self._deliver(one if isinstance(one, bytes) else json.dumps(one).encode())
 
     def answer(self, id: Any, **result: Any) -> None:
-        """Answer a request."""
         self.say({"jsonrpc": "2.0", "id": id, "result": result})
 
     def next(self) -> dict[str, Any]:
-        """The next request."""
         return self.requests.get(timeout=PATIENCE)

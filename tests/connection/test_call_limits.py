@@ -22,13 +22,13 @@ from syncmcp._connection.batching import LatestDeadline
 from syncmcp._connection.notifier import Notifier
 from syncmcp.handlers import Elicitation
 from syncmcp.skills import EXTENSION, Skills
-from syncmcp.testing import Server, ToolContext
+from syncmcp.testing import ToolContext
 from syncmcp.types import ElicitResult
 from tests.support.intercepting import Gate, on_call
 from tests.support.moved_time import MovedTime
 from tests.support.people import Person
 from tests.support.session_server import on, session_server
-from tests.support.shops import known
+from tests.support.shops import Silent, known
 from tests.support.stage import (
     PATIENCE,
     STATEFUL,
@@ -99,7 +99,6 @@ def test_silence_ends_a_call_at_its_limit(wire: Wire, way: str, moved: MovedTime
 
     @stage.server.tool()
     def begin(context: ToolContext) -> str:
-        """Report once, then say nothing."""
         context.report_progress(1)
         context.cancelled.wait(PATIENCE)
         return "late"
@@ -207,35 +206,19 @@ def connect(target: Any, **options: Any) -> Client:
     return syncmcp.connect(target, **{**unlimited, **options})
 
 
-class Silent(Server):
+class Asking(Silent):
     """A server with a task, a skill and a question, that leaves some requests open in the end."""
 
     def __init__(self) -> None:
-        super().__init__("silent", capabilities=CAPABILITIES)
-        self.asked = threading.Event()
+        super().__init__(capabilities=CAPABILITIES)
         self.tasks.poll_interval_ms = 7000
 
         @self.tool(task_support="optional")
         def ask(context: ToolContext) -> str:
-            """Ask whoever calls, and be silent after the answer."""
             context.elicit("Well?", {"type": "object", "properties": {}})
             self.asked.set()
             context.cancelled.wait(3 * PATIENCE)
             return "late"
-
-    def leave(self, method: str) -> None:
-        """Do not answer requests of this method any more."""
-
-        def hold(_: object, context: ToolContext) -> dict[str, Any]:
-            self.asked.set()
-            context.cancelled.wait(3 * PATIENCE)
-            return {}
-
-        self.on_request(method, hold)
-
-    def was_asked(self) -> None:
-        """Wait until such a request has come."""
-        assert self.asked.wait(PATIENCE)
 
 
 TASKS = "io.modelcontextprotocol/tasks"
@@ -270,7 +253,7 @@ WAYS: dict[str, tuple[str, Callable[[Client], object]]] = {
 @pytest.mark.requirement("TMO-01")
 def test_every_way_to_ask_ends_at_its_limit(way: str, moved: MovedTime) -> None:
     method, ask = WAYS[way]
-    server = Silent()
+    server = Asking()
     revision: Mode = STATEFUL if way == "a task" else STATELESS
     with connect(server, mode=revision) as client:
         server.leave(method)
@@ -281,7 +264,7 @@ def test_every_way_to_ask_ends_at_its_limit(way: str, moved: MovedTime) -> None:
 
 @both_ways
 def test_a_call_that_is_resumed_ends_at_its_limit(way: str, moved: MovedTime) -> None:
-    server = Silent()
+    server = Asking()
     with connect(server, extensions=None) as client:  # it asks the caller, and makes no task
         pending = client.begin_tool("ask")
         assert isinstance(pending, syncmcp.InputRequired)
@@ -299,7 +282,7 @@ def test_a_call_that_is_resumed_ends_at_its_limit(way: str, moved: MovedTime) ->
 def test_skills_are_not_waited_for_longer_than_their_limit_when_the_client_is_lazy(
     moved: MovedTime,
 ) -> None:
-    server = Silent()
+    server = Asking()
     server.leave("server/discover")
     client = Client(
         server, mode=STATELESS, lazy=True, open_timeout=None, extensions=EXTENSIONS, timeout=None
@@ -347,7 +330,7 @@ def test_a_frame_of_calls_ends_with_the_last_of_them(moved: MovedTime) -> None:
 
 @pytest.mark.parametrize("transport", ["memory", "http"])
 def test_each_look_at_a_task_has_the_limit_of_the_client(transport: str, moved: MovedTime) -> None:
-    server = Silent()
+    server = Asking()
     server.leave("tasks/get")
     with (
         Wire(transport, STATELESS).serve(server) as target,
@@ -358,7 +341,7 @@ def test_each_look_at_a_task_has_the_limit_of_the_client(transport: str, moved: 
 
 
 def test_answers_to_a_task_have_the_limit_of_the_client(moved: MovedTime) -> None:
-    server = Silent()
+    server = Asking()
     server.leave("tasks/update")
     person = Elicitation(form=Person(ElicitResult.decline()))
     with connect(server, timeout=LIMIT, elicitation=person) as client:
@@ -372,7 +355,7 @@ def test_answers_to_a_task_have_the_limit_of_the_client(moved: MovedTime) -> Non
 
 
 def test_a_task_is_waited_for_until_the_limit(moved: MovedTime) -> None:
-    server = Silent()
+    server = Asking()
     server.leave("tasks/get")
     with connect(server) as client:
         wait = partial(client.task("1").wait, LIMIT)
@@ -381,7 +364,7 @@ def test_a_task_is_waited_for_until_the_limit(moved: MovedTime) -> None:
 
 @both_ways
 def test_a_task_is_looked_at_when_its_server_wants_it(way: str, moved: MovedTime) -> None:
-    server = Silent()
+    server = Asking()
     with connect(server) as client:
         server.leave("tasks/get")
         call = moved.start(calling(client, way, "ask"))
@@ -394,7 +377,7 @@ def test_a_task_is_looked_at_when_its_server_wants_it(way: str, moved: MovedTime
 
 
 def test_what_is_sent_in_the_background_has_thirty_seconds(moved: MovedTime) -> None:
-    server = Silent()
+    server = Asking()
     server.leave("acme/ask")
     with syncmcp.connect(server, mode=STATELESS, open_timeout=None, timeout=None) as client:
         send_and_forget(client._core, "acme/ask", None, "try")

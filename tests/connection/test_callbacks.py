@@ -137,7 +137,6 @@ def test_newer_progress_replaces_older_when_a_callback_is_slow() -> None:
 
     @stage.server.tool()
     def flood(context: ToolContext) -> str:
-        """Report once, and then much more than may wait."""
         context.report_progress(1)
         assert inside.wait(PATIENCE)
         for step in range(2, last + 1):
@@ -170,7 +169,6 @@ def test_log_messages_that_do_not_fit_are_counted_in_one_warning(
 
     @stage.server.tool()
     def chat(context: ToolContext) -> str:
-        """Log once, and then much more than may wait."""
         context.log("info", 0)
         assert inside.wait(PATIENCE)
         for number in range(1, BACKLOG + 501):

@@ -281,7 +281,6 @@ def test_a_cancel_and_an_answer_that_meet_have_one_winner(wire: Wire) -> None:
 
     @stage.server.tool()
     def meet(context: ToolContext) -> str:
-        """Answer when told."""
         gate = threading.Event()
         arrived.put((context.request_id, gate))
         assert gate.wait(PATIENCE)
@@ -361,26 +360,6 @@ def test_ctrl_c_in_a_blocking_call_tells_the_server_and_leaves_the_client_usable
         signal.signal(signal.SIGINT, before)
 
 
-@rotated
-@pytest.mark.requirement("M-02")
-def test_a_token_ends_calls_that_stand_in_line_and_they_are_never_sent(wire: Wire) -> None:
-    stage, token = Stage(), CancelToken()
-
-    with wire.connect(stage.server, max_in_flight=1) as client:
-        first = client.call_tool.future("hold", {"key": "first"})
-        stage.inside("first")
-        second = client.call_tool.future("echo", {"text": "x"}, cancel=token)
-        token.cancel("out of line")
-        error = second.exception(PATIENCE)
-        assert isinstance(error, syncmcp.RequestCancelled)
-        assert (error.delivery, error.reason) == ("not_sent", "out of line")
-        stage.gate.set()
-        assert first.result(PATIENCE).text == "first"
-        with stage.stats as stats:
-            assert stats.requests["tools/call"] == 1
-            assert stats.cancels == []
-
-
 @pytest.mark.parametrize("way", ["blocking", "future"])
 @pytest.mark.pitfall("H11")
 def test_a_signal_handler_may_cancel_a_token_at_any_moment_of_a_call(way: str) -> None:
@@ -428,7 +407,8 @@ say(told())
 
 
 @pytest.mark.parametrize("way", ["timeout", "token", "future"])
-def test_what_was_claimed_for_a_call_that_ends_in_line_is_given_back(way: str) -> None:
+@pytest.mark.requirement("M-02")
+def test_a_call_that_ends_in_line_is_not_sent_and_gives_back_what_it_claimed(way: str) -> None:
     stage = Stage()
     stage.server.resource("demo://a")(lambda: "a")
     token = CancelToken()
@@ -440,11 +420,16 @@ def test_what_was_claimed_for_a_call_that_ends_in_line_is_given_back(way: str) -
         if way == "future":
             call.cancel()
         elif way == "token":
-            token.cancel()
-        with pytest.raises((syncmcp.RequestTimeout, syncmcp.RequestCancelled)):
+            token.cancel("out of line")
+        with pytest.raises((syncmcp.RequestTimeout, syncmcp.RequestCancelled)) as caught:
             call.result(PATIENCE)
+        if way != "future":
+            assert getattr(caught.value, "delivery", None) == "not_sent"
+        if way == "token":
+            assert getattr(caught.value, "reason", None) == "out of line"
         stage.gate.set()
         held.result(PATIENCE)
         client.ping.future().result(PATIENCE)  # the one behind it
         assert client._core.session_state.resources.needed_uris() == []
     assert stage.stats.requests["resources/subscribe"] == 0
+    assert stage.stats.cancels == []

@@ -10,13 +10,13 @@ import pytest
 from pydantic import BaseModel
 
 import syncmcp
-from syncmcp import Client, HandlerContext, InvalidOutput, Mode, NotSupported, UsageError
+from syncmcp import Client, InvalidOutput, Mode, NotSupported, UsageError
 from syncmcp.testing import Server, ToolContext
 from syncmcp.testing import script as s
 from syncmcp.types import ListToolsResult
 from tests.connection.questions.asking import asking_server, demanded
 from tests.support.programs import CEILING
-from tests.support.scripts import NEW, OLD, REVISIONS, STATEFUL, opening, talk
+from tests.support.scripts import NEW, OLD, REVISIONS, opening, talk
 
 
 class Stock(BaseModel):
@@ -89,19 +89,6 @@ def test_a_custom_request_has_cancellation_and_progress() -> None:
 
 
 @pytest.mark.requirement("M-31")
-def test_a_known_method_may_be_sent_by_name_and_keeps_its_gate() -> None:
-    server = warehouse()
-    with syncmcp.connect(server) as client:
-        assert client.request("tools/list", result=ListToolsResult).tools[0].name == "ask"
-        with pytest.raises(NotSupported):
-            client.request("prompts/list", undeclared="refuse")
-        with pytest.raises(UsageError):
-            client.request("")
-        with server.stats as stats:
-            assert stats.requests["prompts/list"] == 0
-
-
-@pytest.mark.requirement("M-31")
 def test_the_stateless_era_has_neither_notifications_of_clients_nor_requests_of_servers(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -119,24 +106,6 @@ def test_the_stateless_era_has_neither_notifications_of_clients_nor_requests_of_
                 client.notify(method)
         client.list_tools()
     assert heard == []
-
-
-@pytest.mark.parametrize("revision", STATEFUL)
-@pytest.mark.requirement("M-31")
-def test_a_handler_answers_requests_that_the_library_does_not_know(revision: Mode) -> None:
-    contexts: list[HandlerContext] = []
-
-    def answer(params: dict[str, Any], context: HandlerContext) -> dict[str, Any]:
-        contexts.append(context)
-        return {"got": params}
-
-    client = Client(warehouse(), mode=revision)
-    client.on_request("acme/question", answer)
-    with client:
-        assert demanded(client, "acme/question", {"door": 7}) == {"result": {"got": {"door": 7}}}
-        assert contexts[0].client is client
-        assert contexts[0].method == "acme/question"
-        assert not contexts[0].cancel.cancelled
 
 
 @pytest.mark.requirement("M-31")

@@ -23,7 +23,6 @@ from syncmcp.transports.memory import MemoryTransport
 from tests.support.stage import (
     PATIENCE,
     STATEFUL,
-    STATELESS,
     Clock,
     Stage,
     Wire,
@@ -72,7 +71,6 @@ def test_the_server_is_told_of_a_deadline_that_the_exchange_noticed_first(
 
     @stage.server.tool()
     def work(context: ToolContext) -> str:
-        """Report progress for ever, or never."""
         while not context.cancelled.wait(pause):
             context.report_progress(1)
         return "late"
@@ -211,18 +209,6 @@ def test_without_any_time_nothing_is_sent_and_a_limit_beyond_all_clocks_is_none(
             assert result.text == "x"
 
 
-@both_ways
-def test_arguments_that_json_cannot_express_are_refused_and_leave_nothing_open(way: str) -> None:
-    stage = Stage()
-    with Wire("memory", STATEFUL).connect(stage.server, max_in_flight=1) as client:
-        error = call(client, way, "echo", {"x": object()})
-        assert isinstance(error, syncmcp.UsageError)
-        # With room for one only, an entry left behind would keep this one in line.
-        assert client.call_tool("echo", {"text": "y"}, timeout=PATIENCE).text == "y"
-    with stage.stats as stats:
-        assert stats.requests["tools/call"] == 1
-
-
 @rotated
 @pytest.mark.pitfall("H11")
 def test_threads_in_line_take_their_turn_and_run_only_their_own_calls(wire: Wire) -> None:
@@ -340,21 +326,6 @@ def test_a_clock_that_strikes_while_the_client_closes_finds_the_end_of_the_call(
         outcome, _ = in_threads(blocking, close)
         assert closing.is_set()
         assert isinstance(outcome, syncmcp.ClosedError)
-
-
-@pytest.mark.parametrize("transport", ["memory", "http"])
-def test_close_reaches_calls_in_line(transport: str) -> None:
-    stage = Stage()
-    with Wire(transport, STATELESS).connect(stage.server, max_in_flight=1) as client:
-        first = client.call_tool.future("hold", {"key": "first"})
-        stage.inside("first")
-        waiting = [client.call_tool.future("echo", {"text": "x"}) for _ in range(20)]
-        client.close()
-        errors = [future.exception(PATIENCE) for future in (first, *waiting)]
-        assert {type(error) for error in errors} == {syncmcp.ClosedError}
-        assert [error.delivery for error in errors if isinstance(error, syncmcp.ClosedError)] == [
-            "unknown", *["not_sent"] * 20
-        ]  # fmt: skip
 
 
 def _at_instruction(number: int, job: Callable[[], object], action: Callable[[], object]) -> bool:

@@ -49,7 +49,6 @@ def curious() -> Server:
 
     @server.tool()
     def echo(text: str) -> str:
-        """Say `text`."""
         return text
 
     return server
@@ -140,14 +139,12 @@ def test_calls_of_handlers_do_not_stand_in_line_behind_those_that_wait_for_them(
 
     @server.tool()
     def hold() -> str:
-        """Take a place among the calls in flight."""
         held.release()
         assert freed.wait(PATIENCE)
         return "held"
 
     @server.tool()
     def last() -> str:
-        """Say that it was called."""
         called.set()
         return "at last"
 
@@ -195,7 +192,6 @@ def test_a_handler_that_is_stuck_in_a_call_of_its_own_is_left_alone_too(wire: Wi
 
     @server.tool()
     def hold() -> str:
-        """Wait until the test is over."""
         entered.set()
         assert free.wait(PATIENCE)
         return "free"

@@ -370,7 +370,7 @@ class Coroutines(Interceptor):
         ([Seen], "an object, not the class Seen"),
         ([NoEnd()], "NoEnd has no method ended"),
         ([Coroutines()], "coroutine function"),
-        ([print], "has no method outgoing"),
+        ([print], "has no method outgoing: an interceptor is an object of a class that inherits"),
     ],
 )
 def test_what_is_no_interceptor_is_refused(given: Any, why: str) -> None:

@@ -50,32 +50,6 @@ def test_each_kind_is_logged_once_a_second_with_the_number_of_the_others(
     assert caplog.messages[2:] == [told, "odd: 102"]
 
 
-def test_the_last_number_is_logged_at_the_end_and_only_once(
-    clock: Clock, logger: logging.Logger, caplog: pytest.LogCaptureFixture
-) -> None:
-    log = LimitedLog()
-    for number in range(4):
-        log.log(logger, logging.ERROR, "odd: %d", number)
-    for _ in range(2):
-        log.log(logger, logging.WARNING, "twice")
-    log.log(logger, logging.WARNING, "only once")
-    for _ in range(2):
-        log.flush()
-    last = "odd: 3 (and 2 more like it since the last record)"
-    assert caplog.messages == ["odd: 0", "twice", "only once", last, "twice"]
-    assert caplog.records[-2].levelno == logging.ERROR
-
-
-def test_what_nobody_wants_to_see_is_not_counted(
-    clock: Clock, logger: logging.Logger, caplog: pytest.LogCaptureFixture
-) -> None:
-    log = LimitedLog()
-    for _ in range(3):
-        log.log(logger, logging.DEBUG, "quiet")
-    log.flush()
-    assert caplog.messages == []
-
-
 def test_long_texts_are_cut_and_exceptions_are_not_kept(
     logger: logging.Logger, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -49,7 +49,6 @@ def looking() -> tuple[Server, list[dict[str, Any]]]:
 
     @server.tool()
     def look(context: ToolContext) -> str:
-        """Keep it."""
         traced.append({key: context.meta[key] for key in KEYS if key in context.meta})
         return "looked"
 

@@ -13,7 +13,6 @@ from syncmcp import Client, ClosedError
 from syncmcp._base.text import MOST_QUOTED
 from syncmcp._client.operation import StreamBuffer
 from syncmcp._concurrency import budget, futures
-from syncmcp._concurrency.budget import Budget
 from syncmcp._concurrency.futures import Progress, RequestFuture
 from syncmcp._concurrency.pool import DaemonPool
 from syncmcp._connection.client_services import ClientServices, HandlerRegistry
@@ -55,7 +54,6 @@ def test_what_waits_for_the_callbacks_of_all_calls_is_bounded_by_its_size(
 
     @stage.server.tool()
     def chat(context: ToolContext) -> str:
-        """Report once, and then much more than may wait."""
         context.report_progress(1)
         assert inside.acquire(timeout=PATIENCE)
         for step in range(2, 12):
@@ -89,7 +87,6 @@ def test_callbacks_that_keep_up_miss_nothing(interceptors: list[Seen]) -> None:
 
     @stage.server.tool()
     def chat(context: ToolContext) -> str:
-        """Log much more than may wait, each message once the one before was taken."""
         for _ in range(10):
             context.log("info", LONG)
             assert taken.acquire(timeout=PATIENCE)
@@ -260,7 +257,6 @@ def test_what_waits_counts_beyond_the_end_of_its_connection() -> None:
 
     @stage.server.tool()
     def chat(context: ToolContext) -> str:
-        """Log nearly as much as may wait."""
         for _ in range(4):
             context.log("info", LONG)
         return "chatted"
@@ -295,11 +291,18 @@ def test_questions_count_beyond_the_end_of_their_connection() -> None:
         QuestionRegistry(ClientServices("it", lambda: None, handlers, workers, workers, None, 100))
         for _ in range(2)
     )
-    question = InboundRequest(old, "x", {}, lambda _: {}, lambda *_: None, size=BOUND)
+    question, late, ended = (
+        InboundRequest(registry, "x", {}, lambda _: {}, lambda *_: None, size=BOUND)
+        for registry in (old, old, new)
+    )
     assert old.add(question)
     assert not new.fits(1)
     old.close(ClosedError("over"))
     assert new.fits(1)
+    assert not old.add(late)
+    assert ended.cancel("its round has failed")
+    assert not new.add(ended)
+    assert not new.begin(ended)
 
 
 def test_a_future_keeps_the_newest_reports_within_a_number_of_characters(
@@ -322,12 +325,3 @@ def test_a_stream_keeps_the_newest_items_within_the_bound_and_counts_the_others(
     buffer.close()
     assert [type(item) for item in iter(buffer.next, None)] == [Progress] * 3 + [dict]
     assert buffer.dropped == 3
-
-
-def test_a_single_item_may_have_any_size() -> None:
-    waiting = Budget()
-    assert waiting.take_if_fits(10 * BOUND)
-    assert not waiting.take_if_fits(0)
-    waiting.give(10 * BOUND)
-    assert waiting.used == 0
-    assert waiting.take_if_fits(0)

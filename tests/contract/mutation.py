@@ -157,7 +157,8 @@ PARTS: Final = (
             *(
                 f"client/test_{name}.py"
                 for name in (
-                    *("batches", "cache", "cache_news", "client_limits", "driver", "operations"),
+                    *("batches", "cache", "cache_news", "checks_end", "client_limits", "driver"),
+                    "operations",
                     *("pagination_sessions", "retry", "sessions", "streams", "structured_output"),
                     *("task_cancelling", "undeclared"),
                 )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import signal
 import sys
 import threading
 import weakref
@@ -101,24 +100,6 @@ class TestOpening:
         with pytest.raises(ClosedError):
             group.call_tool("x")
 
-    def test_one_of_many_is_required_by_default_and_none_of_none(self) -> None:
-        with pytest.raises(syncmcp.RequiredServersFailed):
-            ClientGroup({"bad": MISSING}).open()
-        with ClientGroup({"bad": MISSING}, require=()) as group:
-            assert group.tools == {}
-        with ClientGroup() as group:
-            assert group.status == {}
-
-    def test_a_group_can_be_opened_again(self) -> None:
-        group = ClientGroup({"a": shop("a", "t")})
-        for _ in range(2):
-            with group:
-                assert group.open() is group
-                assert group.call_tool("t").text == "t of a"
-            with pytest.raises(ClosedError):
-                _ = group.tools
-            group.close()
-
     def test_a_server_whose_list_fails_is_broken(self) -> None:
         server = shop("a", "t")
 
@@ -149,12 +130,6 @@ class TestOpening:
     def test_arguments_that_make_no_sense(self, arguments: Any, options: Any) -> None:
         with pytest.raises(UsageError):
             ClientGroup(*arguments, **options)
-
-    def test_a_target_that_is_none_is_the_callers_mistake(self) -> None:
-        group = ClientGroup({"a": shop("a"), "b": "ftp://x"})
-        with pytest.raises(UsageError, match="ftp"):
-            group.open()
-        assert group.status["a"].state == "closed"
 
 
 class TestFromAFile:
@@ -327,26 +302,6 @@ class TestClosing:
         assert in_threads(group.open, second) == [group, group]
         assert len(gated.server.sessions) == 1
         group.close()
-
-    def test_ctrl_c_while_opening_leaves_nothing(self) -> None:
-        gated = Gated(shop("a"))
-        group = ClientGroup({"a": gated, "b": shop("b"), "c": DEMO})
-
-        def interrupt() -> None:
-            assert gated.reached.wait(PATIENCE)
-            signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
-
-        before = signal.signal(signal.SIGINT, signal.default_int_handler)
-        killer = threading.Thread(target=interrupt)
-        killer.start()
-        try:
-            with pytest.raises(KeyboardInterrupt):
-                group.open()
-        finally:
-            gated.gate.set()
-            signal.signal(signal.SIGINT, before)
-            killer.join(PATIENCE)
-        assert {status.state for status in group.status.values()} == {"closed"}
 
     @pytest.mark.parametrize("what", ["open", "add", "close"])
     def test_ctrl_c_at_any_moment_leaves_nothing_that_close_does_not_end(self, what: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import unicodedata
 from collections.abc import Mapping
 from types import SimpleNamespace
 from typing import Any
@@ -12,13 +13,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from syncmcp import ClientGroup, UsageError
-from syncmcp.group.catalog import LONGEST_NAME, Assignment, Lists, NameHook, Offered
+from syncmcp.group import catalog
+from syncmcp.group.catalog import LONGEST_NAME, Assignment, Catalog, Lists, NameHook, Offered
 from syncmcp.handlers.context import ConnectedServer
 from syncmcp.types import Tool
 from tests.support.shops import known, shop
 from tests.support.stage import Clock
 
-CYRILLIC_ADD = "\u0430dd"
 BAD_NAMES = (
     "",
     " ",
@@ -35,6 +36,13 @@ def with_server(name: str, server: ConnectedServer) -> str:
     return f"{server.name}__{name}"
 
 
+def lists(*names: str, server: str = "") -> Lists:
+    """What a server with these tools has."""
+    told: Any = SimpleNamespace(name=server)
+    tools = tuple(Tool.model_construct(name=name, input_schema={}) for name in names)
+    return Lists(told, tools, (), (), ())
+
+
 def assigned(
     tools: Mapping[str, list[str]],
     hook: NameHook | None = None,
@@ -42,14 +50,7 @@ def assigned(
     servers: tuple[str, ...] = (),
 ) -> tuple[dict[str, tuple[str, str]], list[tuple[str, str]]]:
     """The keys, each with server and name, and what is left out, for the tools of servers."""
-    updates: dict[str, Any] = {
-        name: Lists(
-            SimpleNamespace(name=name),  # type: ignore[arg-type]
-            tuple(Tool(name=each, input_schema={}) for each in names),
-            *((), (), ()),
-        )
-        for name, names in tools.items()
-    }
+    updates = {name: lists(*names, server=name) for name, names in tools.items()}
     held = {key: Offered(*item, None) for key, item in (before or {}).items()}
     names = dict.fromkeys((*servers, *(item.server for item in held.values()), *tools))
     assignment = Assignment("tools", held, updates, names, hook)
@@ -92,12 +93,6 @@ class TestWithoutHook:
         assert found == {"a_c": ("a", "c"), "a_b_c": ("a_b", "c"), "d_b_c": ("d", "b_c")}
         assert left_out == [("a", "b_c")]
 
-    @pytest.mark.parametrize("alike", ["ADD", CYRILLIC_ADD, "\uff41dd"])
-    def test_a_name_that_looks_like_anothers_says_whose_it_is(self, alike: str) -> None:
-        found, _ = assigned({"a": ["add"], "b": [alike]})
-        assert found[f"b_{alike}"] == ("b", alike)
-        assert alike not in found
-
     @pytest.mark.parametrize(
         "alike",
         [
@@ -114,17 +109,18 @@ class TestWithoutHook:
             assert left_out == ([("fish", alike)] if "\t" in alike else [])
 
     @pytest.mark.parametrize(
-        "alike", ["order.", "order-", "or_der", "_order", "booksorder", "books.order", "booksOrder"]
+        "alike",
+        [
+            *("ORDER", "\u043erder", "\uff4frder", "order.", "order-", "or_der", "_order"),
+            *("booksorder", "books.order", "booksOrder"),
+            *("books", "Books", "booksDelete", "books-delete", "b00ks.x"),
+        ],
     )
-    def test_a_name_that_differs_in_dots_and_dashes_says_whose_it_is(self, alike: str) -> None:
+    def test_a_name_that_looks_like_anothers_says_whose_it_is(self, alike: str) -> None:
         found, _ = assigned({"books": ["order", "sell"], "fish": [alike]})
         assert found[f"fish_{alike}"] == ("fish", alike)
         assert found["sell"] == ("books", "sell")
-
-    @pytest.mark.parametrize("name", ["books", "Books", "booksDelete", "books-delete", "b00ks.x"])
-    def test_a_name_that_begins_with_a_server_says_whose_it_is(self, name: str) -> None:
-        found, _ = assigned({"books": ["order"], "fish": [name]})
-        assert found == {"order": ("books", "order"), f"fish_{name}": ("fish", name)}
+        assert alike not in found
 
     @pytest.mark.parametrize("name", ["bookshelf", "sell.all", "sell-all", "a1", "rebooks"])
     def test_a_plain_name_stays_without_its_server(self, name: str) -> None:
@@ -283,3 +279,41 @@ class TestGroup:
             (told,) = group.status["a"].left_out
             assert "strange" in told
             assert "KeyError" in told
+
+
+class TestBounds:
+    def test_names_of_one_server_are_compared_up_to_a_number_of_characters(
+        self,
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        monkeypatch.setattr(catalog, "MAX_NAMES", 100)
+        both = {"many": lists(*(f"tool{i:06}" for i in range(1000))), "few": lists("other")}
+        found = Catalog().with_servers(both, None)
+        assert list(found.offers["tools"]) == [*(f"tool{i:06}" for i in range(10)), "other"]
+        (left_out,) = found.left_out  # one for all: each is logged
+        assert left_out.name == "tool000010"
+        assert "what follows it is left out, too" in left_out.reason
+
+    def test_the_looks_of_servers_are_not_made_for_each_item(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        made: list[str] = []
+        normalize = unicodedata.normalize
+
+        def counted(form: Any, text: str) -> str:
+            made.append(text)
+            return normalize(form, text)
+
+        monkeypatch.setattr(unicodedata, "normalize", counted)
+        names = [f"looks{i}" for i in range(50)]
+        Catalog().with_servers(
+            {"many": lists(*names), **{f"s{i}": lists() for i in range(20)}}, None
+        )
+        assert (
+            len(made) < 300
+        )  # with those of the 21 servers for each item there would be thousands
+
+    def test_a_name_that_gets_long_when_it_is_written_out_is_left_out(self) -> None:
+        found = Catalog().with_servers({"a": lists("\ufdfa" * 250, "b" * 250)}, None)
+        assert list(found.offers["tools"]) == ["b" * 250]
+        assert "normalized name has more than" in found.left_out[0].reason

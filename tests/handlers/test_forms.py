@@ -25,7 +25,6 @@ def schema_of(*required: str, **properties: Any) -> Schema:
 
 
 def field_of(schema: Schema) -> Field:
-    """The only field of a form."""
     (field,) = Form.read(schema_of(it=schema)).fields
     return field
 

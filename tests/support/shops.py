@@ -1,9 +1,9 @@
 """Servers with something to sell, for tests that need any server, or many at once.
 
 `shop(name, *tools)` has one tool for each name, a resource, a template and a prompt. `Shop` has a
-tool that must not run twice and counts how often it ran. `Gated` lets nobody in before its gate is
-open. `DEMO` is the demo server as a child process; `MISSING`, `DYING` and `REFUSING` are targets
-that cannot be opened.
+tool that must not run twice and counts how often it ran. `Silent` leaves requests without an
+answer. `Gated` lets nobody in before its gate is open. `DEMO` is the demo server as a child
+process; `MISSING`, `DYING` and `REFUSING` are targets that cannot be opened.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import Any
 
 from syncmcp import Stdio
-from syncmcp.testing import Server
+from syncmcp.testing import Server, ToolContext
 from tests.support.stage import PATIENCE
 
 DEMO = Stdio(sys.executable, "-m", "syncmcp.testing")
@@ -59,6 +59,33 @@ class Shop:
         with self._lock:
             self.sold += 1
         return "sold"
+
+
+class Silent(Server):
+    """A server that leaves some requests without an answer.
+
+    Attributes:
+        asked: Set once such a request has come.
+    """
+
+    def __init__(self, name: str = "silent", **options: Any) -> None:
+        super().__init__(name, **options)
+        self.asked = threading.Event()
+
+    def leave(self, method: str) -> Silent:
+        """Do not answer requests of this method any more."""
+
+        def hold(_: object, context: ToolContext) -> dict[str, Any]:
+            self.asked.set()
+            context.cancelled.wait(3 * PATIENCE)
+            return {}
+
+        self.on_request(method, hold)
+        return self
+
+    def was_asked(self) -> None:
+        """Wait until such a request has come."""
+        assert self.asked.wait(PATIENCE)
 
 
 class Gated:

@@ -76,17 +76,14 @@ def asking_server() -> Server:
 
     @server.tool()
     def capabilities(context: ToolContext) -> dict[str, Any]:
-        """Say what the client declared."""
         return context.client_capabilities
 
     @server.tool()
     def can(context: ToolContext, features: list[str]) -> list[bool]:
-        """Say which of these the client can do."""
         return [context.can(feature) for feature in features]
 
     @server.tool()
     def echo(text: str) -> str:
-        """Say `text`."""
         return text
 
     return server

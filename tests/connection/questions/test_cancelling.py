@@ -6,12 +6,14 @@ import contextlib
 import signal
 import sys
 import threading
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
 
 import syncmcp
-from syncmcp import CancelToken, Client, ConnectionLost, HandlerContext, Mode, RequestCancelled
+from syncmcp import CancelToken, ConnectionLost, HandlerContext, Mode, RequestCancelled
 from syncmcp.testing import Server, ToolContext, Withdrawn
 from syncmcp.testing import script as s
 from tests.connection.questions.asking import PROMPT, SAMPLING, asking_server, through
@@ -22,7 +24,6 @@ from tests.support.stage import PATIENCE, Wire, elsewhere, rotated_stateful, rot
 ASK = s.request(SAMPLING, PROMPT, identifier="q")
 AFTER = [s.request("ping", identifier="after"), s.expect("response")]
 WAYS = ["future", "token", "event", "Ctrl-C"]
-both_ways = pytest.mark.parametrize("way", ["future", "token"])
 
 
 @rotated_stateful
@@ -135,56 +136,6 @@ def until_waiting(thread: int) -> None:
         threading.Event().wait(0.005)
 
 
-class Caller:
-    """Calls a tool in one of the ways that it can be given up, and gives it up."""
-
-    def __init__(self, client: Client, way: str, name: str, arguments: Any = None) -> None:
-        self._way = way
-        self._token = CancelToken()
-        self._event = threading.Event()
-        self._future: Any = None
-        self._call = (client, name, arguments)
-
-    def give_up(self) -> None:
-        """From whatever thread."""
-        if self._way == "future":
-            assert self._future.cancel()
-        elif self._way == "token":
-            self._token.cancel("enough")
-        elif self._way == "event":
-            self._event.set()
-        else:
-            main = threading.main_thread().ident
-            assert main is not None
-            until_waiting(main)
-            signal.pthread_kill(main, signal.SIGINT)
-
-    def run(self, handler: Obedient) -> None:
-        """Call, and give up as soon as the handler is at work."""
-        client, name, arguments = self._call
-
-        def when_inside() -> None:
-            handler.entered()
-            self.give_up()
-
-        if self._way == "future":
-            self._future = client.call_tool.future(name, arguments)
-            when_inside()
-            with pytest.raises(RequestCancelled):
-                self._future.result(PATIENCE)
-            return
-        thread = threading.Thread(target=when_inside)
-        thread.start()
-        options: dict[str, Any] = {
-            "token": {"cancel": self._token},
-            "event": {"cancel": self._event},
-        }
-        expected = KeyboardInterrupt if self._way == "Ctrl-C" else RequestCancelled
-        with pytest.raises(expected):
-            client.call_tool(name, arguments, **options.get(self._way, {}))
-        thread.join(PATIENCE)
-
-
 @rotated_with("way", WAYS)
 @pytest.mark.requirement("M-02", "CAN-01", "MRTR-01")
 @pytest.mark.pitfall("14")
@@ -192,8 +143,32 @@ def test_giving_up_a_call_with_an_open_question_stops_its_handler_and_tells_the_
     way: str, wire: Wire
 ) -> None:
     handler, server = Obedient(), asking_server()
+    token, event, main = CancelToken(), threading.Event(), threading.get_ident()
+    options: dict[str, dict[str, Any]] = {"token": {"cancel": token}, "event": {"cancel": event}}
+
+    def give_up() -> None:
+        handler.entered()
+        token.cancel("enough")
+        event.set()
+        if future is not None:
+            future.cancel()
+        elif way == "Ctrl-C":
+            until_waiting(main)
+            signal.pthread_kill(main, signal.SIGINT)
+
     with wire.connect(server, sampling=handler) as client:
-        Caller(client, way, "ask", {"method": SAMPLING, "params": PROMPT}).run(handler)
+        arguments = {"method": SAMPLING, "params": PROMPT}
+        future = client.call_tool.future("ask", arguments) if way == "future" else None
+        answer: Callable[[], object] = (
+            partial(client.call_tool, "ask", arguments, **options.get(way, {}))
+            if future is None
+            else partial(future.result, PATIENCE)
+        )
+        helper = threading.Thread(target=give_up)
+        helper.start()
+        with pytest.raises(KeyboardInterrupt if way == "Ctrl-C" else RequestCancelled):
+            answer()
+        helper.join(PATIENCE)
         reason = handler.obeyed()
         assert wire.revision == OLD or way != "token" or reason == "enough"
         assert client.call_tool("echo", {"text": "alive"}).text == "alive"

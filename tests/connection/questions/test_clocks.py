@@ -29,9 +29,8 @@ from tests.connection.questions.asking import (
 )
 from tests.support.people import Held, reply
 from tests.support.scripts import NEW, OLD
-from tests.support.stage import PATIENCE, Clock, Wire, rotated, rotated_ways, tick
+from tests.support.stage import PATIENCE, Clock, Wire, rotated_ways, tick
 
-WAYS = pytest.mark.parametrize("way", ["blocking", "future"])
 # Where it is known which call a question belongs to, however many there are.
 KNOWING = pytest.mark.parametrize(
     "wire", [Wire("http", OLD), Wire("memory", NEW), Wire("stdio", NEW), Wire("http", NEW)], ids=str
@@ -113,31 +112,18 @@ class Watching(Interceptor):
         (OLD, {"approval": Approval(Rules([Rule(kind="roots", decision=Decision.ALLOW)]))}),
         (NEW, {"approval": Approval(Rules([Rule(kind="roots", decision=Decision.ALLOW)]))}),
         (OLD, {"interceptors": [Watching()]}),
+        (OLD, {"roots": lambda _: ["/"]}),
+        (NEW, {"roots": lambda _: ["/"]}),
     ],
-    ids=["approval-old", "approval-new", "interceptors"],
+    ids=["approval-old", "approval-new", "interceptors", "function-old", "function-new"],
 )
+@pytest.mark.requirement("TMO-01", "M-20")
 def test_the_clock_stands_still_where_the_program_has_a_part_in_the_answer(
     mode: Any, options: dict[str, Any], slow_roots: None, tmp_path: Path
 ) -> None:
     server = Inquisitive(4, ROOTS).server
-    with syncmcp.connect(server, mode=mode, roots=[tmp_path], timeout=70.0, **options) as client:
-        assert client.call_tool("x").text == "content"
-
-
-@rotated
-@pytest.mark.requirement("TMO-01", "M-20")
-def test_the_clock_stands_still_for_a_function_that_lists_roots(
-    wire: Wire, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    clock = Clock(monkeypatch, *MODULES)
-
-    def roots(context: HandlerContext) -> list[Path]:
-        clock.advance(1000.0)
-        tick()
-        return []
-
-    options: dict[str, Any] = {"timeout": 100.0, "idle_timeout": 20.0, "human_timeout": None}
-    with wire.connect(Inquisitive(3, ROOTS).server, roots=roots, **options) as client:
+    options = {"roots": [tmp_path], "timeout": 70.0, "idle_timeout": 50.0, **options}
+    with syncmcp.connect(server, mode=mode, **options) as client:
         assert client.call_tool("x").text == "content"
 
 

@@ -285,38 +285,46 @@ def test_a_callback_may_come_late_be_taken_away_or_fail(caplog: pytest.LogCaptur
 
 
 @pytest.mark.parametrize(
-    "wire", [Wire("memory", OLD), Wire("http", OLD), Wire("http", NEW)], ids=str
+    ("end", "over_http", "revision"),
+    [
+        ("close", False, OLD),
+        ("close", True, OLD),
+        ("close", True, NEW),
+        ("session", True, OLD),
+        ("server", True, OLD),  # no call of the program's finds out
+    ],
 )
 @pytest.mark.requirement("M-07")
-def test_after_the_consent_a_wait_ends_when_the_client_is_closed(wire: Wire) -> None:
-    agreeing, told = Agreeing(), Future[bool]()
-    with wire.connect(asking_server(), elicitation=agreeing.elicitation) as client:
+def test_after_the_consent_a_wait_ends_with_whoever_would_bring_the_news(
+    end: str, over_http: bool, revision: Mode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    without_pauses(monkeypatch)
+    agreeing, told, server = Agreeing(), Future[bool](), asking_server()
+    with (
+        serve_http(server) as http,
+        syncmcp.connect(
+            http.url if over_http else server, mode=revision, elicitation=agreeing.elicitation
+        ) as client,
+    ):
+        ends = {
+            "close": client.close,
+            "session": http.endpoint.forget_sessions,
+            "server": http.close,
+        }
         assert asked(client, ELICITATION, link()) == {"result": {"action": "accept"}}
         context = agreeing.asked()
         context.on_completed(told.set_result)
         assert not context.wait_completed(0)
         assert not context.cancel.cancelled
-    assert agreeing.outcomes() == [False]
-    assert not told.result(PATIENCE)
-    # Whoever waits in turns sees the end.
-    assert context.cancel.wait(PATIENCE)
-    assert not context.wait_completed()
-
-
-@pytest.mark.requirement("M-07")
-def test_after_the_consent_a_wait_ends_when_the_session_is_lost() -> None:
-    agreeing = Agreeing()
-    with (
-        serve_http(asking_server()) as http,
-        syncmcp.connect(http.url, mode=OLD, elicitation=agreeing.elicitation) as client,
-    ):
-        assert asked(client, ELICITATION, link()) == {"result": {"action": "accept"}}
-        http.endpoint.forget_sessions()
+        ends[end]()
         assert agreeing.outcomes() == [False]
-        assert agreeing.contexts[0].cancel.wait(PATIENCE)
-        # A new session knows nothing of the visits of the one before.
-        assert asked(client, ELICITATION, link()) == {"result": {"action": "accept"}}
-        assert not agreeing.contexts[1].wait_completed(0)
+        assert not told.result(PATIENCE)
+        # Whoever waits in turns sees the end.
+        assert context.cancel.wait(PATIENCE)
+        assert not context.wait_completed()
+        if end == "session":  # a new one knows nothing of the visits of the one before
+            assert asked(client, ELICITATION, link()) == {"result": {"action": "accept"}}
+            assert not agreeing.contexts[1].wait_completed(0)
 
 
 class Streams:
@@ -367,29 +375,9 @@ class Streams:
         self._calls[on].connection.event({"jsonrpc": "2.0", **news})
 
     def end(self, name: str) -> None:
-        """Answer a call."""
         call = self._calls[name]
         call.connection.event({"jsonrpc": "2.0", "id": call.id, "result": RESULT})
         call.connection.end_events()
-
-
-@pytest.mark.requirement("M-07")
-def test_after_the_consent_a_wait_ends_when_the_server_cannot_be_heard_any_more(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    without_pauses(monkeypatch)
-    agreeing, told = Agreeing(), Future[bool]()
-    with (
-        serve_http(asking_server()) as http,
-        syncmcp.connect(http.url, mode=OLD, elicitation=agreeing.elicitation) as client,
-    ):
-        assert asked(client, ELICITATION, link()) == {"result": {"action": "accept"}}
-        context = agreeing.asked()
-        context.on_completed(told.set_result)
-        http.close()  # no call of the program's finds out
-        assert agreeing.outcomes() == [False]
-        assert not told.result(PATIENCE)
-        assert context.cancel.wait(PATIENCE)
 
 
 @pytest.mark.requirement("M-07")

@@ -28,12 +28,10 @@ AFTER = [s.request("ping", identifier="after"), s.expect("response")]
 
 
 def form(name: str) -> dict[str, Any]:
-    """A form whose message is `name`."""
     return {**FORM, "message": name}
 
 
 def link(name: str, identifier: str = "e-1") -> dict[str, Any]:
-    """A URL whose message is `name`."""
     return {**URL, "message": name, "elicitationId": identifier}
 
 

@@ -38,7 +38,6 @@ from tests.support.stage import (
     tick,
 )
 
-BOTH = pytest.mark.parametrize("revision", [OLD, NEW])
 RESULT: dict[str, Any] = {"content": [{"type": "text", "text": "done"}]}
 # Where it is known which call a question belongs to, however many there are.
 KNOWING = pytest.mark.parametrize(

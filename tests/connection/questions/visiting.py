@@ -56,10 +56,8 @@ class Agreeing:
         return Elicitation(url=self)
 
     def asked(self) -> HandlerContext:
-        """Wait for one question more."""
         assert self._asked.acquire(timeout=PATIENCE)
         return self.contexts[-1]
 
     def outcomes(self) -> list[bool]:
-        """What the waits brought."""
         return [wait.result(PATIENCE) for wait in self.waits]
