@@ -212,12 +212,6 @@ def test_the_authority_is_named_and_a_client_certificate_shown(certificates: Cer
         assert send_one(Http(server.url, verify=certificates.authority)).failures
 
 
-@pytest.mark.filterwarnings("ignore:Unverified HTTPS request")
-def test_verification_can_be_switched_off(certificates: Certificates) -> None:
-    with serving(answer, certificates.server_context()) as server:
-        assert not send_one(Http(server.url, verify=False)).failures
-
-
 def test_the_authority_may_come_from_the_environment(
     certificates: Certificates, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -450,13 +444,6 @@ def test_an_auth_object_sees_each_request_with_its_body() -> None:
 
 def cookie_setting(one: Request) -> None:
     one.connection.result(one, Set_Cookie="sticky=node-7; Path=/")
-
-
-def test_cookies_that_the_server_sets_come_back() -> None:
-    with serving(cookie_setting) as server, opened(server.url) as (transport, _):
-        transport.send(request())
-        transport.send(request())
-    assert [one.headers.get("cookie") for one in server.requests] == [None, "sticky=node-7"]
 
 
 def cookies_after(cookies: list[str], config: Callable[[str], Http]) -> list[str]:

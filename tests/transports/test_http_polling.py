@@ -10,33 +10,11 @@ from typing import Any
 import pytest
 
 import syncmcp
-from syncmcp.testing import Server, ToolContext, serve_http
 from syncmcp.transports.http import USEFUL_SECONDS
 from tests.support.session_server import session_server
 from tests.support.stage import PATIENCE
 from tests.transports.http_peer import Request, opened, request, serving
 from tests.transports.test_http_streams import Listening, answer, start, stateful
-
-
-@pytest.mark.requirement("HTL-07", "HTL-08", "HTL-09", "HTL-15")
-def test_a_server_that_lets_its_clients_poll_runs_the_tool_once(pauses: list[float]) -> None:
-    runs: list[str] = []
-    server = Server("polling")
-
-    @server.tool()
-    def long(context: ToolContext) -> str:
-        runs.append("run")
-        context.close_stream(retry_ms=90)
-        return "done"
-
-    with (
-        serve_http(server, response="sse", retry_ms=30) as http,
-        syncmcp.connect(http.url, mode="2025-11-25") as client,
-    ):
-        assert client.call_tool("long").text == "done"
-        assert client.call_tool.future("long").result(PATIENCE).text == "done"
-    assert runs == ["run", "run"]
-    assert pauses == [0.09, 0.09]
 
 
 @pytest.mark.requirement("HTL-07", "HTL-09")
@@ -212,22 +190,3 @@ def test_a_call_whose_stream_brings_only_ids_polls_twice_a_second(pauses: list[f
         transport.send(request())
         assert not receiver.failures
     assert pauses == [0.05, 0.5, 0.5, 0.5]
-
-
-def test_an_endless_event_ends_with_the_deadline() -> None:
-    ended = threading.Event()
-
-    def endless(one: Request) -> bool:
-        if b'"tools/call"' not in one.body:
-            return False
-        one.connection.start_events()
-        while not ended.is_set() and one.connection.sock.fileno() >= 0:
-            one.connection.chunk(b"data:\n")
-        return True
-
-    with session_server() as server:
-        server.before = endless
-        with syncmcp.connect(server.url, mode="2025-11-25") as client:
-            with pytest.raises(syncmcp.RequestTimeout):
-                client.call_tool("many", timeout=0.3)
-            ended.set()
