@@ -288,14 +288,6 @@ def test_exactly_one_answer_is_taken() -> None:
     assert b"arrived" not in pages[1 - taken]
 
 
-def test_nobody_listens_any_more_after_the_login() -> None:
-    login = Login(listening())
-    login.come_back()
-    login.join()
-    with pytest.raises(ConnectionRefusedError):
-        socket.create_connection(("127.0.0.1", login.port), WAIT).close()
-
-
 # --- its address
 
 
@@ -606,8 +598,6 @@ def test_a_cut_ends_the_login_at_once() -> None:
     login.exchange.abort()
     assert was_aborted(login.join())
     assert time.monotonic() - begun < WAIT / 2
-    with pytest.raises(ConnectionRefusedError):
-        socket.create_connection(("127.0.0.1", login.port), WAIT).close()
 
 
 def test_a_call_that_is_cut_already_opens_no_browser() -> None:
@@ -672,7 +662,10 @@ def test_a_pasted_address_is_an_answer(line: str) -> None:
 
 
 @pytest.mark.requirement("FLW-10")
-@pytest.mark.parametrize("wrong", ["", "code", "?code=x", f"?code=x&state={STATE}x", "x" * 20_000])
+@pytest.mark.parametrize(
+    "wrong",
+    ["", "code", "?code=x", f"?code=x&state={STATE}x", "code=x&state=\udc80", "x" * 20_000],
+)
 def test_what_is_no_answer_is_asked_for_again(wrong: str) -> None:
     shown = Shown()
     assert Login(PasteReceiver(shown, Person(wrong, QUERY))).join() == GOOD
