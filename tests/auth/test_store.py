@@ -196,18 +196,6 @@ def test_a_file_store_is_pickled_as_its_path(path: Path) -> None:
 
 @pytest.mark.requirement("TOK-04", "TOK-05")
 @pytest.mark.usefixtures("open_umask")
-def test_the_file_and_its_directories_are_for_their_owner_alone(path: Path) -> None:
-    FileStore(path).save(KEY, ENTRY)
-    assert mode(path) == 0o600
-    assert mode(path.parent) == 0o700
-    assert mode(path.with_name("tokens.json.locks")) == 0o700
-    locks = list(path.with_name("tokens.json.locks").iterdir())
-    assert locks
-    assert {mode(lock) for lock in locks} == {0o600}
-
-
-@pytest.mark.requirement("TOK-04", "TOK-05")
-@pytest.mark.usefixtures("open_umask")
 def test_a_login_that_was_renewed_is_in_one_file_for_its_owner_alone(path: Path) -> None:
     with signed_in(store=FileStore(path)) as (resource, auth, _):
         first = auth.token
