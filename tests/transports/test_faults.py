@@ -232,6 +232,3 @@ def test_a_connection_cut_before_the_handshake_of_tls_is_made_again(
             cut.wait()
             assert proxy.sends(operation.method) == 1
     assert shop.sold == 1
-
-
-# A fresh server
