@@ -94,6 +94,8 @@ def test_an_id_counts_only_when_its_event_is_complete() -> None:
     events.reset()
     assert list(events.feed(b"data: z\n\n")) == [b"z"]
     assert events.last_id == "1"
+    list(events.feed(b"id\n\n"))  # takes it back
+    assert events.last_id is None
 
 
 @pytest.mark.parametrize("value", [b"", b"abc", b"-1", b"1.5", b"1e3", b" 5 ", b"\xd9\xa1"])
