@@ -130,17 +130,6 @@ def test_all_questions_of_a_round_are_answered_before_the_request_goes_again(
     ]
 
 
-@pytest.mark.requirement("MRTR-07")
-@pytest.mark.parametrize("method", ["tools/list", "server/discover", "completion/complete", "x/y"])
-def test_no_other_request_is_repeated_and_nobody_is_asked(method: str) -> None:
-    for steps in (exchange(method), single_exchange(method, None, EVERYTHING)):
-        played = Played(steps, asks("s", k=FORM), answer=answered)
-        error = played.fail(ProtocolError)
-        assert "may not ask for input here" in error.message
-        assert error.method == method
-        assert len(played.effects) == 1
-
-
 @pytest.mark.requirement("MRTR-01", "MRTR-06", "MRTR-08")
 def test_answers_of_an_earlier_round_are_not_sent_again() -> None:
     params = deepcopy(PARAMS)
@@ -165,21 +154,6 @@ def test_the_state_of_an_earlier_round_is_not_sent_again_when_the_next_has_none(
     assert played.sent[2] == {**PARAMS, "inputResponses": {"k": {"answer to": "k"}}}
     assert len(played.asked) == 2
     assert played.pauses == []
-
-
-@pytest.mark.requirement("MRTR-02")
-def test_an_empty_state_goes_back_too() -> None:
-    played = play(asks("", k=FORM), asks(""), FINAL)
-    played.run()
-    assert [(sent or {}).get("requestState") for sent in played.sent] == [None, "", ""]
-
-
-@pytest.mark.requirement("MRTR-04")
-def test_a_state_that_looks_like_json_goes_back_with_its_blanks_and_its_order() -> None:
-    state = ' {"b": 1,\n "a" : 1.0} '
-    played = play(asks(state, k=FORM), FINAL)
-    played.run()
-    assert (played.sent[1] or {})["requestState"] == state
 
 
 def test_a_round_without_questions_waits_longer_each_time() -> None:
@@ -240,29 +214,6 @@ def test_what_has_done_no_work_keeps_its_error() -> None:
             assert vars(lost)["delivery"] == "unknown"
     unreachable = play(asks("s", k=FORM), answer=lambda ask: ConnectFailed("gone")).fail()
     assert (type(unreachable), vars(unreachable)["delivery"]) == (OutcomeUnknown, "unknown")
-
-
-@pytest.mark.requirement("MRTR-06")
-def test_calls_side_by_side_keep_their_rounds_to_themselves() -> None:
-    dialect = dialect_for(NEWEST, None)
-    one, two, three = (exchange("tools/call", {"name": name}) for name in ("one", "two", "three"))
-    next(one)
-    next(two)
-    one.send(Reply(asks("state of one", k=FORM), dialect))
-    two.send(Reply(asks(None, k=FORM), dialect))
-    assert one.send({"k": {"said to": "one"}}) == Send(
-        "tools/call",
-        {
-            "name": "one",
-            "inputResponses": {"k": {"said to": "one"}},
-            "requestState": "state of one",
-        },
-    )
-    assert next(three) == Send("tools/call", {"name": "three"})
-    assert two.send({"k": {"said to": "two"}}) == Send(
-        "tools/call", {"name": "two", "inputResponses": {"k": {"said to": "two"}}}
-    )
-    assert next(exchange("tools/list")) == Send("tools/list", None)
 
 
 class Leg:
