@@ -495,35 +495,27 @@ LONG = '{"content":[],"structuredContent":{"x":' + "9" * 5000 + "}}"
 
 @pytest.mark.parametrize("result", [DEEP, LONG])
 @pytest.mark.parametrize(
-    "frame",
+    ("frame", "id"),
     [
-        '{"jsonrpc":"2.0","id":7,"result":%s}',
-        '{ "id": "7", "jsonrpc": "2.0", "result": %s }',
-        '{"result":%s,"jsonrpc":"2.0","id":7}',
-        '{"jsonrpc":"2.0","error":%s,"id":7}',
+        ('{"jsonrpc":"2.0","id":7,"result":%s}', 7),
+        ('{ "id": "7", "jsonrpc": "2.0", "result": %s }', 7),
+        ('{"result":%s,"jsonrpc":"2.0","id":7}', 7),
+        ('{"jsonrpc":"2.0","error":%s,"id":7}', 7),
+        # What may be no answer belongs to no call.
+        ('{"jsonrpc":"2.0","id":7,"method":"ping","params":%s}', None),
+        ('{"jsonrpc":"2.0","method":"ping","params":%s,"id":7}', None),
+        ('{"jsonrpc":"2.0","id":{"id":7},"result":%s}', None),
+        ('{"jsonrpc":"2.0","x":"\\",\\"id\\":7,\\"result\\":","y":%s}', None),
+        ('{"note":[{"id":7,"result":1}],"x":%s}', None),
+        ("{id: 7, result: %s", None),
     ],
 )
-def test_an_answer_that_cannot_be_decoded_has_the_id_of_its_call(frame: str, result: str) -> None:
+def test_an_answer_that_cannot_be_decoded_has_the_id_of_its_call(
+    frame: str, id: int | None, result: str
+) -> None:
     [message] = jsonrpc.decode((frame % result).encode())
     assert isinstance(message, jsonrpc.InvalidMessage)
-    assert message.id == 7
-
-
-@pytest.mark.parametrize(
-    "frame",
-    [
-        '{"jsonrpc":"2.0","id":7,"method":"ping","params":%s}',
-        '{"jsonrpc":"2.0","method":"ping","params":%s,"id":7}',
-        '{"jsonrpc":"2.0","id":{"id":7},"result":%s}',
-        '{"jsonrpc":"2.0","x":"\\",\\"id\\":7,\\"result\\":","y":%s}',
-        '{"note":[{"id":7,"result":1}],"x":%s}',
-        "{id: 7, result: %s",
-    ],
-)
-def test_what_may_be_no_answer_belongs_to_no_call(frame: str) -> None:
-    [message] = jsonrpc.decode((frame % DEEP).encode())
-    assert isinstance(message, jsonrpc.InvalidMessage)
-    assert message.id is None
+    assert message.id == id
 
 
 @pytest.mark.parametrize("unit", [b'""', b"[]", b"{[]}"])
