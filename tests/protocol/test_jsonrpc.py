@@ -6,8 +6,8 @@ import json
 import math
 import sys
 import time
-import tracemalloc
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -34,6 +34,7 @@ from syncmcp._protocol.jsonrpc import (
     values_within,
 )
 from syncmcp.errors import LimitExceeded, UsageError
+from tests.support.memory import peak
 
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]))
 VALUES = st.recursive(
@@ -306,20 +307,12 @@ def test_what_comes_after_a_batch_is_not_looked_at(bracket: bytes) -> None:
 
 
 def test_a_batch_of_many_wrecks_takes_no_more_memory_than_a_sound_one() -> None:
-    def peak(frame: bytes) -> int:
-        tracemalloc.start()
-        try:
-            decode(frame)
-            return tracemalloc.get_traced_memory()[1]
-        finally:
-            tracemalloc.stop()
-
     sound, wreck = (
         b"[%b]"
         % b",".join(b'{"id":%d,"result":%b}' % (n, result) for n in range(jsonrpc.MAX_MESSAGES))
         for result in (b"null", b"nope")
     )
-    assert peak(wreck) < 2 * peak(sound)
+    assert peak(partial(decode, wreck)) < 2 * peak(partial(decode, sound))
 
 
 @pytest.mark.requirement("RPC-03")
@@ -480,13 +473,12 @@ def test_a_frame_that_is_no_json_is_read_within_the_bound_too(frame: bytes, coun
 @pytest.mark.parametrize("unit", [b"[],", b'{"a":{}},'])
 def test_a_frame_of_tiny_values_takes_no_more_memory_than_its_bytes(unit: bytes) -> None:
     frame = message(b"[" + unit * (16 * 1024 * 1024 // len(unit)) + b"0]")
-    tracemalloc.start()
-    try:
+
+    def refuse() -> None:
         with pytest.raises(LimitExceeded):
             decode(frame)
-        assert tracemalloc.get_traced_memory()[1] < 2 * len(frame)
-    finally:
-        tracemalloc.stop()
+
+    assert peak(refuse) < 2 * len(frame)
 
 
 DEEP = '{"content":[],"_meta":{"x":' + "[" * 400 + "]" * 400 + "}}"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 import time
-import tracemalloc
 from itertools import chain, pairwise
 from types import FrameType
 from typing import Any
@@ -17,6 +16,7 @@ from syncmcp.auth import Deadline
 from syncmcp.errors import LimitExceeded
 from syncmcp.transports import _http_reply
 from syncmcp.transports._http_reply import EventStream
+from tests.support.memory import peak
 from tests.support.parts import Exchange, aborted
 
 LIMIT = 64 * 1024 * 1024
@@ -183,13 +183,12 @@ def test_an_event_of_short_lines_or_chunks_takes_no_more_memory_than_its_bytes(
 ) -> None:
     event = line * (2**15 // len(line)) + b"\n"
     events = EventStream(LIMIT)
-    tracemalloc.start()
-    try:
+
+    def read() -> None:
         for start in range(0, len(event), size):
             list(events.feed(event[start : start + size]))
-        assert tracemalloc.get_traced_memory()[1] < 5 * len(event)
-    finally:
-        tracemalloc.stop()
+
+    assert peak(read) < 5 * len(event)
 
 
 class _LateAtThirdLook(Deadline):
