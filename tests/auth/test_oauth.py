@@ -21,7 +21,6 @@ from syncmcp.errors import (
     AuthError,
     DiscoveryFailed,
     LoginRequired,
-    RequestTimeout,
     UsageError,
 )
 from syncmcp.testing import Server
@@ -36,7 +35,6 @@ from tests.auth.authorization_server import (
     call,
     world,
 )
-from tests.support.moved_time import MovedTime
 
 
 def through(endpoint: HttpEndpoint) -> Any:
@@ -147,41 +145,6 @@ def test_a_client_signs_in_and_calls_in_either_era(mode: Any) -> None:
             assert client.call_tool("add", {"a": 1, "b": 2}).text == "3"
         assert len(person.redirects) == 1
         assert [one.bearer is None for one in resource.calls].count(True) == 1
-    endpoint.close()
-
-
-def test_the_time_that_a_person_takes_counts_for_no_call(moved: MovedTime) -> None:
-    endpoint = HttpEndpoint(Server(), response="json")
-    with world() as resource:
-        resource.serve = through(endpoint)
-        auth = OAuth(receiver=Person(before=lambda _: moved.advance(60.0)))
-        config = syncmcp.Http(resource.url, auth=auth)
-        with syncmcp.connect(config, mode="2026-07-28", open_timeout=30.0):
-            assert auth.token is not None
-    endpoint.close()
-
-
-def test_a_call_ends_by_its_deadline_while_a_token_endpoint_is_silent() -> None:
-    go_on, person = threading.Event(), Person()
-
-    def silent(answer: Answer) -> Answer:
-        assert go_on.wait(WAIT)
-        return answer
-
-    endpoint = HttpEndpoint(Server(), response="json")
-    with world() as resource:
-        server = resource.authorization_server
-        resource.serve = through(endpoint)
-        config = syncmcp.Http(resource.url, auth=OAuth(receiver=person))
-        with syncmcp.connect(config, mode="2025-11-25") as client:
-            server.expire()
-            server.token_answer = silent
-            with pytest.raises(RequestTimeout):
-                client.ping(timeout=0.3)
-            go_on.set()
-            client.ping()
-        assert len(server.grants("refresh_token")) == 1
-        assert len(person.redirects) == 1
     endpoint.close()
 
 

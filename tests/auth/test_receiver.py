@@ -24,6 +24,7 @@ from urllib.parse import urlencode, urlsplit
 import pytest
 
 from syncmcp.auth import Deadline, LoopbackReceiver, PasteReceiver, Receiver, loopback
+from syncmcp.auth.receiver import MOST_PROMPTS
 from syncmcp.auth.steps import Redirect
 from syncmcp.errors import AuthError, LoginRequired, UsageError
 from tests.support.pages import address_behind, file_of
@@ -673,6 +674,19 @@ def test_what_is_no_answer_is_asked_for_again(wrong: str) -> None:
     assert ("not the answer" in shown.next()) == bool(wrong)
 
 
+@pytest.mark.parametrize("line", ["", "y", "?code=x&state=another"])
+def test_a_paste_is_given_up_after_some_lines_that_are_no_answer(line: str) -> None:
+    shown, person = Shown(), Person(*[line] * MOST_PROMPTS)
+    error = Login(PasteReceiver(shown, person)).join()
+    assert isinstance(error, LoginRequired)
+    assert f"none of the {MOST_PROMPTS} lines entered was an answer" in str(error)
+    assert STATE not in str(error)
+    assert (person.asked.qsize(), shown.texts.qsize()) == (MOST_PROMPTS, MOST_PROMPTS)
+    # The last line may be the answer.
+    person = Person(*[line] * (MOST_PROMPTS - 1), QUERY)
+    assert Login(PasteReceiver(Shown(), person)).join() == GOOD
+
+
 def test_where_there_is_nobody_a_login_is_required() -> None:
     error = Login(PasteReceiver(Shown(), Person("EOF"))).join()
     assert isinstance(error, LoginRequired)
@@ -720,8 +734,11 @@ def test_without_a_browser_the_answer_may_still_come_to_the_listener() -> None:
     assert shown.texts.empty()
 
 
-def test_a_listener_waits_on_when_nobody_pastes() -> None:
-    person = Person("EOF")
+@pytest.mark.parametrize("lines", [["EOF"], ["y"] * MOST_PROMPTS], ids=["nobody", "no address"])
+def test_a_listener_waits_on_when_nobody_pastes_an_answer(lines: list[str]) -> None:
+    person = Person(*lines)
     login = Login(listening(ask=person))
-    person.asked.get(timeout=WAIT)
+    for _ in lines:
+        person.asked.get(timeout=WAIT)
     login.ends_well()
+    assert person.asked.empty()
