@@ -11,7 +11,6 @@ import pytest
 from syncmcp._protocol.capabilities import NO_OFFER, OfferedCapabilities
 from syncmcp._protocol.dialect import Reply
 from syncmcp._protocol.exchange import MAX_ROUNDS, exchange, single_exchange
-from syncmcp._protocol.jsonrpc import RequestTable
 from syncmcp._protocol.revisions import REVISIONS, dialect_for
 from syncmcp._protocol.steps import AnswerInput, InputQuestion, InputRound, Send, SessionPin
 from syncmcp.errors import (
@@ -156,15 +155,6 @@ def test_the_state_of_an_earlier_round_is_not_sent_again_when_the_next_has_none(
     assert played.pauses == []
 
 
-def test_a_round_without_questions_waits_longer_each_time() -> None:
-    rounds = [asks(str(number)) for number in range(4)]
-    played = play(*rounds, {**asks("4"), "inputRequests": {}}, FINAL)
-    assert played.run() is FINAL
-    assert played.pauses == [0.05, 0.1, 0.2, 0.25, 0.25]
-    assert played.asked == []
-    assert played.sent == [PARAMS] + [{**PARAMS, "requestState": str(n)} for n in range(5)]
-
-
 @pytest.mark.requirement("MRTR-01")
 def test_a_question_that_nobody_answers_ends_the_call_and_nothing_is_sent_again() -> None:
     refusal = RequestCancelled("no")
@@ -214,31 +204,6 @@ def test_what_has_done_no_work_keeps_its_error() -> None:
             assert vars(lost)["delivery"] == "unknown"
     unreachable = play(asks("s", k=FORM), answer=lambda ask: ConnectFailed("gone")).fail()
     assert (type(unreachable), vars(unreachable)["delivery"]) == (OutcomeUnknown, "unknown")
-
-
-class Leg:
-    """A request on its way."""
-
-    id = 0
-    method = "tools/call"
-
-
-@pytest.mark.requirement("MRTR-05")
-def test_each_leg_is_a_request_with_an_id_and_a_progress_token_of_its_own() -> None:
-    table: RequestTable[Leg] = RequestTable(1, 8)
-    dialect = dialect_for(NEWEST, None)
-    played = play(asks("1", k=FORM), asks("2"), asks(None, k=ROOTS), FINAL)
-    played.run()
-    ids, tokens = [], []
-    for params in played.sent:
-        leg = Leg()
-        table.register(leg)
-        made = dialect.request_params("tools/call", params, leg.id, None, None)
-        assert made is not None
-        ids.append(leg.id)
-        tokens.append(made["_meta"]["progressToken"])
-        assert table.take(leg.id) is leg
-    assert ids == tokens == [1, 2, 3, 4]
 
 
 # -- how often -------------------------------------------------------------------------------
