@@ -206,6 +206,12 @@ def test_the_authority_is_named_and_a_client_certificate_shown(certificates: Cer
         assert send_one(Http(server.url, verify=certificates.authority)).failures
 
 
+@pytest.mark.filterwarnings("ignore:Unverified HTTPS request")
+def test_verification_can_be_switched_off(certificates: Certificates) -> None:
+    with serving(answer, certificates.server_context()) as server:
+        assert not send_one(Http(server.url, verify=False)).failures
+
+
 def test_the_authority_may_come_from_the_environment(
     certificates: Certificates, monkeypatch: pytest.MonkeyPatch
 ) -> None:
