@@ -372,6 +372,18 @@ class ForeignAdapter(HTTPAdapter):
         super().close()
 
 
+class Noting(ForeignAdapter):
+    """Notes how long each request may take."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.limits: list[Any] = []
+
+    def send(self, *args: Any, **options: Any) -> Any:
+        self.limits.append(options["timeout"])
+        return super().send(*args, **options)
+
+
 class Running:
     """Runs `send` on a thread of its own and keeps what it raised."""
 

@@ -238,39 +238,6 @@ def test_withdrawing_a_finished_request_leaves_its_connection_alone() -> None:
     assert len(server.connections) == 1
 
 
-@pytest.mark.pitfall("H1c")
-def test_withdrawing_at_any_moment_hurts_no_other_request() -> None:
-    with (
-        serving(lambda one: one.connection.result(one)) as server,
-        opened(server.url) as (transport, receiver),
-    ):
-        lock, current = threading.Lock(), [request()]
-        done = threading.Event()
-
-        def withdraw() -> None:
-            while not done.is_set():
-                with lock:
-                    out = current[0]
-                transport.cancel(out)
-
-        withdrawing = threading.Thread(target=withdraw, daemon=True)
-        withdrawing.start()
-        for number in range(40):
-            hunted, spared = request(), request()
-            if number % 2:
-                with lock:
-                    current[0] = hunted
-            transport.send(hunted)
-            if not number % 2:
-                with lock:
-                    current[0] = hunted
-            transport.send(spared)
-            assert receiver.frames[-1][1] is spared
-        done.set()
-        withdrawing.join(WAIT)
-        assert not receiver.failures
-
-
 def test_closing_does_not_settle_what_was_withdrawn() -> None:
     reached = threading.Event()
 
