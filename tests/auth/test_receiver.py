@@ -211,18 +211,21 @@ def test_what_is_not_the_answer_changes_nothing(target: str, status: int) -> Non
     login.ends_well()
 
 
-@pytest.mark.parametrize("method", ["POST", "HEAD", "OPTIONS", "PUT"])
-def test_only_a_get_brings_an_answer(method: str) -> None:
-    login = Login(listening())
-    assert login.visit("/callback?" + urlencode(GOOD), method)[0] == 404
-    login.ends_well()
-
-
-@pytest.mark.parametrize("host", ["evil.example", "evil.example:{}", "127.0.0.1", "localhost:{}"])
-def test_a_page_whose_name_leads_here_is_turned_away(host: str) -> None:
+@pytest.mark.parametrize(
+    ("method", "host"),
+    [
+        *((method, "127.0.0.1:{}") for method in ("POST", "HEAD", "OPTIONS", "PUT")),
+        # The name of a page may lead here.
+        *(
+            ("GET", host)
+            for host in ("evil.example", "evil.example:{}", "127.0.0.1", "localhost:{}")
+        ),
+    ],
+)
+def test_only_a_get_of_this_address_brings_an_answer(method: str, host: str) -> None:
     login = Login(listening())
     target = "/callback?" + urlencode(GOOD)
-    assert login.visit(target, Host=host.format(login.port))[0] == 404
+    assert login.visit(target, method, Host=host.format(login.port))[0] == 404
     login.ends_well()
 
 
