@@ -247,8 +247,8 @@ def test_a_stateless_request_repeats_revision_and_method_in_its_headers(method: 
 def test_the_name_of_what_is_used_is_repeated_in_a_header(method: str, key: str) -> None:
     headers = speaking(NEWEST).headers
     for name, header in (("a b#c", "a b#c"), ("grüße\r\n", "=?base64?Z3LDvMOfZQ0K?="), ("", "")):
-        given = {"name": "x", "uri": "x", "taskId": "x", key: name}
-        assert headers(method, given)["Mcp-Name"] == header
+        used = {"name": "x", "uri": "x", "taskId": "x", key: name}
+        assert headers(method, used)["Mcp-Name"] == header
     strange: tuple[dict[str, Any] | None, ...] = (None, {}, {key: None}, {key: 5})
     for given in strange:
         assert "Mcp-Name" not in headers(method, given)
