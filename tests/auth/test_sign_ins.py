@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from syncmcp.auth import OAuth, token_manager
-from syncmcp.errors import AuthError, LoginRequired, TokenRefused
+from syncmcp.errors import AuthError, LoginRequired
 from tests.auth.authorization_server import Answer, Person, ResourceServer, Seen, call, world
 from tests.support.stage import Clock
 
@@ -102,19 +102,6 @@ def test_a_server_that_lets_something_through_now_and_then_gets_twenty_in_an_hou
     assert len(person.redirects) == token_manager._MOST_SIGN_INS == 20
     pass_time(HOUR)
     assert call(resource, auth).status_code == 200
-
-
-def test_a_person_who_denies_again_and_again_is_left_alone(resource: ResourceServer) -> None:
-    server = resource.authorization_server
-    server.callback = lambda back: {
-        "error": "access_denied",
-        "state": back["state"],
-        "iss": back["iss"],
-    }
-    person = Person()
-    outcomes = ask_often(resource, OAuth(receiver=person))
-    assert outcomes == [TokenRefused] * 3 + [LoginRequired] * (MANY - 3)
-    assert len(person.redirects) == 3
 
 
 def test_where_metadata_cannot_be_had_nobody_was_asked(resource: ResourceServer) -> None:

@@ -351,8 +351,9 @@ def test_a_failing_headers_function_fails_the_call_and_nothing_is_sent() -> None
     ids=str,
 )
 def test_a_header_that_cannot_be_sent_is_refused_whoever_gives_it(headers: Any) -> None:
-    with pytest.raises(UsageError):
+    with pytest.raises(UsageError) as caught:
         Http("http://h/", headers=headers)
+    assert "Injected" not in str(caught.value)
     with serving(answer) as server:
         with opened(Http(server.url, headers=lambda: headers)) as (transport, got):
             transport.send(request())
@@ -362,13 +363,6 @@ def test_a_header_that_cannot_be_sent_is_refused_whoever_gives_it(headers: Any) 
             transport.send(request(headers=headers))
             assert isinstance(got.error, UsageError)
     assert not server.requests
-
-
-def test_the_value_of_a_refused_header_is_not_shown() -> None:
-    with pytest.raises(UsageError) as caught:
-        Http("http://h/", headers={"Authorization": f"{SECRET}\n"})
-    assert "Authorization" in str(caught.value)
-    assert SECRET not in str(caught.value)
 
 
 # What a refusal says
