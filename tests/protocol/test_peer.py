@@ -31,18 +31,6 @@ def registered(table: RequestTable[Waiter], count: int) -> list[Waiter]:
     return waiters
 
 
-@pytest.mark.requirement("RPC-02", "RPC-04", "RPC-05")
-def test_ids_are_integers_and_count_upwards_whatever_was_taken_meanwhile() -> None:
-    table = peer(first_id=5)
-    seen = []
-    for _ in range(4):
-        (waiter,) = registered(table, 1)
-        seen.append(waiter.id)
-        assert table.take(waiter.id) is waiter
-    assert seen == [5, 6, 7, 8]
-    assert table.next_id == 9
-
-
 @pytest.mark.pitfall("23")
 @pytest.mark.parametrize(
     "id",
@@ -196,7 +184,7 @@ class Model(RuleBasedStateMachine):
             assert self.table.get(id) is waiter
 
 
-@pytest.mark.requirement("RPC-04", "RPC-05", "CAN-04", "CAN-05")
+@pytest.mark.requirement("RPC-02", "RPC-04", "RPC-05", "CAN-04", "CAN-05")
 @pytest.mark.pitfall("23", "H10")
 class TestModel(Model.TestCase):  # type: ignore[misc, valid-type]
     """Any history of registering, taking and draining."""

@@ -364,15 +364,3 @@ def test_a_redirect_within_the_origin_is_followed() -> None:
             assert call(client) == "done"
         assert [one.path for one in moved.requests("GET")] == ["/mcp", "/new/mcp"]
         assert [one.path for one in moved.posted("tools/call")] == [ADDRESS, f"/new{ADDRESS}"]
-
-
-def test_a_redirect_of_the_stream_to_another_origin_is_not_followed() -> None:
-    def script(request: Request) -> None:
-        request.connection.respond(307, b"", {"Location": "http://elsewhere.invalid/sse"})
-
-    with old_server() as old:
-        old.server.script = script
-        with pytest.raises(
-            HttpError, match=r"elsewhere\.invalid/sse, which the client does not follow"
-        ):
-            syncmcp.connect(target(old))
