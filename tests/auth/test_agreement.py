@@ -18,6 +18,7 @@ from syncmcp.auth import (
     SignInRequest,
 )
 from syncmcp.auth.agreement import Allowed, not_agreed
+from syncmcp.auth.receiver import MOST_PROMPTS
 from syncmcp.errors import AuthError, LoginRequired, RequestTimeout, UsageError
 from syncmcp.types.extensions import AuthorizationServerMetadata
 from tests.auth.authorization_server import (
@@ -618,6 +619,18 @@ def test_only_a_yes_is_an_agreement(
 def test_the_end_of_the_input_is_nobody(make: Callable[[Typist], Any]) -> None:
     with pytest.raises(LoginRequired, match=r"no input.*allow="):
         make(Typist()).agree(REQUEST, Deadline(WAIT))
+
+
+@pytest.mark.parametrize("make", RECEIVERS, ids=["browser", "paste"])
+def test_an_agreement_is_given_up_after_some_lines_that_are_neither_yes_nor_no(
+    make: Callable[[Typist], Any],
+) -> None:
+    typist = Typist(*["maybe"] * (MOST_PROMPTS + 1))
+    with pytest.raises(LoginRequired, match=f"{MOST_PROMPTS} lines .*allow="):
+        make(typist).agree(REQUEST, Deadline(WAIT))
+    assert len(typist.shown) == MOST_PROMPTS
+    typist = Typist(*["maybe"] * (MOST_PROMPTS - 1), "yes")
+    assert make(typist).agree(REQUEST, Deadline(WAIT)) is True
 
 
 @pytest.mark.parametrize("make", RECEIVERS, ids=["browser", "paste"])

@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 import requests
-from requests.adapters import HTTPAdapter
 
 import syncmcp
 from syncmcp.auth import (
@@ -36,6 +35,7 @@ from tests.auth.test_fetch import driver, get, here, silent
 from tests.support.moved_time import MovedTime, soonest
 from tests.support.parts import Exchange, aborted
 from tests.support.stage import PATIENCE
+from tests.transports import http_peer
 from tests.transports.http_peer import serving
 
 LIMIT = 600.0
@@ -292,18 +292,6 @@ def test_the_address_of_signing_in_is_looked_up_for_half_a_minute(
     assert isinstance(error, syncmcp.McpError)
 
 
-class Slow(HTTPAdapter):
-    """Notes how long each request may take."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.limits: list[Any] = []
-
-    def send(self, request: Any, *args: Any, **options: Any) -> Any:
-        self.limits.append(options["timeout"])
-        return super().send(request, *args, **options)
-
-
 @pytest.mark.parametrize(
     ("given", "left"), [((5.0, 5.0), (LIMIT, LIMIT)), ((5.0, None), (LIMIT, None))]
 )
@@ -311,7 +299,7 @@ def test_a_request_with_a_new_token_has_the_time_that_is_left(
     given: Any, left: Any, moved: MovedTime
 ) -> None:
     with signed_in() as (resource, auth, _), requests.Session() as session:
-        slow = Slow()
+        slow = http_peer.Noting()
         session.mount("http://", slow)
         resource.authorization_server.expire()
         message = {"jsonrpc": "2.0", "id": 1, "method": "ping"}

@@ -81,6 +81,8 @@ def test_a_token_that_cannot_be_read_is_an_error_without_what_was_said(
         sent(Bearer(raiser(error)))
     assert caught.value.message == message
     assert caught.value.__cause__ is error
+    with pytest.raises(AuthError, match="cannot read the token: No such file"):
+        sent(Bearer(Path("/nowhere/token")))
 
 
 def test_an_error_of_this_library_is_passed_on() -> None:

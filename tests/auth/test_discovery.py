@@ -63,7 +63,11 @@ def test_metadata_of_a_resource_are_looked_for_in_this_order(
 
 @pytest.mark.requirement("AUD-01")
 @pytest.mark.parametrize(
-    "absent", [NOTHING, told({}, 302), told({}, 401), HTML, told(["a"]), told({"a": 1})]
+    "absent",
+    [
+        *(NOTHING, told({}, 302), told({}, 401), HTML, told(["a"]), told({"a": 1})),
+        pytest.param(HttpResponse(200, {}, b"[" * 200_000), id="without end"),
+    ],
 )
 def test_what_is_no_document_counts_as_absent(absent: HttpResponse) -> None:
     walk = Walk({PATH_FORM: absent, ROOT_FORM: resource()})

@@ -6,7 +6,6 @@ import base64
 import hashlib
 import json
 import logging
-import os
 import sys
 import threading
 import time
@@ -302,21 +301,6 @@ def test_a_key_of_the_users_is_used(resource: ResourceServer, judge: Judge) -> N
     assert set(judge.thumbprints) == {import_key(key.public).thumbprint()}
     assert store.saved
     assert not any(one.startswith("dpop") for one in store.saved)
-
-
-@pytest.mark.requirement("AXT-08")
-def test_programs_that_share_a_store_share_the_key(
-    resource: ResourceServer, judge: Judge, tmp_path: Path
-) -> None:
-    person = Person()
-    file = tmp_path / "tokens.json"
-    for _ in range(3):
-        auth = OAuth(receiver=person, dpop=True, store=FileStore(file))
-        assert call(resource, auth).status_code == 200
-    assert len(person.redirects) == 1
-    assert len(set(judge.thumbprints)) == 1
-    if os.name == "posix":
-        assert file.stat().st_mode & 0o777 == 0o600
 
 
 @pytest.mark.requirement("AXT-08")

@@ -295,7 +295,7 @@ UNKNOWN = "the token endpoint issued a token of the unknown type"
                 told({"access_token": access, "token_type": "bearer"}),
                 "the token endpoint issued a token that is not valid in a header",
             )
-            for access in ("a b", "a\x7f", "tök")
+            for access in ("a b", "a\x7f", "tök", "a\r\nX-Injected: 1", "\u2603")
         ),
     ],
 )

@@ -137,14 +137,6 @@ def test_more_scope_is_asked_for_together_with_the_old(desk: TokenDesk) -> None:
     assert [form["scope"] for form in desk.forms] == ["read", "read write"]
 
 
-def test_programs_share_a_token_in_a_store(desk: TokenDesk, tmp_path: Path) -> None:
-    for _ in range(2):
-        store = FileStore(tmp_path / "tokens.json")
-        auth = ClientCredentials("a-client", client_secret=SECRET, issuer=None, store=store)
-        assert desk.call(auth).status_code == 200
-    assert len(desk.forms) == 1
-
-
 # -- workload identity ------------------------------------------------------------------------
 
 
@@ -162,14 +154,10 @@ def test_a_workload_trades_its_identity_for_a_token(desk: TokenDesk) -> None:
     assert "authorization" not in desk.seen[0].headers
 
 
-@pytest.mark.parametrize("kind", ["file", "callable"])
-def test_an_identity_is_looked_up_each_time(desk: TokenDesk, tmp_path: Path, kind: str) -> None:
-    file = tmp_path / "identity"
-    file.write_text("first\n")
-    source = file if kind == "file" else file.read_text
-    auth = WorkloadIdentity(source, issuer=None)
+def test_an_identity_is_looked_up_each_time(desk: TokenDesk) -> None:
+    identities = iter(["first", "second"])
+    auth = WorkloadIdentity(lambda: next(identities), issuer=None)
     desk.call(auth)
-    file.write_text("second\n")
     desk.server.expire()
     assert desk.call(auth).status_code == 200
     assert [form["assertion"] for form in desk.forms] == ["first", "second"]
@@ -188,30 +176,6 @@ def test_a_refused_identity_is_told_at_once_and_nothing_else_is_tried(desk: Toke
     assert len(desk.forms) == 1
     assert desk.server.authorizations == []
     assert "canary" not in repr(caught.value)
-
-
-def _raise() -> str:
-    raise LookupError("canary")
-
-
-@pytest.mark.parametrize(
-    ("source", "words"),
-    [
-        (Path("/nowhere/identity"), "No such file"),
-        (_raise, "LookupError"),
-        (lambda: "", "one word"),
-        (lambda: "canary\r\nX: y", "one word"),
-        (lambda: 5, "one word"),
-    ],
-    ids=["no file", "error", "empty", "lines", "number"],
-)
-def test_an_identity_that_cannot_be_had_is_an_error_of_signing_in(
-    desk: TokenDesk, source: Any, words: str
-) -> None:
-    with pytest.raises(AuthError, match=words) as caught:
-        desk.call(WorkloadIdentity(source, issuer=None))
-    assert "canary" not in str(caught.value)
-    assert desk.forms == []
 
 
 # -- enterprise-managed -----------------------------------------------------------------------

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import pickle
 import threading
 import traceback
@@ -14,14 +13,12 @@ import requests
 
 import syncmcp
 from syncmcp.auth import FileStore, MemoryStore, OAuth
-from syncmcp.auth.receiver import parse_callback
 from syncmcp.errors import AuthError, DiscoveryFailed, RequestTimeout, UsageError
 from tests.auth.authorization_server import (
     WAIT,
     Answer,
     Person,
     Seen,
-    Site,
     call,
     signed_in,
     token_cache,
@@ -34,21 +31,6 @@ CANARY = "canary-very-secret"
 
 
 # What authorization servers answer
-
-
-@pytest.mark.parametrize(
-    "ending", ["\r\nX-Injected: 1", "\r\n X-Injected: 1", "\n", " x", "\x00", "\xe9", "\u2603"]
-)
-def test_a_token_that_does_not_fit_into_a_header_is_refused(ending: str) -> None:
-    with world() as resource:
-        answer = Answer(200, {"access_token": f"{CANARY}{ending}", "token_type": "Bearer"})
-        resource.authorization_server.token_answer = lambda _: answer
-        auth = OAuth(receiver=Person())
-        with pytest.raises(AuthError, match="not valid in a header") as caught:
-            call(resource, auth)
-        assert CANARY not in f"{caught.value!r}{caught.value}"
-        assert auth.token is None
-        assert len(resource.calls) == 1
 
 
 @pytest.mark.parametrize(
@@ -69,51 +51,7 @@ def test_json_that_is_no_use_is_an_error_of_ours(path: str, body: bytes) -> None
             call(resource, OAuth(receiver=Person()))
 
 
-def test_metadata_that_are_nested_without_end_are_none() -> None:
-    with world() as resource:
-        place = "/.well-known/oauth-protected-resource/mcp"
-        resource.routes["GET", place] = lambda _: Answer(200, b"[" * 200_000)
-        with pytest.raises(AuthError):
-            call(resource, OAuth(receiver=Person()))
-        assert "/.well-known/oauth-protected-resource" in resource.paths("GET")
-
-
-def test_pasted_text_that_is_no_unicode_is_no_answer() -> None:
-    assert parse_callback("code=x&state=\udc80", "state") is None
-
-
 # Where names lead
-
-
-@pytest.mark.requirement("SEC-02")
-def test_no_request_of_signing_in_is_redirected_to_another_site() -> None:
-    with world() as resource, Site() as elsewhere:
-        issuer = resource.authorization_server
-        places = [
-            (issuer, "POST", "/revoke"),
-            (issuer, "POST", "/token"),
-            (issuer, "POST", "/register"),
-            (issuer, "GET", "/.well-known/oauth-authorization-server"),
-            (resource, "POST", "/mcp"),
-            (resource, "GET", "/.well-known/oauth-protected-resource/mcp"),
-        ]
-
-        def away(seen: Seen) -> Answer:
-            return Answer(307, None, {"Location": f"{elsewhere.origin}{seen.path}"})
-
-        auth = OAuth(resource.url, receiver=Person())
-        auth.login()
-        for site, method, path in places:
-            route, site.routes[method, path] = site.routes[method, path], away
-            before = len(site.requests_to(path))
-            with contextlib.suppress(AuthError):
-                auth.logout()
-            with contextlib.suppress(AuthError):
-                OAuth(resource.url, receiver=Person()).login()
-            assert len(site.requests_to(path)) > before
-            site.routes[method, path] = route
-            auth.login()
-        assert elsewhere.seen == []
 
 
 # The end of a login

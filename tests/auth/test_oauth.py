@@ -9,9 +9,7 @@ from __future__ import annotations
 
 import socket
 import threading
-from collections.abc import Callable
 from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -23,7 +21,6 @@ from syncmcp.errors import (
     AuthError,
     DiscoveryFailed,
     LoginRequired,
-    RequestTimeout,
     UsageError,
 )
 from syncmcp.testing import Server
@@ -38,7 +35,6 @@ from tests.auth.authorization_server import (
     call,
     world,
 )
-from tests.support.moved_time import MovedTime
 
 
 def through(endpoint: HttpEndpoint) -> Any:
@@ -152,48 +148,14 @@ def test_a_client_signs_in_and_calls_in_either_era(mode: Any) -> None:
     endpoint.close()
 
 
-def test_the_time_that_a_person_takes_counts_for_no_call(moved: MovedTime) -> None:
-    endpoint = HttpEndpoint(Server(), response="json")
-    with world() as resource:
-        resource.serve = through(endpoint)
-        auth = OAuth(receiver=Person(before=lambda _: moved.advance(60.0)))
-        config = syncmcp.Http(resource.url, auth=auth)
-        with syncmcp.connect(config, mode="2026-07-28", open_timeout=30.0):
-            assert auth.token is not None
-    endpoint.close()
-
-
-def test_a_call_ends_by_its_deadline_while_a_token_endpoint_is_silent() -> None:
-    go_on, person = threading.Event(), Person()
-
-    def silent(answer: Answer) -> Answer:
-        assert go_on.wait(WAIT)
-        return answer
-
-    endpoint = HttpEndpoint(Server(), response="json")
-    with world() as resource:
-        server = resource.authorization_server
-        resource.serve = through(endpoint)
-        config = syncmcp.Http(resource.url, auth=OAuth(receiver=person))
-        with syncmcp.connect(config, mode="2025-11-25") as client:
-            server.expire()
-            server.token_answer = silent
-            with pytest.raises(RequestTimeout):
-                client.ping(timeout=0.3)
-            go_on.set()
-            client.ping()
-        assert len(server.grants("refresh_token")) == 1
-        assert len(person.redirects) == 1
-    endpoint.close()
-
-
 @pytest.mark.parametrize("era", ["auto", "legacy"])
 def test_a_client_that_cannot_sign_in_says_why(era: Any) -> None:
     with world() as resource:
         config = syncmcp.Http(resource.url, auth=OAuth(receiver=None))
-        with pytest.raises(LoginRequired, match="receiver") as caught:
+        with pytest.raises(LoginRequired, match=r"login\(\) on an OAuth with a receiver") as caught:
             syncmcp.connect(config, mode=era)
         assert caught.value.delivery == "refused"
+        assert not resource.authorization_server.seen
         resource.metadata["authorization_servers"] = "nonsense"
         config = syncmcp.Http(resource.url, auth=OAuth(receiver=Person()))
         with pytest.raises(DiscoveryFailed, match="no authorization server"):
@@ -230,29 +192,14 @@ def test_a_redirect_goes_to_this_machine_or_is_encrypted() -> None:
 # Which server
 
 
-@pytest.mark.requirement("AUD-12", "AUD-07", "FLW-03")
-@pytest.mark.parametrize(
-    ("spoil", "words", "asked"),
-    [
-        (
-            lambda one, issuer: one.update(resource="https://evil.example/mcp"),
-            "describes another server",
-            0,
-        ),
-        (lambda one, issuer: issuer.update(issuer="https://evil.example"), "another issuer", 1),
-        (lambda one, issuer: issuer.pop("code_challenge_methods_supported"), "PKCE", 1),
-    ],
-    ids=["another resource", "another issuer", "no PKCE"],
-)
-def test_metadata_that_do_not_fit_end_the_login(
-    spoil: Callable[[Any, Any], object], words: str, asked: int
-) -> None:
+@pytest.mark.requirement("FLW-03")
+def test_nobody_signs_in_at_a_server_that_does_not_offer_pkce() -> None:
     with world() as resource:
         server = resource.authorization_server
-        spoil(resource.metadata, server.metadata)
-        with pytest.raises(DiscoveryFailed, match=words):
+        del server.metadata["code_challenge_methods_supported"]
+        with pytest.raises(DiscoveryFailed, match="PKCE"):
             call(resource, OAuth(receiver=Person()))
-        assert len(server.seen) == asked
+        assert len(server.seen) == 1
 
 
 @pytest.mark.requirement("AUD-10", "AUD-11", "REG-06", "REG-07", "TOK-03")
@@ -292,17 +239,6 @@ def test_a_given_client_id_is_not_tried_at_another_authorization_server(pinned: 
         assert not new.authorizations
 
 
-@pytest.mark.requirement("SEC-03", "SEC-05", "ASC-02")
-@pytest.mark.parametrize("endpoint", ["javascript:alert(1)", "http://as.example/a"])
-def test_only_web_addresses_are_opened(endpoint: str) -> None:
-    with world() as resource:
-        person = Person()
-        resource.authorization_server.metadata["authorization_endpoint"] = endpoint
-        with pytest.raises(AuthError):
-            call(resource, OAuth(receiver=person))
-        assert not person.redirects
-
-
 @pytest.mark.requirement("SEC-05", "ASC-02")
 @pytest.mark.parametrize("host", ["93.184.215.14", "login.example"])
 def test_no_page_is_opened_that_is_not_encrypted(
@@ -322,13 +258,24 @@ def test_no_page_is_opened_that_is_not_encrypted(
         assert (person.asked, person.redirects) == ([], [])
 
 
-@pytest.mark.requirement("SEC-05", "ASC-02")
-@pytest.mark.parametrize("member", ["token_endpoint", "registration_endpoint"])
-def test_no_endpoint_is_used_that_is_not_encrypted(member: str) -> None:
+@pytest.mark.requirement("SEC-03", "SEC-05", "ASC-02")
+@pytest.mark.parametrize(
+    ("member", "endpoint"),
+    [
+        ("authorization_endpoint", "javascript:alert(1)"),
+        *(
+            (f"{kind}_endpoint", "http://as.example/endpoint")
+            for kind in ("authorization", "token", "registration")
+        ),
+    ],
+)
+def test_no_endpoint_is_used_that_is_not_encrypted(member: str, endpoint: str) -> None:
     with world() as resource:
-        resource.authorization_server.metadata[member] = "http://as.example/endpoint"
+        person = Person()
+        resource.authorization_server.metadata[member] = endpoint
         with pytest.raises(AuthError):
-            call(resource, OAuth(receiver=Person()))
+            call(resource, OAuth(receiver=person))
+        assert member == "token_endpoint" or not person.redirects
 
 
 def test_one_object_is_for_one_server() -> None:
@@ -354,20 +301,6 @@ def test_a_redirect_to_another_server_takes_no_token_along_and_starts_no_login()
         assert not person.redirects
 
 
-@pytest.mark.pitfall("H4")
-def test_a_netrc_file_does_not_replace_the_token(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    netrc = tmp_path / "netrc"
-    netrc.write_text("machine 127.0.0.1 login u password p\ndefault login u password p\n")
-    monkeypatch.setenv("NETRC", str(netrc))
-    with world() as resource:
-        assert call(resource, OAuth(receiver=Person())).status_code == 200
-        for site in (resource, resource.authorization_server):
-            sent = [one.headers.get("authorization", "") for one in site.seen]
-            assert not any(value.startswith("Basic") for value in sent)
-
-
 def test_a_challenge_of_another_scheme_is_not_ours_to_answer() -> None:
     with world() as resource:
         resource.challenge = 'Basic realm="r"'
@@ -377,15 +310,6 @@ def test_a_challenge_of_another_scheme_is_not_ours_to_answer() -> None:
 
 
 # People
-
-
-@pytest.mark.parametrize("with_store", [True, False])
-def test_without_anybody_to_ask_an_error_says_what_to_do(with_store: bool) -> None:
-    with world() as resource:
-        store = MemoryStore() if with_store else None
-        with pytest.raises(LoginRequired, match=r"login\(\) on an OAuth with a receiver"):
-            call(resource, OAuth(receiver=None, store=store))
-        assert not resource.authorization_server.seen
 
 
 def test_a_login_elsewhere_serves_whoever_shares_its_store() -> None:

@@ -10,7 +10,7 @@ import requests
 
 import syncmcp
 from syncmcp import UsageError
-from syncmcp.auth import LoopbackReceiver, OAuth, PasteReceiver
+from syncmcp.auth import LoopbackReceiver, OAuth, PasteReceiver, Receiver
 from syncmcp.testing import AuthorizationServer, Server, serve_http
 
 SERVER = Server("shop")
@@ -80,32 +80,33 @@ def test_an_allow_that_fails_is_named_and_called_once(error: Exception) -> None:
     assert allow.calls == 1
 
 
-@pytest.mark.parametrize("ask", [None, lambda prompt: pytest.fail("asked")], ids=["", "ask"])
+def asked(prompt: str) -> str:
+    pytest.fail("asked")
+
+
+RECEIVERS: dict[str, Callable[[Any], Receiver]] = {
+    "a listener": lambda show: LoopbackReceiver(open_browser=False, show=show),
+    "a listener that asks": lambda show: LoopbackReceiver(open_browser=False, show=show, ask=asked),
+    "a paste": lambda show: PasteReceiver(show, asked),
+}
+
+
+@pytest.mark.parametrize(
+    ("make", "agreed"),
+    [*((make, True) for make in RECEIVERS.values()), (RECEIVERS["a paste"], False)],
+    ids=[*RECEIVERS, "an agreement"],
+)
 def test_a_show_that_fails_ends_the_sign_in_at_once(
-    ask: Callable[[str], str] | None, monkeypatch: pytest.MonkeyPatch
+    make: Callable[[Any], Receiver], agreed: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("syncmcp.auth.loopback._terminal_input", lambda: None)
     show = Counted(OSError("no"))
-    receiver = LoopbackReceiver(open_browser=False, show=show, ask=ask)
     with (
         AuthorizationServer() as authorization,
         serve_http(SERVER, authorization_server=authorization) as http,
     ):
-        login = OAuth(allow=authorization.issuer, receiver=receiver, login_timeout=20.0)
-        with pytest.raises(UsageError, match=r"show failed: OSError$"):
-            syncmcp.connect(syncmcp.Http(http.url, auth=login))
-    assert show.calls == 1
-
-
-@pytest.mark.parametrize("agreed", [True, False], ids=["answer", "agreement"])
-def test_a_show_that_fails_is_named_wherever_a_person_is_asked(agreed: bool) -> None:
-    show = Counted(OSError("no"))
-    receiver = PasteReceiver(show, lambda prompt: pytest.fail("asked"))
-    with (
-        AuthorizationServer() as authorization,
-        serve_http(SERVER, authorization_server=authorization) as http,
-    ):
-        login = OAuth(allow=authorization.issuer if agreed else None, receiver=receiver)
+        allow = authorization.issuer if agreed else None
+        login = OAuth(allow=allow, receiver=make(show), login_timeout=20.0)
         with pytest.raises(UsageError, match=r"show failed: OSError$"):
             syncmcp.connect(syncmcp.Http(http.url, auth=login))
     assert show.calls == 1

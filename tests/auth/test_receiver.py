@@ -25,6 +25,7 @@ from urllib.parse import urlencode, urlsplit
 import pytest
 
 from syncmcp.auth import Deadline, LoopbackReceiver, PasteReceiver, Receiver, loopback
+from syncmcp.auth.receiver import MOST_PROMPTS
 from syncmcp.auth.steps import Redirect
 from syncmcp.errors import AuthError, LoginRequired, RequestTimeout, UsageError
 from tests.support.pages import address_behind, file_of
@@ -211,18 +212,21 @@ def test_what_is_not_the_answer_changes_nothing(target: str, status: int) -> Non
     login.ends_well()
 
 
-@pytest.mark.parametrize("method", ["POST", "HEAD", "OPTIONS", "PUT"])
-def test_only_a_get_brings_an_answer(method: str) -> None:
-    login = Login(listening())
-    assert login.visit("/callback?" + urlencode(GOOD), method)[0] == 404
-    login.ends_well()
-
-
-@pytest.mark.parametrize("host", ["evil.example", "evil.example:{}", "127.0.0.1", "localhost:{}"])
-def test_a_page_whose_name_leads_here_is_turned_away(host: str) -> None:
+@pytest.mark.parametrize(
+    ("method", "host"),
+    [
+        *((method, "127.0.0.1:{}") for method in ("POST", "HEAD", "OPTIONS", "PUT")),
+        # The name of a page may lead here.
+        *(
+            ("GET", host)
+            for host in ("evil.example", "evil.example:{}", "127.0.0.1", "localhost:{}")
+        ),
+    ],
+)
+def test_only_a_get_of_this_address_brings_an_answer(method: str, host: str) -> None:
     login = Login(listening())
     target = "/callback?" + urlencode(GOOD)
-    assert login.visit(target, Host=host.format(login.port))[0] == 404
+    assert login.visit(target, method, Host=host.format(login.port))[0] == 404
     login.ends_well()
 
 
@@ -287,14 +291,6 @@ def test_exactly_one_answer_is_taken() -> None:
     taken = int(outcome["code"]) - 1
     assert b"arrived" in pages[taken]
     assert b"arrived" not in pages[1 - taken]
-
-
-def test_nobody_listens_any_more_after_the_login() -> None:
-    login = Login(listening())
-    login.come_back()
-    login.join()
-    with pytest.raises(ConnectionRefusedError):
-        socket.create_connection(("127.0.0.1", login.port), WAIT).close()
 
 
 # --- its address
@@ -607,8 +603,6 @@ def test_a_cut_ends_the_login_at_once() -> None:
     login.exchange.abort()
     assert was_aborted(login.join())
     assert time.monotonic() - begun < WAIT / 2
-    with pytest.raises(ConnectionRefusedError):
-        socket.create_connection(("127.0.0.1", login.port), WAIT).close()
 
 
 def test_a_call_that_is_cut_already_opens_no_browser() -> None:
@@ -693,12 +687,28 @@ def test_a_pasted_address_is_an_answer(line: str) -> None:
 
 
 @pytest.mark.requirement("FLW-10")
-@pytest.mark.parametrize("wrong", ["", "code", "?code=x", f"?code=x&state={STATE}x", "x" * 20_000])
+@pytest.mark.parametrize(
+    "wrong",
+    ["", "code", "?code=x", f"?code=x&state={STATE}x", "code=x&state=\udc80", "x" * 20_000],
+)
 def test_what_is_no_answer_is_asked_for_again(wrong: str) -> None:
     shown = Shown()
     assert Login(PasteReceiver(shown, Person(wrong, QUERY))).join() == GOOD
     shown.next()
     assert ("not the answer" in shown.next()) == bool(wrong)
+
+
+@pytest.mark.parametrize("line", ["", "y", "?code=x&state=another"])
+def test_a_paste_is_given_up_after_some_lines_that_are_no_answer(line: str) -> None:
+    shown, person = Shown(), Person(*[line] * MOST_PROMPTS)
+    error = Login(PasteReceiver(shown, person)).join()
+    assert isinstance(error, LoginRequired)
+    assert f"none of the {MOST_PROMPTS} lines entered was an answer" in str(error)
+    assert STATE not in str(error)
+    assert (person.asked.qsize(), shown.texts.qsize()) == (MOST_PROMPTS, MOST_PROMPTS)
+    # The last line may be the answer.
+    person = Person(*[line] * (MOST_PROMPTS - 1), QUERY)
+    assert Login(PasteReceiver(Shown(), person)).join() == GOOD
 
 
 def test_where_there_is_nobody_a_login_is_required() -> None:
@@ -748,8 +758,11 @@ def test_without_a_browser_the_answer_may_still_come_to_the_listener() -> None:
     assert shown.texts.empty()
 
 
-def test_a_listener_waits_on_when_nobody_pastes() -> None:
-    person = Person("EOF")
+@pytest.mark.parametrize("lines", [["EOF"], ["y"] * MOST_PROMPTS], ids=["nobody", "no address"])
+def test_a_listener_waits_on_when_nobody_pastes_an_answer(lines: list[str]) -> None:
+    person = Person(*lines)
     login = Login(listening(ask=person))
-    person.asked.get(timeout=WAIT)
+    for _ in lines:
+        person.asked.get(timeout=WAIT)
     login.ends_well()
+    assert person.asked.empty()

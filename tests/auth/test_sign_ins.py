@@ -8,9 +8,8 @@ from typing import Any
 
 import pytest
 
-import syncmcp
 from syncmcp.auth import OAuth, token_manager
-from syncmcp.errors import AuthError, LoginRequired, TokenRefused
+from syncmcp.errors import AuthError, LoginRequired
 from tests.auth.authorization_server import Answer, Person, ResourceServer, Seen, call, world
 from tests.support.stage import Clock
 
@@ -69,18 +68,6 @@ def test_a_server_that_refuses_every_token_has_three_browsers_opened_and_no_more
     assert len(person.redirects) == 4
 
 
-def test_a_client_of_ours_says_so_too(resource: ResourceServer) -> None:
-    refuse_everything(resource)
-    person = Person()
-    target = syncmcp.Http(resource.url, auth=OAuth(receiver=person))
-    for _ in range(3):
-        with pytest.raises(AuthError):
-            syncmcp.connect(target)
-    with pytest.raises(LoginRequired):
-        syncmcp.connect(target)
-    assert len(person.redirects) == 3
-
-
 def test_a_server_that_always_wants_another_scope_is_no_exception(
     resource: ResourceServer,
 ) -> None:
@@ -115,48 +102,6 @@ def test_a_server_that_lets_something_through_now_and_then_gets_twenty_in_an_hou
     assert len(person.redirects) == token_manager._MOST_SIGN_INS == 20
     pass_time(HOUR)
     assert call(resource, auth).status_code == 200
-
-
-def test_a_person_who_denies_again_and_again_is_left_alone(resource: ResourceServer) -> None:
-    server = resource.authorization_server
-    server.callback = lambda back: {
-        "error": "access_denied",
-        "state": back["state"],
-        "iss": back["iss"],
-    }
-    person = Person()
-    outcomes = ask_often(resource, OAuth(receiver=person))
-    assert outcomes == [TokenRefused] * 3 + [LoginRequired] * (MANY - 3)
-    assert len(person.redirects) == 3
-
-
-def test_after_an_hour_people_are_asked_again(
-    resource: ResourceServer, pass_time: Callable[[float], None]
-) -> None:
-    refuse_everything(resource)
-    person = Person()
-    auth = OAuth(receiver=person)
-    ask_often(resource, auth)
-    pass_time(HOUR)
-    resource.authorization_server.expire()
-    resource.authorization_server.refreshable.clear()
-    resource.routes["POST", resource.path] = resource._mcp
-    assert call(resource, auth).status_code == 200
-    assert len(person.redirects) == 4
-
-
-def test_who_has_to_sign_in_again_after_hours_is_never_locked_out(
-    resource: ResourceServer, pass_time: Callable[[float], None]
-) -> None:
-    server = resource.authorization_server
-    server.refresh = False
-    person = Person()
-    auth = OAuth(receiver=person)
-    for _ in range(MANY):
-        assert call(resource, auth).status_code == 200
-        pass_time(2 * HOUR)
-        server.expire()
-    assert len(person.redirects) == MANY
 
 
 def test_where_metadata_cannot_be_had_nobody_was_asked(resource: ResourceServer) -> None:

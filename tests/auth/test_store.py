@@ -7,8 +7,6 @@ import json
 import os
 import pickle
 import stat
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -23,6 +21,7 @@ from syncmcp.auth import Deadline, FileStore, KeyringStore, MemoryStore, OAuth, 
 from syncmcp.errors import AuthError, RequestTimeout
 from tests.auth.authorization_server import call, signed_in
 from tests.auth.keyrings import FakeKeyring
+from tests.auth.peers import Peer, peer
 from tests.auth.store_peer import KEY
 from tests.support.parts import Exchange, was_aborted
 from tests.support.stage import elsewhere
@@ -89,35 +88,19 @@ class Locker:
 
 
 @contextmanager
-def peer(path: Path, *descriptors: int) -> Iterator[subprocess.Popen[str]]:
+def another(path: Path, *descriptors: int) -> Iterator[Peer]:
     """Another process on the same store."""
-    process = subprocess.Popen(
-        [sys.executable, "-m", "tests.auth.store_peer", str(path)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-        pass_fds=descriptors,
-    )
-    with process:
-        try:
-            assert heard(process) == "ready"
-            yield process
-        finally:
-            process.kill()
-
-
-def tell(process: subprocess.Popen[str], command: str) -> None:
-    assert process.stdin is not None
-    process.stdin.write(f"{command}\n")
-    process.stdin.flush()
+    with peer("store_peer", path, descriptors=descriptors) as other:
+        assert other.heard() == "ready"
+        yield other
 
 
 @contextmanager
-def locked_elsewhere(path: Path, *descriptors: int) -> Iterator[subprocess.Popen[str]]:
+def locked_elsewhere(path: Path, *descriptors: int) -> Iterator[Peer]:
     """Another process, which has locked the key."""
-    with peer(path, *descriptors) as other:
-        tell(other, "lock")
-        assert heard(other) == "locked"
+    with another(path, *descriptors) as other:
+        other.tell("lock")
+        assert other.heard() == "locked"
         yield other
 
 
@@ -136,11 +119,6 @@ def waiting(store: TokenStore) -> Locker:
     assert locker.exchange.waits.wait(WAIT)
     assert not locker.locked.is_set()
     return locker
-
-
-def heard(process: subprocess.Popen[str]) -> str:
-    assert process.stdout is not None
-    return process.stdout.readline().strip()
 
 
 # --- what is kept
@@ -192,18 +170,6 @@ def test_a_file_store_is_pickled_as_its_path(path: Path) -> None:
 
 
 # --- who may read it
-
-
-@pytest.mark.requirement("TOK-04", "TOK-05")
-@pytest.mark.usefixtures("open_umask")
-def test_the_file_and_its_directories_are_for_their_owner_alone(path: Path) -> None:
-    FileStore(path).save(KEY, ENTRY)
-    assert mode(path) == 0o600
-    assert mode(path.parent) == 0o700
-    assert mode(path.with_name("tokens.json.locks")) == 0o700
-    locks = list(path.with_name("tokens.json.locks").iterdir())
-    assert locks
-    assert {mode(lock) for lock in locks} == {0o600}
 
 
 @pytest.mark.requirement("TOK-04", "TOK-05")
@@ -452,7 +418,7 @@ def test_a_process_waits_for_another(path: Path) -> None:
         with pytest.raises(RequestTimeout), store.lock(KEY, Deadline(0.1)):
             pass
         locker = waiting(store)
-        tell(other, "unlock")
+        other.tell("unlock")
         assert locker.locked.wait(WAIT)
         assert locker.end() is None
 
@@ -468,35 +434,35 @@ def test_a_killed_process_lets_go_of_its_lock_though_its_fork_lives_on(path: Pat
     reader, writer = os.pipe()
     try:
         with locked_elsewhere(path, reader) as other:
-            tell(other, f"fork {reader}")
-            assert heard(other) == "forked"
+            other.tell(f"fork {reader}")
+            assert other.heard() == "forked"
             locker = waiting(FileStore(path))
-            other.kill()
-            other.wait(WAIT)
+            other.popen.kill()
+            other.popen.wait(WAIT)
             assert locker.locked.wait(WAIT)
             assert locker.end() is None
             os.close(writer)
-            assert heard(other) == ""  # its standard output is closed: the fork has ended, too
+            assert other.heard() == ""  # its standard output is closed: the fork has ended, too
     finally:
         os.close(reader)
 
 
 def test_two_processes_of_eight_threads_lose_no_update(path: Path) -> None:
-    with peer(path) as one, peer(path) as other:
+    with another(path) as one, another(path) as other:
         for process in (one, other):
-            tell(process, "count 8 2")
+            process.tell("count 8 2")
         for process in (one, other):
-            assert json.loads(heard(process)) == [[], 0]
+            assert json.loads(process.heard()) == [[], 0]
     assert FileStore(path).load(KEY) == {"count": 32}
 
 
 def test_a_process_that_takes_the_lock_again_at_once_starves_nobody(path: Path) -> None:
     store = FileStore(path)
-    with peer(path) as other:
-        tell(other, "hammer stop")
-        assert heard(other) == "started"
+    with another(path) as other:
+        other.tell("hammer stop")
+        assert other.heard() == "started"
         for _ in range(20):
             with store.lock(KEY, Deadline(WAIT)):
                 pass
         store.save("stop", {})
-        assert heard(other) == "stopped"
+        assert other.heard() == "stopped"

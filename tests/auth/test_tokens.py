@@ -25,7 +25,9 @@ def stored(**changed: Any) -> dict[str, Any]:
 
 
 def test_a_login_is_read_as_it_was_written() -> None:
-    assert Login.from_json(stored(of_a_later_version=1)) == LOGIN
+    later = stored(of_a_later_version=1) | {"colour": "blue"}
+    later["registration"]["colour"] = "blue"
+    assert Login.from_json(later) == LOGIN
     assert Token.from_json(Token("x").to_json()) == Token("x")
     assert Token("x").to_json() == {"access_token": "x", "token_type": "Bearer", "issuer": ""}
 
@@ -35,11 +37,17 @@ def test_a_login_is_read_as_it_was_written() -> None:
     [
         *(
             (value, "the token store contains an invalid login: sign in again")
-            for value in ({}, stored(expires_at="soon"), stored() | {"token": 5})
+            for value in (
+                *({}, stored(expires_at="soon"), stored() | {"token": 5}),
+                *(stored() | {"token": {}}, stored() | {"server": {}}),
+            )
         ),
-        (
-            stored(issuer="https://other.example"),
-            "the stored login mixes several authorization servers: sign in again",
+        *(
+            (value, "the stored login mixes several authorization servers: sign in again")
+            for value in (
+                stored(issuer="https://other.example"),
+                stored() | {"registration": {"client_id": "c", "issuer": "https://other.example"}},
+            )
         ),
     ],
 )

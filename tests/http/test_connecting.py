@@ -21,7 +21,6 @@ from syncmcp._http.url_guard import UnsafeUrl, UrlGuard
 from tests.support.moved_time import MovedTime
 from tests.support.stage import PATIENCE
 from tests.transports.http_peer import opened, request, serving
-from tests.transports.phases import full_backlog
 from tests.transports.test_http_exchange import answer
 
 LIMIT = 600.0
@@ -110,25 +109,6 @@ def test_a_connection_has_the_time_that_is_left(moved: MovedTime) -> None:
 
 
 # -- from another thread
-
-
-@pytest.mark.pitfall("H1b")
-def test_withdrawing_ends_a_connection_attempt_and_leaves_no_socket_open(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    waited: list[socket.socket] = []
-
-    def withdraw(sock: socket.socket, seconds: float | None) -> bool:
-        waited.append(sock)
-        assert transport.cancel(out) == "not_sent"
-        return False
-
-    monkeypatch.setattr(connecting, "wait_for_write", withdraw)
-    with full_backlog() as port, opened(f"http://127.0.0.1:{port}/") as (transport, receiver):
-        out = request(seconds=None)
-        transport.send(out)
-        assert not receiver.failures
-    assert [sock.fileno() for sock in waited] == [-1]
 
 
 @pytest.mark.pitfall("H1b")

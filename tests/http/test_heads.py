@@ -91,15 +91,17 @@ def test_what_is_not_plain_is_written_by_urllib3(more: dict[str, Any]) -> None:
     assert written_by(connections._Connection, headers) == written_by(HTTPConnection, headers)
 
 
-@pytest.mark.parametrize("missing", ["User-Agent", "Accept-Encoding", "Content-Length"])
-def test_what_is_missing_is_added_by_urllib3(missing: str) -> None:
+@pytest.mark.parametrize(
+    ("missing", "body"),
+    [
+        *((name, b"{}") for name in ("User-Agent", "Accept-Encoding", "Content-Length")),
+        *(("Content-Length", body) for body in (None, "text", [b"1", b"2"])),
+    ],
+)
+def test_what_is_missing_and_a_body_that_is_no_bytes_are_sent_by_urllib3(
+    missing: str, body: Any
+) -> None:
     headers = {name: value for name, value in PLAIN.items() if name != missing}
-    assert written_by(connections._Connection, headers) == written_by(HTTPConnection, headers)
-
-
-@pytest.mark.parametrize("body", [None, "text", [b"1", b"2"]])
-def test_a_body_that_is_no_bytes_is_sent_by_urllib3(body: Any) -> None:
-    headers = {name: value for name, value in PLAIN.items() if name != "Content-Length"}
     ours = written_by(connections._Connection, headers, body)
     assert ours == written_by(HTTPConnection, headers, body)
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from syncmcp._protocol.capabilities import OfferedCapabilities
+from syncmcp._protocol.capabilities import NO_OFFER, OfferedCapabilities
 from syncmcp._protocol.dialect import Dialect
 from syncmcp._protocol.revisions import (
     KNOWN_NOTIFICATIONS,
@@ -191,11 +191,11 @@ def test_the_context_of_a_completion_goes_only_where_there_is_one() -> None:
 @pytest.mark.parametrize("method", ["server/discover", "tools/list", "tools/call", "acme/do"])
 def test_every_stateless_request_says_revision_capabilities_and_client(method: str) -> None:
     dialect = speaking(NEWEST)
-    for id in (7, 8):  # the second as well as the first
-        made = dialect.request_params(method, None, id, None, None, OFFER)
+    for id, offer, said in ((7, OFFER, CAPABILITIES), (8, NO_OFFER, {})):  # each has its own
+        made = dialect.request_params(method, None, id, None, None, offer)
         assert made is not None
         assert made["_meta"][PREFIX + "protocolVersion"] == NEWEST
-        assert made["_meta"][PREFIX + "clientCapabilities"] == CAPABILITIES
+        assert made["_meta"][PREFIX + "clientCapabilities"] == said
         assert made["_meta"][PREFIX + "clientInfo"] == INFO
         # A probe asks for no progress.
         assert ("progressToken" in made["_meta"]) is (method != "server/discover")
@@ -236,31 +236,23 @@ def test_a_stateless_request_repeats_revision_and_method_in_its_headers(method: 
     assert headers["Mcp-Method"] == method
 
 
-@pytest.mark.requirement("HTM-05")
+@pytest.mark.requirement("HTM-05", "HTM-06", "TSX-06")
 @pytest.mark.parametrize(
-    ("method", "key"), [("tools/call", "name"), ("prompts/get", "name"), ("resources/read", "uri")]
+    ("method", "key"),
+    [
+        *(("tools/call", "name"), ("prompts/get", "name"), ("resources/read", "uri")),
+        *((f"tasks/{verb}", "taskId") for verb in ("get", "update", "cancel")),
+    ],
 )
 def test_the_name_of_what_is_used_is_repeated_in_a_header(method: str, key: str) -> None:
     headers = speaking(NEWEST).headers
-    assert headers(method, {"name": "x", "uri": "x", key: "wanted"})["Mcp-Name"] == "wanted"
+    for name, header in (("a b#c", "a b#c"), ("grüße\r\n", "=?base64?Z3LDvMOfZQ0K?="), ("", "")):
+        used = {"name": "x", "uri": "x", "taskId": "x", key: name}
+        assert headers(method, used)["Mcp-Name"] == header
     strange: tuple[dict[str, Any] | None, ...] = (None, {}, {key: None}, {key: 5})
     for given in strange:
         assert "Mcp-Name" not in headers(method, given)
     assert "Mcp-Name" not in headers("tools/list", {key: "x"})
-
-
-@pytest.mark.requirement("HTM-05", "HTM-06", "TSX-06")
-def test_a_name_that_a_header_cannot_hold_is_encoded() -> None:
-    headers = speaking(NEWEST).headers
-    keys = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}
-    keys |= dict.fromkeys(("tasks/get", "tasks/update", "tasks/cancel"), "taskId")
-    for method, key in keys.items():
-        for name, header in (
-            ("file:///a b/%20?c=d#e", "file:///a b/%20?c=d#e"),
-            ("grüße\r\n", "=?base64?Z3LDvMOfZQ0K?="),
-            ("", ""),
-        ):
-            assert headers(method, {key: name})["Mcp-Name"] == header
 
 
 @pytest.mark.requirement("HTL-14", "HTM-11")

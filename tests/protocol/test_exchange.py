@@ -11,7 +11,6 @@ import pytest
 from syncmcp._protocol.capabilities import NO_OFFER, OfferedCapabilities
 from syncmcp._protocol.dialect import Reply
 from syncmcp._protocol.exchange import MAX_ROUNDS, exchange, single_exchange
-from syncmcp._protocol.jsonrpc import RequestTable
 from syncmcp._protocol.revisions import REVISIONS, dialect_for
 from syncmcp._protocol.steps import AnswerInput, InputQuestion, InputRound, Send, SessionPin
 from syncmcp.errors import (
@@ -130,17 +129,6 @@ def test_all_questions_of_a_round_are_answered_before_the_request_goes_again(
     ]
 
 
-@pytest.mark.requirement("MRTR-07")
-@pytest.mark.parametrize("method", ["tools/list", "server/discover", "completion/complete", "x/y"])
-def test_no_other_request_is_repeated_and_nobody_is_asked(method: str) -> None:
-    for steps in (exchange(method), single_exchange(method, None, EVERYTHING)):
-        played = Played(steps, asks("s", k=FORM), answer=answered)
-        error = played.fail(ProtocolError)
-        assert "may not ask for input here" in error.message
-        assert error.method == method
-        assert len(played.effects) == 1
-
-
 @pytest.mark.requirement("MRTR-01", "MRTR-06", "MRTR-08")
 def test_answers_of_an_earlier_round_are_not_sent_again() -> None:
     params = deepcopy(PARAMS)
@@ -165,30 +153,6 @@ def test_the_state_of_an_earlier_round_is_not_sent_again_when_the_next_has_none(
     assert played.sent[2] == {**PARAMS, "inputResponses": {"k": {"answer to": "k"}}}
     assert len(played.asked) == 2
     assert played.pauses == []
-
-
-@pytest.mark.requirement("MRTR-02")
-def test_an_empty_state_goes_back_too() -> None:
-    played = play(asks("", k=FORM), asks(""), FINAL)
-    played.run()
-    assert [(sent or {}).get("requestState") for sent in played.sent] == [None, "", ""]
-
-
-@pytest.mark.requirement("MRTR-04")
-def test_a_state_that_looks_like_json_goes_back_with_its_blanks_and_its_order() -> None:
-    state = ' {"b": 1,\n "a" : 1.0} '
-    played = play(asks(state, k=FORM), FINAL)
-    played.run()
-    assert (played.sent[1] or {})["requestState"] == state
-
-
-def test_a_round_without_questions_waits_longer_each_time() -> None:
-    rounds = [asks(str(number)) for number in range(4)]
-    played = play(*rounds, {**asks("4"), "inputRequests": {}}, FINAL)
-    assert played.run() is FINAL
-    assert played.pauses == [0.05, 0.1, 0.2, 0.25, 0.25]
-    assert played.asked == []
-    assert played.sent == [PARAMS] + [{**PARAMS, "requestState": str(n)} for n in range(5)]
 
 
 @pytest.mark.requirement("MRTR-01")
@@ -240,54 +204,6 @@ def test_what_has_done_no_work_keeps_its_error() -> None:
             assert vars(lost)["delivery"] == "unknown"
     unreachable = play(asks("s", k=FORM), answer=lambda ask: ConnectFailed("gone")).fail()
     assert (type(unreachable), vars(unreachable)["delivery"]) == (OutcomeUnknown, "unknown")
-
-
-@pytest.mark.requirement("MRTR-06")
-def test_calls_side_by_side_keep_their_rounds_to_themselves() -> None:
-    dialect = dialect_for(NEWEST, None)
-    one, two, three = (exchange("tools/call", {"name": name}) for name in ("one", "two", "three"))
-    next(one)
-    next(two)
-    one.send(Reply(asks("state of one", k=FORM), dialect))
-    two.send(Reply(asks(None, k=FORM), dialect))
-    assert one.send({"k": {"said to": "one"}}) == Send(
-        "tools/call",
-        {
-            "name": "one",
-            "inputResponses": {"k": {"said to": "one"}},
-            "requestState": "state of one",
-        },
-    )
-    assert next(three) == Send("tools/call", {"name": "three"})
-    assert two.send({"k": {"said to": "two"}}) == Send(
-        "tools/call", {"name": "two", "inputResponses": {"k": {"said to": "two"}}}
-    )
-    assert next(exchange("tools/list")) == Send("tools/list", None)
-
-
-class Leg:
-    """A request on its way."""
-
-    id = 0
-    method = "tools/call"
-
-
-@pytest.mark.requirement("MRTR-05")
-def test_each_leg_is_a_request_with_an_id_and_a_progress_token_of_its_own() -> None:
-    table: RequestTable[Leg] = RequestTable(1, 8)
-    dialect = dialect_for(NEWEST, None)
-    played = play(asks("1", k=FORM), asks("2"), asks(None, k=ROOTS), FINAL)
-    played.run()
-    ids, tokens = [], []
-    for params in played.sent:
-        leg = Leg()
-        table.register(leg)
-        made = dialect.request_params("tools/call", params, leg.id, None, None)
-        assert made is not None
-        ids.append(leg.id)
-        tokens.append(made["_meta"]["progressToken"])
-        assert table.take(leg.id) is leg
-    assert ids == tokens == [1, 2, 3, 4]
 
 
 # -- how often -------------------------------------------------------------------------------

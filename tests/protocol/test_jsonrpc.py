@@ -6,8 +6,8 @@ import json
 import math
 import sys
 import time
-import tracemalloc
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -34,6 +34,7 @@ from syncmcp._protocol.jsonrpc import (
     values_within,
 )
 from syncmcp.errors import LimitExceeded, UsageError
+from tests.support.memory import peak
 
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]))
 VALUES = st.recursive(
@@ -306,20 +307,12 @@ def test_what_comes_after_a_batch_is_not_looked_at(bracket: bytes) -> None:
 
 
 def test_a_batch_of_many_wrecks_takes_no_more_memory_than_a_sound_one() -> None:
-    def peak(frame: bytes) -> int:
-        tracemalloc.start()
-        try:
-            decode(frame)
-            return tracemalloc.get_traced_memory()[1]
-        finally:
-            tracemalloc.stop()
-
     sound, wreck = (
         b"[%b]"
         % b",".join(b'{"id":%d,"result":%b}' % (n, result) for n in range(jsonrpc.MAX_MESSAGES))
         for result in (b"null", b"nope")
     )
-    assert peak(wreck) < 2 * peak(sound)
+    assert peak(partial(decode, wreck)) < 2 * peak(partial(decode, sound))
 
 
 @pytest.mark.requirement("RPC-03")
@@ -480,13 +473,12 @@ def test_a_frame_that_is_no_json_is_read_within_the_bound_too(frame: bytes, coun
 @pytest.mark.parametrize("unit", [b"[],", b'{"a":{}},'])
 def test_a_frame_of_tiny_values_takes_no_more_memory_than_its_bytes(unit: bytes) -> None:
     frame = message(b"[" + unit * (16 * 1024 * 1024 // len(unit)) + b"0]")
-    tracemalloc.start()
-    try:
+
+    def refuse() -> None:
         with pytest.raises(LimitExceeded):
             decode(frame)
-        assert tracemalloc.get_traced_memory()[1] < 2 * len(frame)
-    finally:
-        tracemalloc.stop()
+
+    assert peak(refuse) < 2 * len(frame)
 
 
 DEEP = '{"content":[],"_meta":{"x":' + "[" * 400 + "]" * 400 + "}}"
@@ -495,35 +487,27 @@ LONG = '{"content":[],"structuredContent":{"x":' + "9" * 5000 + "}}"
 
 @pytest.mark.parametrize("result", [DEEP, LONG])
 @pytest.mark.parametrize(
-    "frame",
+    ("frame", "id"),
     [
-        '{"jsonrpc":"2.0","id":7,"result":%s}',
-        '{ "id": "7", "jsonrpc": "2.0", "result": %s }',
-        '{"result":%s,"jsonrpc":"2.0","id":7}',
-        '{"jsonrpc":"2.0","error":%s,"id":7}',
+        ('{"jsonrpc":"2.0","id":7,"result":%s}', 7),
+        ('{ "id": "7", "jsonrpc": "2.0", "result": %s }', 7),
+        ('{"result":%s,"jsonrpc":"2.0","id":7}', 7),
+        ('{"jsonrpc":"2.0","error":%s,"id":7}', 7),
+        # What may be no answer belongs to no call.
+        ('{"jsonrpc":"2.0","id":7,"method":"ping","params":%s}', None),
+        ('{"jsonrpc":"2.0","method":"ping","params":%s,"id":7}', None),
+        ('{"jsonrpc":"2.0","id":{"id":7},"result":%s}', None),
+        ('{"jsonrpc":"2.0","x":"\\",\\"id\\":7,\\"result\\":","y":%s}', None),
+        ('{"note":[{"id":7,"result":1}],"x":%s}', None),
+        ("{id: 7, result: %s", None),
     ],
 )
-def test_an_answer_that_cannot_be_decoded_has_the_id_of_its_call(frame: str, result: str) -> None:
+def test_an_answer_that_cannot_be_decoded_has_the_id_of_its_call(
+    frame: str, id: int | None, result: str
+) -> None:
     [message] = jsonrpc.decode((frame % result).encode())
     assert isinstance(message, jsonrpc.InvalidMessage)
-    assert message.id == 7
-
-
-@pytest.mark.parametrize(
-    "frame",
-    [
-        '{"jsonrpc":"2.0","id":7,"method":"ping","params":%s}',
-        '{"jsonrpc":"2.0","method":"ping","params":%s,"id":7}',
-        '{"jsonrpc":"2.0","id":{"id":7},"result":%s}',
-        '{"jsonrpc":"2.0","x":"\\",\\"id\\":7,\\"result\\":","y":%s}',
-        '{"note":[{"id":7,"result":1}],"x":%s}',
-        "{id: 7, result: %s",
-    ],
-)
-def test_what_may_be_no_answer_belongs_to_no_call(frame: str) -> None:
-    [message] = jsonrpc.decode((frame % DEEP).encode())
-    assert isinstance(message, jsonrpc.InvalidMessage)
-    assert message.id is None
+    assert message.id == id
 
 
 @pytest.mark.parametrize("unit", [b'""', b"[]", b"{[]}"])

@@ -114,22 +114,6 @@ def test_an_offer_shrinks_to_what_the_revision_has(
     assert dialect_for(revision, None).supported_part(EVERYTHING) == left
 
 
-@pytest.mark.requirement("VER-09")
-def test_each_stateless_request_declares_its_own_offer_and_a_stateful_one_none() -> None:
-    offers = [NO_OFFER, OfferedCapabilities(form=True), EVERYTHING, NO_OFFER]
-    for revision in REVISIONS:
-        dialect = dialect_for(revision, None)
-        for offer in offers:
-            made = dialect.request_params("tools/call", {"name": "x"}, 7, None, None, offer)
-            assert made is not None
-            meta = made["_meta"]
-            said = meta.get("io.modelcontextprotocol/clientCapabilities")
-            if revision == NEWEST:
-                assert said == declared(NEWEST, offer)
-            else:
-                assert made == {"name": "x", "_meta": {"progressToken": 7}}
-
-
 def test_a_handshake_is_asked_for_what_it_did_not_offer() -> None:
     form, both = OfferedCapabilities(form=True), OfferedCapabilities(form=True, url=True)
     model = OfferedCapabilities(sampling=True)

@@ -7,12 +7,15 @@ import pytest
 from syncmcp.errors import (
     AuthError,
     ConnectFailed,
+    HeaderMismatch,
     HttpError,
     InvalidRequest,
     McpError,
     MethodNotFound,
+    MissingCapability,
     ServerError,
     SessionLost,
+    UnsupportedVersion,
 )
 from tests.protocol.negotiating import (
     DISCOVER,
@@ -50,12 +53,14 @@ def test_a_server_that_refuses_the_post_is_tried_over_the_older_transport(
         agrees([PROBE, *said], OLD, refused(404), *outcomes, sse_fallback=True)
 
 
-@pytest.mark.requirement("HTL-16")
+@pytest.mark.requirement("HTL-16", "SSE-03")
 def test_any_other_refusal_is_the_end() -> None:
     for error in (
-        refused(500),
-        refused(401, AuthError),
+        *map(refused, (406, 415, 500, 501)),
+        *(refused(status, AuthError) for status in (401, 403)),
+        *(refused(400, kind) for kind in (HeaderMismatch, MissingCapability, UnsupportedVersion)),
         refused(404, MethodNotFound),
+        refused(0, ServerError),
         HttpError("not of initialize", status=404),
     ):
         gives_up([INITIALIZE], error, mode="legacy", sse_fallback=True)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
@@ -30,41 +29,6 @@ def registered(table: RequestTable[Waiter], count: int) -> list[Waiter]:
     for waiter in waiters:
         table.register(waiter)
     return waiters
-
-
-@pytest.mark.requirement("RPC-02", "RPC-04", "RPC-05")
-def test_ids_are_integers_and_count_upwards_whatever_was_taken_meanwhile() -> None:
-    table = peer(first_id=5)
-    seen = []
-    for _ in range(4):
-        (waiter,) = registered(table, 1)
-        seen.append(waiter.id)
-        assert table.take(waiter.id) is waiter
-    assert seen == [5, 6, 7, 8]
-    assert table.next_id == 9
-
-
-@pytest.mark.pitfall("23")
-@pytest.mark.requirement("RPC-05")
-@given(st.permutations(range(12)))
-def test_answers_in_any_order_each_reach_their_own_request(order: list[int]) -> None:
-    table = peer(max_in_flight=12)
-    waiters = registered(table, 12)
-    for index in order:
-        assert table.take(waiters[index].id) is waiters[index]
-    assert len(table) == 0
-
-
-@pytest.mark.requirement("CAN-04", "CAN-05")
-@pytest.mark.pitfall("H10")
-def test_only_the_first_who_takes_a_request_gets_it() -> None:
-    table = peer()
-    first, second = registered(table, 2)
-    assert table.take(first.id) is first
-    assert table.take(first.id) is None
-    assert table.get(first.id) is None
-    assert table.get(second.id) is second
-    assert len(table) == 1
 
 
 @pytest.mark.pitfall("23")
@@ -117,22 +81,6 @@ def test_what_is_too_much_stands_in_line_and_goes_in_the_order_it_came() -> None
     table.take(waiters[2].id)
     assert table.next_queued() is waiters[4]
     assert not table.queued
-    assert table.next_queued() is None
-
-
-def test_a_request_of_a_handler_goes_at_once_and_overtakes_the_line() -> None:
-    table = peer(max_in_flight=1)
-    (running, patient) = registered(table, 2)
-    urgent = [Waiter(), Waiter()]
-    assert [table.register(waiter, skip_queue=True) for waiter in urgent] == [True, True]
-    assert [waiter.id for waiter in urgent] == [3, 4]
-    assert table.get(3) is urgent[0]
-    # All of them have to be done before the next one of the line.
-    for waiter in (urgent[0], running):
-        assert table.take(waiter.id) is waiter
-        assert table.next_queued() is None
-    assert table.take(urgent[1].id) is urgent[1]
-    assert table.next_queued() is patient
     assert table.next_queued() is None
 
 
@@ -236,8 +184,8 @@ class Model(RuleBasedStateMachine):
             assert self.table.get(id) is waiter
 
 
-@pytest.mark.requirement("RPC-04", "RPC-05", "CAN-04")
-@pytest.mark.pitfall("23")
+@pytest.mark.requirement("RPC-02", "RPC-04", "RPC-05", "CAN-04", "CAN-05")
+@pytest.mark.pitfall("23", "H10")
 class TestModel(Model.TestCase):  # type: ignore[misc, valid-type]
     """Any history of registering, taking and draining."""
 

@@ -14,6 +14,7 @@ ALL = ChangeFilter(tools=True, prompts=True, resources=True, uris=("a:1", "a:2")
 
 @pytest.mark.requirement("SUB-02")
 def test_the_filter_names_what_is_wanted_and_nothing_else() -> None:
+    assert ChangeFilter().params() == {"notifications": {}}
     assert ChangeFilter(prompts=True).params() == {"notifications": {"promptsListChanged": True}}
     assert ChangeFilter(uris=("a:1",)).params() == {
         "notifications": {"resourceSubscriptions": ["a:1"]}
@@ -26,11 +27,6 @@ def test_the_filter_names_what_is_wanted_and_nothing_else() -> None:
             "resourceSubscriptions": ["a:1", "a:2"],
         }
     }
-
-
-@pytest.mark.requirement("SUB-02")
-def test_there_is_always_a_filter() -> None:
-    assert ChangeFilter().params() == {"notifications": {}}
 
 
 @pytest.mark.parametrize(

@@ -320,6 +320,26 @@ def notification(method: str = "notifications/initialized", seconds: float = WAI
     return Outgoing(body.encode(), method, None, (), {}, Deadline(seconds))
 
 
+def dripping(begin: bytes, more: bytes) -> Script:
+    """Answer without end, until the client ends the exchange."""
+
+    def script(one: Request) -> None:
+        one.connection.write(begin)
+        one.connection.sock.settimeout(0.02)
+        for _ in range(int(WAIT / 0.02)):
+            one.connection.write(more)
+            try:
+                if not one.connection.sock.recv(1):
+                    return
+            except TimeoutError:
+                continue
+            except OSError:
+                return
+        raise AssertionError("the client did not end the exchange")
+
+    return script
+
+
 @contextlib.contextmanager
 def serving(script: Script, tls: ssl.SSLContext | None = None) -> Iterator[RawServer]:
     server = RawServer(script, tls)
@@ -350,6 +370,18 @@ class ForeignAdapter(HTTPAdapter):
             if pool is not None:
                 pool.close()
         super().close()
+
+
+class Noting(ForeignAdapter):
+    """Notes how long each request may take."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.limits: list[Any] = []
+
+    def send(self, *args: Any, **options: Any) -> Any:
+        self.limits.append(options["timeout"])
+        return super().send(*args, **options)
 
 
 class Running:

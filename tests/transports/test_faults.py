@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from typing import Any, Literal, NamedTuple
 
 import pytest
@@ -24,7 +24,6 @@ from syncmcp.errors import (
 from syncmcp.testing import (
     Cut,
     FaultProxy,
-    Hold,
     HttpServer,
     Server,
     serve_http,
@@ -54,7 +53,7 @@ WIRES = [
     Wire("2026-07-28", "json"),
     Wire("2026-07-28", "sse"),
 ]
-STATEFUL, STATELESS = WIRES[:2], WIRES[2:]
+STATELESS = WIRES[2:]
 
 
 class Shop:
@@ -233,77 +232,3 @@ def test_a_connection_cut_before_the_handshake_of_tls_is_made_again(
             cut.wait()
             assert proxy.sends(operation.method) == 1
     assert shop.sold == 1
-
-
-# A fresh server
-
-
-@contextmanager
-def swapping(wire: Wire) -> Iterator[tuple[FaultProxy, Client, Callable[[], None], Shop, Shop]]:
-    """A client of one shop, and what puts a fresh one into its place."""
-    old, fresh = Shop(wire.answers), Shop(wire.answers)
-    with (
-        fresh.serve() as after,
-        ExitStack() as first,
-        FaultProxy(first.enter_context(old.serve()).url) as proxy,
-        syncmcp.connect(proxy.url, mode=wire.mode, retry=None) as client,
-    ):
-
-        def swap() -> None:
-            if wire in STATELESS:
-                proxy.retarget(after.url)
-                first.close()
-                return
-            # The listening stream is not to find out first that the session is gone.
-            assert proxy.wait_for(is_listening)
-            listening = proxy.queue(Hold("sent"), verb="GET")
-            proxy.retarget(after.url)
-            first.close()
-            listening.wait()
-
-        yield proxy, client, swap, old, fresh
-
-
-@pytest.mark.parametrize(("wire", "operation"), [(STATEFUL[0], TOOL), (STATEFUL[1], LIST)])
-@pytest.mark.requirement("HTL-11")
-@pytest.mark.pitfall("15")
-def test_a_fresh_server_costs_one_handshake_and_one_more_send_of_the_call(
-    wire: Wire, operation: Operation
-) -> None:
-    with swapping(wire) as (proxy, client, swap, old, fresh):
-        assert operation.is_done(operation.run(client))
-        swap()
-        assert operation.is_done(operation.run(client))
-        assert proxy.sends("initialize") == 2
-        assert proxy.sends(operation.method) == 3
-        assert operation.is_done(operation.run(client))
-        assert proxy.sends(operation.method) == 4
-        renewed = [one for one in proxy.exchanges if one.method == "initialize"][1]
-        assert "mcp-session-id" not in renewed.headers
-    assert (old.sold, fresh.sold) == ((1, 2) if operation is TOOL else (0, 0))
-
-
-@pytest.mark.parametrize("wire", STATELESS, ids="-".join)
-def test_a_fresh_server_is_not_even_noticed_without_sessions(wire: Wire) -> None:
-    with swapping(wire) as (proxy, client, swap, old, fresh):
-        assert client.call_tool("buy").text == "sold"
-        swap()
-        assert client.call_tool("buy").text == "sold"
-        assert proxy.sends("tools/call") == 2
-        assert proxy.sends("server/discover") == 1
-        assert proxy.connections == 1
-    assert (old.sold, fresh.sold) == (1, 1)
-
-
-@ALL_WIRES
-@pytest.mark.pitfall("16")
-def test_a_call_that_died_with_its_server_is_not_made_on_the_fresh_one(wire: Wire) -> None:
-    with swapping(wire) as (proxy, client, swap, old, fresh):
-        proxy.queue(Cut("head"), method="tools/call")
-        assert type(failure(TOOL, client)) is OutcomeUnknown
-        swap()
-        assert client.list_tools().tools
-        assert proxy.sends("tools/call") == 1
-        assert client.call_tool("buy").text == "sold"
-    assert old.sold <= 1
-    assert fresh.sold == 1

@@ -19,6 +19,7 @@ from syncmcp.errors import (
     ClosedError,
     HttpError,
     LimitExceeded,
+    McpError,
     ProtocolError,
     RequestTimeout,
     SessionLost,
@@ -30,6 +31,7 @@ from .http_peer import (
     Request,
     Running,
     Script,
+    dripping,
     logged,
     notification,
     opened,
@@ -124,20 +126,26 @@ def test_a_notification_that_is_not_accepted_raises() -> None:
     assert not receiver.failures
 
 
+def for_somebody_else(one: Request) -> None:
+    one.connection.json({"jsonrpc": "2.0", "id": "other", "error": {"code": 1}}, 400)
+
+
 @pytest.mark.parametrize(
-    ("script", "words"),
+    ("script", "kind", "words"),
     [
-        (respond(202), "202"),
-        (respond(200, b"not json", "application/json"), ""),
-        (respond(200, b'{"id": "other", "result": 1}', "application/json"), ""),
+        (respond(202), ProtocolError, "202"),
+        (respond(200, b"not json", "application/json"), ProtocolError, ""),
+        (respond(200, b'{"id": "other", "result": 1}', "application/json"), ProtocolError, ""),
+        (respond(200, b"x", "application/json", Content_Encoding="br"), HttpError, "'br'"),
+        (for_somebody_else, HttpError, "400"),
     ],
-    ids=["202", "no JSON", "another id"],
+    ids=["202", "no JSON", "another id", "an encoding nobody asked for", "an error of another id"],
 )
 def test_a_request_that_is_not_answered_fails_instead_of_hanging(
-    script: Script, words: str
+    script: Script, kind: type[McpError], words: str
 ) -> None:
     receiver = send_one(script)
-    assert isinstance(receiver.error, ProtocolError)
+    assert isinstance(receiver.error, kind)
     assert words in str(receiver.error)
 
 
@@ -177,6 +185,7 @@ def test_a_page_of_html_is_an_error_that_shows_its_type_and_beginning() -> None:
     error = send_one(respond(200, b"<html>Login</html>")).error
     assert isinstance(error, HttpError)
     assert "text/html" in str(error)
+    assert "is the path right" in str(error)
     assert "Login" in error.body
     assert error.delivery == "unknown"
 
@@ -202,13 +211,6 @@ def test_an_error_status_with_a_json_rpc_error_is_an_answer(
     receiver = send_one(script)
     assert not receiver.failures
     assert receiver.messages[0]["error"] == {"code": -32601}
-
-
-def test_a_json_rpc_error_for_somebody_else_leaves_the_status_as_the_failure() -> None:
-    def script(one: Request) -> None:
-        one.connection.json({"jsonrpc": "2.0", "id": "other", "error": {"code": 1}}, 400)
-
-    assert isinstance(send_one(script).error, HttpError)
 
 
 @pytest.mark.parametrize("status", [401, 403])
@@ -253,12 +255,6 @@ def test_a_compressed_body_is_decoded_and_bounded_by_what_it_decodes_to(name: st
         transport.send(request(params={"size": 100_000}))
     assert got.messages[0]["result"] == {"x": "x" * 90_000}
     assert isinstance(got.error, LimitExceeded)
-
-
-def test_an_encoding_nobody_asked_for_is_an_error() -> None:
-    error = send_one(respond(200, b"x", "application/json", Content_Encoding="br")).error
-    assert isinstance(error, HttpError)
-    assert "'br'" in str(error)
 
 
 # Headers
@@ -355,8 +351,9 @@ def test_a_failing_headers_function_fails_the_call_and_nothing_is_sent() -> None
     ids=str,
 )
 def test_a_header_that_cannot_be_sent_is_refused_whoever_gives_it(headers: Any) -> None:
-    with pytest.raises(UsageError):
+    with pytest.raises(UsageError) as caught:
         Http("http://h/", headers=headers)
+    assert "Injected" not in str(caught.value)
     with serving(answer) as server:
         with opened(Http(server.url, headers=lambda: headers)) as (transport, got):
             transport.send(request())
@@ -366,13 +363,6 @@ def test_a_header_that_cannot_be_sent_is_refused_whoever_gives_it(headers: Any) 
             transport.send(request(headers=headers))
             assert isinstance(got.error, UsageError)
     assert not server.requests
-
-
-def test_the_value_of_a_refused_header_is_not_shown() -> None:
-    with pytest.raises(UsageError) as caught:
-        Http("http://h/", headers={"Authorization": f"{SECRET}\n"})
-    assert "Authorization" in str(caught.value)
-    assert SECRET not in str(caught.value)
 
 
 # What a refusal says
@@ -392,10 +382,6 @@ def test_a_refusal_shows_only_the_beginning_of_a_body_without_a_title() -> None:
     assert error.body.startswith("word word")
     assert len(error.body) <= 200
     assert "path" not in str(error)
-
-
-def test_a_page_instead_of_an_answer_asks_whether_the_path_is_right() -> None:
-    assert "is the path right" in str(send_one(respond(200, b"<html>")).error)
 
 
 @pytest.mark.requirement("HTM-07")
@@ -476,31 +462,6 @@ def test_a_session_id_with_forbidden_characters_is_refused(id: str) -> None:
             assert id not in receiver.error.message
 
 
-@pytest.mark.requirement("HTL-13")
-def test_the_session_id_appears_in_no_error_and_no_log(caplog: pytest.LogCaptureFixture) -> None:
-    def script(one: Request) -> None:
-        if one.method != "POST" or one.message["method"] == "initialize":
-            answer(one)
-        else:
-            one.connection.respond(500, f"session {SECRET} and {AUTH} failed".encode())
-
-    AUTH = "my-api-key-0815"  # noqa: N806
-    caplog.set_level(logging.DEBUG, "syncmcp")
-    with serving(script) as server:
-        config = Http(server.url, headers={"X-Whatever": AUTH, "Authorization": "Bearer abc.def-g"})
-        with opened(config) as (transport, receiver):
-            transport.send(request("initialize"))
-            transport.adopt({}, stateful=True)
-            transport.send(request())
-            with logged("500") as done:
-                transport.post(notification())
-                assert done.wait()
-            error = receiver.error
-    for secret in (SECRET, AUTH, "abc.def-g"):
-        assert secret not in str(error) + repr(vars(error)) + caplog.text
-    assert "session ***" in str(error)
-
-
 @pytest.mark.parametrize("encoding", ["identity", "gzip"])
 def test_404_with_our_session_is_a_lost_session_whatever_the_body_says(encoding: str) -> None:
     def script(one: Request) -> None:
@@ -560,38 +521,6 @@ def test_after_close_nothing_is_sent() -> None:
     assert not server.requests
 
 
-def test_close_ends_running_exchanges() -> None:
-    arrived = threading.Event()
-
-    def script(one: Request) -> None:
-        arrived.set()
-        assert one.connection.wait_for_end()
-
-    with serving(script) as server, opened(server.url) as (transport, receiver):
-        running = Running(transport, request(seconds=None))
-        assert arrived.wait(WAIT)
-        transport.close(Deadline(WAIT))
-        running.join()
-        assert isinstance(receiver.error, ClosedError)
-        assert receiver.error.delivery == "unknown"
-
-
-def drips(one: Request, begin: bytes, more: bytes) -> None:
-    """Answer without end, until the client ends the exchange."""
-    one.connection.write(begin)
-    one.connection.sock.settimeout(0.1)
-    for _ in range(int(WAIT / 0.1)):
-        one.connection.write(more)
-        try:
-            if not one.connection.sock.recv(1):
-                return
-        except TimeoutError:
-            continue
-        except OSError:
-            return
-    pytest.fail("the client did not end the exchange")
-
-
 @pytest.mark.pitfall("21")
 @pytest.mark.parametrize(
     ("begin", "more", "error"),
@@ -610,10 +539,7 @@ def drips(one: Request, begin: bytes, more: bytes) -> None:
 def test_an_answer_to_a_notification_that_never_ends_holds_nobody(
     begin: bytes, more: bytes, error: type
 ) -> None:
-    def script(one: Request) -> None:
-        drips(one, begin, more)
-
-    with serving(script) as server, opened(server.url) as (transport, _):
+    with serving(dripping(begin, more)) as server, opened(server.url) as (transport, _):
         sending = Running(transport, notification(seconds=0.5))
         sending.join()
         assert type(sending.error) is error

@@ -7,7 +7,6 @@ import json
 import socket
 import struct
 import threading
-import tracemalloc
 from typing import Any
 
 import pytest
@@ -19,6 +18,7 @@ from syncmcp.errors import (
     LimitExceeded,
     ProtocolError,
 )
+from tests.support.memory import peak
 from tests.transports.http_peer import WAIT, Request, Running, opened, request, send_one, serving
 
 JSON = b"Content-Type: application/json\r\n"
@@ -78,12 +78,7 @@ def test_a_body_in_tiny_pieces_takes_no_more_memory_than_its_bytes() -> None:
         one.connection.end_events()
 
     with serving(script) as server, opened(server.url) as (transport, receiver):
-        tracemalloc.start()
-        try:
-            transport.send(request())
-            assert tracemalloc.get_traced_memory()[1] < 2**18
-        finally:
-            tracemalloc.stop()
+        assert peak(lambda: transport.send(request())) < 2**18
         assert len(receiver.frames[0][0]) > 2 * count
 
 

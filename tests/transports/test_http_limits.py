@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 from functools import partial
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 import requests
@@ -20,7 +19,7 @@ from tests.support.parts import Exchange
 from tests.support.stage import PATIENCE
 from tests.transports._stdio import Notes, frame
 from tests.transports.http_peer import (
-    ForeignAdapter,
+    Noting,
     Request,
     notification,
     opened,
@@ -36,18 +35,6 @@ LIMIT = 600.0
 
 
 # -- one exchange
-
-
-class Noting(ForeignAdapter):
-    """Notes how long each request may take."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.limits: list[Any] = []
-
-    def send(self, *args: Any, **options: Any) -> Any:
-        self.limits.append(options["timeout"])
-        return super().send(*args, **options)
 
 
 def test_an_adapter_of_the_program_is_told_the_time_that_is_left(moved: MovedTime) -> None:

@@ -16,7 +16,7 @@ from requests.auth import AuthBase
 from requests.structures import CaseInsensitiveDict
 
 from syncmcp.config import Http
-from syncmcp.errors import ConnectFailed, ConnectionLost, HttpError, UsageError
+from syncmcp.errors import ConnectFailed, ConnectionLost, HttpError
 
 from .certificates import Certificates
 from .http_peer import (
@@ -147,12 +147,6 @@ def test_a_connection_lost_after_sending_leaves_the_outcome_unknown(reply: bytes
     assert error.delivery == "unknown"
     # The text of the last one's cause has a line end of the server's, and the cause is left out.
     assert (error.__cause__ is None) is reply.startswith(b"SSH")
-
-
-@pytest.mark.parametrize("url", ["http://", "http://[::1/", "http://x:99999999/"])
-def test_a_url_that_is_none_is_a_usage_error(url: str) -> None:
-    with pytest.raises(UsageError), opened(url):
-        pass
 
 
 # Connections
@@ -450,13 +444,6 @@ def test_an_auth_object_sees_each_request_with_its_body() -> None:
 
 def cookie_setting(one: Request) -> None:
     one.connection.result(one, Set_Cookie="sticky=node-7; Path=/")
-
-
-def test_cookies_that_the_server_sets_come_back() -> None:
-    with serving(cookie_setting) as server, opened(server.url) as (transport, _):
-        transport.send(request())
-        transport.send(request())
-    assert [one.headers.get("cookie") for one in server.requests] == [None, "sticky=node-7"]
 
 
 def cookies_after(cookies: list[str], config: Callable[[str], Http]) -> list[str]:

@@ -294,28 +294,6 @@ def test_a_listener_that_fails_unexpectedly_ends_the_connection_and_says_why(
     assert [one.levelname for one in caplog.records if one.exc_info] == ["ERROR"]
 
 
-@pytest.mark.requirement("HTM-10")
-@pytest.mark.parametrize("era", ["stateful", "stateless"])
-def test_what_cannot_be_resumed_is_a_lost_connection(era: str) -> None:
-    def call(one: Request) -> None:
-        one.connection.start_events()
-        one.connection.chunk(b"id: 1\ndata: {}\n\n" if era == "stateless" else b"data: {}\n\n")
-        cut(one)
-
-    with serving(stateful(call)) as server, opened(server.url) as (transport, receiver):
-        if era == "stateful":
-            start(transport)
-        else:
-            transport.adopt({"MCP-Protocol-Version": "2026-07-28"}, stateful=False)
-        transport.send(request(seconds=None))
-        assert type(receiver.error) is ConnectionLost
-        assert receiver.error.delivery == "unknown"
-        assert receiver.error.__cause__ is not None
-    posts = [one for one in server.requests if one.method == "POST" and b"tools/call" in one.body]
-    assert len(posts) == 1
-    assert not any("last-event-id" in one.headers for one in server.requests)
-
-
 @pytest.mark.pitfall("4", "H1b")
 def test_a_wait_before_resuming_ends_with_the_deadline_or_when_withdrawn() -> None:
     waiting = threading.Event()

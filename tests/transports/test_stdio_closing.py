@@ -10,7 +10,6 @@ import sys
 import threading
 import time
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -267,40 +266,6 @@ def test_closing_ends_by_its_deadline_though_nothing_yields() -> None:
         assert time.monotonic() - started < PATIENCE
         assert not is_running(pid_of(transport))
     release.set()
-
-
-@pytest.mark.pitfall("9", "7")
-def test_ctrl_c_while_closing_leaves_no_server_behind(monkeypatch: pytest.MonkeyPatch) -> None:
-    def interrupted(process: Any, timeout: float | None) -> int | None:
-        monkeypatch.undo()
-        raise KeyboardInterrupt
-
-    with running(python(f"{DEAF}{PAUSE}")) as (transport, notes):
-        notes.wait_frames(1)
-        pid = pid_of(transport)
-        monkeypatch.setattr("syncmcp.transports._posix.PosixProcess.wait", interrupted)
-        with pytest.raises(KeyboardInterrupt):
-            transport.close(Deadline(PATIENCE))
-        assert not is_running(pid)
-        assert threads() == []
-
-
-@pytest.mark.alone
-@pytest.mark.pitfall("2", "7")
-def test_after_many_deaths_nothing_runs_or_stays() -> None:
-    for number in range(10):
-        with running(python("import os\nos.write(1, b'{}\\n')\nimport signal\nsignal.pause()")) as (
-            transport,
-            notes,
-        ):
-            notes.wait_frames(1)
-            kill(pid_of(transport))
-            notes.wait_lost()
-            if number == 0:
-                cpu = time.process_time()
-                threading.Event().wait(0.5)  # measures idling: nothing is waited for
-                assert time.process_time() - cpu < 0.1
-    assert threads() == []
 
 
 @pytest.mark.pitfall("7", "H12")

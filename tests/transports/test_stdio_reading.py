@@ -8,13 +8,13 @@ import logging
 import random
 import sys
 import threading
-import tracemalloc
 from pathlib import Path
 
 import pytest
 
 from syncmcp.errors import ConnectionLost, LimitExceeded
 from syncmcp.transports._pipes import LineReader, StderrSink, TruncatedLine
+from tests.support.memory import peak
 from tests.support.stage import Clock
 from tests.transports._stdio import (
     ECHO,
@@ -145,14 +145,13 @@ sys.stdout.write('\\n{"id":1}\\n')
 sys.stdout.flush()
 sys.stdin.read()
 """
-    tracemalloc.start()
-    try:
+
+    def read() -> None:
         with running(python(code, max_frame=1_000_000)) as (transport, notes):
             assert notes.wait_frames(1) == [b'{"id":1}']
             assert transport.noise == 1
-        assert tracemalloc.get_traced_memory()[1] < 10_000_000
-    finally:
-        tracemalloc.stop()
+
+    assert peak(read) < 10_000_000
 
 
 @pytest.mark.pitfall("12")
@@ -184,13 +183,12 @@ def test_a_last_line_without_its_end_counts_only_if_it_is_whole(last: bytes, tak
 
 def test_a_line_in_tiny_pieces_takes_no_more_memory_than_its_bytes() -> None:
     lines, line = LineReader(2**20), b"ab" * 2**15
-    tracemalloc.start()
-    try:
+
+    def read() -> None:
         for start in range(0, len(line), 2):
             assert lines.feed(line[start : start + 2]) == []
-        assert tracemalloc.get_traced_memory()[1] < 3 * len(line)
-    finally:
-        tracemalloc.stop()
+
+    assert peak(read) < 3 * len(line)
     assert lines.feed(b"\n") == [line]
 
 
@@ -242,13 +240,12 @@ for line in sys.stdin:
 @pytest.mark.pitfall("10")
 def test_stderr_without_a_newline_takes_little_memory() -> None:
     sink = StderrSink("devnull", "test", python("").secrets)
-    tracemalloc.start()
-    try:
+
+    def write() -> None:
         for _ in range(64):
             sink.feed(b"x" * 100_000)
-        assert tracemalloc.get_traced_memory()[0] < 1_000_000
-    finally:
-        tracemalloc.stop()
+
+    assert peak(write) < 1_000_000
     assert sink.tail() == "x" * 4096
 
 

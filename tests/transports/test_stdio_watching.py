@@ -125,13 +125,14 @@ open({str(file)!r}, "w").write("end of input")
 
 
 @pytest.mark.pitfall("7")
-@pytest.mark.parametrize("pidfd", [True, False])
+@pytest.mark.parametrize("kind", ["marked", "unmarked", "on an old kernel"])
 def test_a_process_in_a_session_of_its_own_ends_with_the_server(
-    pidfd: bool, monkeypatch: pytest.MonkeyPatch
+    kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    if not pidfd:  # an old kernel
+    if kind == "on an old kernel":
         monkeypatch.setattr(_watcher, "open_pidfd", lambda _: None)
-    with running(python(with_daemon(STUBBORN), grace=(PATIENCE, 0.1))) as (_, notes):
+    options: dict[str, Any] = {"env": {}} if kind == "unmarked" else {}
+    with running(python(with_daemon(STUBBORN, **options), grace=(PATIENCE, 0.1))) as (_, notes):
         daemon = said(notes)
         assert is_running(daemon)
     assert not is_running(daemon)
@@ -164,14 +165,6 @@ def test_however_many_processes_there_are_few_descriptors_hold_them(
     assert held == set()
     # Two that descend from the server, and two with its mark.
     assert 0 < most <= 4
-
-
-@pytest.mark.pitfall("7")
-def test_a_process_without_the_mark_ends_with_the_server_that_is_its_parent() -> None:
-    with running(python(with_daemon(STUBBORN, env={}), grace=(PATIENCE, 0.1))) as (_, notes):
-        daemon = said(notes)
-        assert is_running(daemon)
-    assert not is_running(daemon)
 
 
 @pytest.mark.pitfall("7")
