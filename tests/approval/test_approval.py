@@ -215,6 +215,10 @@ MISTAKES: Mapping[str, Callable[[], object]] = {
     "endless time": lambda: RateLimit(calls=1, per=float("inf")),
     "approval without a budget": lambda: AutoApprove(server="files", per=60),
     "no answer to review": lambda: Approval(AllowAll()).review_answer(question()),
+    "no answer to record": lambda: Approval().record_answer(question("form")),
+    "text for a form to record": lambda: Approval().record_answer(
+        question("form", answer=written())
+    ),
 }
 
 
@@ -251,13 +255,6 @@ def test_a_handler_that_asks_a_person_itself_needs_no_reviewer() -> None:
     denial(lambda: Approval(DenyAll()).review_request(asked, asks_person=True))
 
 
-@pytest.mark.requirement("M-17", "M-19")
-def test_only_an_answer_to_an_elicitation_is_put_on_record_without_review() -> None:
-    for answer in (None, written()):
-        with pytest.raises(UsageError):
-            Approval().record_answer(question("form", answer=answer))
-
-
 # -- what a person may do --------------------------------------------------------------------
 
 
@@ -273,6 +270,12 @@ def test_sampling_is_reviewed_twice_and_edited_both_times() -> None:
     second = dataclasses.replace(first, request=cast("Any", going_on), answer=written())
     assert approval.review_answer(second) is better
     assert [asked.answer for asked in person.asked] == [None, second.answer]
+
+
+def test_a_verdict_has_what_it_was_made_with() -> None:
+    assert Verdict.allow(reason="r", remember=True) == Verdict(True, None, None, "r", True)
+    assert Verdict.deny("r", remember=True) == Verdict(False, None, None, "r", True)
+    assert [Verdict.allow().remember, Verdict.deny().remember] == [False, False]
 
 
 @pytest.mark.requirement("M-17")
@@ -478,10 +481,13 @@ def test_a_pickled_approval_decides_alike_remembers_nothing_and_counts_anew() ->
 
 def test_a_pickled_policy_has_its_whole_budget() -> None:
     policy = AutoApprove(
-        server="files", calls=1, per=60, otherwise=Rules([Rule(decision=Decision.DENY)])
+        server="files", calls=1, tokens=10, per=60, otherwise=Rules([Rule(decision=Decision.DENY)])
     )
+    sizes = (11, 10, 1)
     for each in (policy, pickle.loads(pickle.dumps(policy))):
-        assert [allowed(Approval(each), question()) for _ in range(2)] == [True, False]
+        assert not allowed(Approval(each), question(of="web"))
+        asked = [question(request=completion(size)) for size in sizes]
+        assert [allowed(Approval(each), one) for one in asked] == [False, True, False]
 
 
 # -- limits and budgets ----------------------------------------------------------------------
@@ -702,6 +708,22 @@ def test_a_form_without_valid_defaults_is_not_answered_by_a_budget(
 def test_a_budget_approves_neither_urls_nor_calls_of_ours(kind: Kind) -> None:
     policy = AutoApprove(server="files", calls=5, tokens=500, per=60)
     assert policy.decide(question(kind)) is Decision.ASK
+
+
+def test_a_budget_says_why_it_allows_and_spends_tokens_on_models_only() -> None:
+    policy = AutoApprove(server="files", calls=3, tokens=1, per=60)
+    asked = question(request=completion(1))
+    rows = [
+        (question("roots"), "within the budget"),
+        (question("form"), "the form's defaults, within the budget"),
+        (asked, "within the budget"),
+        (dataclasses.replace(asked, answer=written()), "the request was within the budget"),
+    ]
+    for one, reason in rows:
+        verdict = policy.decide(one)
+        assert isinstance(verdict, Verdict)
+        assert verdict.reason == reason
+    assert policy.decide(question("roots")) is Decision.ASK
 
 
 def test_a_budget_of_tokens_alone_is_for_models_alone() -> None:
@@ -989,8 +1011,13 @@ def test_a_record_names_numbers_hosts_and_tools() -> None:
     assert "'write', 1 argument" in question("tool").summary
     tool = ToolCall("\x1b[2Jwrite", {}, None)
     assert "\x1b" not in question("tool", request=tool).summary
-    broken = ElicitRequestURLParams(message="", url="https://[")
-    assert "unreadable" in question("url", request=broken).summary
+    for url, host in (
+        ("https://[", "unreadable"),
+        ("/path", "''"),
+        (f"https://{'a' * 90}/", f"'{'a' * 79}"),
+    ):
+        link = ElicitRequestURLParams(message="", url=url)
+        assert question("url", request=link).summary == f"url: host {host}"
 
 
 def test_a_record_says_which_review_it_was_and_whether_something_was_edited() -> None:
