@@ -29,15 +29,6 @@ LIMIT = 600.0
 SOONER = 10.0
 
 
-def test_a_loop_ends_at_its_limit(moved: MovedTime) -> None:
-    stage, model = Stage(), Model(wants(use("u", "hold")))
-    with syncmcp.connect(stage.server, timeout=None, idle_timeout=None) as client:
-        loop = ToolLoop(model, client, timeout=LIMIT)
-        error = moved.ending(LIMIT, partial(loop.run, "go"), partial(stage.inside, ""))
-    assert isinstance(error, RequestTimeout)
-    assert error.seconds == LIMIT
-
-
 @pytest.mark.parametrize("outer", [None, SOONER])
 def test_a_model_is_told_how_long_it_has(outer: float | None, moved: MovedTime) -> None:
     left: list[float | None] = []
