@@ -152,6 +152,13 @@ def open_only(tab: Page) -> None:
     tab.locator("#waiting a").click()
 
 
+def ask(tab: Page, how: Callable[..., Any], *about: Any) -> Asked[Any]:
+    """Have the browser ask the only question, and open it."""
+    asked = Asked(how, *about)
+    open_only(tab)
+    return asked
+
+
 def press(tab: Page, name: str) -> None:
     tab.get_by_role("button", name=name, exact=True).click()
 
@@ -186,8 +193,7 @@ class TestForms:
     @pytest.mark.requirement("M-18", "ELI-05", "ELI-07", "ELI-14")
     def test_every_kind_of_field_is_filled_in(self, tab: Page, browser: Browser) -> None:
         message = "Before I write the report, tell me how you want it."
-        asked = Asked(browser.form, form(PREFERENCES, ("name", "topics"), message), context())
-        open_only(tab)
+        asked = ask(tab, browser.form, form(PREFERENCES, ("name", "topics"), message), context())
         expect(tab.locator(".banner")).to_contain_text("library")
         expect(tab.get_by_label("Entries")).to_have_value("20")
         tab.get_by_label("Name").fill("Ada")
@@ -218,8 +224,7 @@ class TestForms:
     def test_what_does_not_fit_is_said_and_can_be_put_right(
         self, tab: Page, browser: Browser
     ) -> None:
-        asked = Asked(browser.form, form(PREFERENCES, ("name", "topics")), context())
-        open_only(tab)
+        asked = ask(tab, browser.form, form(PREFERENCES, ("name", "topics")), context())
         tab.get_by_label("Name").fill("A")
         tab.get_by_label("First day").fill("2026-03-01")
         press(tab, "Send these answers")
@@ -243,8 +248,7 @@ class TestForms:
         self, tab: Page, browser: Browser
     ) -> None:
         fields = {name: PREFERENCES[name] for name in ("name", "from", "share")}
-        asked = Asked(browser.form, form(fields, ("name",)), context())
-        open_only(tab)
+        asked = ask(tab, browser.form, form(fields, ("name",)), context())
         day, share = tab.get_by_label("First day"), tab.get_by_label("Sample")
         day.press_sequentially("03")  # the month alone
         share.press_sequentially("1e")
@@ -272,8 +276,7 @@ class TestForms:
             str(number): {"type": "string", "format": "date-time", "default": moment}
             for number, moment in enumerate(moments)
         }
-        asked = Asked(browser.form, form(fields), context())
-        open_only(tab)
+        asked = ask(tab, browser.form, form(fields), context())
         press(tab, "Send these answers")
         outcome(tab, "Your answers were sent.")
         # What no input can show is left out, and gets its default where it is sent.
@@ -284,8 +287,7 @@ class TestForms:
     def test_saying_no_needs_nothing_filled_in(
         self, tab: Page, browser: Browser, button: str, action: str
     ) -> None:
-        asked = Asked(browser.form, form(PREFERENCES, ("name",)), context())
-        open_only(tab)
+        asked = ask(tab, browser.form, form(PREFERENCES, ("name",)), context())
         press(tab, button)
         outcome(tab, "no answers were sent")
         assert asked.answer().action == action
@@ -293,8 +295,7 @@ class TestForms:
     def test_what_a_page_hears_after_its_form_was_sent_does_not_stop_the_form(
         self, tab: Page, browser: Browser
     ) -> None:
-        asked = Asked(browser.form, form({"name": {"type": "string"}}), context())
-        open_only(tab)
+        asked = ask(tab, browser.form, form({"name": {"type": "string"}}), context())
         tab.get_by_label("name").fill("Ada")
         looks: list[Route] = []
         posts: list[Route] = []
@@ -331,8 +332,7 @@ class TestSampling:
             temperature=0.4,
             tools=[{"name": "look_up", "description": "Looks a word up", "inputSchema": {}}],
         )
-        asked = Asked(approval.review_request, question("sampling", request, within=within))
-        open_only(tab)
+        asked = ask(tab, approval.review_request, question("sampling", request, within=within))
         picture(tab, "sampling")
         last = tab.locator("details.message-card").last
         last.get_by_text("Edit this text").click()
@@ -383,8 +383,7 @@ class TestSampling:
 
     def test_a_picture_is_shown(self, tab: Page, browser: Browser) -> None:
         content = [{"type": "image", "data": DOT, "mimeType": "image/png"}]
-        asked = Asked(browser.review, question("sampling", sampling(content=content)))
-        open_only(tab)
+        asked = ask(tab, browser.review, question("sampling", sampling(content=content)))
         width = "image => image.naturalWidth"
         assert tab.locator("img").evaluate(width) == 1
         press(tab, "Deny")
@@ -396,8 +395,7 @@ class TestTheEnd:
     @pytest.mark.requirement("M-20")
     def test_a_withdrawn_question_says_so_by_itself(self, tab: Page, browser: Browser) -> None:
         cancel = CancelToken()
-        asked = Asked(browser.form, form(PREFERENCES), context(cancel=cancel))
-        open_only(tab)
+        asked = ask(tab, browser.form, form(PREFERENCES), context(cancel=cancel))
         tab.get_by_label("Name").fill("half an ans")
         cancel.cancel()
         outcome(tab, "The question was withdrawn")
@@ -411,8 +409,7 @@ class TestTheEnd:
     ) -> None:
         clock = Clock(monkeypatch, "syncmcp._concurrency.timing")
         within = context(timeout=300.0)
-        asked = Asked(browser.review, question("sampling", within=within))
-        open_only(tab)
+        asked = ask(tab, browser.review, question("sampling", within=within))
         expect(tab.locator("#left")).to_contain_text("min")
         expect(tab.locator("#soon")).to_be_hidden()
         clock.advance(250)
@@ -426,8 +423,7 @@ class TestTheEnd:
         assert not asked.answer().allowed
 
     def test_a_program_that_has_gone_is_noticed(self, tab: Page, browser: Browser) -> None:
-        asked = Asked(browser.form, form(), context())
-        open_only(tab)
+        asked = ask(tab, browser.form, form(), context())
         expect(tab.locator("#gone")).to_be_hidden()
         expect(tab.get_by_role("button", name="Decline")).to_be_enabled()
         # Out of reach for a moment.
@@ -452,8 +448,7 @@ class TestLinks:
         url = "https://accounts.xn--exmple-cua.com/connect?state=af0ifjsldkj&scope=read"
         within = context()
         message = "To go on, connect your account. Not here: https://example.com/"
-        asked = Asked(browser.url, link(url, message), within)
-        open_only(tab)
+        asked = ask(tab, browser.url, link(url, message), within)
         expect(tab.locator(".link")).to_have_text(url)
         expect(tab.locator("mark")).to_have_text("accounts.xn--exmple-cua.com")
         assert tab.locator("main a").count() == 0
@@ -493,8 +488,7 @@ class TestLinks:
         expect(tab.locator("main").get_by_role("button")).to_have_count(0)
 
     def test_the_page_that_is_opened_learns_nothing(self, tab: Page, browser: Browser) -> None:
-        asked = Asked(browser.url, link(), context())
-        open_only(tab)
+        asked = ask(tab, browser.url, link(), context())
         press(tab, "Agree to open it")
         asked.answer()
         heard: list[dict[str, str]] = []
@@ -575,8 +569,7 @@ class TestQueue:
         )  # fmt: skip
         hints = ToolAnnotations(destructive_hint=True)
         call = ToolCall("delete_book", {"id": 7}, hints, definition)
-        asked = Asked(browser.review, question("tool", call))
-        open_only(tab)
+        asked = ask(tab, browser.review, question("tool", call))
         picture(tab, "tool")
         # Enter says no, and nothing at all in a field.
         expect(tab.get_by_role("button", name="Deny")).to_be_focused()
@@ -613,8 +606,7 @@ class TestQueue:
         assert answer.action == "decline" if kind == "url" else not answer.allowed
 
     def test_enter_in_a_form_does_not_send_it(self, tab: Page, browser: Browser) -> None:
-        asked = Asked(browser.form, form({"name": {"type": "string"}}), context())
-        open_only(tab)
+        asked = ask(tab, browser.form, form({"name": {"type": "string"}}), context())
         expect(tab.get_by_role("button", name="Send these answers")).to_be_enabled()
         tab.get_by_label("name").fill("Ada")
         tab.get_by_label("name").press("Enter")
