@@ -136,13 +136,14 @@ def test_help_of_a_future_and_of_a_stream_says_what_they_take_and_return(
         assert [word for word in (f"`help(client.{name})`", *words) if word not in shown] == []
 
 
-def test_the_forms_of_an_operation_can_be_called_through_the_class() -> None:
+def test_an_operation_and_its_forms_can_be_called_through_the_class() -> None:
     server = Server("x")
     server.add_tool(lambda: "y", name="x")
     with syncmcp.connect(server) as client, ClientGroup({"x": server}) as group:
         pairs: list[tuple[Any, Any]] = [(Client, client), (ClientGroup, group)]
         for cls, owner in pairs:
             operation = cls.call_tool
+            assert operation(owner, "x").text == "y"
             assert operation.future(owner, "x").result(10).text == "y"
             assert [item.text for item in operation.stream(owner, "x")] == ["y"]
 
@@ -178,10 +179,3 @@ def test_connect_has_the_signature_of_a_client_that_is_opened_at_once() -> None:
     assert ours.return_annotation == "Client"
     assert theirs["timeout"].default == 300.0
     assert "open" in (syncmcp.connect.__doc__ or "")
-
-
-def test_an_operation_can_be_called_through_the_class() -> None:
-    server = Server("x")
-    server.add_tool(lambda: "y", name="x")
-    with syncmcp.connect(server) as client:
-        assert Client.call_tool(client, "x").text == "y"

@@ -57,6 +57,21 @@ EVERY_KIND = {
 }
 
 
+@pytest.fixture
+def opened() -> list[str]:
+    """The links that were opened."""
+    return []
+
+
+@pytest.fixture
+def terminal(person: Person, opened: list[str]) -> Terminal:
+    def open_url(url: str) -> bool:
+        opened.append(url)
+        return True
+
+    return Terminal(person.stdin, person.stdout, open_url=open_url)
+
+
 def test_a_name_that_a_file_chose_is_told_as_such(person: Person, asking: Asking) -> None:
     """It may be the name of another server, which the program chose."""
     for name, told in ((FileChosenName("bank"), 1), ("bank", 1)):
@@ -252,33 +267,23 @@ def test_keys_pressed_before_a_question_do_not_answer_it(person: Person, asking:
     assert not answer.result(PATIENCE).allowed
 
 
-@contextmanager
-def visits(person: Person) -> Iterator[tuple[Terminal, list[str]]]:
-    opened: list[str] = []
-
-    def open_url(url: str) -> bool:
-        opened.append(url)
-        return True
-
-    yield Terminal(person.stdin, person.stdout, open_url=open_url), opened
-
-
 @pytest.mark.requirement("ELI-08", "ELI-09", "ELI-10", "ELI-11", "ELI-12")
-def test_a_url_is_opened_after_consent_only(person: Person, pool: ThreadPoolExecutor) -> None:
+def test_a_url_is_opened_after_consent_only(
+    person: Person, asking: Asking, opened: list[str]
+) -> None:
     context = asked(resumes_call=True)
-    with visits(person) as (terminal, opened):
-        answer = pool.submit(terminal.url, link(), context)
-        person.sees("│ https://example.com/sign?in=1")
-        person.sees("Its host:\n│ example.com")
-        person.sees("What do you want to do?")
-        assert opened == []
-        person.types(DOWN, DOWN, ENTER)
-        person.sees("Are you done there?")
-        assert opened == ["https://example.com/sign?in=1"]
-        assert not context.wait_completed(0)
-        person.types(ENTER)
-        assert answer.result(PATIENCE) == ElicitResult.accept()
-        assert context.wait_completed(0)
+    answer = asking("url", link(), context)
+    person.sees("│ https://example.com/sign?in=1")
+    person.sees("Its host:\n│ example.com")
+    person.sees("What do you want to do?")
+    assert opened == []
+    person.types(DOWN, DOWN, ENTER)
+    person.sees("Are you done there?")
+    assert opened == ["https://example.com/sign?in=1"]
+    assert not context.wait_completed(0)
+    person.types(ENTER)
+    assert answer.result(PATIENCE) == ElicitResult.accept()
+    assert context.wait_completed(0)
 
 
 @pytest.mark.parametrize(
@@ -287,13 +292,12 @@ def test_a_url_is_opened_after_consent_only(person: Person, pool: ThreadPoolExec
 )
 @pytest.mark.requirement("ELI-06", "ELI-08")
 def test_a_url_can_be_declined_or_cancelled(
-    person: Person, pool: ThreadPoolExecutor, keys: tuple[str, ...], action: str
+    person: Person, asking: Asking, opened: list[str], keys: tuple[str, ...], action: str
 ) -> None:
-    with visits(person) as (terminal, opened):
-        answer = pool.submit(terminal.url, link(), asked())
-        person.answers("What do you want to do?", *keys)
-        assert answer.result(PATIENCE).action == action
-        assert opened == []
+    answer = asking("url", link(), asked())
+    person.answers("What do you want to do?", *keys)
+    assert answer.result(PATIENCE).action == action
+    assert opened == []
 
 
 @pytest.mark.parametrize(
@@ -301,15 +305,14 @@ def test_a_url_can_be_declined_or_cancelled(
 )
 @pytest.mark.requirement("ELI-17")
 def test_a_visit_need_not_be_waited_for(
-    person: Person, pool: ThreadPoolExecutor, keys: tuple[str, ...], action: str
+    person: Person, asking: Asking, keys: tuple[str, ...], action: str
 ) -> None:
     context = asked(resumes_call=True)
-    with visits(person) as (terminal, _):
-        answer = pool.submit(terminal.url, link(), context)
-        person.answers("What do you want to do?", DOWN, DOWN, ENTER)
-        person.answers("Are you done there?", *keys)
-        assert answer.result(PATIENCE).action == action
-        assert not context.wait_completed(0)
+    answer = asking("url", link(), context)
+    person.answers("What do you want to do?", DOWN, DOWN, ENTER)
+    person.answers("Are you done there?", *keys)
+    assert answer.result(PATIENCE).action == action
+    assert not context.wait_completed(0)
 
 
 @pytest.mark.requirement("ELI-12", "SEC-04")
@@ -359,15 +362,16 @@ def test_a_host_that_looks_like_another_is_marked(person: Person, asking: Asking
 
 
 @pytest.mark.parametrize("url", ["http://example.com/", "javascript:alert(1)", "file:///etc/hosts"])
-def test_an_unsafe_url_cannot_be_opened(person: Person, pool: ThreadPoolExecutor, url: str) -> None:
-    with visits(person) as (terminal, opened):
-        answer = pool.submit(terminal.url, link(url), asked())
-        person.sees("Warning: this address will not be opened")
-        person.sees("What do you want to do?")
-        assert "Open it" not in person.screen
-        person.types(ENTER)
-        assert answer.result(PATIENCE) == ElicitResult.decline()
-        assert opened == []
+def test_an_unsafe_url_cannot_be_opened(
+    person: Person, asking: Asking, opened: list[str], url: str
+) -> None:
+    answer = asking("url", link(url), asked())
+    person.sees("Warning: this address will not be opened")
+    person.sees("What do you want to do?")
+    assert "Open it" not in person.screen
+    person.types(ENTER)
+    assert answer.result(PATIENCE) == ElicitResult.decline()
+    assert opened == []
 
 
 @contextmanager
