@@ -908,7 +908,7 @@ class TestTheEnd:
         assert not asked.answer().allowed
         assert "Time ran out" in visitor.get(page.url).text
 
-    @pytest.mark.requirement("M-19")
+    @pytest.mark.requirement("M-19", "M-20")
     def test_nobody_looks_and_nothing_hangs(self, browser: Browser) -> None:
         assert browser.form(form(), context(timeout=0.05)).action == "cancel"
         assert browser.url(link(), context(timeout=0.05)).action == "cancel"
@@ -1057,7 +1057,9 @@ class TestRoots:
         roots = Roots([one])
         with Visitor(browser) as visitor:
             assert visitor.get("directories").status == 404
+            assert "Directories" not in visitor.get("").text
             browser.roots = roots
+            assert "Directories" in visitor.get("").text
             page = visitor.get("directories")
             assert str(one) in page.text
             assert "file:" not in page.text
@@ -1073,7 +1075,11 @@ class TestRoots:
             assert again.one("p", id="path-problem")
             assert again.one("input", name="name")["value"] == "kept"
             other.rmdir()
-            assert "missing" in visitor.get("directories").text
+            page = visitor.get("directories")
+            assert "missing" in page.text
+            page = visitor.send(page, "remove", uri=other.as_uri())
+            assert "None: this program tells its servers about no directory." in page.text
+            assert roots.list() == []
             refused = visitor.post("directories", {"csrf": "x", "action": "remove"})
             assert refused.status == 403
 
@@ -1194,18 +1200,3 @@ class TestThroughAClient:
             visitor.send(visitor.get(review), "approve", **{"answer-0": "About all fields"})
             assert call.result(PATIENCE).text == "About all fields"
             assert visitor.state()["waiting"] == []
-
-    @pytest.mark.requirement("M-20")
-    @pytest.mark.parametrize("mode", [STATEFUL, STATELESS])
-    def test_a_server_whom_nobody_answers_learns_so(
-        self, browser: Browser, mode: syncmcp.Mode
-    ) -> None:
-        asking = Server("asking")
-
-        @asking.tool()
-        def ask(context: ToolContext) -> str:
-            """Ask for nothing."""
-            return str(context.elicit("?", {"type": "object", "properties": {}})["action"])
-
-        with syncmcp.connect(asking, mode=mode, elicitation=browser, human_timeout=0.2) as client:
-            assert client.call_tool("ask").text == "cancel"

@@ -27,7 +27,6 @@ from playwright.sync_api import (
 import syncmcp
 from syncmcp import CancelToken
 from syncmcp.approval import ToolCall
-from syncmcp.handlers.roots import Roots
 from syncmcp.testing import Server, ToolContext
 from syncmcp.types import Tool, ToolAnnotations
 from syncmcp.ui.browser import AskInBrowser, Browser
@@ -614,25 +613,6 @@ class TestQueue:
         assert asked.open
         press(tab, "Send these answers")
         assert asked.answer().content == {"name": "Ada"}
-
-    def test_directories_are_managed(self, tab: Page, browser: Browser, tmp_path: Path) -> None:
-        (tmp_path / "books").mkdir()
-        browser.roots = Roots()
-        tab.reload()
-        tab.get_by_role("link", name="Directories").click()
-        tab.get_by_label("Path").fill(str(tmp_path / "books"))
-        tab.get_by_label("Name (optional)").fill("Books")
-        press(tab, "Add")
-        expect(tab.locator("td.ok")).to_have_text("ok")
-        assert [status.root.name for status in browser.roots.list()] == ["Books"]
-        tab.get_by_label("Path").fill(str(tmp_path / "no such"))
-        press(tab, "Add")
-        expect(tab.locator("#path-problem")).to_be_visible()
-        tab.get_by_role("button", name=re.compile("^Remove")).click()
-        expect(
-            tab.get_by_text("None: this program tells its servers about no directory.")
-        ).to_be_visible()
-        assert browser.roots.list() == []
 
 
 class TestForeignText:
