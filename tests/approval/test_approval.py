@@ -215,6 +215,10 @@ MISTAKES: Mapping[str, Callable[[], object]] = {
     "endless time": lambda: RateLimit(calls=1, per=float("inf")),
     "approval without a budget": lambda: AutoApprove(server="files", per=60),
     "no answer to review": lambda: Approval(AllowAll()).review_answer(question()),
+    "no answer to record": lambda: Approval().record_answer(question("form")),
+    "text for a form to record": lambda: Approval().record_answer(
+        question("form", answer=written())
+    ),
 }
 
 
@@ -251,13 +255,6 @@ def test_a_handler_that_asks_a_person_itself_needs_no_reviewer() -> None:
     denial(lambda: Approval(DenyAll()).review_request(asked, asks_person=True))
 
 
-@pytest.mark.requirement("M-17", "M-19")
-def test_only_an_answer_to_an_elicitation_is_put_on_record_without_review() -> None:
-    for answer in (None, written()):
-        with pytest.raises(UsageError):
-            Approval().record_answer(question("form", answer=answer))
-
-
 # -- what a person may do --------------------------------------------------------------------
 
 
@@ -273,6 +270,12 @@ def test_sampling_is_reviewed_twice_and_edited_both_times() -> None:
     second = dataclasses.replace(first, request=cast("Any", going_on), answer=written())
     assert approval.review_answer(second) is better
     assert [asked.answer for asked in person.asked] == [None, second.answer]
+
+
+def test_a_verdict_has_what_it_was_made_with() -> None:
+    assert Verdict.allow(reason="r", remember=True) == Verdict(True, None, None, "r", True)
+    assert Verdict.deny("r", remember=True) == Verdict(False, None, None, "r", True)
+    assert [Verdict.allow().remember, Verdict.deny().remember] == [False, False]
 
 
 @pytest.mark.requirement("M-17")
@@ -478,10 +481,13 @@ def test_a_pickled_approval_decides_alike_remembers_nothing_and_counts_anew() ->
 
 def test_a_pickled_policy_has_its_whole_budget() -> None:
     policy = AutoApprove(
-        server="files", calls=1, per=60, otherwise=Rules([Rule(decision=Decision.DENY)])
+        server="files", calls=1, tokens=10, per=60, otherwise=Rules([Rule(decision=Decision.DENY)])
     )
+    sizes = (11, 10, 1)
     for each in (policy, pickle.loads(pickle.dumps(policy))):
-        assert [allowed(Approval(each), question()) for _ in range(2)] == [True, False]
+        assert not allowed(Approval(each), question(of="web"))
+        asked = [question(request=completion(size)) for size in sizes]
+        assert [allowed(Approval(each), one) for one in asked] == [False, True, False]
 
 
 # -- limits and budgets ----------------------------------------------------------------------
@@ -704,6 +710,22 @@ def test_a_budget_approves_neither_urls_nor_calls_of_ours(kind: Kind) -> None:
     assert policy.decide(question(kind)) is Decision.ASK
 
 
+def test_a_budget_says_why_it_allows_and_spends_tokens_on_models_only() -> None:
+    policy = AutoApprove(server="files", calls=3, tokens=1, per=60)
+    asked = question(request=completion(1))
+    rows = [
+        (question("roots"), "within the budget"),
+        (question("form"), "the form's defaults, within the budget"),
+        (asked, "within the budget"),
+        (dataclasses.replace(asked, answer=written()), "the request was within the budget"),
+    ]
+    for one, reason in rows:
+        verdict = policy.decide(one)
+        assert isinstance(verdict, Verdict)
+        assert verdict.reason == reason
+    assert policy.decide(question("roots")) is Decision.ASK
+
+
 def test_a_budget_of_tokens_alone_is_for_models_alone() -> None:
     approval = Approval(AutoApprove(server="files", tokens=500, per=60))
     assert [allowed(approval, question(kind)) for kind in ("sampling", "form", "roots")] == [
@@ -742,25 +764,26 @@ def crowded(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     assert crowd.is_set(), "nobody had to wait for the one who counts"
 
 
+GUARDS: Mapping[str, Callable[[], Approval]] = {
+    "calls": lambda: Approval(AllowAll(), limit=RateLimit(calls=3, per=60)),
+    "tokens": lambda: Approval(AllowAll(), limit=RateLimit(tokens=399, per=60)),
+    "budget": lambda: Approval(AutoApprove(server="files", calls=3, per=60)),
+}
+
+
 @pytest.mark.usefixtures("crowded")
-@pytest.mark.parametrize("kind", ["sampling", "form", "roots"])
-@pytest.mark.parametrize("guard", ["limit", "budget"])
+@pytest.mark.parametrize(
+    ("guard", "kind"),
+    [
+        *((guard, kind) for guard in ("calls", "budget") for kind in ("sampling", "form", "roots")),
+        ("tokens", "sampling"),
+    ],
+)
 @pytest.mark.requirement("M-20")
-def test_threads_that_ask_at_once_do_not_overspend(kind: Kind, guard: str) -> None:
-    if guard == "limit":
-        approval = Approval(AllowAll(), limit=RateLimit(calls=3, per=60))
-    else:
-        approval = Approval(AutoApprove(server="files", calls=3, per=60))
+def test_threads_that_ask_at_once_do_not_overspend(guard: str, kind: Kind) -> None:
+    approval = GUARDS[guard]()
     results = in_threads(*6 * [lambda: allowed(approval, question(kind))])
     assert sorted(results) == 3 * [False] + 3 * [True]
-
-
-@pytest.mark.usefixtures("crowded")
-@pytest.mark.requirement("M-20")
-def test_threads_that_ask_at_once_do_not_overspend_tokens() -> None:
-    approval = Approval(AllowAll(), limit=RateLimit(tokens=100, per=60))
-    results = in_threads(*4 * [lambda: allowed(approval, question(request=completion(40)))])
-    assert sorted(results) == [False, False, True, True]
 
 
 @pytest.mark.parametrize("mode", ["2025-11-25", "2026-07-28"])
@@ -989,8 +1012,13 @@ def test_a_record_names_numbers_hosts_and_tools() -> None:
     assert "'write', 1 argument" in question("tool").summary
     tool = ToolCall("\x1b[2Jwrite", {}, None)
     assert "\x1b" not in question("tool", request=tool).summary
-    broken = ElicitRequestURLParams(message="", url="https://[")
-    assert "unreadable" in question("url", request=broken).summary
+    for url, host in (
+        ("https://[", "unreadable"),
+        ("/path", "''"),
+        (f"https://{'a' * 90}/", f"'{'a' * 79}"),
+    ):
+        link = ElicitRequestURLParams(message="", url=url)
+        assert question("url", request=link).summary == f"url: host {host}"
 
 
 def test_a_record_says_which_review_it_was_and_whether_something_was_edited() -> None:

@@ -9,16 +9,17 @@ import pickle
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
 import syncmcp
 from syncmcp import Http, Rule, Rules, ServersFile, Stdio, servers_file
-from syncmcp.approval import Approval, AutoApprove, Decision, Question, Verdict
+from syncmcp.approval import Approval, AutoApprove, Decision, Verdict
 from syncmcp.handlers.context import ConnectedServer, renamed
 from syncmcp.testing import Server, demo_server
-from syncmcp.types import CreateMessageRequestParams, CreateMessageResult
+from syncmcp.types import CreateMessageResult
+from tests.approval.test_approval import Person, question
 from tests.support.parts import agreement
 
 LONG = "x" * 117
@@ -31,29 +32,12 @@ def connected(target: Any, name: str | None = None) -> ConnectedServer:
     return client._core.settings.connected_server(agreement())
 
 
-def question(server: ConnectedServer) -> Question:
-    message = {"role": "user", "content": {"type": "text", "text": "Hello?"}}
-    asked = CreateMessageRequestParams.from_wire({"messages": [message], "maxTokens": 10})
-    return Question("sampling", server, asked)
-
-
-class Agreeable:
-    """Allows everything for this session, and remembers who asked."""
-
-    def __init__(self) -> None:
-        self.asked: list[ConnectedServer] = []
-
-    def review(self, question: Question, /) -> Verdict:
-        self.asked.append(question.server)
-        return Verdict.allow(remember=True)
-
-
 def asked_twice(one: ConnectedServer, other: ConnectedServer) -> bool:
     """Whether a person who allowed everything of `one` is asked again for `other`."""
-    person = Agreeable()
+    person = Person(Verdict.allow(remember=True))
     approval = Approval(reviewer=person)
     for server in (one, one, other, other):
-        approval.review_request(question(server))
+        approval.review_request(question(of=server))
     return len(person.asked) == 2
 
 
@@ -142,23 +126,23 @@ def test_no_rule_or_budget_allows_by_a_default_name(one: Any, other: Any) -> Non
     for server in (connected(one), connected(other)):
         rule = Rules([Rule(server=server.name, decision=Decision.ALLOW)])
         budget = AutoApprove(server=server.name, calls=9, per=60)
-        assert rule.decide(question(server)) is Decision.ASK
-        assert budget.decide(question(server)) is Decision.ASK
+        assert rule.decide(question(of=server)) is Decision.ASK
+        assert budget.decide(question(of=server)) is Decision.ASK
 
 
 @pytest.mark.parametrize("decision", [Decision.DENY, Decision.ASK])
 def test_a_rule_that_allows_nothing_holds_for_a_default_name_too(decision: Decision) -> None:
     rules = Rules([Rule(server="run", decision=decision)], otherwise=Decision.ALLOW)
-    assert rules.decide(question(connected(Stdio("run")))) is decision
-    assert rules.decide(question(connected(Stdio("other")))) is Decision.ALLOW
+    assert rules.decide(question(of=connected(Stdio("run")))) is decision
+    assert rules.decide(question(of=connected(Stdio("other")))) is Decision.ALLOW
 
 
 def test_a_name_that_the_program_gave_is_allowed_by() -> None:
     rules = Rules([Rule(server="tutor", decision=Decision.ALLOW)], otherwise=Decision.DENY)
-    assert rules.decide(question(connected(Stdio("run"), "tutor"))) is Decision.ALLOW
+    assert rules.decide(question(of=connected(Stdio("run"), "tutor"))) is Decision.ALLOW
     # The name looks like that of the rule: the reason says why it does not count.
-    assert rules.decide(question(connected(Stdio("tutor")))) == NOT_NAMED
-    assert rules.decide(question(connected(Stdio("other")))) is Decision.DENY
+    assert rules.decide(question(of=connected(Stdio("tutor")))) == NOT_NAMED
+    assert rules.decide(question(of=connected(Stdio("other")))) is Decision.DENY
 
 
 def test_without_a_person_too_the_reason_says_why_a_default_name_does_not_count() -> None:
@@ -197,7 +181,7 @@ def decided(client: syncmcp.Client) -> tuple[str, Decision | Verdict]:
     """The name of a client's server, and what a rule decides that allows it by that name."""
     server = client._core.settings.connected_server(agreement())
     rules = Rules([Rule(server="tutor", decision=Decision.ALLOW)], otherwise=Decision.DENY)
-    return server.name, rules.decide(question(server))
+    return server.name, rules.decide(question(of=server))
 
 
 @pytest.mark.parametrize(
@@ -272,7 +256,7 @@ def test_clients_with_one_approval_ask_for_each_server(tmp_path: Any) -> None:
         answer = {"role": "assistant", "content": content, "model": "m"}
         return CreateMessageResult.from_wire(answer)
 
-    person = Agreeable()
+    person = Person(Verdict.allow(remember=True))
     approval = Approval(reviewer=person)
     for server in (demo_server(), demo_server()):
         with syncmcp.connect(server, sampling=model, approval=approval) as client:
@@ -280,5 +264,5 @@ def test_clients_with_one_approval_ask_for_each_server(tmp_path: Any) -> None:
                 client.call_tool("request_llm_help", {"question": "May I?"})
     # For each server once for the request, and once for the answer.
     assert len(person.asked) == 4
-    assert len({each.name for each in person.asked}) == 1
-    assert len({cast("Any", each).identity for each in person.asked}) == 2
+    assert len({each.server.name for each in person.asked}) == 1
+    assert len({each.server.identity for each in person.asked}) == 2

@@ -133,7 +133,7 @@ PARTS: Final = (
     Part(
         "policies",
         ("approval/policies.py",),
-        ("approval/test_approval.py", "approval/test_policies.py"),
+        ("approval/test_approval.py", "approval/test_server_identity.py"),
     ),
     Part(
         "requests",

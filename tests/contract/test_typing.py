@@ -102,6 +102,9 @@ def test_help_shows_signature_and_docstring_of_each_operation(name: str) -> None
     assert doc
     assert doc.splitlines()[0] in shown
     assert f"{name}(" in shown
+    assert doc.splitlines()[0] in pydoc.plain(pydoc.render_doc(Client))
+    assert operation.__name__ == name
+    assert name in repr(operation)
     assert "**options" in shown
     assert "self" not in inspect.signature(operation).parameters
     if hasattr(ClientGroup, name):
@@ -136,32 +139,16 @@ def test_help_of_a_future_and_of_a_stream_says_what_they_take_and_return(
         assert [word for word in (f"`help(client.{name})`", *words) if word not in shown] == []
 
 
-def test_the_forms_of_an_operation_can_be_called_through_the_class() -> None:
+def test_an_operation_and_its_forms_can_be_called_through_the_class() -> None:
     server = Server("x")
     server.add_tool(lambda: "y", name="x")
     with syncmcp.connect(server) as client, ClientGroup({"x": server}) as group:
         pairs: list[tuple[Any, Any]] = [(Client, client), (ClientGroup, group)]
         for cls, owner in pairs:
             operation = cls.call_tool
+            assert operation(owner, "x").text == "y"
             assert operation.future(owner, "x").result(10).text == "y"
             assert [item.text for item in operation.stream(owner, "x")] == ["y"]
-
-
-def test_a_signature_names_the_arguments_of_the_operation() -> None:
-    client = Client(Server("x"))
-    assert list(inspect.signature(client.call_tool).parameters) == [
-        "name",
-        "arguments",
-        "validate_output",
-        "validate_input",
-        "options",
-    ]
-    assert "Call a tool" in (client.call_tool.__doc__ or "")
-    assert client.call_tool.__name__ == "call_tool"
-    assert "call_tool" in repr(client.call_tool)
-    shown = pydoc.plain(pydoc.render_doc(Client))
-    assert "call_tool(" in shown
-    assert "Call a tool" in shown
 
 
 @pytest.mark.parametrize("error", [cls for cls in public_classes() if issubclass(cls, McpError)])
@@ -178,10 +165,3 @@ def test_connect_has_the_signature_of_a_client_that_is_opened_at_once() -> None:
     assert ours.return_annotation == "Client"
     assert theirs["timeout"].default == 300.0
     assert "open" in (syncmcp.connect.__doc__ or "")
-
-
-def test_an_operation_can_be_called_through_the_class() -> None:
-    server = Server("x")
-    server.add_tool(lambda: "y", name="x")
-    with syncmcp.connect(server) as client:
-        assert Client.call_tool(client, "x").text == "y"

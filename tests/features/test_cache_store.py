@@ -177,35 +177,3 @@ def test_a_client_that_nobody_has_leaves_nothing_behind() -> None:
             client.list_tools.future().result(PATIENCE)
     del client
     assert [look() for look in gone] == [True]
-
-
-def test_what_was_asked_for_later_stays_whoever_puts_it_first() -> None:
-    came, gate = threading.Event(), threading.Event()
-
-    class Held(MemoryCache):
-        """Holds the first result that is put, until `gate` is set."""
-
-        def put(self, key: str, result: CachedResult) -> None:
-            if not came.is_set():
-                came.set()
-                assert gate.wait(PATIENCE)
-            super().put(key, result)
-
-    server = shop()
-    editions = iter(("first", "second", "third"))
-    server.resource("shelf:/edition")(lambda: next(editions))
-    with syncmcp.connect(server, mode=STATELESS, cache=Held()) as client:
-
-        def read(**options: Any) -> str:
-            return client.read_resource("shelf:/edition", **options).text
-
-        def refresh() -> str:
-            assert came.wait(PATIENCE)
-            try:
-                return read(cache="refresh")
-            finally:
-                gate.set()
-
-        assert in_threads(read, refresh) == ["first", "second"]
-        assert read() == "second"
-    assert asked(server, "resources/read") == 2

@@ -12,7 +12,7 @@ import pytest
 
 import syncmcp
 from syncmcp import RequestTimeout
-from syncmcp.approval import Approval, Question, Verdict
+from syncmcp.approval import Approval
 from syncmcp.cli.doctor import _check_address
 from syncmcp.completion import Completer
 from syncmcp.config import Http
@@ -20,22 +20,13 @@ from syncmcp.handlers import HandlerContext
 from syncmcp.llm import _sampling
 from syncmcp.tools import ToolLoop
 from syncmcp.types import CreateMessageRequestParams, CreateMessageResult, Prompt, PromptArgument
-from tests.features.test_tool_loop import DONE, Model, adder, use, wants
+from tests.features.test_tool_loop import DONE, Absent, Model, adder, use, wants
 from tests.support.moved_time import MovedTime
 from tests.support.stage import PATIENCE, STATELESS, Stage
 from tests.ui.asking import context
 
 LIMIT = 600.0
 SOONER = 10.0
-
-
-def test_a_loop_ends_at_its_limit(moved: MovedTime) -> None:
-    stage, model = Stage(), Model(wants(use("u", "hold")))
-    with syncmcp.connect(stage.server, timeout=None, idle_timeout=None) as client:
-        loop = ToolLoop(model, client, timeout=LIMIT)
-        error = moved.ending(LIMIT, partial(loop.run, "go"), partial(stage.inside, ""))
-    assert isinstance(error, RequestTimeout)
-    assert error.seconds == LIMIT
 
 
 @pytest.mark.parametrize("outer", [None, SOONER])
@@ -53,27 +44,19 @@ def test_a_model_is_told_how_long_it_has(outer: float | None, moved: MovedTime) 
 
 
 def test_a_person_decides_about_a_tool_until_human_timeout(moved: MovedTime) -> None:
-    asked: list[HandlerContext] = []
     reached = threading.Event()
-
-    class Absent:
-        def review(self, question: Question, /) -> Verdict:
-            assert question.context is not None
-            asked.append(question.context)
-            reached.set()
-            assert question.context.cancel.wait(PATIENCE)
-            return Verdict.allow()
-
-    model, approval = Model(wants(use("u", "fail")), DONE), Approval(reviewer=Absent())
+    person = Absent(reached.set)
+    model, approval = Model(wants(use("u", "fail")), DONE), Approval(reviewer=person)
     with syncmcp.connect(adder(), approval=approval, human_timeout=LIMIT) as client:
         loop = ToolLoop(model, client, timeout=None)
         run = moved.start(partial(loop.run, "go"))
         assert reached.wait(PATIENCE)
-        assert asked[0].time_left() == LIMIT
+        (within,) = person.asked
+        assert within.time_left() == LIMIT
         moved.advance(LIMIT - 0.5)
-        assert not asked[0].cancel.cancelled
+        assert not within.cancel.cancelled
         moved.advance(0.5)
-        assert asked[0].cancel.wait(PATIENCE)
+        assert within.cancel.wait(PATIENCE)
         assert not isinstance(run.get(timeout=PATIENCE), BaseException)
 
 

@@ -142,6 +142,7 @@ def test_the_program_covered_is_the_one_that_starts(env: dict[str, str], cwd: st
         ("-fone,two", "one,two"),
         ("-umtool", "tool.py"),
         ("-umdist.tool", "dist/tool.py"),
+        ("~/server.py", "~/server.py"),  # a folder of the project that is named like this
     ],
 )
 def test_a_file_that_a_program_finds_by_a_shorter_name_is_covered(word: str, name: str) -> None:
@@ -284,13 +285,6 @@ def test_two_dots_behind_a_link_lead_where_the_system_goes(stated: Any, project:
         (project / "link").symlink_to(sys.prefix)
 
     assert asks_again(stated, turned)
-
-
-def test_a_folder_named_like_the_home_directory_is_one_of_the_project(project: Path) -> None:
-    (project / "~").mkdir()
-    (project / "~" / "server.py").write_text("good")
-    stated = program("~/server.py")
-    assert asks_again(stated, lambda: (project / "~" / "server.py").write_text("evil"))
 
 
 def test_the_directory_of_the_process_does_not_decide_what_a_relative_word_names(

@@ -407,10 +407,12 @@ class Absent:
 
     def __init__(self, busy: Callable[[], object] = bool) -> None:
         self._busy = busy
+        self.asked: list[HandlerContext] = []
 
     def review(self, question: Question, /) -> Verdict:
         assert question.context is not None
         assert question.context.time_left() is not None
+        self.asked.append(question.context)
         self._busy()
         assert question.context.cancel.wait(PATIENCE)
         return Verdict.allow()

@@ -1,4 +1,4 @@
-"""One tool for every model: a host changes its model, and the client notices nothing."""
+"""One tool for every model, and no package of a provider before it is used."""
 
 from __future__ import annotations
 
@@ -8,49 +8,13 @@ from pathlib import Path
 
 import pytest
 
-import syncmcp
-from syncmcp.testing import Server
-from syncmcp.types import SamplingMessage, TextContent, ToolUseContent
 from tests.llm.double import double
-from tests.llm.providers import ANTHROPIC, GEMINI, PROVIDERS, RESPONSES, Call
+from tests.llm.providers import ANTHROPIC, GEMINI, RESPONSES, Call
 from tests.system.test_examples import environment
 
 pytestmark = pytest.mark.slow
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "agents" / "multiple_models.py"
-
-
-@pytest.mark.requirement("M-29")
-def test_the_host_changes_the_model_in_the_middle_of_a_conversation() -> None:
-    server = Server("weather")
-
-    @server.tool(name="weather.today!")
-    def weather(city: str) -> str:
-        """What the weather is like"""
-        return f"rain in {city}"
-
-    said: list[SamplingMessage] = []
-    with syncmcp.connect(server) as client:
-        (tool,) = client.list_tools().tools
-        for number, provider in enumerate([*PROVIDERS, ANTHROPIC]):
-            with double() as there, provider.sampling(there.url) as model:
-                name = provider.format([tool])._tools.to_provider(use(tool.name))[0]
-                assert provider.format._names.accepts(name)
-                call = Call(f"{provider}-{number}", name, {"city": f"town {number}"})
-                there.say(
-                    provider.turn(calls=[call], reason="toolUse"),
-                    provider.turn(f"It rains, says {provider}."),
-                )
-                said.append(SamplingMessage(role="user", content=TextContent(text="And now?")))
-                result = syncmcp.ToolLoop(model, client).run(said)
-                assert result.text == f"It rains, says {provider}."
-                told = str(there.body)
-                assert name in told
-                # Everything that the others said and were told is there.
-                for earlier in range(number + 1):
-                    assert f"rain in town {earlier}" in told
-                said = result.messages
-    assert len(said) == 4 * (len(PROVIDERS) + 1)
 
 
 @pytest.mark.requirement("M-29")
@@ -82,10 +46,6 @@ def test_the_example_asks_every_model_that_it_has_a_key_for(tmp_path: Path) -> N
         assert "model-1-dated: By openai-responses.\n" in ended.stdout
         assert ended.stdout.endswith("model-1-dated: By gemini.\n12 messages\n")
         assert "9.5" in str(gemini.body)
-
-
-def use(name: str) -> ToolUseContent:
-    return ToolUseContent(id="1", name=name, input={})
 
 
 def test_neither_formats_nor_handlers_load_a_package_before_it_is_used() -> None:

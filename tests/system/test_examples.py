@@ -7,19 +7,21 @@ import functools
 import json
 import os
 import re
+import shlex
 import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import SimpleNamespace
-from typing import cast
+from typing import Any, cast
 
 import pytest
 import requests
 
 from syncmcp.ui.browser import Browser
-from tests.ui.person import CTRL_C, DOWN, ENTER, WAIT, Person
+from tests.cli.running import DOWN, ENTER, AtTerminal, at_terminal
+from tests.ui.person import WAIT
 from tests.ui.visitor import Visitor, address_in
 
 # Seconds: some start a cluster of processes, and a busy machine takes its time.
@@ -64,8 +66,11 @@ SAYS = {
     "completions": ["city: K -> Kobe, Kyoto", "not sent: prompt 'journey' needs 'city'"],
     "custom_method": ["counted by 42\n", "12 of lamp\n"],
     "demo": [
+        "connected to syncmcp-demo",
+        "Add two integers.",
         "a call that reports progress:\n  1 of 3: 2 left\n",
-        "  7 + 7 -> 14\n",
+        "  3 of 3: 0 left\n  countdown -> lift-off\n",
+        *(f"  {number} + {number} -> {2 * number}\n" for number in range(8)),
         "closed, and the server has ended\n",
     ],
     "diagnosis": [
@@ -208,24 +213,14 @@ def run(command: list[str], cwd: Path, said: str = "") -> str:
 
 
 @contextmanager
-def at_the_terminal(*command: str) -> Iterator[Person]:
+def at_the_terminal(*words: str) -> Iterator[AtTerminal]:
     """Run a program with a person before it, until it ends by itself."""
-    with Person() as person:
-        process = subprocess.Popen(
-            [sys.executable, "-W", "error", *command],
-            stdin=person.slave,
-            stdout=person.slave,
-            stderr=person.slave,
-            start_new_session=True,
-            env=environment(TERM="xterm-256color"),
-        )
-        try:
-            yield person
-            assert process.wait(WAIT) == 0, person.screen
-            assert "Traceback" not in person.screen
-        finally:
-            process.kill()
-            process.wait()
+    line = shlex.join([sys.executable, "-W", "error", *words])
+    variables: dict[str, Any] = {**environment()}
+    with at_terminal(shell=f"exec {line}", **variables) as person:
+        yield person
+        assert person.ends() == 0, person.screen
+        assert "Traceback" not in person.screen
 
 
 def test_each_example_has_words_that_it_must_say() -> None:
@@ -281,6 +276,31 @@ def test_what_a_page_shows_runs_from_top_to_bottom(page: str, tmp_path: Path) ->
     assert after == ""
 
 
+class TestTheDemo:
+    """It shows what the server really said, not something that it knows beforehand."""
+
+    def test_another_server_gives_other_output(self, tmp_path: Path) -> None:
+        (tmp_path / "server.py").write_text(
+            "from syncmcp.testing import Server\n"
+            "server = Server('other server', version='9')\n"
+            "add = server.tool(name='add', description='Do not add.')\n"
+            "add(lambda a, b: f'{a} and {b} make seventeen')\n"
+            "server.run_stdio()\n"
+        )
+        printed = run([example("demo.py"), "--", sys.executable, "server.py"], tmp_path)
+        assert "connected to other server 9" in printed
+        assert "Do not add." in printed
+        assert printed.count("make seventeen") == 8
+        assert "countdown" not in printed
+
+    def test_a_server_that_cannot_be_started_is_explained(self) -> None:
+        command = [sys.executable, example("demo.py"), "--", "no-such-server-command"]
+        ended = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+        assert ended.returncode == 1
+        assert ended.stderr.startswith("ConnectFailed: ")
+        assert "no-such-server-command" in ended.stderr
+
+
 class TestTheAgent:
     def test_another_script_gives_other_answers(self, tmp_path: Path) -> None:
         script = {
@@ -314,18 +334,6 @@ class TestTheAgent:
             person.answers("What do you want to do?", DOWN, ENTER)
             person.sees('-> {"action":"decline"}')
             person.sees("agent: Done.")
-
-    def test_a_call_that_a_person_denies_is_not_made(self, tmp_path: Path) -> None:
-        script = {"model": [{"tool": "greet"}, "Well then."]}
-        file = tmp_path / "answers.json"
-        file.write_text(json.dumps(script), encoding="utf-8")
-        with at_the_terminal(
-            example("agent.py"), "--ui", "terminal", "--script", str(file)
-        ) as person:
-            person.answers("━━ demo will run one of its tools, if you agree ━━", CTRL_C)
-            person.sees("the call was not allowed")
-            person.sees("agent: Well then.")
-            assert "Hello" not in person.screen
 
     def test_in_the_browser_a_person_answers_and_approves(self, tmp_path: Path) -> None:
         script = {"person": ["Ask me."], "model": [{"tool": "ask_user_preferences"}, "Done."]}

@@ -11,6 +11,14 @@ import pytest
 
 from tests.support.programs import CEILING, running
 
+
+def says(code: str, *lines: str) -> None:
+    """Run a program that prints these lines, and nothing else, and ends well."""
+    with running(code) as program:
+        assert [program.line() for _ in lines] == [*lines]
+        assert program.end() == (0, "", "")
+
+
 # -- the end of a program ------------------------------------------------------------------------
 
 ENDS = {
@@ -87,11 +95,7 @@ with syncmcp.connect(SERVER) as client:
 @pytest.mark.parametrize("end", ENDS)
 @pytest.mark.pitfall("6", "7", "H7", "H8")
 def test_a_program_ends_by_itself_with(end: str) -> None:
-    code = ENDS[end] + "\nsay('end')\n"
-    with running(code) as program:
-        assert program.line() == "end"
-        code_, out, err = program.end()
-        assert (code_, out, err) == (0, "", "")
+    says(ENDS[end] + "\nsay('end')\n", "end")
 
 
 @pytest.mark.pitfall("6", "H7")
@@ -123,9 +127,7 @@ try:
 except syncmcp.ClosedError:
     say("closed")
 """
-    with running(code) as program:
-        assert program.line() == "closed"
-        assert program.end() == (0, "", "")
+    says(code, "closed")
 
 
 # -- Ctrl-C --------------------------------------------------------------------------------------
@@ -275,9 +277,7 @@ say(in_child(child))
 say(client.call_tool("pid").text == pid)
 client.close()
 """
-    with running(code) as program:
-        assert [program.line() for _ in range(6)] == ["True"] * 4 + ["0", "True"]
-        assert program.end() == (0, "", "")
+    says(code, *["True"] * 4, "0", "True")
 
 
 @pytest.mark.parametrize("module", ["syncmcp.types.base", "syncmcp.types.server_features"])
@@ -307,9 +307,7 @@ def child():
 say(in_child(child))
 thread.join()
 """
-    with running(code) as program:
-        assert program.line() == "0"
-        assert program.end() == (0, "", "")
+    says(code, "0")
 
 
 def test_the_first_calls_of_a_program_load_no_module_of_the_library() -> None:
@@ -322,9 +320,7 @@ client.call_tool.future("pid").result()
 say(sorted(name for name in set(sys.modules) - before if name.startswith("syncmcp")))
 client.close()
 """
-    with running(code) as program:
-        assert program.line() == "[]"
-        assert program.end() == (0, "", "")
+    says(code, "[]")
 
 
 def test_a_fork_waits_for_a_model_that_another_thread_builds() -> None:
@@ -350,9 +346,7 @@ def child():
 say(in_child(child))
 thread.join()
 """
-    with running(code) as program:
-        assert program.line() == "0"
-        assert program.end() == (0, "", "")
+    says(code, "0")
 
 
 @pytest.mark.pitfall("32")
@@ -373,9 +367,7 @@ say(in_child(child))
 say(old.call_tool.future("pid", timeout=10).result(10).text == pid)
 old.close()
 """
-    with running(code) as program:
-        assert [program.line() for _ in range(3)] == ["timed out", "0", "True"]
-        assert program.end() == (0, "", "")
+    says(code, "timed out", "0", "True")
 
 
 @pytest.mark.pitfall("32")
@@ -398,9 +390,7 @@ say(len(pids))
 unused.close()
 closed.close()
 """
-    with running(code) as program:
-        assert [program.line() for _ in range(4)] == ["False", "False", "0", "3"]
-        assert program.end() == (0, "", "")
+    says(code, "False", "False", "0", "3")
 
 
 @pytest.mark.pitfall("H12")
@@ -422,9 +412,7 @@ say(words[-1])  # it saw the end of its input, and was not killed
 os.close(writer)
 os.waitpid(child, 0)
 """
-    with running(code) as program:
-        assert program.line() == "goodbye"
-        assert program.end() == (0, "", "")
+    says(code, "goodbye")
 
 
 @pytest.mark.pitfall("32")

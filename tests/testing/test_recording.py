@@ -169,35 +169,25 @@ for line in sys.stdin:
 UNCHECKED: Any = {"mode": "legacy", "validate_output": "off"}
 
 
-def test_variables_of_the_environment_and_what_the_program_names_are_masked(path: Path) -> None:
-    text = 'os.environ["API_PASS"] + " and 4111-1111"'
-    target = answering(
-        f'{{"content": [{{"type": "text", "text": {text}}}]}}', API_PASS="open sesame"
-    )
+def test_variables_are_masked_in_any_member_in_names_and_in_numbers(path: Path) -> None:
+    """So is what the program names."""
+    leak, pin = "key ZZ secret 0123456789", 48151623
+    told = {**dict.fromkeys(("type", "role", "method", "level", "x"), leak), leak: pin}
+    text = f"object, {leak} and 4111-1111"
+    answer = {"content": [{"type": "text", "text": text}], "structuredContent": told}
+    target = answering(repr(answer), API_KEY=leak, PIN=str(pin), KIND="object", PLACE="content")
     recording = Recording(target, path, mask=lambda text: text.replace("4111-1111", "***"))
     with syncmcp.connect(recording, **UNCHECKED) as client:
-        told = client.call_tool("x", {"say": "open sesame"})
-        assert told.text == "open sesame and 4111-1111"
-    kept = path.read_text(encoding="utf-8")
-    assert "open sesame" not in kept
-    assert "4111" not in kept
-    with syncmcp.connect(Replay(path), **UNCHECKED) as client:
-        assert "and ***" in (client.call_tool("x", {"say": "open sesame"}).text or "")
-
-
-def test_variables_are_masked_in_any_member_in_names_and_in_numbers(path: Path) -> None:
-    leak, pin = "keyZZsecret0123456789", 48151623
-    told = {**dict.fromkeys(("type", "role", "method", "level", "x"), leak), leak: pin}
-    answer = {"content": [{"type": "text", "text": "object"}], "structuredContent": told}
-    target = answering(repr(answer), API_KEY=leak, PIN=str(pin), KIND="object", PLACE="content")
-    with syncmcp.connect(Recording(target, path), **UNCHECKED) as client:
-        assert client.call_tool("x", {"type": leak, "pin": pin}).data == told
+        result = client.call_tool("x", {"type": leak, "pin": pin})
+        assert (result.text, result.data) == (text, told)
     kept = path.read_text(encoding="utf-8")
     assert leak not in kept
     assert str(pin) not in kept
+    assert "4111" not in kept
     with syncmcp.connect(Replay(path), **UNCHECKED) as client:
         result = client.call_tool("x", {"type": leak, "pin": pin})
-    assert "***" in (result.text or "")
+    assert "object" not in result.text
+    assert " and ***" in result.text
     assert set(result.data) == {"type", "role", "method", "level", "x", "***1"}
 
 

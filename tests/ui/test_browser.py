@@ -20,7 +20,7 @@ import requests
 
 import syncmcp
 from syncmcp import CancelToken
-from syncmcp.approval import Decision, Question, ToolCall, Verdict
+from syncmcp.approval import DenyAll, Question, ToolCall, Verdict
 from syncmcp.errors import ClosedError, Denied, UsageError
 from syncmcp.handlers import CausingCall, HandlerContext
 from syncmcp.handlers.context import FileChosenName
@@ -60,11 +60,6 @@ HOSTILE = (
 HARMLESS = "alert(2)>\u241b[2J<U+202E>evil\u2400"
 
 
-@pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    return Clock(monkeypatch, "syncmcp._concurrency.timing")
-
-
 def mentions(page: Page, words: str) -> list[tuple[str, str, str]]:
     """Where attributes of a page's tags have these words in them: tag, attribute and value."""
     return [
@@ -81,20 +76,6 @@ def url_of_question(visitor: Visitor) -> str:
 
 
 class TestTheDoor:
-    def test_the_link_opens_the_pages_once_and_for_one_browser(self, browser: Browser) -> None:
-        link = browser.address
-        assert browser.address == link
-        with Visitor(browser, enters=False) as first, Visitor(browser, enters=False) as second:
-            assert first.get(link).status == 200
-            refused = second.get(link)
-            assert refused.status == 403
-            assert "has been used" in refused.text
-            assert not second.session.cookies
-            (path,) = first.session.cookies.list_paths()
-            assert path.strip("/") in first.get(browser.address).url
-            assert second.get(f"{first.origin}{path}").status == 403
-        assert browser.address != link
-
     def test_the_cookie_stays_with_these_pages(self, browser: Browser) -> None:
         with Visitor(browser, enters=False) as visitor:
             answer = visitor.session.get(browser.address, allow_redirects=False, timeout=10)
@@ -160,8 +141,6 @@ class TestTheDoor:
             assert "between us" not in refused.source
         assert visitor.post(page, {"action": "send"}).status == 403
         assert asked.open
-        browser.close()
-        asked.answer()
 
     @pytest.mark.parametrize(
         "host", ["evil.example", "evil.example:{port}", "127.0.0.1", "localhost", "[::1]:{port}",
@@ -223,6 +202,7 @@ class TestTheDoor:
         for csrf in (other.csrf, "", "ü", one.csrf[:-1]):
             refused = visitor.post(one.url, {"csrf": csrf, "action": "send"})
             assert refused.status == 403
+            assert "does not belong to the page as it is now" in refused.text
         assert visitor.post(one.url, {"action": "send"}).status == 403
         assert all(one.open for one in asked)
         visitor.send(one, "decline")
@@ -232,7 +212,7 @@ class TestTheDoor:
     def test_every_response_says_what_a_page_may_do(
         self, browser: Browser, visitor: Visitor
     ) -> None:
-        asked = Asked(browser.form, form(), context())
+        Asked(browser.form, form(), context())
         pages = [
             *visitor.waiting(),
             *map(visitor.get, ("", "state", "static/page.js", "static/page.css", "no-such-page")),
@@ -252,8 +232,6 @@ class TestTheDoor:
             assert page.headers["Cross-Origin-Resource-Policy"] == "same-origin"
             assert "Access-Control-Allow-Origin" not in page.headers
             assert "Werkzeug" not in page.headers["Server"]
-        browser.close()
-        asked.answer()
 
     def test_garbage_disturbs_nobody(self, visitor: Visitor) -> None:
         host, port = visitor.origin.removeprefix("http://").split(":")
@@ -289,7 +267,7 @@ class TestForms:
         required = ("name", "age", "adult", "country")
         request = form(EVERY_KIND, required)
         call = CausingCall("tools/call", {"name": "borrow"})
-        asked, page = visitor.ask("form", request, context(server("my books"), call=call))
+        _, page = visitor.ask("form", request, context(server("my books"), call=call))
         names = {name: f"field-{number}" for number, name in enumerate(EVERY_KIND)}
 
         def input_of(name: str) -> dict[str, str]:
@@ -323,20 +301,20 @@ class TestForms:
             assert "for" not in found or page.all("input", id=found["for"]) or page.all(
                 "select", id=found["for"]
             ) or page.all("textarea", id=found["for"])  # fmt: skip
-        browser.close()
-        assert asked.answer().action == "cancel"
 
     def test_answers_arrive_with_their_types_and_without_what_is_empty(
         self, visitor: Visitor
     ) -> None:
         asked, page = visitor.ask("form", form(EVERY_KIND, ("name",)))
-        sent = ["Ada", "", "", "2026-02-28", "", "two\r\nlines", "36", "0.25", None, "no", "2",
-                "8", ["0", "1"], ""]  # fmt: skip
+        sent = ["Ada", "", "", "2026-02-28", "2026-03-01T10:20", "two\r\nlines", "36", "0.25",
+                None, "no", "2", "8", ["0", "1"], ""]  # fmt: skip
         fields = {f"field-{n}": value for n, value in enumerate(sent) if value is not None}
         after = visitor.send(page, "send", **fields)
         assert "Your answers were sent." in after.text
         result = asked.answer()
         assert result.action == "accept"
+        moment = result.content.pop("moment")  # with the offset of this computer
+        assert re.fullmatch(r"2026-03-01T10:20:00(Z|[+-]\d\d:\d\d)", moment)
         assert result.content == {
             "name": "Ada", "day": "2026-02-28", "about": "two\nlines", "age": 36, "share": 0.25,
             "news": False, "adult": False, "size": "l", "country": "8", "topics": ["a", "g"],
@@ -401,16 +379,6 @@ class TestForms:
         assert again.one("input", name="field-1")["value"] == own
         visitor.send(again, "send", **{"field-0": shown, "field-1": own})
         assert asked.answer().content == {"a": hidden, "b": own}
-
-    def test_a_local_time_is_sent_with_its_offset(self, visitor: Visitor) -> None:
-        asked, page = visitor.ask("form", form({"at": EVERY_KIND["moment"]}))
-        visitor.send(page, "send", **{"field-0": "2026-03-01T10:20"})
-        content = asked.answer().content
-        assert content is not None
-        at = content["at"]
-        assert isinstance(at, str)
-        assert at.startswith("2026-03-01T10:20:00")
-        assert at.endswith("Z") or at[-6] in "+-"
 
     def test_no_answer_and_no_are_two_things(self, visitor: Visitor) -> None:
         for sent, content in (("", {}), ("no", {"adult": False}), ("yes", {"adult": True})):
@@ -494,10 +462,8 @@ class TestForms:
 
     def test_a_default_that_a_server_gives_a_secret_is_seen(self, visitor: Visitor) -> None:
         fields = {"password": {"type": "string", "default": "I agree to pay"}}
-        asked, page = visitor.ask("form", form(fields))
+        _, page = visitor.ask("form", form(fields))
         assert page.one("input", name="field-0")["type"] == "text"
-        visitor.send(page, "decline")
-        asked.answer()
 
 
 class TestSampling:
@@ -602,19 +568,6 @@ class TestSampling:
         assert "nothing was sent" in visitor.send(page, "deny").text
         assert not asked.answer().allowed
 
-    def test_yes_for_the_session_is_remembered(self, visitor: Visitor, browser: Browser) -> None:
-        approval = AskInBrowser(browser=browser)
-        asked = Asked(approval.review_request, question("sampling"))
-        (page,) = visitor.waiting()
-        visitor.send(page, "remember")
-        asked.answer()
-        approval.review_request(question("sampling"))  # asks nobody
-        denied = Asked(approval.review_request, question("sampling", of=server("another")))
-        (page,) = visitor.waiting()
-        visitor.send(page, "deny")
-        with pytest.raises(Denied):
-            denied.answer()
-
     def test_pictures_are_shown_if_they_are_some_and_never_fetched(self, visitor: Visitor) -> None:
         svg = "PHN2ZyB4bWxucz0iaHR0cDovL3d3dy53My5vcmcvMjAwMC9zdmciLz4="
         images = [(DOT, "image/png"), (DOT, "text/html"), (svg, "image/svg+xml"),
@@ -622,12 +575,10 @@ class TestSampling:
                   ("A" * 4_000_000, "image/png")]  # fmt: skip
         content = [{"type": "image", "data": data, "mimeType": kind} for data, kind in images]
         content.append({"type": "text", "text": "![x](https://evil.example/x.png)"})
-        asked, page = visitor.ask("review", question("sampling", sampling(content=content)))
+        _, page = visitor.ask("review", question("sampling", sampling(content=content)))
         assert [found["src"] for found in page.all("img")] == [f"data:image/png;base64,{DOT}"] * 2
         assert page.text.count("cannot be shown safely") == 4
         assert "![x](https://evil.example/x.png)" in page.text
-        visitor.send(page, "deny")
-        asked.answer()
 
     def test_tools_in_a_conversation_are_shown(self, visitor: Visitor) -> None:
         use = {"type": "tool_use", "id": "1", "name": "look_up", "input": {"word": "<b>"}}
@@ -638,13 +589,11 @@ class TestSampling:
                                "resource": {"uri": "u:1", "text": "inside"}}]}  # fmt: skip
         others = [{"type": "audio", "data": "", "mimeType": "audio/wav"}, {"type": "odd", "x": 1}]
         content = [use, result, *others]
-        asked, page = visitor.ask("review", question("sampling", sampling(content=content)))
+        _, page = visitor.ask("review", question("sampling", sampling(content=content)))
         for words in ("look_up", '"<b>"', '"found": 3', "three", "file:///r", "inside",
                       "audio/wav", "odd"):  # fmt: skip
             assert words in page.text, words
         assert not page.all("textarea", name="message-0-1-0"), "what a tool gave is not edited"
-        visitor.send(page, "deny")
-        asked.answer()
 
     def test_no_words_of_a_content_pass_for_those_of_the_program(self, visitor: Visitor) -> None:
         forged = f"x). {'This program has checked all of it. ' * 9}("
@@ -656,21 +605,17 @@ class TestSampling:
                 {"type": "resource_link", "name": "r", "uri": forged},
                 {"type": "resource", "resource": {"uri": forged, "text": "inside"}}]},
         ]  # fmt: skip
-        asked, page = visitor.ask("review", question("sampling", sampling(content=content)))
+        _, page = visitor.ask("review", question("sampling", sampling(content=content)))
         notes = re.findall('<p class="quiet">(.*?)</p>', page.source)
         assert len([note for note in notes if "“x)." in note and "more characters)”" in note]) == 5
         assert not [note for note in notes if len(note) > 250]
-        visitor.send(page, "deny")
-        asked.answer()
 
     def test_no_name_in_a_call_passes_for_words_of_the_program(self, visitor: Visitor) -> None:
         call = CausingCall("tools/call", {"name": f"pay. {'This program has checked it. ' * 9}"})
         within = context(call=call)
-        asked, page = visitor.ask("review", question("sampling", within=within))
+        _, page = visitor.ask("review", question("sampling", within=within))
         assert "called the tool “pay. This program" in page.text
         assert "more characters)”." in page.text
-        visitor.send(page, "deny")
-        asked.answer()
 
     def test_what_is_too_much_for_a_page_is_cut_and_said_so(self, visitor: Visitor) -> None:
         request = sampling("x" * 60_000, *("short" for _ in range(150)))
@@ -720,23 +665,19 @@ class TestSampling:
         ]  # fmt: skip
         tools = [{"name": "t", "inputSchema": {"properties": picture("FourthObey")}}]
         request = sampling(content=content, tools=tools, metadata=picture("FifthObey"))
-        asked, page = visitor.ask("review", question("sampling", request))
+        _, page = visitor.ask("review", question("sampling", request))
         (whole,) = re.findall(
             "as the server sent it</summary><pre.*?>(.*?)</pre>", page.source, re.DOTALL
         )
         for words in ("first, obey", "SecondObey", "ThirdObey", "FourthObey", "FifthObey"):
             assert words in whole
         assert whole.count(f"({len(DOT)} characters of base64)") == 2
-        visitor.send(page, "deny")
-        asked.answer()
 
     def test_no_words_of_a_form_stand_where_the_page_names_things(self, visitor: Visitor) -> None:
         fields = {"a": {"type": "string", "title": "Checked by this program", "description": "ok"}}
-        asked, page = visitor.ask("review", question("form", form(fields)))
+        _, page = visitor.ask("review", question("form", form(fields)))
         assert re.findall("<dt>(.*?)</dt>", page.source) == ["Message", "Its fields"]
         assert "Checked by this program: ok" in page.text
-        visitor.send(page, "deny")
-        asked.answer()
 
     @pytest.mark.requirement("M-17")
     def test_the_text_so_far_is_shown_and_can_be_stopped(
@@ -745,14 +686,14 @@ class TestSampling:
         within = context()
         asked, page = visitor.ask("review", question("sampling", within=within))
         after = visitor.send(page, "approve")
-        key = after.url.rpartition("/")[2]
+        key = after.key
         assert visitor.state(key)["next"] is None
         browser.update(question("sampling", within=within), "Once <b>upon\u202e")
         live = visitor.get(visitor.state(key)["next"])
         assert "Once <b>upon<U+202E>" in live.text
         assert not live.all("b")
         browser.update(question("sampling", within=within), "Once upon a time")
-        assert visitor.state(live.url.rpartition("/")[2])["text"] == "Once upon a time"
+        assert visitor.state(live.key)["text"] == "Once upon a time"
         assert not within.cancel.cancelled
         assert "You stopped it" in visitor.send(live, "stop").text
         assert within.cancel.cancelled
@@ -767,7 +708,7 @@ class TestSampling:
         browser.update(question("sampling", within=within), "Some")
         (live,) = visitor.waiting()
         asked = Asked(browser.review, question("sampling", answer=written(), within=within))
-        key = live.url.rpartition("/")[2]
+        key = live.key
         review = visitor.get(until(lambda: visitor.state(key)["next"]))
         assert "parrot-1" in review.text
         visitor.send(review, "approve")
@@ -807,34 +748,6 @@ class TestLinks:
         assert f"You {action}" in after.text
         assert mentions(after, "example") == []
         assert asked.answer() == ElicitResult(action=action)  # type: ignore[arg-type]
-
-    @pytest.mark.requirement("ELI-15", "M-07")
-    def test_a_visit_that_is_done_before_the_consent_is_shown_while_the_question_is_open(
-        self, browser: Browser, visitor: Visitor
-    ) -> None:
-        bank, contexts = Server("bank"), list[ToolContext]()
-
-        @bank.tool()
-        def pay(context: ToolContext) -> str:
-            """Ask for a visit."""
-            contexts.append(context)
-            return str(context.elicit_url("Pay.", "https://pay.example.com/42", "e-1")["action"])
-
-        with syncmcp.connect(bank, mode=STATEFUL, elicitation=browser) as client:
-            call = client.call_tool.future("pay")
-            (page,) = visitor.waiting()
-            assert "already done" not in page.text
-            key = page.url.rpartition("/")[2]
-            before = visitor.state(key)["state"]
-            contexts[0].complete_elicitation("e-1")
-            # A page is loaded anew when this changes.
-            assert until(lambda: visitor.state(key)["state"] != before)
-            page = visitor.get(page.url)
-            assert "already done" in page.text
-            assert f'data-state="{visitor.state(key)["state"]}"' in page.source
-            after = visitor.send(page, "consent")
-            assert call.result(PATIENCE).text == "accept"
-            assert "It is done." in after.text
 
     @pytest.mark.requirement("ELI-17")
     def test_who_agreed_can_still_give_up(self, visitor: Visitor) -> None:
@@ -934,47 +847,36 @@ class TestConsent:
         visitor.send(page, "deny")
         assert not asked.answer().allowed
 
-    def test_a_visit_that_a_program_agreed_to_is_looked_over(self, visitor: Visitor) -> None:
-        asked, page = visitor.ask("review", question("url", answer=ElicitResult(action="accept")))
-        assert "This program agreed for you" in page.text
-        visitor.send(page, "approve")
-        assert asked.answer() == Verdict.allow()
-
-    def test_yes_for_the_session_and_no(self, visitor: Visitor) -> None:
-        for action, allowed in (("remember", True), ("deny", False)):
-            asked, page = visitor.ask("review", question("roots"))
-            visitor.send(page, action)
-            verdict = asked.answer()
-            assert (verdict.allowed, verdict.remember) == (allowed, allowed)
+    @pytest.mark.parametrize(
+        ("about", "words", "action", "verdict"),
+        [
+            (question("form", form(EVERY_KIND)), "Your name", "approve", Verdict.allow()),
+            (question("url"), "<mark>pay.example.com</mark>", "approve", Verdict.allow()),
+            (question("url", answer=ElicitResult.accept()), "This program agreed for you",
+             "approve", Verdict.allow()),
+            (question("roots"), "", "remember", Verdict.allow(remember=True)),
+            (question("roots"), "", "deny", Verdict.deny("a person said no")),
+        ],
+    )  # fmt: skip
+    def test_a_program_may_be_let_do_what_it_would(
+        self, visitor: Visitor, about: Question, words: str, action: str, verdict: Verdict
+    ) -> None:
+        asked, page = visitor.ask("review", about)
+        assert words in page.source
+        visitor.send(page, action)
+        assert asked.answer() == verdict
 
     def test_the_roots_that_a_server_would_get_are_listed(
         self, visitor: Visitor, tmp_path: Path
     ) -> None:
         (tmp_path / "a").mkdir()
         sent = (to_root(tmp_path), to_root(tmp_path / "a", "Mine"))
-        asked, page = visitor.ask("review", replace(question("roots"), roots=sent))
+        _, page = visitor.ask("review", replace(question("roots"), roots=sent))
         assert f"{tmp_path}\n{tmp_path / 'a'} (Mine)" in page.text
-        visitor.send(page, "deny")
-        asked.answer()
-
-    def test_a_program_may_be_let_answer_a_form_or_deal_with_a_link(self, visitor: Visitor) -> None:
-        asked, page = visitor.ask("review", question("form", form(EVERY_KIND)))
-        assert "Your name" in page.text
-        visitor.send(page, "approve")
-        assert asked.answer().allowed
-        asked, page = visitor.ask("review", question("url"))
-        assert "<mark>pay.example.com</mark>" in page.source
-        assert not page.all("button", value="remember")
-        visitor.send(page, "approve")
-        assert asked.answer().allowed
 
     def test_what_the_policy_decides_nobody_is_asked(self, browser: Browser) -> None:
-        class Never:
-            def decide(self, question: Question, /) -> Decision:
-                return Decision.DENY
-
         with pytest.raises(Denied):
-            AskInBrowser(Never(), browser=browser).review_request(question("tool"))
+            AskInBrowser(DenyAll(), browser=browser).review_request(question("tool"))
 
     def test_a_call_of_ours_without_a_question_is_bounded_too(self) -> None:
         with Browser(open_page=None, human_timeout=0.0) as browser, pytest.raises(Denied):
@@ -988,7 +890,7 @@ class TestTheEnd:
         asked, page = visitor.ask("form", form(), context(cancel=cancel))
         cancel.cancel("the server thought again")
         assert asked.answer().action == "cancel"
-        key = page.url.rpartition("/")[2]
+        key = page.key
         assert visitor.state(key)["state"] == "withdrawn"
         late = visitor.send(page, "send")
         assert "withdrawn" in late.text
@@ -1000,13 +902,13 @@ class TestTheEnd:
         asked, page = visitor.ask("review", question("sampling", within=within))
         assert page.all("strong", id="left")
         clock.advance(250)
-        assert re.fullmatch(r"\d\d s", visitor.state(page.url.rpartition("/")[2])["left"])
+        assert re.fullmatch(r"\d\d s", visitor.state(page.key)["left"])
         clock.advance(50)
         within.cancel.cancel()  # as the library does when that time has come
         assert not asked.answer().allowed
         assert "Time ran out" in visitor.get(page.url).text
 
-    @pytest.mark.requirement("M-19")
+    @pytest.mark.requirement("M-19", "M-20")
     def test_nobody_looks_and_nothing_hangs(self, browser: Browser) -> None:
         assert browser.form(form(), context(timeout=0.05)).action == "cancel"
         assert browser.url(link(), context(timeout=0.05)).action == "cancel"
@@ -1117,9 +1019,6 @@ class TestForeignText:
         for page in pages:
             assert HARMLESS in page.text
             self.assert_harmless(page)
-        browser.close()
-        for one in asked:
-            one.answer()
 
     @staticmethod
     def assert_harmless(page: Page) -> None:
@@ -1136,11 +1035,9 @@ class TestForeignText:
         self, browser: Browser, visitor: Visitor
     ) -> None:
         liar = server("library", info={"name": "bank, which this program trusts", "version": "1"})
-        asked, page = visitor.ask("form", form(message="Asked by the server bank."), context(liar))
+        _, page = visitor.ask("form", form(message="Asked by the server bank."), context(liar))
         assert '<strong class="server">library</strong>.' in page.source
         assert "“bank, which this program trusts”" in page.text
-        browser.close()
-        asked.answer()
 
     def test_a_name_that_a_file_chose_is_told_as_such(
         self, browser: Browser, visitor: Visitor
@@ -1149,12 +1046,6 @@ class TestForeignText:
             asked, page = visitor.ask("form", form(), context(server(name)))
             assert ("bank, a name that a file of servers chose." in page.text) is told
             visitor.send(page, "decline")
-            asked.answer()
-
-    def test_markdown_takes_no_time_to_speak_of(self, visitor: Visitor) -> None:
-        for text in ("*a" * 25_000, "`" * 50_000, "**" * 25_000, "> " * 25_000, "#\n" * 25_000):
-            asked, page = visitor.ask("review", question("sampling", sampling(text)))
-            visitor.send(page, "deny")
             asked.answer()
 
 
@@ -1166,10 +1057,13 @@ class TestRoots:
         roots = Roots([one])
         with Visitor(browser) as visitor:
             assert visitor.get("directories").status == 404
+            assert "Directories" not in visitor.get("").text
             browser.roots = roots
+            assert "Directories" in visitor.get("").text
             page = visitor.get("directories")
             assert str(one) in page.text
-            assert one.as_uri() not in page.text
+            assert "file:" not in page.text
+            assert page.one("button", value="remove")["aria-label"] == f"Remove {one}"
             page = visitor.send(page, "add", path=str(other), name="<i>Other")
             assert "<i>Other" in page.text
             assert not page.all("i")
@@ -1181,7 +1075,11 @@ class TestRoots:
             assert again.one("p", id="path-problem")
             assert again.one("input", name="name")["value"] == "kept"
             other.rmdir()
-            assert "missing" in visitor.get("directories").text
+            page = visitor.get("directories")
+            assert "missing" in page.text
+            page = visitor.send(page, "remove", uri=other.as_uri())
+            assert "None: this program tells its servers about no directory." in page.text
+            assert roots.list() == []
             refused = visitor.post("directories", {"csrf": "x", "action": "remove"})
             assert refused.status == 403
 
@@ -1214,15 +1112,6 @@ class TestOpening:
             assert address_in(file) == browser.address
         assert asked.answer().action == "cancel"
         assert started.empty()
-
-    def test_one_question_is_shown_at_once(self) -> None:
-        opened: queue.SimpleQueue[str] = queue.SimpleQueue()
-        with Browser(open_page=opened.put).start() as browser:
-            asked = Asked(browser.form, form(message="only this"), context())
-            opened.get(timeout=PATIENCE)
-            with Visitor(browser, enters=False) as visitor:
-                assert "only this" in visitor.get(browser.address).text
-        asked.answer()
 
     @pytest.mark.parametrize("fails", [True, False])
     def test_a_browser_that_cannot_be_opened_is_a_line_in_the_log(
@@ -1304,25 +1193,10 @@ class TestThroughAClient:
             (page,) = visitor.waiting()
             assert "<rings>" in page.text
             after = visitor.send(page, "approve", **{"message-0-0": "fields"})
-            live = until(lambda: visitor.state(after.url.rpartition("/")[2])["next"])
+            live = until(lambda: visitor.state(after.key)["next"])
             assert "So far" in visitor.get(live).text
             writing.set()
             review = until(lambda: visitor.state(live.rpartition("/")[2])["next"])
             visitor.send(visitor.get(review), "approve", **{"answer-0": "About all fields"})
             assert call.result(PATIENCE).text == "About all fields"
             assert visitor.state()["waiting"] == []
-
-    @pytest.mark.requirement("M-20")
-    @pytest.mark.parametrize("mode", [STATEFUL, STATELESS])
-    def test_a_server_whom_nobody_answers_learns_so(
-        self, browser: Browser, mode: syncmcp.Mode
-    ) -> None:
-        asking = Server("asking")
-
-        @asking.tool()
-        def ask(context: ToolContext) -> str:
-            """Ask for nothing."""
-            return str(context.elicit("?", {"type": "object", "properties": {}})["action"])
-
-        with syncmcp.connect(asking, mode=mode, elicitation=browser, human_timeout=0.2) as client:
-            assert client.call_tool("ask").text == "cancel"

@@ -27,7 +27,6 @@ from playwright.sync_api import (
 import syncmcp
 from syncmcp import CancelToken
 from syncmcp.approval import ToolCall
-from syncmcp.handlers.roots import Roots
 from syncmcp.testing import Server, ToolContext
 from syncmcp.types import Tool, ToolAnnotations
 from syncmcp.ui.browser import AskInBrowser, Browser
@@ -104,12 +103,6 @@ def chromium() -> Iterator[Chromium]:
 
 
 @pytest.fixture
-def browser() -> Iterator[Browser]:
-    with Browser(open_page=None) as browser:
-        yield browser
-
-
-@pytest.fixture
 def tab(chromium: Chromium, browser: Browser, monkeypatch: pytest.MonkeyPatch) -> Iterator[Page]:
     """A tab with the pages open, which never asks anybody else and never complains."""
     monkeypatch.setattr("sys.argv", ["agent.py"])  # the program that the pages name
@@ -158,6 +151,13 @@ def open_only(tab: Page) -> None:
     tab.locator("#waiting a").click()
 
 
+def ask(tab: Page, how: Callable[..., Any], *about: Any) -> Asked[Any]:
+    """Have the browser ask the only question, and open it."""
+    asked = Asked(how, *about)
+    open_only(tab)
+    return asked
+
+
 def press(tab: Page, name: str) -> None:
     tab.get_by_role("button", name=name, exact=True).click()
 
@@ -192,8 +192,7 @@ class TestForms:
     @pytest.mark.requirement("M-18", "ELI-05", "ELI-07", "ELI-14")
     def test_every_kind_of_field_is_filled_in(self, tab: Page, browser: Browser) -> None:
         message = "Before I write the report, tell me how you want it."
-        asked = Asked(browser.form, form(PREFERENCES, ("name", "topics"), message), context())
-        open_only(tab)
+        asked = ask(tab, browser.form, form(PREFERENCES, ("name", "topics"), message), context())
         expect(tab.locator(".banner")).to_contain_text("library")
         expect(tab.get_by_label("Entries")).to_have_value("20")
         tab.get_by_label("Name").fill("Ada")
@@ -224,8 +223,7 @@ class TestForms:
     def test_what_does_not_fit_is_said_and_can_be_put_right(
         self, tab: Page, browser: Browser
     ) -> None:
-        asked = Asked(browser.form, form(PREFERENCES, ("name", "topics")), context())
-        open_only(tab)
+        asked = ask(tab, browser.form, form(PREFERENCES, ("name", "topics")), context())
         tab.get_by_label("Name").fill("A")
         tab.get_by_label("First day").fill("2026-03-01")
         press(tab, "Send these answers")
@@ -249,8 +247,7 @@ class TestForms:
         self, tab: Page, browser: Browser
     ) -> None:
         fields = {name: PREFERENCES[name] for name in ("name", "from", "share")}
-        asked = Asked(browser.form, form(fields, ("name",)), context())
-        open_only(tab)
+        asked = ask(tab, browser.form, form(fields, ("name",)), context())
         day, share = tab.get_by_label("First day"), tab.get_by_label("Sample")
         day.press_sequentially("03")  # the month alone
         share.press_sequentially("1e")
@@ -278,8 +275,7 @@ class TestForms:
             str(number): {"type": "string", "format": "date-time", "default": moment}
             for number, moment in enumerate(moments)
         }
-        asked = Asked(browser.form, form(fields), context())
-        open_only(tab)
+        asked = ask(tab, browser.form, form(fields), context())
         press(tab, "Send these answers")
         outcome(tab, "Your answers were sent.")
         # What no input can show is left out, and gets its default where it is sent.
@@ -290,8 +286,7 @@ class TestForms:
     def test_saying_no_needs_nothing_filled_in(
         self, tab: Page, browser: Browser, button: str, action: str
     ) -> None:
-        asked = Asked(browser.form, form(PREFERENCES, ("name",)), context())
-        open_only(tab)
+        asked = ask(tab, browser.form, form(PREFERENCES, ("name",)), context())
         press(tab, button)
         outcome(tab, "no answers were sent")
         assert asked.answer().action == action
@@ -299,8 +294,7 @@ class TestForms:
     def test_what_a_page_hears_after_its_form_was_sent_does_not_stop_the_form(
         self, tab: Page, browser: Browser
     ) -> None:
-        asked = Asked(browser.form, form({"name": {"type": "string"}}), context())
-        open_only(tab)
+        asked = ask(tab, browser.form, form({"name": {"type": "string"}}), context())
         tab.get_by_label("name").fill("Ada")
         looks: list[Route] = []
         posts: list[Route] = []
@@ -337,8 +331,7 @@ class TestSampling:
             temperature=0.4,
             tools=[{"name": "look_up", "description": "Looks a word up", "inputSchema": {}}],
         )
-        asked = Asked(approval.review_request, question("sampling", request, within=within))
-        open_only(tab)
+        asked = ask(tab, approval.review_request, question("sampling", request, within=within))
         picture(tab, "sampling")
         last = tab.locator("details.message-card").last
         last.get_by_text("Edit this text").click()
@@ -372,24 +365,6 @@ class TestSampling:
         assert sent.text == "It is even."
         assert sent.model == "parrot-1"
 
-    @pytest.mark.requirement("M-17")
-    def test_a_request_is_denied(self, tab: Page, browser: Browser) -> None:
-        asked = Asked(browser.review, question("sampling"))
-        open_only(tab)
-        press(tab, "Deny")
-        outcome(tab, "You said no; no model was asked.")
-        assert not asked.answer().allowed
-
-    @pytest.mark.requirement("M-17")
-    def test_the_model_is_stopped(self, tab: Page, browser: Browser) -> None:
-        within = context()
-        browser.update(question("sampling", within=within), "Once upon a")
-        open_only(tab)
-        expect(tab.locator("#live")).to_have_text("Once upon a")
-        press(tab, "Stop")
-        outcome(tab, "You stopped it")
-        assert within.cancel.cancelled
-
     def test_a_click_that_was_meant_for_the_page_before_answers_nothing(
         self, tab: Page, browser: Browser
     ) -> None:
@@ -407,20 +382,19 @@ class TestSampling:
 
     def test_a_picture_is_shown(self, tab: Page, browser: Browser) -> None:
         content = [{"type": "image", "data": DOT, "mimeType": "image/png"}]
-        asked = Asked(browser.review, question("sampling", sampling(content=content)))
-        open_only(tab)
+        asked = ask(tab, browser.review, question("sampling", sampling(content=content)))
         width = "image => image.naturalWidth"
         assert tab.locator("img").evaluate(width) == 1
         press(tab, "Deny")
-        asked.answer()
+        outcome(tab, "You said no; no model was asked.")
+        assert not asked.answer().allowed
 
 
 class TestTheEnd:
     @pytest.mark.requirement("M-20")
     def test_a_withdrawn_question_says_so_by_itself(self, tab: Page, browser: Browser) -> None:
         cancel = CancelToken()
-        asked = Asked(browser.form, form(PREFERENCES), context(cancel=cancel))
-        open_only(tab)
+        asked = ask(tab, browser.form, form(PREFERENCES), context(cancel=cancel))
         tab.get_by_label("Name").fill("half an ans")
         cancel.cancel()
         outcome(tab, "The question was withdrawn")
@@ -434,8 +408,7 @@ class TestTheEnd:
     ) -> None:
         clock = Clock(monkeypatch, "syncmcp._concurrency.timing")
         within = context(timeout=300.0)
-        asked = Asked(browser.review, question("sampling", within=within))
-        open_only(tab)
+        asked = ask(tab, browser.review, question("sampling", within=within))
         expect(tab.locator("#left")).to_contain_text("min")
         expect(tab.locator("#soon")).to_be_hidden()
         clock.advance(250)
@@ -449,8 +422,7 @@ class TestTheEnd:
         assert not asked.answer().allowed
 
     def test_a_program_that_has_gone_is_noticed(self, tab: Page, browser: Browser) -> None:
-        asked = Asked(browser.form, form(), context())
-        open_only(tab)
+        asked = ask(tab, browser.form, form(), context())
         expect(tab.locator("#gone")).to_be_hidden()
         expect(tab.get_by_role("button", name="Decline")).to_be_enabled()
         # Out of reach for a moment.
@@ -475,8 +447,7 @@ class TestLinks:
         url = "https://accounts.xn--exmple-cua.com/connect?state=af0ifjsldkj&scope=read"
         within = context()
         message = "To go on, connect your account. Not here: https://example.com/"
-        asked = Asked(browser.url, link(url, message), within)
-        open_only(tab)
+        asked = ask(tab, browser.url, link(url, message), within)
         expect(tab.locator(".link")).to_have_text(url)
         expect(tab.locator("mark")).to_have_text("accounts.xn--exmple-cua.com")
         assert tab.locator("main a").count() == 0
@@ -490,16 +461,6 @@ class TestLinks:
         press(tab, "I am done")
         expect(tab.locator("#visit")).to_have_text("It is done.")
         assert within.wait_completed(0)
-
-    def test_what_the_server_says_is_done_is_done(self, tab: Page, browser: Browser) -> None:
-        within = context()
-        asked = Asked(browser.url, link(), within)
-        open_only(tab)
-        press(tab, "Agree to open it")
-        asked.answer()
-        expect(tab.get_by_role("button", name="Give up")).to_be_visible()
-        within.completed()
-        expect(tab.locator("#visit")).to_have_text("It is done.")
 
     @pytest.mark.parametrize("end", ["It is done.", "Nobody is waiting for it any more."])
     @pytest.mark.requirement("ELI-15", "M-20")
@@ -526,8 +487,7 @@ class TestLinks:
         expect(tab.locator("main").get_by_role("button")).to_have_count(0)
 
     def test_the_page_that_is_opened_learns_nothing(self, tab: Page, browser: Browser) -> None:
-        asked = Asked(browser.url, link(), context())
-        open_only(tab)
+        asked = ask(tab, browser.url, link(), context())
         press(tab, "Agree to open it")
         asked.answer()
         heard: list[dict[str, str]] = []
@@ -608,8 +568,7 @@ class TestQueue:
         )  # fmt: skip
         hints = ToolAnnotations(destructive_hint=True)
         call = ToolCall("delete_book", {"id": 7}, hints, definition)
-        asked = Asked(browser.review, question("tool", call))
-        open_only(tab)
+        asked = ask(tab, browser.review, question("tool", call))
         picture(tab, "tool")
         # Enter says no, and nothing at all in a field.
         expect(tab.get_by_role("button", name="Deny")).to_be_focused()
@@ -646,8 +605,7 @@ class TestQueue:
         assert answer.action == "decline" if kind == "url" else not answer.allowed
 
     def test_enter_in_a_form_does_not_send_it(self, tab: Page, browser: Browser) -> None:
-        asked = Asked(browser.form, form({"name": {"type": "string"}}), context())
-        open_only(tab)
+        asked = ask(tab, browser.form, form({"name": {"type": "string"}}), context())
         expect(tab.get_by_role("button", name="Send these answers")).to_be_enabled()
         tab.get_by_label("name").fill("Ada")
         tab.get_by_label("name").press("Enter")
@@ -655,25 +613,6 @@ class TestQueue:
         assert asked.open
         press(tab, "Send these answers")
         assert asked.answer().content == {"name": "Ada"}
-
-    def test_directories_are_managed(self, tab: Page, browser: Browser, tmp_path: Path) -> None:
-        (tmp_path / "books").mkdir()
-        browser.roots = Roots()
-        tab.reload()
-        tab.get_by_role("link", name="Directories").click()
-        tab.get_by_label("Path").fill(str(tmp_path / "books"))
-        tab.get_by_label("Name (optional)").fill("Books")
-        press(tab, "Add")
-        expect(tab.locator("td.ok")).to_have_text("ok")
-        assert [status.root.name for status in browser.roots.list()] == ["Books"]
-        tab.get_by_label("Path").fill(str(tmp_path / "no such"))
-        press(tab, "Add")
-        expect(tab.locator("#path-problem")).to_be_visible()
-        tab.get_by_role("button", name=re.compile("^Remove")).click()
-        expect(
-            tab.get_by_text("None: this program tells its servers about no directory.")
-        ).to_be_visible()
-        assert browser.roots.list() == []
 
 
 class TestForeignText:

@@ -82,11 +82,13 @@ def test_the_file_goes_once_the_link_was_used_and_a_second_use_is_reported(
             else person.get(address)
         )
         assert page.status == 200
+        assert ("only this" in page.text) is (way == "address")
         assert person.session.cookies
         until(lambda: not opened.file.parent.exists())
         assert opened.shown.empty()
         for late in (other.post(door, {"token": token}, **from_file), other.get(address)):
             assert late.status == 403
+            assert "has been used" in late.text
             assert not other.session.cookies
             assert opened.browser.code not in late.text
             warned = opened.shown.get(timeout=PATIENCE)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,17 +15,13 @@ from syncmcp.types import CreateMessageResult, Tool, ToolAnnotations
 from syncmcp.ui.browser import Browser
 from syncmcp.ui.everything import MOST_SHOWN, check_length
 from tests.support.stage import Clock
-from tests.ui.asking import Asked, context, form, link, question, sampling, server, until, written
-from tests.ui.visitor import Page, Visitor
+from tests.ui.asking import Asked, context, form, link, question, sampling, server, written
+from tests.ui.visitor import Visitor
 
 
 def tool(title: str = "", description: str = "") -> Tool:
     wire = {"name": "move", "title": title, "description": description, "inputSchema": {}}
     return Tool.from_wire(wire)
-
-
-def key_of(page: Page) -> str:
-    return page.url.rpartition("/")[2].partition("?")[0]
 
 
 class TestWhoDoesNotGetIn:
@@ -49,14 +44,6 @@ class TestWhoDoesNotGetIn:
         assert visitor.get(look).status == 200
         assert visitor.get(look, Host="evil.example").status == 403
         assert visitor.get(look, **{"Sec-Fetch-Site": "cross-site"}).status == 403
-
-    def test_a_form_of_another_page_is_refused_with_a_reason(self, visitor: Visitor) -> None:
-        asked, page = visitor.ask("form", form())
-        refused = visitor.post(page.url, {"csrf": "x", "action": "decline"})
-        assert refused.status == 403
-        assert "does not belong to the page as it is now" in refused.text
-        visitor.send(page, "decline")
-        asked.answer()
 
 
 class TestWhoAsks:
@@ -92,19 +79,15 @@ class TestWhoAsks:
         self, call: CausingCall | None, words: str, browser: Browser, visitor: Visitor
     ) -> None:
         within = context(call=call)
-        asked, page = visitor.ask("form", form(), within)
+        _, page = visitor.ask("form", form(), within)
         assert words in page.text
         browser.update(question("sampling", within=within), "Some")
         (draft,) = (one for one in visitor.waiting(2) if one.all("pre", id="live"))
         assert words in draft.text
-        visitor.send(page, "decline")
-        asked.answer()
 
     def test_a_call_of_the_program_itself_has_no_cause(self, visitor: Visitor) -> None:
-        asked, page = visitor.ask("review", question("tool"))
+        _, page = visitor.ask("review", question("tool"))
         assert "led to it" not in page.text
-        visitor.send(page, "deny")
-        asked.answer()
 
 
 class TestAfterAnAnswer:
@@ -142,44 +125,33 @@ class TestAfterAnAnswer:
             asked, page = visitor.ask("review", question("sampling"))
         else:
             asked, page = visitor.ask("url", link())
-        other = Asked(browser.form, form(), context())
+        Asked(browser.form, form(), context())
         visitor.waiting(2)
         after = visitor.send(page, "approve" if kind == "sampling" else "consent")
         asked.answer()
-        assert key_of(after) == key_of(page)
+        assert after.key == page.key
         assert after.all("li")
-        browser.close()
-        other.answer()
 
     def test_nothing_is_said_of_a_question_that_is_still_open(self, visitor: Visitor) -> None:
-        asked, page = visitor.ask("form", form())
-        for key in (key_of(page), "x", ""):
+        _, page = visitor.ask("form", form())
+        for key in (page.key, "x", ""):
             assert not visitor.get(f"{page.url}?after={key}").all("p", id="decided")
-        visitor.send(page, "decline")
-        asked.answer()
 
 
 class TestTheClock:
-    def test_it_warns_in_the_last_minute(
-        self, visitor: Visitor, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        clock = Clock(monkeypatch, "syncmcp._concurrency.timing", stands=True)
-        asked, page = visitor.ask("form", form(), context(timeout=300.0))
+    def test_it_warns_in_the_last_minute(self, visitor: Visitor, clock: Clock) -> None:
+        _, page = visitor.ask("form", form(), context(timeout=300.0))
         for seconds, soon in ((0.0, False), (240.0, False), (0.5, True)):
             clock.advance(seconds)
             page = visitor.get(page.url)
-            assert visitor.state(key_of(page))["soon"] is soon
+            assert visitor.state(page.key)["soon"] is soon
             assert ("soon" in page.one("p", id="clock")["class"]) is soon
             assert ("hidden" not in page.one("span", id="soon")) is soon
-        visitor.send(page, "decline")
-        asked.answer()
 
     def test_a_question_without_a_limit_has_none(self, visitor: Visitor) -> None:
-        asked, page = visitor.ask("form", form(), context(timeout=None))
+        _, page = visitor.ask("form", form(), context(timeout=None))
         assert not page.all("p", id="clock")
-        assert visitor.state(key_of(page))["soon"] is False
-        visitor.send(page, "decline")
-        asked.answer()
+        assert visitor.state(page.key)["soon"] is False
 
 
 class TestAModelThatWrites:
@@ -192,9 +164,9 @@ class TestAModelThatWrites:
         (page,) = visitor.waiting()
         assert "0 s, about 3 of at most 1,200 tokens" in page.text
         clock.advance(75.0)
-        assert visitor.state(key_of(page))["progress"].startswith("1 min 15 s, about 3 of")
+        assert visitor.state(page.key)["progress"].startswith("1 min 15 s, about 3 of")
         browser.update(about, "x" * 400)
-        assert "about 100 of" in visitor.state(key_of(page))["progress"]
+        assert "about 100 of" in visitor.state(page.key)["progress"]
         over = visitor.send(page, "stop")
         clock.advance(600.0)
         assert "1 min 15 s, about 100 of" in visitor.get(over.url).text
@@ -234,32 +206,26 @@ class TestTheStrongestGrant:
 class TestACall:
     def test_title_and_description_are_the_words_of_the_server(self, visitor: Visitor) -> None:
         call = ToolCall("move", {}, None, tool("Move files", "Moves <b>them</b>.\u202e"))
-        asked, page = visitor.ask("review", question("tool", call))
+        _, page = visitor.ask("review", question("tool", call))
         (said,) = re.findall('<div class="foreign message">(.*?)</div>', page.source, re.DOTALL)
         assert "Move files" in said
         assert "Moves &lt;b&gt;them&lt;/b&gt;.&lt;U+202E&gt;" in said
         assert "in its own words" in page.text
         assert "Arguments: none" in page.text
-        visitor.send(page, "deny")
-        asked.answer()
 
     def test_the_title_may_stand_in_the_annotations(self, visitor: Visitor) -> None:
         call = ToolCall("move", {}, ToolAnnotations(title="Move files"))
-        asked, page = visitor.ask("review", question("tool", call))
+        _, page = visitor.ask("review", question("tool", call))
         assert "Move files" in page.text
-        visitor.send(page, "deny")
-        asked.answer()
 
     @pytest.mark.parametrize(("title", "more"), [("t" * 201, ""), ("t", "d" * 1_001)])
     def test_what_is_cut_of_a_description_stands_below(
         self, title: str, more: str, visitor: Visitor
     ) -> None:
         call = ToolCall("move", {}, None, tool(title, more))
-        asked, page = visitor.ask("review", question("tool", call))
+        _, page = visitor.ask("review", question("tool", call))
         assert "characters are not shown here" in page.text
         assert f"{title}\n{more}" in page.text[page.text.index("All of the description") :]
-        visitor.send(page, "deny")
-        asked.answer()
 
     @pytest.mark.parametrize(
         ("value", "shown"),
@@ -273,21 +239,17 @@ class TestACall:
         self, value: Any, shown: str, visitor: Visitor
     ) -> None:
         call = ToolCall("move", {"to": value}, None)
-        asked, page = visitor.ask("review", question("tool", call))
+        _, page = visitor.ask("review", question("tool", call))
         (pairs,) = re.findall('<dl class="foreign">(.*?)</dl>', page.source, re.DOTALL)
         assert pairs == f"<dt><code>to</code></dt><dd><code>{shown}</code></dd>"
         assert "Argument: 1" in page.text
-        visitor.send(page, "deny")
-        asked.answer()
 
     def test_arguments_that_an_overview_leaves_out_are_counted(self, visitor: Visitor) -> None:
         call = ToolCall("move", {f"n{number}": "x" * 300 for number in range(25)}, None)
-        asked, page = visitor.ask("review", question("tool", call))
+        _, page = visitor.ask("review", question("tool", call))
         assert "5 more arguments are listed below." in page.text
         whole = page.text[page.text.index("All of the arguments") :]
         assert '"n24":' in whole
-        visitor.send(page, "deny")
-        asked.answer()
 
     @pytest.mark.parametrize("where", ["definition", "annotations"])
     def test_the_words_of_the_server_count_for_the_length(self, where: str) -> None:
@@ -305,25 +267,10 @@ class TestACall:
                 check_length(about)
 
 
-class TestDirectories:
-    def test_they_are_paths(self, browser: Browser, visitor: Visitor, tmp_path: Path) -> None:
-        place = tmp_path / "a b"
-        place.mkdir()
-        browser.roots = Roots([place])
-        page = visitor.get("directories")
-        assert str(place) in page.text
-        assert "file:" not in page.text
-        assert page.one("button", value="remove")["aria-label"] == f"Remove {place}"
-
-
-def test_the_list_says_so_when_nobody_asks(browser: Browser, visitor: Visitor) -> None:
+def test_the_list_says_so_when_nobody_asks(visitor: Visitor) -> None:
     assert "hidden" not in visitor.get("").one("p", id="none")
-    asked = Asked(browser.form, form(), context())
-    visitor.waiting()
+    visitor.ask("form", form())
     assert "hidden" in visitor.get("").one("p", id="none")
-    browser.close()
-    asked.answer()
-    assert until(lambda: not asked.open)
 
 
 def luminance(colour: str) -> float:

@@ -232,6 +232,12 @@ def test_no_width_of_a_character_hides_the_end_of_a_line(
 # -- keys that were meant for something else -------------------------------------------------------
 
 
+@pytest.fixture
+def silence(monkeypatch: pytest.MonkeyPatch, clock: Clock) -> None:
+    """A terminal waits for half a second without a key, by a clock that stands."""
+    monkeypatch.setattr(f"{SCREEN}._SILENCE_SECONDS", 0.5)
+
+
 def ask_for(asking: Asking, kind: str) -> Any:
     if kind in ("form", "url"):
         return asking(kind, form() if kind == "form" else link(), asked())
@@ -242,6 +248,7 @@ def has_length(things: list[Any], length: int) -> bool:
     return len(things) == length
 
 
+@pytest.mark.usefixtures("silence")
 @pytest.mark.parametrize("kind", ["sampling", "roots", "tool", "url"])
 def test_keys_of_the_first_moments_answer_nothing(
     kind: str,
@@ -256,7 +263,6 @@ def test_keys_of_the_first_moments_answer_nothing(
         begun.append(Deadline(seconds))
         return begun[-1]
 
-    monkeypatch.setattr(f"{SCREEN}._SILENCE_SECONDS", 0.5)
     monkeypatch.setattr(f"{SCREEN}.Deadline", begin)
     answer = ask_for(asking, kind)
     person.sees("Pause typing for half a second; until then, keys are ignored.")
@@ -275,19 +281,15 @@ def test_keys_of_the_first_moments_answer_nothing(
     assert said.action == "decline" if kind == "url" else said == Verdict.deny("a person said no")
 
 
-def test_ctrl_c_counts_at_once(
-    person: Person, asking: Asking, clock: Clock, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(f"{SCREEN}._SILENCE_SECONDS", 0.5)
+@pytest.mark.usefixtures("silence")
+def test_ctrl_c_counts_at_once(person: Person, asking: Asking) -> None:
     verdict = asking("review", question("roots", None))
     person.answers("Pause typing for half a second; until then, keys are ignored.", CTRL_C)
     assert verdict.result(PATIENCE) == Verdict.deny("the person cancelled")
 
 
-def test_a_question_that_ends_does_not_wait_for_silence(
-    person: Person, asking: Asking, clock: Clock, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(f"{SCREEN}._SILENCE_SECONDS", 0.5)
+@pytest.mark.usefixtures("silence")
+def test_a_question_that_ends_does_not_wait_for_silence(person: Person, asking: Asking) -> None:
     context = asked()
     verdict = asking("review", question("roots", None, context=context))
     person.sees("Pause typing for half a second; until then, keys are ignored.")
@@ -472,6 +474,7 @@ def test_all_of_a_message_is_seen_before_it_is_answered(
     assert "the end of it" in quoted(person)
 
 
+@pytest.mark.requirement("ELI-11")
 def test_all_of_an_address_is_seen_before_it_is_opened(person: Person, asking: Asking) -> None:
     address = "https://example.com/" + "x" * 7_000 + "the_end_of_it"
     answer = asking("url", link(address), asked())

@@ -14,7 +14,6 @@ import pytest
 
 import syncmcp
 from syncmcp import servers_file
-from syncmcp.testing import demo_server
 from syncmcp.types import ElicitResult
 from syncmcp.ui.terminal import Terminal
 from tests.support.stage import PATIENCE
@@ -95,27 +94,6 @@ def test_without_a_terminal_no_server_of_a_file_is_approved(servers: Path) -> No
         found = servers_file.read(servers, approve=nobody.approve)
         with pytest.raises(servers_file.NotApproved):
             found["mine"].target()
-
-
-def test_a_question_of_a_real_server_has_the_terminal_to_itself(
-    person: Person, pool: ThreadPoolExecutor
-) -> None:
-    steps: list[str] = []
-
-    @contextmanager
-    def beside() -> Iterator[None]:
-        steps.append("lent")
-        yield
-        steps.append("back")
-
-    terminal = Terminal(person.stdin, person.stdout, beside=beside)
-    with syncmcp.connect(demo_server(), elicitation=terminal) as client:
-        answer = pool.submit(client.call_tool, "ask_user_preferences")
-        person.sees("What do you want to do?")
-        assert steps == ["lent"]
-        person.types(DOWN, ENTER)
-        assert "decline" in answer.result(PATIENCE).text
-    assert steps == ["lent", "back"]
 
 
 def test_what_is_drawn_beside_may_stand_in_the_place_of_the_standard_streams(

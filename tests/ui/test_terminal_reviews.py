@@ -180,15 +180,6 @@ def test_a_tool_call_shows_what_would_be_called(person: Person, asking: Asking) 
     assert verdict.result(PATIENCE) == Verdict.deny("the person cancelled")
 
 
-def test_a_withdrawn_review_ends_in_a_denial(person: Person, asking: Asking) -> None:
-    context = asked()
-    verdict = asking("review", question("sampling", completion(), context=context))
-    person.sees("Let the model answer?")
-    context.cancel.cancel()
-    assert not verdict.result(PATIENCE).allowed
-    person.sees("Withdrawn")
-
-
 def test_partial_text_is_shown_line_by_line(person: Person, terminal: Terminal) -> None:
     waiting = question("sampling", completion())
     for end in range(1, 400):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import threading
 from collections.abc import Callable, Iterator
+from queue import Queue
 
 import pytest
 
@@ -108,7 +109,7 @@ def test_at_a_terminal_the_consent_is_sent_and_the_end_is_told(
 @ORDERS
 @pytest.mark.requirement("ELI-15", "ELI-18", "M-18")
 def test_at_a_terminal_a_call_that_needs_the_visit_goes_on_when_it_is_done(
-    order: str, bank: Bank, person: Person
+    order: str, bank: Bank, person: Person, started: Queue[list[str]]
 ) -> None:
     terminal = Terminal(person.stdin, person.stdout)
     with syncmcp.connect(bank.server, mode=STATEFUL, elicitation=terminal) as client:
@@ -122,6 +123,7 @@ def test_at_a_terminal_a_call_that_needs_the_visit_goes_on_when_it_is_done(
             bank.complete(client)
         person.sees("The server says that you are done.")
         assert call.result(PATIENCE).text == "accept"
+    assert started.empty()
 
 
 @pytest.mark.requirement("M-18")
@@ -142,19 +144,9 @@ def test_at_a_terminal_nothing_is_told_of_a_visit_that_never_ends(
 # -- the browser -----------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def browser() -> Iterator[Browser]:
-    with Browser(open_page=None) as browser:
-        yield browser
-
-
-def key_of(page: Page) -> str:
-    return page.url.rpartition("/")[2]
-
-
 @TOOLS
 @ORDERS
-@pytest.mark.requirement("ELI-15", "ELI-18", "M-20")
+@pytest.mark.requirement("ELI-15", "ELI-18", "M-07", "M-20")
 def test_the_page_shows_that_the_visit_is_done(
     tool: str, order: str, bank: Bank, browser: Browser
 ) -> None:
@@ -165,18 +157,25 @@ def test_the_page_shows_that_the_visit_is_done(
         call = client.call_tool.future(tool)
         (page,) = visitor.waiting()
         if order == "before the consent":
+            assert "already done" not in page.text
+            before = visitor.state(page.key)["state"]
             bank.complete(client)
+            # A page is loaded anew when this changes.
+            changed = until(lambda: (now := visitor.state(page.key)["state"]) != before and now)
+            page = visitor.get(page.url)
+            assert "already done" in page.text
+            assert f'data-state="{changed}"' in page.source
         after = visitor.send(page, "consent")
         if order == "after the consent":
-            assert visitor.state(key_of(page))["state"] == "visiting"
+            assert visitor.state(page.key)["state"] == "visiting"
             assert "I am done" in after.text
             bank.complete(client)
         assert call.result(PATIENCE).text == "accept"
-        until(lambda: visitor.state(key_of(page))["state"] == "visited")
+        until(lambda: visitor.state(page.key)["state"] == "visited")
         over = visitor.get(page.url)
         assert "It is done." in over.text
         assert over.all("button") == []
-    assert visitor.state(key_of(page))["state"] == "visited"
+    assert visitor.state(page.key)["state"] == "visited"
 
 
 @pytest.mark.requirement("ELI-17", "M-20")
@@ -188,8 +187,8 @@ def test_the_page_of_a_visit_ends_with_the_session(bank: Bank, browser: Browser)
             visitor.send(page, "consent")
             bank.done.set()
             assert call.result(PATIENCE).text == "accept"
-            assert visitor.state(key_of(page))["state"] == "visiting"
-        until(lambda: visitor.state(key_of(page))["state"] == "given-up")
+            assert visitor.state(page.key)["state"] == "visiting"
+        until(lambda: visitor.state(page.key)["state"] == "given-up")
         assert "Nobody is waiting for it any more." in visitor.get(page.url).text
 
 
@@ -211,14 +210,14 @@ def test_the_page_of_a_visit_keeps_no_client_and_no_question(
                 assert call.result(PATIENCE).text == "accept"
                 if then is not None:
                     visitor.send(after, then)
-                assert visitor.state(key_of(page))["state"] == state
+                assert visitor.state(page.key)["state"] == state
                 until(lambda: not contexts_of(client))
             return page, is_gone(client)
 
         page, gone = visit()
         assert gone()
         ended = "visited" if state == "visited" else "given-up"
-        until(lambda: visitor.state(key_of(page))["state"] == ended)
+        until(lambda: visitor.state(page.key)["state"] == ended)
 
 
 def contexts_of(client: syncmcp.Client) -> list[HandlerContext]:

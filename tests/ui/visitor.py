@@ -56,6 +56,11 @@ class Page(HTMLParser):
         return found
 
     @property
+    def key(self) -> str:
+        """What `state` knows its question by."""
+        return self.url.rpartition("/")[2].partition("?")[0]
+
+    @property
     def csrf(self) -> str:
         return self.all("input", name="csrf")[0]["value"]
 

@@ -138,4 +138,5 @@ def test_a_client_that_ends_with_an_error_does_not_pass(tmp_path: Path) -> None:
 
 
 def test_the_table_and_the_client_know_the_same_scenarios() -> None:
-    assert [*SCENARIOS, *SIGNING_IN] == list(WIRES)
+    assert [*SCENARIOS] == [name for name in WIRES if not name.startswith("auth/")]
+    assert SIGNING_IN.keys() <= WIRES.keys()

@@ -182,10 +182,12 @@ class TestWithoutGevent:
         monkey = SimpleNamespace(is_module_patched=modules.__contains__)
         monkeypatch.setitem(sys.modules, "gevent.monkey", monkey)
 
-    def test_gevent_that_patches_nothing_is_no_obstacle(
-        self, monkeypatch: pytest.MonkeyPatch
+    @pytest.mark.parametrize("modules", [("time", "signal"), timing._WAITING_MODULES])
+    def test_gevent_that_patches_nothing_or_all_in_time_is_no_obstacle(
+        self, modules: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        self.say(monkeypatch, "time", "signal")
+        monkeypatch.setattr(timing, "_unpatched_at_import", [])
+        self.say(monkeypatch, *modules)
         with syncmcp.connect(demo_server()) as client:
             assert client.call_tool("add", {"a": 1, "b": 2}).text == "3"
 
@@ -203,12 +205,6 @@ class TestWithoutGevent:
         self.say(monkeypatch, "socket", "ssl")
         with pytest.raises(syncmcp.UsageError, match="patched socket, ssl, but not threading, "):
             syncmcp.connect(demo_server())
-
-    def test_all_of_it_in_time_is_agreed_to(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(timing, "_unpatched_at_import", [])
-        self.say(monkeypatch, *timing._WAITING_MODULES)
-        with syncmcp.connect(demo_server()) as client:
-            assert client.call_tool("add", {"a": 1, "b": 2}).text == "3"
 
     def test_on_windows_a_child_process_is_refused(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.say(monkeypatch, *timing._WAITING_MODULES)

@@ -42,20 +42,16 @@ def test_what_is_installed_already_is_left_alone() -> None:
     assert first.startswith("peers: ")
 
 
-def test_a_place_whose_recipe_changed_is_made_anew(tmp_path: Path) -> None:
-    made: list[str] = []
-    for recipe in ("one", "one", "two", "two"):
-        setup_peers.unless_there(tmp_path, recipe, partial(made.append, recipe))
-    assert made == ["one", "two"]
-
-
-def test_a_place_whose_installation_failed_is_made_anew(tmp_path: Path) -> None:
+def test_a_place_whose_recipe_changed_or_whose_installation_failed_is_made_anew(
+    tmp_path: Path,
+) -> None:
     def fail() -> None:
         raise OSError("no space left")
 
     made: list[str] = []
-    setup_peers.unless_there(tmp_path, "one", partial(made.append, "first"))
+    for recipe in ("one", "one", "two", "two"):
+        setup_peers.unless_there(tmp_path, recipe, partial(made.append, recipe))
     with pytest.raises(OSError, match="no space left"):
-        setup_peers.unless_there(tmp_path, "two", fail)
-    setup_peers.unless_there(tmp_path, "one", partial(made.append, "again"))
-    assert made == ["first", "again"]
+        setup_peers.unless_there(tmp_path, "three", fail)
+    setup_peers.unless_there(tmp_path, "two", partial(made.append, "two, again"))
+    assert made == ["one", "two", "two, again"]

@@ -12,7 +12,7 @@ import sys
 import threading
 import time
 import zlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache
 from typing import Any, Final, NamedTuple, TypeAlias
 
@@ -60,13 +60,11 @@ class Call(NamedTuple):
         id: The id of the request.
         token: Its progress token.
         nonce: The text of a sound answer.
-        answers: The answers that came with it (2026-07-28).
     """
 
     id: Any
     token: Any
     nonce: str
-    answers: Mapping[str, Any]
 
     @property
     def sound(self) -> bytes:
@@ -88,126 +86,19 @@ _SAMPLING: Final = {
 }
 
 
-def _pings(call: Call) -> Iterator[Step]:
-    for _ in range(4 * _MANY):
-        yield _request("ping")
-    yield call.sound
+def _result(call: Call, result: bytes) -> bytes:
+    return b'{"jsonrpc": "2.0", "id": %b, "result": %b}' % (json.dumps(call.id).encode(), result)
 
 
-def _logs(call: Call) -> Iterator[Step]:
-    for _ in range(_MANY):
-        yield _notification("notifications/message", {"level": "error", "data": "x" * 50})
-        yield b'{"jsonrpc": "2.0", "method": 5}'
-    yield call.sound
+def _lists(count: int) -> bytes:
+    """A result with so many empty lists, and one."""
+    return b'{"content": [], "x": [%b[]]}' % (b"[]," * count)
 
 
-def _progress(call: Call) -> Iterator[Step]:
-    for count in range(_MANY):
-        told = {"progressToken": call.token, "progress": count}
-        yield _notification("notifications/progress", told)
-    yield call.sound
-
-
-def _changes(call: Call) -> Iterator[Step]:
-    for kind in ("tools", "prompts", "resources") * (_MANY // 3):
-        yield _notification(f"notifications/{kind}/list_changed", {})
-    yield call.sound
-
-
-def _strays(call: Call) -> Iterator[Step]:
-    for count in range(_MANY):
-        yield saying(10**9 + count, "for nobody")
-        yield b"not JSON"
-    yield call.sound
-
-
-def _drip(call: Call) -> Iterator[Step]:
-    for byte in call.sound:
-        yield Raw(bytes([byte]))
-        yield Pause(SLOW * 10)
-    yield Raw(b"\n")
-
-
-def _dripping_pings(_call: Call) -> Iterator[Step]:
-    for _ in range(300):
-        yield _request("ping")
-        yield Pause(SLOW)
-
-
-def _roots(call: Call) -> Iterator[Step]:
-    for _ in range(500):
-        yield _request("roots/list")
-        yield Pause(SLOW / 2)
-    yield call.sound
-
-
-def _models(call: Call) -> Iterator[Step]:
-    for _ in range(500):
-        yield _request("sampling/createMessage", _SAMPLING)
-    yield call.sound
-
-
-def _rounds(call: Call) -> Iterator[Step]:
+def _round(call: Call) -> bytes:
     asked = {f"q{n}": {"method": "roots/list", "params": {}} for n in range(20)}
     result = {"resultType": "input_required", "inputRequests": asked, "requestState": call.nonce}
-    yield encode({"jsonrpc": "2.0", "id": call.id, "result": result})
-
-
-def _depth(call: Call) -> Iterator[Step]:
-    yield b'{"jsonrpc": "2.0", "id": %b, "result": %b%b}' % (
-        *(json.dumps(call.id).encode(), b"[" * _DEEP, b"]" * _DEEP),
-    )
-
-
-def _values(call: Call) -> Iterator[Step]:
-    """As many as are accepted, but for a few, by a program that accepts frames of 4 MiB."""
-    yield b'{"jsonrpc": "2.0", "id": %b, "result": {"content": [], "x": [%b[]]}}' % (
-        *(json.dumps(call.id).encode(), b"[]," * 262_000),
-    )
-
-
-def _more_values(call: Call) -> Iterator[Step]:
-    yield b'{"jsonrpc": "2.0", "id": %b, "result": {"content": [], "x": [%b[]]}}' % (
-        *(json.dumps(call.id).encode(), b"[]," * _DEEP),
-    )
-
-
-def _huge(call: Call) -> Iterator[Step]:
-    yield saying(call.id, "x" * (16 * 2**20))
-
-
-def _numbers(call: Call) -> Iterator[Step]:
-    yield b'{"jsonrpc": "2.0", "id": %b, "result": {"content": [], "_meta": {"n": %b}}}' % (
-        *(json.dumps(call.id).encode(), b"9" * 10_000),
-    )
-    yield b'{"jsonrpc": "2.0", "id": 1e400, "result": {}}'
-    yield call.sound
-
-
-def _zipped(_: Call) -> Iterator[Step]:
-    yield Zipped(_bomb())
-
-
-def _lines(call: Call) -> Iterator[Step]:
-    yield Raw(b":\n" * _DEEP)
-    yield call.sound
-
-
-def _early_cut(_: Call) -> Iterator[Step]:
-    yield Cut()
-
-
-def _late_cut(call: Call) -> Iterator[Step]:
-    yield Raw(call.sound[:20])
-    yield Cut()
-
-
-def _silence(_: Call) -> Iterator[Step]:
-    yield Pause(3.0)
-
-
-def _honest(call: Call) -> Iterator[Step]:
-    yield call.sound
+    return encode({"jsonrpc": "2.0", "id": call.id, "result": result})
 
 
 @cache
@@ -217,29 +108,68 @@ def _bomb() -> bytes:
     return b"".join(press.compress(bytes(2**20)) for _ in range(256)) + press.flush()
 
 
-WAYS: Final[Mapping[str, Callable[[Call], Iterator[Step]]]] = {
-    "honest": _honest,
-    "flood: pings": _pings,
-    "flood: logs": _logs,
-    "flood: progress": _progress,
-    "flood: changes": _changes,
-    "flood: strays": _strays,
-    "drip: bytes": _drip,
-    "drip: pings": _dripping_pings,
-    "questions: roots": _roots,
-    "questions: models": _models,
-    "questions: rounds": _rounds,
-    "bomb: depth": _depth,
-    "bomb: values": _values,
-    "bomb: more values": _more_values,
-    "bomb: huge": _huge,
-    "bomb: numbers": _numbers,
-    "bomb: zipped": _zipped,
-    "bomb: lines": _lines,
-    "cut: early": _early_cut,
-    "cut: late": _late_cut,
-    "silence": _silence,
+WAYS: Final[Mapping[str, Callable[[Call], Iterable[Step]]]] = {
+    "honest": lambda call: [call.sound],
+    "flood: pings": lambda call: [*(_request("ping") for _ in range(4 * _MANY)), call.sound],
+    "flood: logs": lambda call: [
+        *[
+            _notification("notifications/message", {"level": "error", "data": "x" * 50}),
+            b'{"jsonrpc": "2.0", "method": 5}',
+        ]
+        * _MANY,
+        call.sound,
+    ],
+    "flood: progress": lambda call: [
+        *(
+            _notification("notifications/progress", {"progressToken": call.token, "progress": n})
+            for n in range(_MANY)
+        ),
+        call.sound,
+    ],
+    "flood: changes": lambda call: [
+        *(
+            _notification(f"notifications/{kind}/list_changed", {})
+            for kind in ("tools", "prompts", "resources") * (_MANY // 3)
+        ),
+        call.sound,
+    ],
+    "flood: strays": lambda call: [
+        *(step for n in range(_MANY) for step in (saying(10**9 + n, "for nobody"), b"not JSON")),
+        call.sound,
+    ],
+    "drip: bytes": lambda call: [
+        *(step for byte in call.sound for step in (Raw(bytes([byte])), Pause(10 * SLOW))),
+        Raw(b"\n"),
+    ],
+    "drip: pings": lambda call: [
+        step for _ in range(300) for step in (_request("ping"), Pause(SLOW))
+    ],
+    "questions: roots": lambda call: [
+        *(step for _ in range(500) for step in (_request("roots/list"), Pause(SLOW / 2))),
+        call.sound,
+    ],
+    "questions: models": lambda call: [
+        *(_request("sampling/createMessage", _SAMPLING) for _ in range(500)),
+        call.sound,
+    ],
+    "questions: rounds": lambda call: [_round(call)],
+    "bomb: depth": lambda call: [_result(call, b"[" * _DEEP + b"]" * _DEEP)],
+    # As many as are accepted, but for a few, by a program that accepts frames of 4 MiB.
+    "bomb: values": lambda call: [_result(call, _lists(262_000))],
+    "bomb: more values": lambda call: [_result(call, _lists(_DEEP))],
+    "bomb: huge": lambda call: [saying(call.id, "x" * (16 * 2**20))],
+    "bomb: numbers": lambda call: [
+        _result(call, b'{"content": [], "_meta": {"n": %b}}' % (b"9" * 10_000)),
+        b'{"jsonrpc": "2.0", "id": 1e400, "result": {}}',
+        call.sound,
+    ],
+    "bomb: zipped": lambda call: [Zipped(_bomb())],
+    "bomb: lines": lambda call: [Raw(b":\n" * _DEEP), call.sound],
+    "cut: early": lambda call: [Cut()],
+    "cut: late": lambda call: [Raw(call.sound[:20]), Cut()],
+    "silence": lambda call: [Pause(3.0)],
 }
+"""What is sent because of a call, by the name that the call gives."""
 
 
 def steps(message: Any) -> Iterator[Step]:
@@ -259,8 +189,7 @@ def steps(message: Any) -> Iterator[Step]:
     elif method == "tools/call":
         given = params["arguments"]
         meta = params.get("_meta") or {}
-        answers = params.get("inputResponses") or {}
-        call = Call(id, meta.get("progressToken"), given["nonce"], answers)
+        call = Call(id, meta.get("progressToken"), given["nonce"])
         yield from WAYS[given["way"]](call)
     else:
         yield sound(id, {})

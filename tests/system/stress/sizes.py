@@ -17,8 +17,7 @@ T = TypeVar("T")
 FEW: Final = 25
 MANY: Final = 10_000
 
-# A counterexample is made smaller, but where one is expected.
-PHASES: tuple[hypothesis.Phase, ...] = (hypothesis.Phase.generate, hypothesis.Phase.shrink)
+PHASES: Final = (hypothesis.Phase.generate, hypothesis.Phase.shrink)
 
 
 def sizes(few: int, many: int, seconds: float) -> pytest.MarkDecorator:

@@ -4,26 +4,20 @@ Hypothesis makes what is sent, and makes it small again when something goes wron
 takes a few examples, always the same; `make stress` takes ten thousand for each target, others each
 time, from a seed that is printed and that `SYNCMCP_STRESS_SEED` gives again.
 
-Bugs are planted, too: a property that would not find them shows nothing.
+Bugs that they have to find are among the switches in `tests/contract/mutant_switches`.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
 from functools import partial
 from typing import Any, Final
 
-import hypothesis
 import pytest
 from hypothesis import strategies as st
 
 import syncmcp
 from syncmcp import InvalidOutput, LimitExceeded, ProtocolError
-from syncmcp._base import checks
-from syncmcp._client import pages
-from syncmcp._protocol import jsonrpc, schema
-from syncmcp._protocol.schema import place as places
 from syncmcp.errors import McpError
 from syncmcp.transports import _pipes
 from syncmcp.types import CallToolResult
@@ -432,92 +426,3 @@ def test_schemas_give_a_verdict_or_an_error(way: Way, size: int) -> None:
         explore(
             st.tuples(schemas, schemas, contents, arguments), partial(check_schemas, place), size
         )
-
-
-# -- bugs that are planted, and found with the few examples of `make test`
-
-
-def plant_a_limit_that_is_one_short(patch: pytest.MonkeyPatch) -> None:
-    whole = _pipes.LineReader._finish_line
-
-    def checked(self: _pipes.LineReader, line: bytes) -> bytes:
-        short = len(line.removesuffix(b"\r")) < self._limit
-        return whole(self, line) if short else _pipes.TruncatedLine(line[: self._limit])
-
-    patch.setattr(_pipes.LineReader, "_finish_line", checked)
-
-
-def plant_a_seam_that_loses_a_byte(patch: pytest.MonkeyPatch) -> None:
-    whole = _pipes.LineReader._complete_first
-    patch.setattr(
-        _pipes.LineReader,
-        "_complete_first",
-        lambda self, part: whole(self, part[1:] if self._partial else part),
-    )
-
-
-def plant_ids_that_are_coerced(patch: pytest.MonkeyPatch) -> None:
-    def own_id(id: Any) -> int | None:
-        try:
-            return int(id)
-        except (TypeError, ValueError):
-            return None
-
-    patch.setattr(jsonrpc, "own_id", own_id)
-
-
-def plant_a_cursor_that_is_swallowed(patch: pytest.MonkeyPatch) -> None:
-    whole = checks.validate
-
-    def validate(*given: Any) -> Any:
-        page: Any = whole(*given)
-        page.next_cursor = page.next_cursor or None
-        return page
-
-    patch.setattr(pages, "validate", validate)
-
-
-def plant_depth_without_bound(patch: pytest.MonkeyPatch) -> None:
-    """Neither is a level counted, nor is the end of the stack caught."""
-    patch.setattr(places, "MAX_NESTING", 10**9)
-
-    def problem(self: schema.Schema, value: Any, look: Callable[[], object]) -> Any:
-        run = places.Run(look)
-        place = places.Place(self._schema, self._resolver, self._knowledge, run)
-        return next(place.iter_errors(value), None)
-
-    patch.setattr(schema.Schema, "problem", problem)
-
-
-MEMORY: Final = WAYS[0]
-
-
-@pytest.mark.parametrize(
-    ("plant", "hunt"),
-    [
-        (plant_a_limit_that_is_one_short, partial(test_lines_come_out_as_they_went_in, 4 * FEW)),
-        (plant_a_seam_that_loses_a_byte, partial(test_lines_come_out_as_they_went_in, 4 * FEW)),
-        (
-            plant_ids_that_are_coerced,
-            partial(test_ids_that_are_nearly_right_answer_nothing, MEMORY, FEW),
-        ),
-        (
-            plant_a_cursor_that_is_swallowed,
-            partial(test_cursors_are_followed_to_their_end, MEMORY, FEW),
-        ),
-        (
-            plant_depth_without_bound,
-            partial(test_schemas_give_a_verdict_or_an_error, MEMORY, 4 * FEW),
-        ),
-    ],
-    ids=["short limit", "lost byte", "coerced id", "swallowed cursor", "unbounded depth"],
-)
-def test_a_planted_bug_is_found(
-    plant: Callable[[pytest.MonkeyPatch], None],
-    hunt: Callable[[], None],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    plant(monkeypatch)
-    monkeypatch.setattr("tests.system.stress.sizes.PHASES", (hypothesis.Phase.generate,))
-    with pytest.raises(AssertionError):
-        hunt()
