@@ -229,9 +229,10 @@ class Http:
             check_headers(headers, "headers")
         check_object(auth, "auth")
         if auth is not None and not callable(auth) and not _is_pair(auth):
+            given = f"a tuple of {len(auth)}" if isinstance(auth, tuple) else kind_of(auth)
             raise UsageError(
-                "auth must be a requests authentication object or a pair of user name and"
-                f" password, not {kind_of(auth)}; pass a bearer token as token="
+                "auth must be a requests authentication object or a tuple (user name, password),"
+                f" not {given}; pass a bearer token as token="
             )
         _check_session(session)
         if proxies is not None:
@@ -386,9 +387,14 @@ def check_url(url: object, remedy: str = "for a command use Stdio(...)") -> None
     `remedy` is the end of the error of what looks like no URL.
     """
     if not isinstance(url, str):
-        raise UsageError(f"url must be a str, not {kind_of(url)}")
+        hint = "; write its url" if hasattr(url, "url") else ""
+        raise UsageError(f"url must be a str, not {kind_of(url)}{hint}")
     if not url.lower().startswith(("http://", "https://")):
-        if url.lower().endswith(".json"):
+        if url != url.strip():
+            remedy = "remove the white space around it"
+        elif url.lower().endswith(".jsonl"):
+            remedy = "for a recording use syncmcp.testing.Replay(...)"
+        elif url.lower().endswith(".json"):
             remedy = "for a file of servers use syncmcp.servers_file.read(...)"
         elif re.match(r"[\w.-]+:\d", url):
             remedy = "write http:// before it"

@@ -397,7 +397,7 @@ class InvalidOutput(ProtocolError):
     """A result does not fit its model, the tool's output schema, or a model of the program.
 
     Attributes:
-        tool: The name of the tool whose output schema the result does not fit; else `None`.
+        tool: The name of the tool that the result is from; else `None`.
         result: The result of the tool, which has run; `None` if it is not a tool's result.
     """
 

@@ -85,7 +85,7 @@ class ModelTurn:
 
 @dataclass(frozen=True)
 class ToolStarted:
-    """A tool call was allowed and has been started.
+    """A tool call was allowed and starts now; its progress is reported later.
 
     Attributes:
         iteration: The number of the turn that requested it; 0 if an earlier run did.
@@ -463,15 +463,24 @@ class _Run:
         results: dict[str, ToolResultContent] = {}
         running: dict[RequestFuture[CallToolResult], tuple[ToolUseContent, Client]] = {}
 
+        def failed(use: ToolUseContent, error: McpError) -> None:
+            results[use.id] = self._finish_call(use, self._error_for_model(use, error))
+
         def starts() -> Iterator[Callable[[], RequestFuture[CallToolResult]]]:
             for use in uses:
                 try:
-                    future, client = self._start_call(use)
+                    start, client = self._allowed_call(use)
                 except McpError as error:
-                    results[use.id] = self._finish_call(use, self._error_for_model(use, error))
+                    failed(use, error)
+                    continue
+                # Before the start: progress may be reported at once, on another thread.
+                self._report(ToolStarted(self._iteration, use))
+                try:
+                    future = start()
+                except McpError as error:
+                    failed(use, error)
                 else:
                     running[future] = use, client
-                    self._report(ToolStarted(self._iteration, use))
                     yield [future].pop  # a function that returns it: it has been started
 
         with closing(done_futures(starts(), self._loop._max_parallel)) as done:
@@ -485,7 +494,10 @@ class _Run:
                 results[use.id] = self._finish_call(use, result)
         return types.SamplingMessage(role="user", content=[results[use.id] for use in uses])
 
-    def _start_call(self, use: ToolUseContent) -> tuple[RequestFuture[CallToolResult], Client]:
+    def _allowed_call(
+        self, use: ToolUseContent
+    ) -> tuple[Callable[[], RequestFuture[CallToolResult]], Client]:
+        """Have a tool call approved; return a function that starts it, and its client."""
         tool = self._tools.get(use.name)
         if tool is None:  # unknown, or not selected by `tools`
             raise UsageError(f"no tool named {use.name!r}")
@@ -502,7 +514,8 @@ class _Run:
         tell = self._loop._on_progress
         on_progress = None if tell is None else partial(tell, use)
         call = client.call_tool.future
-        return call(name, use.input, cancel=self.token, on_progress=on_progress), client
+        start = partial(call, name, use.input, cancel=self.token, on_progress=on_progress)
+        return start, client
 
     def _check_approval(self, client: Client, name: str, use: ToolUseContent, tool: Tool) -> None:
         core, own = core_of(client), self._loop._approval

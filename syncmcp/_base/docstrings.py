@@ -1,9 +1,13 @@
-"""Docstrings of classes with the descriptions of inherited attributes."""
+"""Docstrings that are composed: of inherited attributes, and of objects that are called."""
 
 from __future__ import annotations
 
 import inspect
 import re
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+F = TypeVar("F", bound="Callable[..., Any]")
 
 _SECTION = re.compile(r"^(?:Inherited a|A)ttributes:\n", re.MULTILINE)
 _ENTRY = re.compile(r"^    (\w+): .*(?:\n {8}.*)*", re.MULTILINE)
@@ -13,6 +17,21 @@ def describe_inherited(cls: type) -> None:
     """Add the descriptions of inherited attributes to the docstring of `cls`, for `help()`."""
     if cls.__doc__:
         cls.__doc__ = _Docstring(cls, cls.__doc__)  # type: ignore[assignment]
+
+
+def describe_call(call: Callable[..., Any]) -> Callable[[F], F]:
+    """Add signature and description of `call` to a function that returns what is called so."""
+
+    def describe(function: F) -> F:
+        signature = inspect.signature(call)
+        parameters = [one for one in signature.parameters.values() if one.name != "self"]
+        shown = f"{function.__name__}{signature.replace(parameters=parameters)}"
+        shown = re.sub(r"<class (.*?)>|'", r"\1", shown).replace("'", "")
+        told = inspect.cleandoc(call.__doc__ or "").partition("\n\n")[2]
+        function.__doc__ = f"{function.__doc__}\n\n``{shown}``\n\n{told}"
+        return function
+
+    return describe
 
 
 class _Docstring:

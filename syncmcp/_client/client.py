@@ -12,6 +12,7 @@ from typing_extensions import Self
 
 from syncmcp import tasks
 from syncmcp._base.checks import flag
+from syncmcp._base.docstrings import describe_call
 from syncmcp._client import changes, functions, operations, requests
 from syncmcp._client.background import send_and_forget
 from syncmcp._client.core import ClientCore
@@ -227,18 +228,21 @@ class Client:
         return Batch(self, parallel=parallel, timeout=timeout, max_size=max_size, oversize=oversize)
 
     @property
+    @describe_call(StartTask.__call__)
     def start_task(self) -> StartTask:
-        """Call a tool and get a handle of its task; see `StartTask.__call__`."""
+        """Call a tool, and return a handle as soon as the server has started the task."""
         return StartTask(self)
 
     @property
+    @describe_call(Request.__call__)
     def request(self) -> Request:
-        """Send a request of any method; see `Request.__call__`."""
+        """Send a request of any method and block until its result has arrived."""
         return Request(self)
 
     @property
+    @describe_call(Resume.__call__)
     def resume(self) -> Resume:
-        """Continue a call that waits for answers by the program; see `Resume.__call__`."""
+        """Continue a call that waits for answers by the program."""
         return Resume(self)
 
     def __init__(

@@ -273,6 +273,7 @@ def check_undeclared(value: Undeclared) -> Undeclared:
 def _expect(value: object, types: tuple[type, ...], name: str) -> None:
     if not isinstance(value, types):
         wanted = " or ".join(kind.__name__ for kind in types)
+        wanted = wanted.replace("Event", "threading.Event")  # and not that of asyncio
         raise UsageError(f"{name} must be a {wanted}, not {kind_of(value)}")
 
 

@@ -108,7 +108,8 @@ class Approval:
             that ended the question. Its exceptions are logged and have no effect.
 
     Raises:
-        UsageError: The policy or reviewer lacks its method, or a callback is a coroutine function.
+        UsageError: The policy or reviewer lacks its method, a callback is a coroutine function, or
+            `limit` is no `RateLimit`.
     """
 
     def __init__(
@@ -123,6 +124,8 @@ class Approval:
         _check_method(self._policy, "decide", "a policy")
         if reviewer is not None:
             _check_method(reviewer, "review", "a reviewer")
+        if limit is not None and not isinstance(limit, RateLimit):
+            raise UsageError(f"limit must be a RateLimit(calls=..., per=...), not {limit!r}")
         if audit is not None:
             check_callable(audit, "audit", ("decision",))
         self._reviewer = reviewer

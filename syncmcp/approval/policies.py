@@ -12,7 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, TypeAlias, Union, get_args
 
 from syncmcp import types
-from syncmcp._base.checks import flag
+from syncmcp._base.checks import check_object, flag
 from syncmcp._base.origin import split_url
 from syncmcp._base.text import counted
 from syncmcp._concurrency.forks import delaying_forks
@@ -240,6 +240,10 @@ class DenyAll:
 class Rule:
     """A decision for all questions that match.
 
+    >>> from syncmcp.approval import Decision, Rule
+    >>> Rule(decision=Decision.ALLOW, server="books", kind="sampling")
+    Rule(decision=<Decision.ALLOW: 'allow'>, server='books', kind='sampling')
+
     Attributes:
         decision: The decision.
         server: The name that the program gave the server; `None` matches every server. A rule that
@@ -269,6 +273,14 @@ class Rule:
         return self.server in (None, name) and self.kind in (None, question.kind)
 
 
+def _check_otherwise(given: object) -> None:
+    check_object(given, "otherwise")
+    if not isinstance(given, Decision) and not callable(getattr(given, "decide", None)):
+        raise UsageError(
+            f"otherwise must be a Decision, such as Decision.DENY, or a policy, not {given!r}"
+        )
+
+
 class Rules:
     """A list of rules of which the first match decides.
 
@@ -283,7 +295,7 @@ class Rules:
         otherwise: Decides if no rule matches.
 
     Raises:
-        UsageError: One of `rules` is no `Rule`.
+        UsageError: One of `rules` is no `Rule`, or `otherwise` is neither policy nor decision.
     """
 
     def __init__(
@@ -292,6 +304,7 @@ class Rules:
         given = () if isinstance(rules, Rule) else tuple(rules)
         if isinstance(rules, Rule) or not all(isinstance(rule, Rule) for rule in given):
             raise UsageError("rules must be a list of Rule objects")
+        _check_otherwise(otherwise)
         self._rules = given
         self._otherwise = otherwise
 
@@ -335,7 +348,8 @@ class AutoApprove:
             budget.
 
     Raises:
-        UsageError: Neither `calls` nor `tokens` is given, or a number is out of range.
+        UsageError: Neither `calls` nor `tokens` is given, a number is out of range, or `otherwise`
+            is neither policy nor decision.
     """
 
     def __init__(
@@ -347,6 +361,7 @@ class AutoApprove:
         tokens: int | None = None,
         otherwise: Policy | Decision = Decision.ASK,
     ) -> None:
+        _check_otherwise(otherwise)
         self._server = server
         self._budget = SlidingWindow(calls, tokens, per)
         self._otherwise = otherwise

@@ -224,6 +224,11 @@ class CreateMessageRequestParams(RequestParams):
 class CreateMessageResult(_MessageBase, Result):
     """The result of ``sampling/createMessage`` (client/sampling#creating-messages).
 
+    >>> from syncmcp.types import CreateMessageResult, TextContent
+    >>> answer = TextContent(text="Blue light is scattered most.")
+    >>> CreateMessageResult(role="assistant", content=answer, model="small-1").text
+    'Blue light is scattered most.'
+
     Attributes:
         role: The author of the message.
         content: One block until 2025-06-18; one block or a list of blocks since 2025-11-25.
@@ -241,6 +246,9 @@ class CreateMessageResult(_MessageBase, Result):
 
 class Root(MetaModel):
     """A directory or file that servers may work with (client/roots#root).
+
+    >>> syncmcp.types.Root(uri="file:///srv/data", name="data").name
+    'data'
 
     Attributes:
         uri: A ``file:`` URI.

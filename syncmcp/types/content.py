@@ -242,6 +242,9 @@ def single_content(result: ReadResourceResult) -> TextResourceContents | BlobRes
 class TextContent(TaggedModel, MetaModel):
     """A block of text (server/tools#text-content).
 
+    >>> syncmcp.types.TextContent(text="Hello.")
+    TextContent(type='text', text='Hello.')
+
     Attributes:
         text: The text.
         annotations: Hints on how to use the block.

@@ -249,8 +249,7 @@ class CallToolResult(Result):
         except (ValueError, RecursionError) as error:
             self._check_success()
             text = "the result of the tool has no structured content, and its text is not JSON: see"
-            text += " text and content"
-            raise InvalidOutput(text) from error
+            raise self._invalid(f"{text} text and content") from error
 
     @property
     def text(self) -> str:
@@ -304,6 +303,11 @@ class CallToolResult(Result):
             text = f"the tool failed, and returned no data; raise_for_error() says why: {error}"
             raise InvalidOutput(text) from error
 
+    def _invalid(self, text: str) -> InvalidOutput:
+        tool, server = self._origin or (None, None)
+        method = tool and "tools/call"
+        return InvalidOutput(text, method=method, server=server, tool=tool, result=self)
+
     @overload
     def parse(self, target: type[T]) -> T: ...
     @overload
@@ -324,13 +328,13 @@ class CallToolResult(Result):
         if not self.has_data:
             self._check_success()
             text = "the tool result has no structured content; json() decodes its text as JSON"
-            raise InvalidOutput(text)
+            raise self._invalid(text)
         try:
             return TypeAdapter(target).validate_python(self.structured_content)
         except ValidationError as error:
             many = error.error_count() > MOST_PROBLEMS
             problem = first_problem(error) if many else error
-            raise InvalidOutput(f"the structured content does not fit: {problem}") from error
+            raise self._invalid(f"the structured content does not fit: {problem}") from error
 
 
 def set_origin(result: CallToolResult, tool: str, server: str) -> None:

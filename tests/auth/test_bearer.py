@@ -81,7 +81,7 @@ def test_a_token_that_cannot_be_read_is_an_error_without_what_was_said(
         sent(Bearer(raiser(error)))
     assert caught.value.message == message
     assert caught.value.__cause__ is error
-    with pytest.raises(AuthError, match="cannot read the token: No such file"):
+    with pytest.raises(AuthError, match="cannot read the token in '/nowhere/token': No such file"):
         sent(Bearer(Path("/nowhere/token")))
 
 
