@@ -89,7 +89,9 @@ class Stateless(Dialect):
         if extension is None:
             hint = f": {_INSTEAD[method]}" if method in _INSTEAD else ""
             return super().unsupported_reason(method) + hint
-        return f"the extension {extension} is not enabled: see extensions= of Client"
+        return (
+            f"the extension {extension} is not enabled: Client(extensions={{{extension!r}: {{}}}})"
+        )
 
     def _meta(self, offer: OfferedCapabilities) -> dict[str, Any]:
         made = self._metas.get(offer)

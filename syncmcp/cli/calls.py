@@ -437,6 +437,8 @@ def _check_arguments(tool: types.Tool, values: dict[str, Any], server: str) -> N
     if missing:
         piped = not (values or sys.stdin.isatty())
         more = "; --input @- reads them from stdin, as a JSON object" if piped else ""
+        if any(f",{name}=" in str(text) for name in missing for text in values.values()):
+            more = "; a space separates arguments, not a comma"
         written = [argument_syntax(name, properties.get(name, {})) for name in missing]
         raise _missing(missing, f"write {' '.join(written)}{more}", server=server)
     details = properties.get(error.argument or "")

@@ -269,7 +269,9 @@ def show_servers(config: _Config = None, json: _Json = False) -> None:
     """
     out = Output(json=json)
     found: list[dict[str, Any]] = []
+    files: list[str] = []
     for path, read in read_server_files(config):
+        files.append(str(path))
         if not isinstance(read, McpError):
             found.extend(_server_facts(one) for one in read.values())
         elif config is not None:
@@ -283,7 +285,9 @@ def show_servers(config: _Config = None, json: _Json = False) -> None:
         (one["name"] or "(none)", one["state"], one.get("target", ""), one["file"]) for one in found
     ]
     out.table(("Name", "State", "Command or URL", "File"), rows)
-    if not rows:
+    if not rows and files:
+        out.note(f"there are no servers in {', '.join(files)}")
+    elif not rows:
         out.note("found no editor configuration file; --config FILE names one")
 
 

@@ -114,6 +114,8 @@ def split_item(word: str) -> Item:
     found = _ITEM.fullmatch(word)
     if found is None or not found[1]:
         hint = "write name=text, name:=json or name=@file"
+        if word in ("<", ">", ">>", "|"):
+            hint = "the shell of syncmcp has no redirection; --output FILE saves a result"
         if word == "-":
             hint = "--input @- reads all arguments from stdin, as a JSON object"
         raise CommandError(f"{word!r} is not an argument", hint=hint)

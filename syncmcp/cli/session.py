@@ -481,7 +481,7 @@ class ServerCommand(TyperCommand):
     def format_options(self, ctx: Any, formatter: Any) -> None:
         """Tell the options that every server command has apart from those of this one."""
         brief, names = ctx.meta[_BRIEF], []
-        sections: dict[str, list[tuple[str, str]]] = {}
+        sections: dict[str, list[tuple[str, str]]] = {"Arguments": [], "Options": []}
         for one in self.get_params(ctx):
             common = any(one.name == field.name for field in fields(Settings))
             title = "Options of every server command" if common else "Options"
@@ -492,6 +492,8 @@ class ServerCommand(TyperCommand):
             elif (record := one.get_help_record(ctx)) is not None:
                 sections.setdefault(title, []).append(record)
         for title, records in sections.items():
+            if not records:
+                continue
             with formatter.section(title):
                 formatter.write_dl(records)
         if names:

@@ -188,6 +188,11 @@ def find_server(
     close = similar(name, names, 3)
     listed = "`syncmcp servers` lists the names" if names or not otherwise else ""
     hint = "; ".join(filter(None, (*broken, otherwise, listed)))
+    near = [file for file in ("mcp.json", ".mcp.json") if Path(file).is_file()]
+    if config is not None and not names:
+        hint = f"there are no servers in {config}"
+    elif config is None and near:
+        hint += f"; --config {near[0]} looks in the file of this folder"
     if close:
         hint = f"did you mean {' or '.join(close)}?"
     elif otherwise and name.endswith(".py") and Path(name).is_file():

@@ -114,8 +114,8 @@ def error_for(
         return AuthError(text, status=status, body=excerpt, hint="see token=, auth= and headers=")
     reason = secrets.shorten(response.reason or "", 80) or "with an error status"
     text = f"the server answered {reason}"
-    if status < 500:
-        text += path_hint or (_PATH_HINT if status in (404, 405) else "")
+    if status < 500 or status == 501:
+        text += path_hint or (_PATH_HINT if status in (404, 405, 501) else "")
     if status == 413:
         text += ": the request is too large for it"
     elif status == 431:

@@ -342,7 +342,12 @@ class StdioTransport(Transport):
         code = process.wait(_EXIT_WAIT)
         self._errors_ended.wait(_TAIL_WAIT if code is None else _LAST_WORDS_WAIT)
         text = "the server closed its stdout" if code is None else "the server exited"
-        return ConnectionLost(text, **self._error_details(code))
+        return self._lost(text, code)
+
+    def _lost(self, text: str, code: int | None, **facts: Any) -> ConnectionLost:
+        said = self._noise_said()
+        text += f"; {said}" if said else ""
+        return ConnectionLost(text, **facts, **self._error_details(code))
 
     def _error_details(self, code: int | None) -> dict[str, Any]:
         tail = "" if self._stderr is None else self._stderr.tail()
@@ -373,16 +378,17 @@ class StdioTransport(Transport):
 
     def describe(self) -> str:
         """The skipped lines on stdout, and the end of stderr."""
-        facts = []
-        noise, first = self.noise, self._first_noise
-        if noise == 1:
-            facts.append(f"1 line on its stdout was not a message: {first!r}")
-        elif noise:
-            facts.append(f"{noise} lines on its stdout were not messages, the first: {first!r}")
+        facts = [self._noise_said()]
         tail = "" if self._stderr is None else self._stderr.tail()[-_TAIL_DESCRIBED:].strip()
         if tail:
             facts.append(f"stderr ended with: {tail}")
-        return "; ".join(facts)
+        return "; ".join(filter(None, facts))
+
+    def _noise_said(self) -> str:
+        noise, first = self.noise, self._first_noise
+        if noise <= 1:
+            return f"1 line on its stdout was not a message: {first!r}" if noise else ""
+        return f"{noise} lines on its stdout were not messages, the first: {first!r}"
 
     # -- writing
 
@@ -407,9 +413,7 @@ class StdioTransport(Transport):
     def broken_pipe(self, delivery: Delivery, wait: float) -> ConnectionLost:
         process = self._process
         code = None if process is None else process.wait(wait)
-        return ConnectionLost(
-            "the server no longer reads", delivery=delivery, **self._error_details(code)
-        )
+        return self._lost("the server no longer reads", code, delivery=delivery)
 
     def failed(self, out: Outgoing, error: McpError) -> None:
         if self._receiver is not None and not self._closing:

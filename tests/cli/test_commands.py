@@ -111,6 +111,7 @@ def test_a_name_that_is_nearly_right_is_suggested(command: Command, demo: str) -
             "write a=INTEGER",
         ),
         (["a:=1"], "an argument is missing: b", "write b=INTEGER"),
+        (["a=1,b=2"], "an argument is missing: b", "write b=INTEGER; a space separates arguments"),
         ([], "2 arguments are missing: a, b", "write a=INTEGER b=INTEGER; --input @- reads them"),
         (
             ["first:=1", "b:=2"],
@@ -683,6 +684,9 @@ def test_a_person_who_asks_for_it_sees_what_the_library_warns_of(command: Comman
     server = ["--", sys.executable, "-c", code]
     assert "stdout that is not a message: 'Starting up'\n" in command("tools", "-v", *server).err
     assert command("tools", *server).err == ""
+    ended = command("tools", "--", sys.executable, "-c", "print('What do I do?')")
+    said = "1 line on its stdout was not a message: 'What do I do?'"
+    assert ended.error["message"].endswith(f"; {said}")
 
 
 def test_a_list_has_the_first_sentence_of_each_description_or_all_of_it(command: Command) -> None:

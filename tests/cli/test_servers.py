@@ -113,9 +113,19 @@ def test_a_name_that_is_none_is_said(command: Command, project: Path) -> None:
     assert command("servers", "approve", "off", "--yes").out == "off: disabled\n"
 
 
-def test_a_file_where_a_name_is_expected_comes_with_a_hint(command: Command, project: Path) -> None:
+def test_a_file_where_a_name_is_expected_comes_with_a_hint(
+    command: Command, project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     hint = command("tools", str(project)).error["hint"]
     assert hint == f"NAME --config {project} uses a server of this file"
+    empty = project.with_name("mcp.json")
+    empty.write_text('{"mcpServers": {}}')
+    monkeypatch.chdir(project.parent)
+    hint = command("tools", "demo").error["hint"]
+    assert hint.endswith("; --config mcp.json looks in the file of this folder")
+    said = f"there are no servers in {empty}"
+    assert command("tools", "demo", "--config", str(empty)).error["hint"] == said
+    assert command("servers", "--config", str(empty)).err == f"{said}\n"
     program = project.with_name("server.py")
     program.write_text("")
     hint = command("tools", str(program)).error["hint"]

@@ -374,6 +374,8 @@ def test_a_refusal_names_its_status_once_and_shows_a_page_by_its_title() -> None
     assert re.findall(r"\b404\b", text) == ["404"]  # a port may have these digits, too
     assert "body began with: Not here;" in text
     assert "is the path right" in text
+    assert "is the path right" in str(send_one(respond(501)).error)  # a server of files
+    assert "is the path right" not in str(send_one(respond(500)).error)
 
 
 def test_a_refusal_shows_only_the_beginning_of_a_body_without_a_title() -> None:
