@@ -229,10 +229,9 @@ class Http:
             check_headers(headers, "headers")
         check_object(auth, "auth")
         if auth is not None and not callable(auth) and not _is_pair(auth):
-            given = f"a tuple of {len(auth)}" if isinstance(auth, tuple) else kind_of(auth)
             raise UsageError(
-                "auth must be a requests authentication object or a tuple (user name, password),"
-                f" not {given}; pass a bearer token as token="
+                "auth must be a requests authentication object or two strings (user name,"
+                f" password), not {kind_of(auth)}; pass a bearer token as token="
             )
         _check_session(session)
         if proxies is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import difflib
 import importlib
 import inspect
@@ -350,6 +351,35 @@ MISTAKES: list[tuple[Callable[[Any], object], type[Exception], str]] = [
     (lambda _: Http(URL, auth=OAuth), UsageError, "auth is the class OAuth: write OAuth("),
     (lambda _: oauth(store=FileStore), UsageError, "store is the class FileStore: write FileS"),
     (lambda _: oauth(receiver=PasteReceiver), UsageError, "receiver is the class PasteReceiver"),
+    (
+        lambda _: Http(URL, auth=cast("Any", ("a", "b", "c"))),
+        UsageError,
+        "two strings (user name, ",
+    ),
+    (lambda _: Http(" https://x"), UsageError, "remove the white space around it"),
+    (lambda _: connect("tape.jsonl"), UsageError, "use syncmcp.testing.Replay(...)"),
+    (lambda _: Http(cast("Any", SimpleNamespace(url="x"))), UsageError, "Namespace; write its url"),
+    (
+        lambda _: rules(otherwise="deny"),
+        UsageError,
+        "a Decision, such as Decision.DENY, or a policy",
+    ),
+    (lambda _: rules(otherwise=DenyAll), UsageError, "otherwise is the class DenyAll: write DenyA"),
+    (
+        lambda _: Approval(limit=cast("Any", 5)),
+        UsageError,
+        "a RateLimit(calls=..., per=...), not 5",
+    ),
+    (
+        lambda client: client.call_tool("add", cancel=asyncio.Event()),
+        UsageError,
+        "cancel must be a CancelToken or threading.Event, not Event",
+    ),
+    (
+        lambda client: client.call_tool("add", {"a": 1, "b": 2}).parse(dict[str, str]),
+        InvalidOutput,
+        "tools/call [shop]: the tool result has no structured content",
+    ),
     (lambda _: Http(URL, cert=["a", "b"]), UsageError, "a tuple of two: (certificate, key)"),
     (lambda _: Stdio("a", cwd=["a"]), UsageError, "cwd must be a str or a path, not list"),
     (lambda _: Http(URL, params={}), TypeError, "Http() has no params=: "),

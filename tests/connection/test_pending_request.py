@@ -10,11 +10,24 @@ from typing import Any
 import pytest
 
 from syncmcp import CancelToken
+from syncmcp._base.secrets import Secrets
 from syncmcp._concurrency.timing import Deadline
 from syncmcp._connection.options import ResolvedOptions
 from syncmcp._connection.pending_request import (
+    PendingListen,
     PendingRequest,
     TimeoutWatcher,
+    check_wanted,
+    close_error_for,
+    error_of_response,
+)
+from syncmcp._protocol import jsonrpc
+from syncmcp.errors import (
+    ClosedError,
+    ConnectionLost,
+    OutcomeUnknown,
+    RequestCancelled,
+    RequestTimeout,
 )
 from tests.support.stage import Clock
 
@@ -43,6 +56,30 @@ class Question:
         self.hold = SimpleNamespace(end=lambda: None)
 
 
+def test_a_new_request_is_open_unsent_and_has_no_outcome() -> None:
+    call = request()
+    assert (call.id, call.altered, call.may_send, call.outcome) == (-1, False, False, None)
+    assert (call.taken, call.released, call.questions) == (False, False, {})
+    assert call.waiter is not None
+    assert call.waiter.locked()
+    assert call.delegate_send(print)  # the thread that waits sends it
+    assert not call.waiter.locked()
+
+
+def test_a_request_for_which_nobody_waits_is_sent_by_its_pool() -> None:
+    jobs: list[Any] = []
+    sent: list[object] = []
+    call = PendingRequest("ping", ResolvedOptions(None, None), Deadline(None), lambda _: None)
+    assert not call.delegate_send(sent.append)
+    call.pool = SimpleNamespace(run=jobs.append)  # type: ignore[assignment]
+    assert not call.delegate_send(sent.append)  # there is no frame yet
+    frame: Any = object()
+    call.out = frame
+    assert call.delegate_send(sent.append)
+    jobs.pop()()
+    assert sent == [frame]
+
+
 def test_a_request_is_checked_next_when_the_first_of_its_limits_may_have_passed(
     clock: Clock,
 ) -> None:
@@ -65,6 +102,14 @@ def test_a_request_is_checked_next_when_the_first_of_its_limits_may_have_passed(
     assert request("tasks/result", seconds=10, idle=3).idle_timeout is None
 
 
+def test_the_deadline_is_named_by_the_error(clock: Clock) -> None:
+    call = request(seconds=10, idle=3)
+    clock.advance(10)
+    error = call.overdue()
+    assert error is not None
+    assert (error.message, error.kind, error.seconds) == ("no answer within 10 s", "total", 10)
+
+
 def test_the_time_that_a_question_takes_is_no_silence(clock: Clock) -> None:
     now = clock.now()
     call = request(seconds=None, idle=3)
@@ -82,6 +127,16 @@ def test_the_time_that_a_question_takes_is_no_silence(clock: Clock) -> None:
     clock.advance(2)
     assert call.overdue() is None
     clock.advance(1)
+    assert call.overdue() is not None
+
+
+def test_a_question_that_has_held_the_time_for_as_long_as_it_may_is_silence(clock: Clock) -> None:
+    now = clock.now()
+    call = request(seconds=None, idle=3)
+    call.last_activity = now
+    call.deadline.hold(patience=5)
+    assert call.next_check() == now + 8
+    clock.advance(8)
     assert call.overdue() is not None
 
 
@@ -110,6 +165,66 @@ def test_a_request_tells_a_dump_what_it_is(clock: Clock) -> None:
     assert call.facts(clock.now()) == {**facts, **changed, "left": None, "cancelled": True}
     call.deadline.release()
     assert call.facts(clock.now())["left"] == 8.999
+
+
+def test_the_error_of_a_response_has_all_that_it_says() -> None:
+    secrets = Secrets()
+    secrets.give("hunter22")
+    message = jsonrpc.Error(1, -5, "not hunter22", {"more": 1})
+    error = error_of_response(message, None, "shop", secrets)
+    assert (error.code, error.message, error.data, error.server) == (
+        *(-5, "not ***", {"more": 1}, "shop"),
+    )
+    assert error.status == 0
+    out: Any = SimpleNamespace(status=418)
+    assert error_of_response(message, out, "shop", secrets).status == 418
+
+
+def test_a_call_that_has_ended_is_not_begun(clock: Clock) -> None:
+    token = CancelToken()
+    check_wanted(token, Deadline(1), "ping", "not_sent")
+    check_wanted(None, Deadline(None), "ping", "not_sent")
+    with pytest.raises(RequestTimeout, match=r"^ping \[shop\]: no time is left") as late:
+        check_wanted(None, Deadline(0), "ping", "unknown", "shop")
+    assert (late.value.seconds, late.value.delivery) == (0, "unknown")
+    token.cancel("enough")
+    with pytest.raises(RequestCancelled, match=r"^ping \[shop\]: cancelled") as cancelled:
+        check_wanted(token, Deadline(0), "ping", "not_sent", "shop")
+    assert (cancelled.value.reason, cancelled.value.delivery) == ("enough", "not_sent")
+
+
+@pytest.mark.parametrize(
+    ("method", "delivery", "kind"),
+    [
+        ("tools/call", "unknown", OutcomeUnknown),
+        ("tools/call", "not_sent", ConnectionLost),
+        ("tools/list", "unknown", ConnectionLost),
+    ],
+)
+def test_what_may_have_run_is_in_doubt_if_twice_would_harm(
+    method: str, delivery: Any, kind: type[ConnectionLost]
+) -> None:
+    lost = ConnectionLost("the server exited", server="shop", exit_code=3)
+    lost.__cause__ = cause = OSError()
+    error = close_error_for(lost, method, delivery)
+    assert type(error) is kind
+    assert error is not lost
+    assert isinstance(error, ConnectionLost)
+    assert (error.message, error.exit_code, error.server) == ("the server exited", 3, "shop")
+    assert (error.method, error.delivery, error.__cause__) == (method, delivery, cause)
+
+
+def test_the_end_of_a_client_is_told_as_that() -> None:
+    assert type(close_error_for(ClosedError("closed"), "tools/call", "unknown")) is ClosedError
+
+
+def test_a_subscription_has_no_limit_and_tells_its_end() -> None:
+    ended: list[PendingRequest] = []
+    call = PendingListen(lambda *_: None, ended.append)
+    assert (call.method, call.next_check(), call.waiter) == ("subscriptions/listen", None, None)
+    assert call.on_done is not None
+    call.on_done(call)
+    assert ended == [call]
 
 
 def test_after_its_end_a_connection_watches_only_calls_that_are_finishing() -> None:

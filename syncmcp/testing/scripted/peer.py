@@ -72,9 +72,8 @@ class ScriptedPeer(Closing):
     def __init__(self, *scripts: Script) -> None:
         if not scripts:
             raise ValueError("give at least one script")
-        if not all(
-            isinstance(step, Mapping) and "do" in step for script in scripts for step in script
-        ):
+        steps: list[Any] = [step for script in scripts for step in script]
+        if not all(isinstance(step, Mapping) and "do" in step for step in steps):
             raise TypeError(
                 "a script is a list of steps, made by syncmcp.testing.script; "
                 "put * before what makes several, as in [*script.handshake(), ...]"
