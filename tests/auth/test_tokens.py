@@ -25,8 +25,8 @@ def stored(**changed: Any) -> dict[str, Any]:
 
 
 def test_a_login_is_read_as_it_was_written() -> None:
-    later = stored(of_a_later_version=1) | {"colour": "blue"}
-    later["registration"]["colour"] = "blue"
+    later: dict[str, Any] = {**stored(of_a_later_version=1), "colour": "blue"}
+    later["registration"] |= {"colour": "blue"}
     assert Login.from_json(later) == LOGIN
     assert Token.from_json(Token("x").to_json()) == Token("x")
     assert Token("x").to_json() == {"access_token": "x", "token_type": "Bearer", "issuer": ""}

@@ -303,7 +303,7 @@ MISTAKES: list[tuple[Callable[[Any], object], type[Exception], str]] = [
     ),
     (lambda _: ScriptedPeer(cast("Any", [[{}]])), TypeError, "put * before what makes several"),
     (
-        lambda _: Recording(SHOP, cast("Any", Stdio("a"))),
+        lambda _: Recording(SHOP, cast("str", Stdio("a"))),
         UsageError,
         "not Stdio: target, then path",
     ),
