@@ -89,7 +89,8 @@ def _bytes(content: Savable, limit: int) -> bytes:
     elif isinstance(content, (types.ImageContent, types.AudioContent)):
         minimum = len(content.data) // 4 * 3 - 2
     else:
-        raise UsageError(f"only resources, images and audio can be saved, not {content!r}")
+        hint = "; name one block of its content" if hasattr(content, "content") else ""
+        raise UsageError(f"only resources, images and audio can be saved, not {content!r}{hint}")
     data = b"" if minimum > limit else content.decode()
     size = max(minimum, len(data))
     if size > limit:

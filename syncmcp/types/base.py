@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Iterator, Mapping
-from typing import Annotated, Any, ClassVar, Generic, Literal, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Generic, Literal, TypeAlias, TypeVar
 
 from pydantic import (
     BaseModel,
@@ -27,6 +27,7 @@ from pydantic_core import CoreSchema, core_schema
 from typing_extensions import Self
 
 from syncmcp._base.building import build_lock
+from syncmcp._base.similar import similar
 from syncmcp._base.text import counted
 from syncmcp.errors import InvalidOutput
 
@@ -97,7 +98,8 @@ class WireModel(BaseModel):
     """The base of every model.
 
     Attributes are in snake_case, JSON names in camelCase (``_meta`` is ``meta``). Unknown fields
-    are kept. The validator of a model is built at its first use, by one thread at a time; any
+    are kept, unless a program makes a model with one that looks like a field with a mistake:
+    `TypeError`. The validator of a model is built at its first use, by one thread at a time; any
     thread may use a model first.
     """
 
@@ -109,6 +111,25 @@ class WireModel(BaseModel):
         hide_input_in_errors=True,
         populate_by_name=True,
     )
+
+    if not TYPE_CHECKING:  # type checkers know the fields
+
+        def __init__(self, /, *values: Any, **data: Any) -> None:
+            fields = type(self).model_fields
+            if values:
+                needed = [f"{name}=..." for name, field in fields.items() if field.is_required()]
+                example = f"{type(self).__name__}({', '.join(needed)})"
+                raise TypeError(f"the fields of a model are keyword arguments: {example}")
+            for name in data.keys() - fields.keys():
+                close = similar(name, fields, 1)
+                aliases = [(to_camel(one), fields[one].validation_alias) for one in close]
+                if close and name not in aliases[0]:
+                    text = f"{type(self).__name__}() got an unexpected keyword argument {name!r}"
+                    raise TypeError(f"{text}: did you mean {close[0]!r}?")
+            super().__init__(**data)
+
+        # As in pydantic's own: validation does not call it, which would take longer.
+        __init__.__pydantic_base_init__ = True
 
     @classmethod
     def from_wire(cls, value: Any) -> Self:

@@ -98,6 +98,7 @@ rate_limit: Any = syncmcp.RateLimit
 rules: Any = syncmcp.Rules
 oauth: Any = OAuth
 rule: Any = Rule
+form_answer: Any = ElicitResult
 machine: Any = ClientCredentials
 serve: Any = serve_http
 servers_of: Any = servers_file.read
@@ -289,6 +290,8 @@ MISTAKES: list[tuple[Callable[[Any], object], type[Exception], str]] = [
     (lambda _: group({"a": SHOP}, requires="all"), TypeError, "did you mean 'require'?"),
     (lambda _: group({"a": SHOP}, token="t"), TypeError, "write Http(URL, ...) as the server"),
     (lambda client: client.get_prompt("p", text="x"), TypeError, "arguments as one dict"),
+    (lambda _: form_answer(contents={}), TypeError, "'contents': did you mean 'content'?"),
+    (lambda _: form_answer("accept"), TypeError, "keyword arguments: ElicitResult(action=...)"),
     (
         lambda _: CreateMessageResult(role="assistant", content=cast("Any", "hi"), model="m"),
         ValueError,

@@ -56,6 +56,20 @@ def test_an_unknown_field_named_like_an_attribute_is_not_taken_for_the_field() -
     assert {**result.to_wire(), **wire} == result.to_wire()
 
 
+def test_a_misspelt_field_is_refused_where_a_program_makes_a_model() -> None:
+    made: Any = types.CallToolResult
+    with pytest.raises(TypeError, match=r"'isEror': did you mean 'is_error'\?"):
+        made(content=[], isEror=True)
+    assert made(content=[], isError=True, _meta={"a": 1}, other=1).to_wire() == {
+        "content": [],
+        "isError": True,
+        "_meta": {"a": 1},
+        "other": 1,
+    }
+    received = {"content": [{"type": "text", "text": "a", "txet": "b"}], "isEror": True}
+    assert made.from_wire(received).to_wire() == received
+
+
 def test_what_names_a_kind_is_written_even_if_left_out() -> None:
     message = types.PromptMessage(role="user", content=types.TextContent(text="x"))
     assert message.to_wire() == {"role": "user", "content": {"type": "text", "text": "x"}}
