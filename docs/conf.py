@@ -41,6 +41,7 @@ autodoc_typehints = "signature"
 # A long signature has one argument on each line.
 maximum_signature_line_length = 100
 python_use_unqualified_type_names = True
+add_module_names = False  # the page names the module
 autodoc_default_options = {"special-members": "__call__"}
 napoleon_google_docstring = True
 napoleon_numpy_docstring = False

@@ -35,7 +35,7 @@ def _opened(make: Callable[P, Client]) -> Callable[P, Client]:
         ...     print(client.call_tool("add", {"a": 1, "b": 2}).raise_for_error().text)
         3
 
-        The arguments are those of `Client` without `lazy` (see `help(syncmcp.Client)`): a target
+        The arguments are those of `Client`, described there, without `lazy`: a target
         (a URL, `Stdio`, `Http`, an entry of a file of servers, or a server in this process) and
         options, mostly `timeout` and `open_timeout` (seconds for a call, for opening), `name` (of
         the server), `on_log` (gets log messages), `elicitation` and `sampling` (answer questions of
