@@ -46,7 +46,7 @@ def test_a_text_that_can_be_no_token_is_refused_when_it_is_given_or_read(
     for auth in (Bearer(lambda: token), Bearer(file)):
         with pytest.raises(AuthError) as caught:
             sent(auth)
-        assert caught.value.message == message
+        assert (caught.value.message, caught.value.delivery) == (message, "not_sent")
 
 
 @pytest.mark.parametrize("token", [None, 5, b"token"])
@@ -57,6 +57,9 @@ def test_what_is_no_token_and_leads_to_none_is_refused(token: Any) -> None:
     assert caught.value.message == f"the token must be a str, a Path or a callable, not {kind}"
     with pytest.raises(AuthError, match="one word"):
         sent(Bearer(lambda: token))
+    given: Any = lambda request: "token"  # noqa: E731
+    with pytest.raises(UsageError, match=r"^the token must accept the arguments \(\)$"):
+        Bearer(given)
 
 
 def raiser(error: Exception) -> Callable[[], str]:
@@ -79,10 +82,12 @@ def test_a_token_that_cannot_be_read_is_an_error_without_what_was_said(
 ) -> None:
     with pytest.raises(AuthError) as caught:
         sent(Bearer(raiser(error)))
-    assert caught.value.message == message
+    assert (caught.value.message, caught.value.delivery) == (message, "not_sent")
     assert caught.value.__cause__ is error
-    with pytest.raises(AuthError, match="cannot read the token in '/nowhere/token': No such file"):
+    with pytest.raises(AuthError) as caught:
         sent(Bearer(Path("/nowhere/token")))
+    said = "cannot read the token in '/nowhere/token': No such file or directory"
+    assert (caught.value.message, caught.value.delivery) == (said, "not_sent")
 
 
 def test_an_error_of_this_library_is_passed_on() -> None:

@@ -152,7 +152,7 @@ def test_no_task_is_started_in_an_older_revision_or_without_the_extension(revisi
     studio, stateless = Studio(), revision == STATELESS
     with syncmcp.connect(studio, mode=revision, **({} if stateless else ON)) as client:
         assert client.call_tool("draw").text == "drawn"
-        words = "not enabled: see extensions=" if stateless else "has no such request"
+        words = "not enabled: Client\\(extensions=" if stateless else "has no such request"
         for attempt in (lambda: client.start_task("draw"), client.task("some id").refresh):
             with pytest.raises(NotSupported, match=words):
                 attempt()

@@ -62,7 +62,8 @@ def test_the_call_s_own_meta_goes_over_that_in_the_params() -> None:
 
 @pytest.mark.parametrize("given", [None, 5, "text", ["a"]])
 def test_meta_that_is_no_mapping_is_refused(given: Any) -> None:
-    with pytest.raises(UsageError, match="_meta must be a mapping"):
+    kind = "None" if given is None else type(given).__name__
+    with pytest.raises(UsageError, match=f"^_meta must be a mapping, not {kind}$"):
         merge_meta({"_meta": given}, None)
 
 

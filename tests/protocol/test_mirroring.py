@@ -69,7 +69,10 @@ SPOILED: list[tuple[dict[str, Any], str]] = [
         (arguments(a=marked(type=type)), "'a' has an x-mcp-header")
         for type in ("number", "object", "array", "null", ["string"], ["string", "null"], None, 3)
     ),
-    (arguments(a={"x-mcp-header": "A"}), "'a' has an x-mcp-header"),
+    (
+        arguments(a=arguments(b={"x-mcp-header": "A"})),
+        "'a.b' has an x-mcp-header, but is not a string, integer or boolean",
+    ),
     *(
         (schema, "not on a property")
         for schema in (
