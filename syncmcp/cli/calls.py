@@ -7,6 +7,7 @@ import json
 import os
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -19,7 +20,7 @@ from syncmcp._connection.tool_schemas import ToolSchemas
 from syncmcp.cli.output import CommandError, Output, advise, as_json
 from syncmcp.cli.parsing import is_url, parse_arguments, parse_object, parse_strings
 from syncmcp.cli.session import Session, as_typed, knows_server, with_session
-from syncmcp.errors import InvalidArguments, LimitExceeded, ResourceNotFound, ServerError
+from syncmcp.errors import InvalidArguments, LimitExceeded, McpError, ResourceNotFound, ServerError
 from syncmcp.saving import save
 from syncmcp.templates import UriTemplate
 from syncmcp.ui import shorten, visible
@@ -318,7 +319,9 @@ def read(
         result = client.read_resource(uri, **session.request_options())
     except ServerError as error:
         if isinstance(error, ResourceNotFound) or ":" not in uri:
-            advise(error, _resource_hint(uri, client.list_resources(**session.request_options())))
+            with suppress(McpError):  # of the list: the person asked for the resource
+                offered = client.list_resources(**session.request_options())
+                advise(error, _resource_hint(uri, offered))
         raise
     if session.out.json:
         session.out.result(result.to_wire())

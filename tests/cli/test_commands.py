@@ -361,7 +361,9 @@ def test_a_file_of_servers_that_is_not_there_is_named(command: Command) -> None:
     assert "nowhere.json" in ran.error["message"]
 
 
-def test_a_resource_that_is_not_there_comes_with_a_hint(command: Command, demo: str) -> None:
+def test_a_resource_that_is_not_there_comes_with_a_hint(
+    command: Command, demo: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for uri, hint in (
         ("demo://nothing", "`syncmcp list TARGET resources templates` shows the URIs"),
         ("demo://readm", "did you mean demo://readme?"),
@@ -370,6 +372,12 @@ def test_a_resource_that_is_not_there_comes_with_a_hint(command: Command, demo: 
         ran = command("read", demo, uri)
         assert (ran.code, ran.error["kind"]) == (1, "ResourceNotFound")
         assert ran.error["hint"] == hint
+
+    def fail(*_: Any, **__: Any) -> None:
+        raise syncmcp.ServerError("no list")
+
+    monkeypatch.setattr(syncmcp.Client, "list_resources", fail)
+    assert command("read", demo, "readme").error["kind"] == "ResourceNotFound"
 
 
 def test_a_server_without_resources_is_told_without_names_of_python(command: Command) -> None:
