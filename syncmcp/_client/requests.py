@@ -235,7 +235,8 @@ class Resume:
 
         Raises:
             UsageError: There is no such question.
-            InvalidAnswer: The answer does not fit its form.
+            InvalidAnswer: The answer is not of the kind that the question needs, or does not fit
+                its form.
             McpError: `RequestTimeout`, `ConnectionLost` and others; see `CallOptions`.
         """
         core = self._client._core

@@ -107,7 +107,7 @@ class UnsupportedForm(UsageError):
 
 
 class InvalidAnswer(UsageError):
-    """An answer is not valid for its form, and was not sent.
+    """An answer is not valid for its question or its form, and was not sent.
 
     If a handler gave the answer, the error is passed to `on_handler_error`; in 2026-07-28 the call
     that the server interrupted raises it, too. If the program answers itself, `Client.resume`

@@ -9,7 +9,7 @@ from typing_extensions import Self
 
 from syncmcp import types
 from syncmcp._base.checks import kind_of
-from syncmcp._base.text import visible
+from syncmcp._base.text import first_problem, visible
 from syncmcp._concurrency.forks import delaying_forks
 from syncmcp._protocol.capabilities import OfferedCapabilities
 from syncmcp._protocol.steps import InputRound, read_round
@@ -113,6 +113,21 @@ def _checked_answer(key: str, question: InputRequest, answer: dict[str, Any]) ->
     with delaying_forks():
         from syncmcp.handlers.forms import Form, InvalidAnswer
 
+    models: dict[str, tuple[type[types.WireModel], str]] = {
+        "elicitation/create": (types.ElicitResult, "; write ElicitResult.accept({...})"),
+        "sampling/createMessage": (types.CreateMessageResult, ""),
+        "roots/list": (types.ListRootsResult, ""),
+    }
+    model, write = models.get(question.method, (types.Result, ""))
+    # The form says more of its fields below.
+    looked_at = {**answer, "content": None} if model is types.ElicitResult else answer
+    try:
+        model.from_wire(looked_at)
+    except ValueError as error:
+        text = (
+            f"the answer to {key!r} is not a valid {model.__name__}: {first_problem(error)}{write}"
+        )
+        raise InvalidAnswer(text) from None
     try:
         request = question.read()
         if (

@@ -220,6 +220,18 @@ def test_a_script_without_sense_fails_loudly(step: s.Step, said: str) -> None:
         peer.close()
 
 
+@pytest.mark.parametrize("closed_by", ["the peer", "the client"])
+def test_a_request_that_no_step_expects_is_told_at_the_end(closed_by: str) -> None:
+    peer = ScriptedPeer([s.expect("tools/cal"), s.reply({})])
+    connection = peer.connect(lambda frame: None)
+    connection.receive(b'{"jsonrpc": "2.0", "method": "notifications/initialized"}')
+    connection.receive(b'{"jsonrpc": "2.0", "id": 1, "method": "tools/call"}')
+    if closed_by == "the client":
+        connection.close()
+    with pytest.raises(ScriptError, match=r"waited for 'tools/cal', while 'tools/call' came$"):
+        peer.close()
+
+
 def test_a_process_may_write_to_stderr_and_stop_reading(open_pipe: Open) -> None:
     client = open_pipe(ScriptedPeer([s.stderr(b"\xffoops\n"), s.cut()]), True)
     assert client.process is not None

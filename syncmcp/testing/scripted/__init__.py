@@ -141,7 +141,7 @@ class Incoming:
 
 
 class ScriptError(Exception):
-    """A step is invalid at its place in the script, or on this transport."""
+    """A step is invalid at its place in the script or on this transport, or expects in vain."""
 
 
 class ScriptEnded(Exception):
@@ -177,9 +177,24 @@ class Inbox:
             return was_open
 
     def take(self, method: str) -> Incoming:
-        """Wait for a message of `method` and remove it. Raises `ScriptEnded`."""
+        """Wait for a message of `method` and remove it.
+
+        Raises `ScriptEnded`; `ScriptError` if requests have come meanwhile that nothing expects.
+        """
         with self.transcript.changed:
-            self._wait_for(lambda: any(each.method == method for each in self._waiting))
+            try:
+                self._wait_for(lambda: any(each.method == method for each in self._waiting))
+            except ScriptEnded:
+                waiting = [(one.message, one.method) for one in self._waiting]
+                left = {
+                    name
+                    for one, name in waiting
+                    if isinstance(one, dict) and {"id", "method"} <= one.keys()
+                }
+                if left:
+                    came = ", ".join(map(repr, left))
+                    raise ScriptError(f"waited for {method!r}, while {came} came") from None
+                raise
             incoming = next(each for each in self._waiting if each.method == method)
             self._waiting.remove(incoming)
             return incoming

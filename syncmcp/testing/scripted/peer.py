@@ -156,7 +156,8 @@ class ScriptedPeer(Closing):
         The program that started a child process must end it.
 
         Raises:
-            ScriptError: A script had an invalid step.
+            ScriptError: A script had an invalid step; or it waited for a message, and requests had
+                come that no step before expected.
         """
         with self._lock:
             played, listeners = list(self._played), [self._control]

@@ -12,9 +12,16 @@ import pytest
 import syncmcp
 from syncmcp import UsageError
 from syncmcp.handlers.pending import InputRequired
-from syncmcp.testing import Server, ToolContext
+from syncmcp.testing import Server, ToolContext, demo_server
 from syncmcp.testing import script as s
-from syncmcp.types import CallToolResult, ElicitResult, GetPromptResult, ReadResourceResult
+from syncmcp.types import (
+    CallToolResult,
+    CreateMessageResult,
+    ElicitResult,
+    GetPromptResult,
+    ReadResourceResult,
+    TextContent,
+)
 from tests.connection.questions.asking import (
     DONE,
     ELICITATION,
@@ -184,11 +191,33 @@ def test_answers_that_make_no_sense_are_refused_before_anything_is_sent() -> Non
         bad = {key: "my-password"}
         with pytest.raises(UsageError, match=r"a model or a dict, not str$"):
             client.resume(pending, bad)
+        said = rf"^the answer to {key!r} is not a valid ElicitResult: action: .*; write Elicit"
+        answer = CreateMessageResult(role="assistant", content=TextContent(text="x"), model="m")
+        for bad in ({"name": "Ada"}, {"action": "yes"}, answer):
+            with pytest.raises(syncmcp.InvalidAnswer, match=said):
+                client.resume(pending, {key: bad})
         for bad in (None, {"method": "tools/call"}, pending.to_json()):
             with pytest.raises(UsageError):
                 client.resume(bad)
         with server.stats as stats:
             assert stats.requests["tools/call"] == 1
+
+
+@pytest.mark.parametrize(
+    ("tool", "arguments", "model"),
+    [
+        ("request_llm_help", {"question": "?"}, "CreateMessageResult: role: Field required"),
+        ("count_files", {"path": "."}, "ListRootsResult: roots: Field required"),
+    ],
+)
+def test_an_answer_of_another_kind_is_refused(
+    tool: str, arguments: dict[str, Any], model: str
+) -> None:
+    with syncmcp.connect(demo_server(), mode=NEW) as client:
+        pending = client.begin_tool(tool, arguments)
+        assert isinstance(pending, InputRequired)
+        with pytest.raises(syncmcp.InvalidAnswer, match=f"is not a valid {model}$"):
+            client.resume(pending, {key: {"text": "hi"} for key in pending.questions})
 
 
 PENDING: dict[str, Any] = {
