@@ -12,7 +12,7 @@ from typing import Annotated, Any, NamedTuple
 import typer
 
 from syncmcp.cli.calls import describe_claims, signature
-from syncmcp.cli.output import CommandError
+from syncmcp.cli.output import CommandError, Exit
 from syncmcp.cli.parsing import check_seconds
 from syncmcp.cli.session import Session, with_session
 from syncmcp.errors import NotSupported
@@ -126,11 +126,14 @@ def listen(
         stop_after=count,
     ) as changes:
         watched = ", ".join([*(f"the {name}" for name in changes.lists), *changes.uris])
-        session.out.note(f"listening to {watched}")
-        for event in changes:
-            what = event.uri or f"the list of {event.kind}"
-            changed = "may have changed" if event.missed else "changed"
-            session.out.show(event._asdict(), f"{what} {changed}")
+        try:
+            session.out.note(f"listening to {watched}")
+            for event in changes:
+                what = event.uri or f"the list of {event.kind}"
+                changed = "may have changed" if event.missed else "changed"
+                session.out.show(event._asdict(), f"{what} {changed}")
+        except KeyboardInterrupt:  # the usual end, which is no error
+            raise typer.Exit(Exit.INTERRUPTED) from None
 
 
 def round_trips(session: Session, count: int) -> Iterator[float]:
