@@ -258,7 +258,7 @@ def command_tree() -> Any:
                 one.get_usage_pieces = lambda ctx, usage=usage: usage
                 one.display_type_rich = lambda ctx: ""
             elif one.name == "help" and isinstance(command, ServerCommand):
-                one.help = f"{one.help} -h is shorter."
+                one.help = f"{one.help} -h leaves out the shared options."
     return tree
 
 

@@ -246,9 +246,7 @@ def call(
     force: Force = False,
     show_help: Annotated[
         bool,
-        typer.Option(
-            "--help", "-h", help="Show this help, or the arguments of TOOL. -h is shorter."
-        ),
+        typer.Option("--help", "-h", help="Show this help, or the arguments of TOOL."),
     ] = False,
 ) -> None:
     """Call a tool.
@@ -349,7 +347,7 @@ def prompt(
 ) -> None:
     """Get a prompt, filled in.
 
-    For example: syncmcp prompt https://example.com/mcp greet name=Ada
+    For example: syncmcp prompt https://example.com/mcp translate text=tea
     """
     given = parse_strings(arguments or ())
     client = session.client
