@@ -201,8 +201,6 @@ def test_the_first_rule_that_fits_decides() -> None:
 
 
 MISTAKES: Mapping[str, Callable[[], object]] = {
-    "unknown kind": lambda: Rule(kind=cast("Kind", "sampeling"), decision=Decision.DENY),
-    "unknown decision": lambda: Rule(decision=cast("Decision", "deny")),
     "class as policy": lambda: Approval(cast("Policy", AllowAll)),
     "decision as policy": lambda: Approval(cast("Policy", Decision.ALLOW)),
     "function as reviewer": lambda: Approval(reviewer=cast("Any", print)),
@@ -226,6 +224,51 @@ MISTAKES: Mapping[str, Callable[[], object]] = {
 def test_a_mistake_in_the_set_up_is_told_at_once(mistake: Callable[[], object]) -> None:
     with pytest.raises(UsageError):
         mistake()
+
+
+NOT_RULES = "rules must be a list of Rule objects"
+NO_DECISION = (
+    "a rule's decision must be one of Decision.ALLOW, Decision.DENY, Decision.ASK, not 'x'"
+)
+NO_KIND = "kind must be one of sampling, form, url, roots, tool, not 'x'"
+NO_POLICY = "otherwise must be a Decision, such as Decision.DENY, or a policy, not 'x'"
+
+
+@pytest.mark.parametrize(
+    ("made", "options", "said"),
+    [
+        (Rules, {"rules": Rule(decision=Decision.DENY)}, NOT_RULES),
+        (Rules, {"rules": [5]}, NOT_RULES),
+        (Rules, {"otherwise": "x"}, NO_POLICY),
+        (Rules, {"otherwise": DenyAll}, "otherwise is the class DenyAll: write DenyAll(...)"),
+        (Rule, {"decision": "x"}, NO_DECISION),
+        (Rule, {"decision": Decision.DENY, "kind": "x"}, NO_KIND),
+        (Verdict, {"allowed": "x"}, "allowed must be True or False, not 'x'"),
+    ],
+    ids=["rule", "number", "otherwise", "class", "decision", "kind", "verdict"],
+)
+def test_a_mistake_with_policies_says_what_is_needed(
+    made: Callable[..., object], options: dict[str, Any], said: str
+) -> None:
+    with pytest.raises(UsageError) as caught:
+        made(**options)
+    assert caught.value.message == said
+
+
+def test_a_policy_that_was_pickled_has_its_budget() -> None:
+    policy = AutoApprove(server="files", calls=1, tokens=10, per=60, otherwise=Decision.DENY)
+    again = pickle.loads(pickle.dumps(policy))
+    for each in (policy, again):
+        assert each.decide(question(request=completion(11))) is Decision.DENY
+        assert each.decide(question(of="web")) is Decision.DENY
+        assert isinstance(each.decide(question(request=completion(1))), Verdict)
+        assert each.decide(question(request=completion(1))) is Decision.DENY
+
+
+def test_policies_show_what_they_are_made_of() -> None:
+    rule = Rule(decision=Decision.DENY, server="files")
+    assert repr(Rules([rule], AllowAll())) == f"Rules([{rule!r}], AllowAll())"
+    assert repr(DenyAll()) == "DenyAll()"
 
 
 def test_a_coroutine_is_no_reviewer() -> None:
