@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from importlib.machinery import PathFinder
+from importlib.util import module_from_spec
 from pathlib import Path
-from runpy import run_path
 
 if __name__ == "__main__":
-    # By its path: it may be in the current folder, from which nothing is imported.
-    command = run_path(str(Path(__file__).parents[1] / "syncmcp_command.py"))
-    raise SystemExit(command["main"]())
+    # The entry beside this package, which may be in the current folder: that is not on the path.
+    spec = PathFinder.find_spec("syncmcp_command", [str(Path(__file__).parents[1])])
+    assert spec is not None and spec.loader is not None  # noqa: PT018
+    command = module_from_spec(spec)
+    spec.loader.exec_module(command)
+    raise SystemExit(command.main())

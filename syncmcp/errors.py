@@ -322,7 +322,7 @@ class AuthError(HttpError):
     error: str | None = None
 
     def _details(self) -> list[str]:
-        return [a for a in (self.error,) if a and a not in self.message] + super()._details()
+        return [self.error, *super()._details()] if self.error else super()._details()
 
 
 class LoginRequired(AuthError):

@@ -26,7 +26,7 @@ def describe_call(call: Callable[..., Any]) -> Callable[[F], F]:
         signature = inspect.signature(call)
         parameters = [one for one in signature.parameters.values() if one.name != "self"]
         shown = f"{function.__name__}{signature.replace(parameters=parameters)}"
-        shown = re.sub(r"<class (.*?)>|'", r"\1", shown).replace("'", "")
+        shown = re.sub(r"<class '(\w+)'>|'", r"\1", shown)
         told = inspect.cleandoc(call.__doc__ or "").partition("\n\n")[2]
         function.__doc__ = f"{function.__doc__}\n\n``{shown}``\n\n{told}"
         return function

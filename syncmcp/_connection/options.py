@@ -172,7 +172,8 @@ class ResolvedOptions:
             options.idle_timeout = seconds(given["idle_timeout"], "idle_timeout")
         cancel = given.get("cancel")
         if cancel is not None:
-            _expect(cancel, (CancelToken, threading.Event), "cancel")
+            kinds = "CancelToken or threading.Event"  # not that of asyncio
+            _expect(cancel, (CancelToken, threading.Event), "cancel", kinds)
             options.cancel = as_token(cancel)
         options.on_progress = given.get("on_progress")
         if options.on_progress is not None:
@@ -181,7 +182,7 @@ class ResolvedOptions:
             check_mapping(given.get(name), name)
             setattr(options, name, given.get(name))
         if (handlers := given.get("handlers")) is not None:
-            _expect(handlers, (Handlers,), "handlers")
+            _expect(handlers, (Handlers,), "handlers", "Handlers")
             options.handlers = handlers
         check_keys(options.meta or ())
         level = given.get("log_level")
@@ -270,10 +271,8 @@ def check_undeclared(value: Undeclared) -> Undeclared:
     return value
 
 
-def _expect(value: object, types: tuple[type, ...], name: str) -> None:
+def _expect(value: object, types: tuple[type, ...], name: str, wanted: str) -> None:
     if not isinstance(value, types):
-        wanted = " or ".join(kind.__name__ for kind in types)
-        wanted = wanted.replace("Event", "threading.Event")  # and not that of asyncio
         raise UsageError(f"{name} must be a {wanted}, not {kind_of(value)}")
 
 

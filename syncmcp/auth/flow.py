@@ -406,8 +406,8 @@ def _token_refused(
 ) -> TokenRefused:
     """The error for a refused request, with the server's reason; `status` is 0 for a callback."""
     code = error_code(error)
-    reason = printable(words, code or "the authorization server gave no reason")
-    return TokenRefused(f"{what}: {reason}", status=status, error=code)
+    reason = printable(words, "" if code else "the authorization server gave no reason")
+    return TokenRefused(f"{what}: {reason}" if reason else what, status=status, error=code)
 
 
 class TokenNeed(NamedTuple):

@@ -139,8 +139,8 @@ class PasteReceiver:
 
     For computers without a browser. Nothing listens at the redirect URI: the browser shows an
     error, but its address bar contains the callback. After ten lines that are no answer the sign-in
-    ends with `LoginRequired`. `ask` runs on a daemon thread, ``syncmcp-redirect[prompt]``, which
-    may outlive the login.
+    ends with `LoginRequired`. `show` and `ask` run on a daemon thread,
+    ``syncmcp-redirect[prompt]``, which may outlive the login.
 
     Args:
         show: Shows a text to the person. Without `ask` the question whether to sign in is shown at

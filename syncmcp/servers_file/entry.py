@@ -207,9 +207,11 @@ class ServerEntry:
             if approved is not None:
                 made.before_start = _Unchanged(approved, self._names(parsed), self._facts())
         # A server may show what became a part of something longer on its own.
-        for text in (*shown, *hidden.values()):
-            found = self._rules.values.secrets_in(text, defaults=text not in shown)
-            made.secrets.give_variables(found)
+        values = self._rules.values
+        for text in shown:
+            made.secrets.give_variables(values.secrets_in(text, defaults=False))
+        for text in hidden.values():
+            made.secrets.give_variables(values.secrets_in(text))
         return made
 
     def _approved_review(self) -> ServerReview:

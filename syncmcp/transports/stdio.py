@@ -422,13 +422,13 @@ class StdioTransport(Transport):
     def stalled(self, seconds: float) -> None:
         if self._receiver is not None and not self._closing:
             text = f"the server has read nothing for {seconds:g} s, but answers to it are waiting"
-            self._receiver.lost(ConnectionLost(text, **self._error_details(None)))
+            self._receiver.lost(self._lost(text, None))
 
     def input_closed(self) -> None:
         """The process is ended when the connection is replaced or closed."""
         if self._receiver is not None and not self._closing:
             text = "the server closed its stdin"
-            self._receiver.lost(ConnectionLost(text, **self._error_details(None)))
+            self._receiver.lost(self._lost(text, None))
 
     # -- closing
 

@@ -121,11 +121,10 @@ class WireModel(BaseModel):
                 example = f"{type(self).__name__}({', '.join(needed)})"
                 raise TypeError(f"the fields of a model are keyword arguments: {example}")
             for name in data.keys() - fields.keys():
-                close = similar(name, fields, 1)
-                aliases = [(to_camel(one), fields[one].validation_alias) for one in close]
-                if close and name not in aliases[0]:
-                    text = f"{type(self).__name__}() got an unexpected keyword argument {name!r}"
-                    raise TypeError(f"{text}: did you mean {close[0]!r}?")
+                for close in similar(name, fields, 1):
+                    if name not in (to_camel(close), fields[close].validation_alias):
+                        text = f"{type(self).__name__}() got an unexpected keyword argument"
+                        raise TypeError(f"{text} {name!r}: did you mean {close!r}?")
             super().__init__(**data)
 
         # As in pydantic's own: validation does not call it, which would take longer.

@@ -344,8 +344,8 @@ def test_revocation_gives_back_the_refresh_token_and_then_the_access_token() -> 
     assert [form(fetch)["token"] for fetch in unsupported.asked] == ["access"]
     with pytest.raises(TokenRefused) as caught:
         Walk({url: told({"error": "server_error"}, 503)}).run(revoke(token, CLIENT, server()))
-    assert caught.value.message == "could not revoke the token: server_error"
-    assert str(caught.value).count("server_error") == 1
+    assert caught.value.message == "could not revoke the token"
+    assert "(server_error; " in str(caught.value)
     nowhere = Walk()
     nowhere.run(revoke(token, CLIENT, server(revocation_endpoint=None)))
     assert not nowhere.asked

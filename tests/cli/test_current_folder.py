@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -85,6 +86,16 @@ def test_a_checkout_runs_from_its_own_root(tmp_path: Path) -> None:
         (tmp_path / name).symlink_to(ROOT / name)
     ran = python("-m", "syncmcp", "tools", "--help", cwd=tmp_path, path="")
     assert (ran.returncode, ran.stderr) == (0, "")
+
+
+def test_the_command_runs_from_an_archive(tmp_path: Path) -> None:
+    archive = tmp_path / "syncmcp.zip"
+    with zipfile.ZipFile(archive, "w") as whole:
+        for file in [*ROOT.glob("syncmcp/**/*.py"), ROOT / "syncmcp_command.py"]:
+            whole.write(file, file.relative_to(ROOT))
+    ran = python("-m", "syncmcp", "--version", cwd=tmp_path, path=str(archive))
+    assert (ran.returncode, ran.stderr) == (0, "")
+    assert ran.stdout.startswith("syncmcp ")
 
 
 def test_a_folder_that_the_person_names_stays(tmp_path: Path) -> None:

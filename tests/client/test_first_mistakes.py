@@ -427,6 +427,11 @@ MISTAKES: list[tuple[Callable[[Any], object], type[Exception], str]] = [
         UsageError,
         "parse_messages of its format in syncmcp.llm",
     ),
+    (
+        lambda client: save(client.call_tool("add", {"a": 1, "b": 2}), "a"),
+        UsageError,
+        "'3'>; name one block of its content",
+    ),
     (lambda _: save(TEXT, "."), UsageError, "path names a folder, not a file: '.'"),
     (lambda _: save(TEXT, "nowhere/a.txt"), FileNotFoundError, "directory: 'nowhere/a.txt'"),
     (lambda _: connect(SHOP, samplin=1), TypeError, "did you mean 'sampling'?"),

@@ -187,6 +187,7 @@ MAIN = """
     testing.Recording testing.ScriptedPeer testing.Server testing.demo_server testing.serve_http
     types.CallToolResult
 """
+SHOWN = doctest.ELLIPSIS | doctest.DONT_ACCEPT_TRUE_FOR_1
 SESSIONS = [(name, text) for name, text in docstrings() if ">>> " in text]
 
 
@@ -200,9 +201,7 @@ def test_examples_in_docstrings_print_what_they_show(
         given = {"syncmcp": syncmcp, "server": server, "client": client}
         test = doctest.DocTestParser().get_doctest(text, given, name, None, None)
         shown = io.StringIO()
-        failed, tried = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS).run(
-            test, out=shown.write
-        )
+        failed, tried = doctest.DocTestRunner(optionflags=SHOWN).run(test, out=shown.write)
     assert tried
     assert not failed, shown.getvalue()
 

@@ -9,6 +9,7 @@ import pydoc
 import re
 import subprocess
 import sys
+import textwrap
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,9 @@ import pytest
 import syncmcp
 from syncmcp import Client, ClientGroup, McpError
 from syncmcp._client.operation import Operation
+from syncmcp._client.requests import Request, Resume
 from syncmcp.group import Routed
+from syncmcp.tasks import StartTask
 from syncmcp.testing import Server
 from tests.contract.public_api import public_classes
 
@@ -117,6 +120,29 @@ def test_help_shows_signature_and_docstring_of_each_operation(name: str) -> None
     )
     assert all(f"`{name}.{form}(...)`" in doc for form in ("future", "stream"))
     assert named or "; see `" in doc.splitlines()[0]  # the operation that names them
+
+
+@pytest.mark.parametrize(
+    ("name", "call", "start"),
+    [
+        (
+            "start_task",
+            StartTask.__call__,
+            "``start_task(name: str, arguments: Mapping[str, Any] | ",
+        ),
+        ("request", Request.__call__, "``request(method: str, params: Mapping[str, Any] | None = "),
+        ("resume", Resume.__call__, "``resume(pending: InputRequired[R], answers: Mapping[str, A"),
+    ],
+)
+def test_help_of_the_class_describes_what_is_called(
+    name: str, call: Callable[..., Any], start: str
+) -> None:
+    shown = pydoc.plain(pydoc.render_doc(getattr(Client, name)))
+    told = inspect.getdoc(call) or ""
+    assert start in shown
+    assert "self" not in shown
+    assert "'" not in shown.partition("``")[2].partition("``\n")[0]
+    assert textwrap.indent(told.partition("Args:")[2].rstrip(), "    ") in shown
 
 
 @pytest.mark.parametrize("name", OPERATIONS)

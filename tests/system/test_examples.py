@@ -270,7 +270,8 @@ def test_what_a_page_shows_runs_from_top_to_bottom(page: str, tmp_path: Path) ->
     assert [code for code, _ in parts] == blocks(page)
     script = "".join(f"{code}\nprint({END!r}, end='')\n" for code, _ in parts)
     *printed, after = run(["-c", script], tmp_path).split(END)
-    same = functools.partial(doctest.OutputChecker().check_output, optionflags=doctest.ELLIPSIS)
+    flags = doctest.ELLIPSIS | doctest.DONT_ACCEPT_TRUE_FOR_1
+    same = functools.partial(doctest.OutputChecker().check_output, optionflags=flags)
     shows = [output for _, output in parts]
     assert [pair for pair in zip(shows, printed, strict=True) if not same(*pair)] == []
     assert after == ""

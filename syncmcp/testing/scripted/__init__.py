@@ -139,6 +139,11 @@ class Incoming:
     method: str
     channel: Channel
 
+    @property
+    def is_request(self) -> bool:
+        """Whether the client waits for an answer."""
+        return isinstance(self.message, dict) and {"id", "method"} <= self.message.keys()
+
 
 class ScriptError(Exception):
     """A step is invalid at its place in the script or on this transport, or expects in vain."""
@@ -185,16 +190,11 @@ class Inbox:
             try:
                 self._wait_for(lambda: any(each.method == method for each in self._waiting))
             except ScriptEnded:
-                waiting = [(one.message, one.method) for one in self._waiting]
-                left = {
-                    name
-                    for one, name in waiting
-                    if isinstance(one, dict) and {"id", "method"} <= one.keys()
-                }
-                if left:
-                    came = ", ".join(map(repr, left))
-                    raise ScriptError(f"waited for {method!r}, while {came} came") from None
-                raise
+                left = {each.method for each in self._waiting if each.is_request}
+                if not left:
+                    raise
+                came = ", ".join(map(repr, sorted(left)))
+                raise ScriptError(f"waited for {method!r}, while {came} came") from None
             incoming = next(each for each in self._waiting if each.method == method)
             self._waiting.remove(incoming)
             return incoming
