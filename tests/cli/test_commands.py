@@ -453,6 +453,10 @@ def test_the_help_of_call_needs_no_server(command: Command, demo: str) -> None:
     assert "--timeout" in common
     assert command("call", "--nothing", "--", "python", "-h").code == 2
     assert command("call").code == 2
+    said = command("ping", "--help").out
+    assert said.index("Options:\n  -n, --count") < said.index("Options of every server command:")
+    said = command("doctor", "--help").out
+    assert said.index("Options:\n  -h, --help") < said.index("Options of every server command:")
     assert "which tool?" in command("call", demo).error["message"]
 
 

@@ -82,10 +82,12 @@ def test_the_demo_starts_no_package_of_the_folder(tmp_path: Path) -> None:
 
 
 def test_a_checkout_runs_from_its_own_root(tmp_path: Path) -> None:
-    for name in ("syncmcp", "syncmcp_command.py"):
-        (tmp_path / name).symlink_to(ROOT / name)
+    (tmp_path / "syncmcp").symlink_to(ROOT / "syncmcp")
+    program = (ROOT / "syncmcp_command.py").read_text("utf-8")
+    (tmp_path / "syncmcp_command.py").write_text(f"{program}\nprint('of this checkout')\n")
     ran = python("-m", "syncmcp", "tools", "--help", cwd=tmp_path, path="")
     assert (ran.returncode, ran.stderr) == (0, "")
+    assert ran.stdout.startswith("of this checkout\nUsage: syncmcp tools ")
 
 
 def test_the_command_runs_from_an_archive(tmp_path: Path) -> None:

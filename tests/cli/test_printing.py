@@ -33,6 +33,16 @@ def test_a_progress_bar_goes_before_anything_is_printed(
     assert "".join(capsys.readouterr())
 
 
+@pytest.mark.parametrize("terminal", [True, False])
+def test_a_table_without_rows_has_no_heading(
+    terminal: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = Output(json=False)
+    out.terminal = terminal
+    out.table(("A",), [])
+    assert capsys.readouterr().out == ""
+
+
 class _Screen(io.StringIO):
     def isatty(self) -> bool:
         return True

@@ -19,6 +19,7 @@ from tests.connection.puppet import Puppet
 from tests.support.session_server import session_server
 from tests.support.stage import PATIENCE, STATEFUL
 from tests.transports.http_peer import Request
+from tests.transports.old_peer import connected, old_server
 
 
 def ping(number: int, padding: str = "") -> dict[str, Any]:
@@ -65,6 +66,31 @@ def over_http() -> Iterator[syncmcp.Client]:
             over.set()
 
 
+@contextmanager
+def over_sse() -> Iterator[syncmcp.Client]:
+    """The same over HTTP+SSE."""
+    over = threading.Event()
+    with old_server() as old:
+        take = old.take
+
+        def flood(request: Request) -> None:
+            if "method" not in request.message:
+                over.wait(PATIENCE)
+            elif request.message["method"] == "tools/call":
+                request.connection.respond(202)
+                for number in range(0, FLOOD, 100):
+                    old.write(pings(number))
+            else:
+                take(request)
+
+        old.take = flood  # type: ignore[method-assign]
+        try:
+            with connected(old) as client:
+                yield client
+        finally:
+            over.set()
+
+
 class Greedy(Puppet):
     """A server in this process that takes no answer until `taking` is set.
 
@@ -101,7 +127,7 @@ def in_memory() -> AbstractContextManager[syncmcp.Client]:
     return syncmcp.connect(Greedy(), mode=STATEFUL)
 
 
-@pytest.mark.parametrize("reached", [over_http, in_memory])
+@pytest.mark.parametrize("reached", [over_http, over_sse, in_memory])
 def test_a_server_that_pings_and_takes_no_answer_loses_the_connection(
     reached: Callable[[], AbstractContextManager[syncmcp.Client]],
 ) -> None:
