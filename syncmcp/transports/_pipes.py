@@ -37,8 +37,10 @@ STALL_SECONDS = 30.0
 LAST_ANSWERS_SECONDS = 1.0
 """How long a server that has closed its stdin may still answer what it has read."""
 
-# How long, in seconds, the error for a broken pipe waits for the exit status that explains it.
-_EXIT_WAIT = 0.05
+EXIT_STATUS_WAIT = 0.5
+"""How long the error for a broken pipe waits for the exit status that explains it, in seconds.
+
+A system under load closes the pipes of a killed process well before it reports the exit."""
 
 # The values of `Outgoing.state` here. `None`: `send` was not called yet.
 _QUEUED = "waiting"
@@ -286,7 +288,7 @@ class StdinWriter:
         # what it has read. The reader thread reports the end of stdout.
         if self._started is not None:
             unsent.insert(0, self._started)
-        wait = _EXIT_WAIT  # once for all
+        wait = EXIT_STATUS_WAIT  # once for all
         for out in unsent:
             if out.ids:
                 delivery: Delivery = "unknown" if out is self._started else "not_sent"

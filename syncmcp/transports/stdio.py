@@ -33,7 +33,13 @@ from syncmcp.errors import (
     RequestTimeout,
     UsageError,
 )
-from syncmcp.transports._pipes import LineReader, StderrSink, StdinWriter, TruncatedLine
+from syncmcp.transports._pipes import (
+    EXIT_STATUS_WAIT,
+    LineReader,
+    StderrSink,
+    StdinWriter,
+    TruncatedLine,
+)
 from syncmcp.transports._process import Process, environment, locate, reach, search_path
 from syncmcp.transports.base import Outgoing, Receiver, Transport, reader_failed
 
@@ -44,12 +50,15 @@ _BOM = b"\xef\xbb\xbf"
 # An object, or (2025-03-26) an array of objects. "[INFO] ready" is no frame.
 _FRAME = re.compile(rb"[ \t]*(?:\{|\[[ \t]*\{)")
 
-# How long, in seconds, the error for a lost connection waits for the exit status, and then for the
-# end of stderr. The latter is longer if the server has exited, because only buffered bytes are left
-# then, unless another process that it started holds its stderr open.
-_EXIT_WAIT = 0.05
+# How long, in seconds, the error for a lost connection waits for the end of stderr, after it waited
+# for the exit status. Longer if the server has exited, because only buffered bytes are left then,
+# unless another process that it started holds its stderr open.
 _TAIL_WAIT = 0.02
 _LAST_WORDS_WAIT = 0.25
+
+# How long, in seconds, after the exit of the server, the end of its stdout or of its process tree
+# may take until other processes are looked for that hold them.
+_EXIT_WAIT = 0.05
 
 # How long, in seconds, `close` waits for the end of each thread.
 _JOIN_WAIT = 1.0
@@ -339,7 +348,7 @@ class StdioTransport(Transport):
         )
 
     def _connection_lost(self, process: Process) -> ConnectionLost:
-        code = process.wait(_EXIT_WAIT)
+        code = process.wait(EXIT_STATUS_WAIT)
         self._errors_ended.wait(_TAIL_WAIT if code is None else _LAST_WORDS_WAIT)
         text = "the server closed its stdout" if code is None else "the server exited"
         return self._lost(text, code)

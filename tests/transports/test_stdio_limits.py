@@ -142,7 +142,7 @@ def test_the_last_words_of_a_server_are_waited_for(
     transport, noted, notes = start(code)
     transport.send(frame())
     notes.wait_lost()
-    assert noted.of("wait", "errors", here=False)[:2] == [("wait", 0.05), ("errors", errors)]
+    assert noted.of("wait", "errors", here=False)[:2] == [("wait", 0.5), ("errors", errors)]
 
 
 def test_who_closes_second_waits_until_their_own_limit(start: Started, moved: MovedTime) -> None:
@@ -239,7 +239,7 @@ def test_a_server_that_takes_no_frame_any_more_is_given_a_moment_to_end() -> Non
     process.writable.set()
     assert failed.wait(PATIENCE)
     finish(box)
-    assert waits == [0.05, 0.0]
+    assert waits == [0.5, 0.0]
 
 
 # -- by the real clock
