@@ -16,9 +16,11 @@ from sphinx.domains.python import PyXRefRole
 from sphinx.util.docutils import SphinxDirective
 
 import syncmcp
+from syncmcp import CallOptions
 from syncmcp._client.batch import Oversize
 from syncmcp._client.operation import Operation
 from syncmcp._client.requests import Request, Resume
+from syncmcp._connection.options import CacheUse
 from syncmcp._connection.tool_schemas import OutputCheck
 from syncmcp._protocol.capabilities import Undeclared
 from syncmcp.group import Routed
@@ -48,6 +50,7 @@ for alias in ("ContentBlock", "ResourceContents", "SamplingMessageContentBlock")
 
 # Types without a public name are spelled in signatures.
 SPELLED = {
+    "CacheUse": get_args(CacheUse),
     "OutputCheck": get_args(OutputCheck),
     "Oversize": get_args(Oversize),
     "Undeclared": get_args(Undeclared),
@@ -72,6 +75,13 @@ MADE = {
     "syncmcp.testing.Session",
     "syncmcp.testing.ToolContext",
 }
+
+
+# Docstrings refer to the options of all calls; the pages list them.
+SHARED_OPTIONS = "options: `timeout`, `cancel`, `on_progress` and others; see `CallOptions`."
+SIGNATURE = ", ".join(
+    f"{key}: {kind.__forward_arg__} = ..." for key, kind in CallOptions.__annotations__.items()
+)
 
 
 class Summary(SphinxDirective):
@@ -188,6 +198,9 @@ def process_signature(
     # A default that is a function or class is named; one that a factory makes is left out.
     signature = signature and re.sub(r"<[\w\- ]*?'?(?:\w+\.)*(\w+)'?>", r"\1", signature)
     signature = signature and re.sub(r" ?= ?factory\b", " = ...", signature)
+    if signature and (isinstance(value, Routed) or SHARED_OPTIONS in (inspect.getdoc(value) or "")):
+        keywords = SIGNATURE if "*, " in signature else f"*, {SIGNATURE}"
+        signature = signature.replace("**options: Unpack[CallOptions]", keywords)
     for alias, values in SPELLED.items():
         signature = signature and re.sub(rf"\b{alias}\b", f"Literal{[*values]}", signature)
     signature = signature and re.sub(r", _\w+: .*(?=\)$)", "", signature)
@@ -206,12 +219,25 @@ def argument(item: tuple[str, Any]) -> str:
 def process_sentences(
     _app: Sphinx, what: str, _name: str, _value: Any, _options: object, lines: list[str]
 ) -> None:
-    """Tell napoleon that the text of attributes and results has no type before its first colon."""
+    """Write out shared options; say that texts of attributes and results begin with no type."""
     untyped = [number + 1 for number, line in enumerate(lines) if line == "Returns:"]
     if what in ("attribute", "data", "property") and lines:
         untyped.append(0)
     for number in untyped:
         lines[number] = re.sub(r"(?=\S)", ": ", lines[number], count=1)
+    for number in [n for n, line in enumerate(lines) if line.strip() == SHARED_OPTIONS]:
+        lines[number : number + 1] = [f"    {option}" for option in shared_options()]
+
+
+def shared_options() -> list[str]:
+    """Describe the options of all calls, each in the first sentence of its description."""
+    text = inspect.getdoc(CallOptions) or ""
+    entries = re.findall(r"^    (\w+: .+(?:\n {8}.+)*)", text.partition("Raises:")[0], re.MULTILINE)
+    first = [re.split(r"(?<=\.) ", " ".join(entry.split()))[0] for entry in entries]
+    return [
+        *first[:-1],
+        f"{first[-1]} The client's setting applies where one of these is left out.",
+    ]
 
 
 def process_docstring(

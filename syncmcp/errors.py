@@ -36,9 +36,8 @@
     ├── Refused                              a handler refused a question of the server
     └── Denied                               a policy or a person denied something
 
-Mistakes of the program, mistakes of the peer and failures of the connection never share a class,
-and a local condition never uses a JSON-RPC code. All errors can be pickled with their attributes.
-Other modules define further subclasses, such as `syncmcp.servers_file.NotApproved`.
+All errors can be pickled with their attributes. Other modules define further subclasses, such as
+`syncmcp.servers_file.NotApproved`.
 """
 
 from __future__ import annotations
@@ -125,6 +124,12 @@ else:  # there these are two classes, and programs catch either
 class McpError(Exception):
     """The base class of all errors that this library raises on purpose.
 
+    >>> try:
+    ...     client.call_tool("sleep", {"seconds": 60}, timeout=0.1)
+    ... except syncmcp.RequestTimeout as error:
+    ...     print(error.method, error.kind, error.seconds, error.delivery)
+    tools/call total 0.1 unknown
+
     A message may quote a server. In `str()`, and so in tracebacks, control and hidden characters
     are replaced by a visible notation, and each further line begins with a bar. The attributes
     have the unchanged text, without secrets.
@@ -185,8 +190,7 @@ def _rebuild(cls: type[E], args: tuple[Any, ...], facts: Mapping[str, Any]) -> E
 def fresh(error: E, **facts: Any) -> E:
     """Return a copy of `error` with some attributes changed, to be raised in one thread.
 
-    An exception object that is raised in several threads would collect all their tracebacks. So
-    each thread raises a copy of its own, with the same cause.
+    One object that several threads raise would collect all their tracebacks. The cause is shared.
     """
     copy = _rebuild(type(error), error.args, {**error.__dict__, **facts})
     copy.__dict__.pop("__notes__", None)  # all copies would share the list
@@ -547,9 +551,7 @@ class TooManyRounds(McpError):
 
 
 class SubscriptionLost(McpError):
-    """A subscription ended although the program did not end it; no more change events come.
-
-    The `__cause__` is the error that led to this, if there is one.
+    """A subscription ended, but not by the program; an error that led to this is the `__cause__`.
 
     Attributes:
         by: What ended it: the ``"server"``; the end of the ``"connection"``, which could not be
@@ -564,9 +566,7 @@ class SubscriptionLost(McpError):
 
 
 class InterceptorFailed(McpError):
-    """An interceptor raised an exception that is no `McpError`, or returned an invalid message.
-
-    The exception that it raised is the `__cause__`.
+    """An interceptor raised another error, the `__cause__`, or returned an invalid message.
 
     Attributes:
         interceptor: The name of the interceptor's class.

@@ -51,11 +51,6 @@ class OAuth(TokenAuth):
     disables it; the agreement is kept with the token. The time that a person takes does not count
     for the timeout of a call.
 
-    `allow` or `issuer` agrees to an issuer without asking, and decides alone: a stored login at
-    another issuer is not used. With `allow`, the token may be for a parent path of the MCP server
-    (`SignInRequest.resource`); an issuer whose page belongs to another site and that does not
-    promise the parameter ``iss`` still needs the person or `issuer` (`SignInRequest.page`).
-
     One object is for one server. All threads that share it sign in once; so do all processes that
     share a `store`.
 
@@ -90,6 +85,13 @@ class OAuth(TokenAuth):
 
     Raises:
         UsageError: An argument is invalid, or contradicts another one.
+
+    Notes:
+        `allow` or `issuer` agrees to an issuer without asking, and decides alone: a stored login at
+        another issuer is not used. With `allow`, the token may be for a parent path of the MCP
+        server (`SignInRequest.resource`); an issuer whose page belongs to another site and that
+        does not promise the parameter ``iss`` still needs the person or `issuer`
+        (`SignInRequest.page`).
     """
 
     def __init__(

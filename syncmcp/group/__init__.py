@@ -167,22 +167,6 @@ class ClientGroup:
     `close()`. A failed server does not affect the others: see `status`. Any thread may call, add,
     remove and close, in any order.
 
-    The key of a tool or prompt is its name, of a resource its URI, of a template its URI template.
-    The group puts the server's name and ``_`` before a key
-
-    - that two servers use (for tools and prompts, also in letters that look alike);
-    - that is the name of another server, or begins with this name and ``_``;
-    - of a tool or prompt with other characters than ASCII letters, digits and ``_.-``.
-
-    A key does not change while the item exists, unless you add a server whose name is the beginning
-    of the key. The group omits an item that cannot have a key of its own; the log and `status` name
-    it. It fetches a list again when the server notifies that the list has changed.
-
-    One thread at a time calls the `name_hook`: those that open, add and refresh, and a pool thread
-    after a list has changed. The hook must not add servers to the group, or refresh it. The group
-    omits an item for which the hook fails, or returns the key of another item. A hook that ignores
-    the server, and so makes one key for two servers, is a `UsageError`.
-
     Args:
         servers: Targets as for `Client`, or clients, by the names of the servers in the group. Or
             the path of a file of servers, which is read as by `servers_file.read`. A client that
@@ -201,6 +185,24 @@ class ClientGroup:
         UsageError: An argument is invalid.
         TypeError: `Client` has no such option.
         ServersFileError: The file cannot be read.
+
+    Notes:
+        The key of a tool or prompt is its name, of a resource its URI, of a template its URI
+        template. The group puts the server's name and ``_`` before a key
+
+        - that two servers use (for tools and prompts, also in letters that look alike);
+        - that is the name of another server, or begins with this name and ``_``;
+        - of a tool or prompt with other characters than ASCII letters, digits and ``_.-``.
+
+        A key does not change while the item exists, unless you add a server whose name is the
+        beginning of the key. The group omits an item that cannot have a key of its own; the log and
+        `status` name it. It fetches a list again when the server notifies that the list has
+        changed.
+
+        One thread at a time calls the `name_hook`: those that open, add and refresh, and a pool
+        thread after a list has changed. The hook must not add servers to the group, or refresh it.
+        The group omits an item for which the hook fails, or returns the key of another item. A hook
+        that ignores the server, and so makes one key for two servers, is a `UsageError`.
     """
 
     call_tool = Routed(Client.call_tool, by_key("tools"))
