@@ -113,6 +113,7 @@ def repeat_in_a_redirect(request: Request) -> None:
     request.connection.respond(302, b"", {"Location": f"https://other.example/{TOKEN}/{session}"})
 
 
+@pytest.mark.requirement("HTL-13")
 @pytest.mark.parametrize("repeat", [repeat_in_a_chunk_size, repeat_in_a_redirect])
 @pytest.mark.parametrize("place", ["call", "listening", "sse", "sse-stream"])
 def test_no_exchange_shows_what_was_sent_in_its_error_its_traceback_or_the_log(
