@@ -414,6 +414,31 @@ def test_a_server_that_holds_the_listening_stream_open_delays_nothing(headers: b
         assert time.monotonic() - started < 0.8 * WAIT
 
 
+def test_the_listening_stream_ends_with_its_session() -> None:
+    held, ended = threading.Event(), threading.Event()
+
+    def hold(one: Request) -> None:
+        one.connection.start_events()
+        held.set()
+        assert one.connection.wait_for_end()
+        ended.set()
+
+    listening = Listening(hold)
+
+    def script(one: Request) -> None:
+        if one.method == "POST" and one.message["method"] == "tools/call":
+            one.connection.respond(404)
+        else:
+            listening(one)
+
+    with serving(script) as server, opened(server.url) as (transport, receiver):
+        start(transport)
+        assert held.wait(WAIT)
+        transport.send(request())
+        assert isinstance(receiver.error, SessionLost)
+        assert ended.wait(WAIT)
+
+
 @pytest.mark.requirement("HTL-07", "HTL-09")
 @pytest.mark.usefixtures("pauses")
 def test_a_broken_listening_stream_is_reopened_where_it_broke() -> None:
