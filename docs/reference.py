@@ -77,8 +77,7 @@ MADE = {
 }
 
 
-# Docstrings refer to the options of all calls; the pages list them.
-SHARED_OPTIONS = "options: `timeout`, `cancel`, `on_progress` and others; see `CallOptions`."
+# The options of all calls, as a signature has them.
 SIGNATURE = ", ".join(
     f"{key}: {kind.__forward_arg__} = ..." for key, kind in CallOptions.__annotations__.items()
 )
@@ -198,7 +197,7 @@ def process_signature(
     # A default that is a function or class is named; one that a factory makes is left out.
     signature = signature and re.sub(r"<[\w\- ]*?'?(?:\w+\.)*(\w+)'?>", r"\1", signature)
     signature = signature and re.sub(r" ?= ?factory\b", " = ...", signature)
-    if signature and (isinstance(value, Routed) or SHARED_OPTIONS in (inspect.getdoc(value) or "")):
+    if signature and " idle_timeout: " in (inspect.getdoc(value) or ""):
         keywords = SIGNATURE if "*, " in signature else f"*, {SIGNATURE}"
         signature = signature.replace("**options: Unpack[CallOptions]", keywords)
     for alias, values in SPELLED.items():
@@ -219,25 +218,12 @@ def argument(item: tuple[str, Any]) -> str:
 def process_sentences(
     _app: Sphinx, what: str, _name: str, _value: Any, _options: object, lines: list[str]
 ) -> None:
-    """Write out shared options; say that texts of attributes and results begin with no type."""
+    """Tell napoleon that the text of attributes and results has no type before its first colon."""
     untyped = [number + 1 for number, line in enumerate(lines) if line == "Returns:"]
     if what in ("attribute", "data", "property") and lines:
         untyped.append(0)
     for number in untyped:
         lines[number] = re.sub(r"(?=\S)", ": ", lines[number], count=1)
-    for number in [n for n, line in enumerate(lines) if line.strip() == SHARED_OPTIONS]:
-        lines[number : number + 1] = [f"    {option}" for option in shared_options()]
-
-
-def shared_options() -> list[str]:
-    """Describe the options of all calls, each in the first sentence of its description."""
-    text = inspect.getdoc(CallOptions) or ""
-    entries = re.findall(r"^    (\w+: .+(?:\n {8}.+)*)", text.partition("Raises:")[0], re.MULTILINE)
-    first = [re.split(r"(?<=\.) ", " ".join(entry.split()))[0] for entry in entries]
-    return [
-        *first[:-1],
-        f"{first[-1]} The client's setting applies where one of these is left out.",
-    ]
 
 
 def process_docstring(

@@ -254,6 +254,15 @@ class Http:
         self.keep_session = keep_session
         self.secrets = self._known_secrets()
 
+    if not TYPE_CHECKING:  # type checkers refuse every attribute that the class does not have
+
+        def __setattr__(self, name: str, value: object) -> None:
+            if name == "token":  # it would have no effect
+                raise AttributeError(
+                    "the token is given when a target is made: Http(URL, token=...)"
+                )
+            super().__setattr__(name, value)
+
     @property
     def label(self) -> str:
         """The URL without user, password, query values, fragment, and secrets in its path."""

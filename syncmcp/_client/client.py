@@ -343,6 +343,14 @@ class Client:
 
             self._set_roots(as_roots(roots))
 
+    if not TYPE_CHECKING:  # type checkers refuse every attribute that the class does not have
+
+        def __setattr__(self, name: str, value: object) -> None:
+            if name in Client.__init__.__kwdefaults__:  # it would have no effect
+                text = f"options are given when a client is made: Client(TARGET, {name}=...)"
+                raise AttributeError(text)
+            super().__setattr__(name, value)
+
     # -- life ------------------------------------------------------------------------------------
 
     def open(self) -> Self:

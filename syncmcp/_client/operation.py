@@ -22,7 +22,12 @@ from syncmcp._concurrency import budget
 from syncmcp._concurrency.futures import ItemQueue, Progress, RequestFuture, wake_when_done
 from syncmcp._concurrency.pool import lending_handler
 from syncmcp._concurrency.timing import Deadline, reaper
-from syncmcp._connection.options import OPTION_NAMES, ResolvedOptions, keyword_hint
+from syncmcp._connection.options import (
+    OPTION_NAMES,
+    ResolvedOptions,
+    keyword_hint,
+    list_options,
+)
 from syncmcp._protocol.jsonrpc import size_of
 from syncmcp._protocol.steps import Steps
 
@@ -51,7 +56,8 @@ class Operation(Generic[P, R]):
         self.steps = steps
         self.__name__ = steps.__name__
         self.__qualname__ = steps.__qualname__
-        self.__doc__ = steps.__doc__ and _with_forms(steps.__doc__, self.__name__)
+        told = list_options(steps).__doc__
+        self.__doc__ = told and _with_forms(told, self.__name__)
         self.__module__ = steps.__module__
         signature = inspect.signature(steps)
         # The method returns the return value of the generator: `R` of `Steps[R]`.
@@ -200,7 +206,7 @@ class BoundOperation(Generic[P, R]):
 
 def _with_forms(told: str, name: str) -> str:
     """The docstring of an operation, with a paragraph about its forms after the summary."""
-    summary, *rest = inspect.cleandoc(told).split("\n\n", 1)
+    summary, *rest = told.split("\n\n", 1)
     forms = (
         f"Blocks until the result has arrived. `{name}.future(...)` takes the same arguments and\n"
         f"returns a `RequestFuture` at once; `{name}.stream(...)` returns a `ResultStream`."

@@ -16,7 +16,7 @@ from syncmcp._client.pages import one_page
 from syncmcp._client.tool_calls import checked_result
 from syncmcp._concurrency.futures import RequestFuture
 from syncmcp._concurrency.timing import Deadline
-from syncmcp._connection.options import CallOptions, ResolvedOptions
+from syncmcp._connection.options import CallOptions, ResolvedOptions, list_options
 from syncmcp._protocol.capabilities import OfferedCapabilities
 from syncmcp._protocol.exchange import single_exchange
 from syncmcp._protocol.steps import InputRound, Steps
@@ -58,6 +58,7 @@ class Request:
         result: type[dict[str, Any]] = ...,
         **options: Unpack[CallOptions],
     ) -> dict[str, Any]: ...
+    @list_options
     def __call__(
         self,
         method: str,
@@ -210,6 +211,7 @@ class Resume:
     def __repr__(self) -> str:
         return f"<resume of {self._client!r}>"
 
+    @list_options
     def __call__(
         self,
         pending: InputRequired[R],

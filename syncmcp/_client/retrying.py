@@ -206,10 +206,11 @@ class RetryState:
         self._delivery_unknown |= getattr(error, "delivery", "") == "unknown"
         self._sends += 1
         text = str(error)
+        opening = self._method == "initialize"  # whatever the request is with which it opens
         _log.warning(
-            "[%s] sending %s again in %.2f s (attempt %d): %s",
+            "[%s] %s again in %.2f s (attempt %d): %s",
             self._label,
-            self._method,
+            "connecting" if opening else f"sending {self._method}",
             pause,
             self._sends,
             text.partition(f"[{self._label}]: ")[2] or text,  # without what was just said

@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any
 
 from syncmcp._base.checks import positive_seconds, whole_number
+from syncmcp._base.text import counted
 from syncmcp._concurrency import timing
 from syncmcp.errors import UsageError
 
@@ -59,7 +60,7 @@ class SlidingWindow:
 
     def __str__(self) -> str:
         limits = [
-            f"{limit} {name}"
+            counted(limit, name)
             for limit, name in ((self.calls, "calls"), (self.tokens, "tokens"))
             if limit is not None
         ]

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import contextvars
 import copy
+import inspect
+import re
 import sys
 import threading
 from collections.abc import Callable, Collection, Iterable, Mapping
 from contextvars import Context
-from typing import TYPE_CHECKING, Any, Literal, TypedDict
+from typing import TYPE_CHECKING, Any, Final, Literal, TypedDict, TypeVar
 
 from syncmcp._base.checks import check_callable, check_mapping, flag, kind_of, seconds
 from syncmcp._base.similar import similar
@@ -104,9 +106,29 @@ class CallOptions(TypedDict, total=False):
 
 OPTION_NAMES: frozenset[str] = frozenset(CallOptions.__annotations__)
 
+# How a docstring refers to these options; for `help()`, a list takes the place.
+_REFERENCE: Final = "    options: `timeout`, `cancel`, `on_progress` and others; see `CallOptions`."
+_FIRST_SENTENCES: Final = r"(?m)^    \w+: (?:[^.]|\.(?!\s))*\."
+
 _CACHE_USES = ("use", "refresh", "bypass")
 
 _LOG_LEVELS = ("debug", "info", "notice", "warning", "error", "critical", "alert", "emergency")
+
+
+F = TypeVar("F", bound="Callable[..., Any]")
+
+
+def list_options(function: F) -> F:
+    """List `CallOptions` in the docstring of `function` where it refers to them."""
+    told = inspect.getdoc(CallOptions)
+    if function.__doc__ and told:  # there are none with `python -OO`
+        listed = re.findall(_FIRST_SENTENCES, told.partition("Raises:")[0])
+        listed[-1] += (
+            "\n        The client's setting applies where an option is left out; see `CallOptions`."
+        )
+        text = inspect.cleandoc(function.__doc__)
+        function.__doc__ = text.replace(_REFERENCE, "\n".join(listed))
+    return function
 
 
 class ResolvedOptions:

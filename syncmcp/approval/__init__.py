@@ -22,7 +22,6 @@ from syncmcp._base.text import logger
 from syncmcp._concurrency.limited_log import LimitedLog
 from syncmcp._concurrency.rate_limit import RateLimit
 from syncmcp.approval.policies import (
-    NOT_NAMED,
     AllowAll,
     Answer,
     AuditRecord,
@@ -39,8 +38,8 @@ from syncmcp.approval.policies import (
     Rules,
     ToolCall,
     Verdict,
-    needs_name,
     tokens_of,
+    why_undecided,
 )
 from syncmcp.errors import Denied, UsageError
 
@@ -314,12 +313,10 @@ class Approval:
 
     def _ask(self, question: Question) -> _Ruling:
         if self._reviewer is None:
-            reason = (
+            reason = why_undecided(self._policy, question) or (
                 "there is nobody to ask: set the option approval to one with a reviewer, such as "
                 "AskOnTerminal() or AskInBrowser(), or to a policy that decides"
             )
-            if needs_name(self._policy, question):
-                reason = NOT_NAMED
             return _Ruling(Verdict.deny(reason), "nobody")
         verdict = self._reviewer.review(question)
         if not isinstance(verdict, Verdict):

@@ -316,18 +316,7 @@ class Rules:
         for rule in self._rules:
             if rule.fits(question):
                 return rule.decision
-        decided = _decide(self._otherwise, question)
-        if decided is Decision.DENY and needs_name(self, question):
-            return Verdict.deny(reason=NOT_NAMED)
-        return decided
-
-
-def needs_name(policy: Policy, question: Question) -> bool:
-    """Whether a rule would match, if the program had given the server its name."""
-    return isinstance(policy, Rules) and any(
-        rule.server == question.server.name and rule.kind in (None, question.kind)
-        for rule in policy._rules
-    )
+        return _decide_otherwise(self, self._otherwise, question)
 
 
 class AutoApprove:
@@ -375,7 +364,7 @@ class AutoApprove:
     def decide(self, question: Question, /) -> Decision | Verdict:
         """See `Policy`."""
         verdict = self._approve(question) if question.server.given_name == self._server else None
-        return verdict or _decide(self._otherwise, question)
+        return verdict or _decide_otherwise(self, self._otherwise, question)
 
     def __reduce__(self) -> tuple[Any, ...]:
         budget = self._budget
@@ -412,8 +401,32 @@ class AutoApprove:
         return None
 
 
-def _decide(policy: Policy | Decision, question: Question) -> Decision | Verdict:
-    return policy if isinstance(policy, Decision) else policy.decide(question)
+def _decide_otherwise(
+    policy: Policy, otherwise: Policy | Decision, question: Question
+) -> Decision | Verdict:
+    decided = otherwise if isinstance(otherwise, Decision) else otherwise.decide(question)
+    reason = why_undecided(policy, question) if decided is Decision.DENY else None
+    return decided if reason is None else Verdict.deny(reason=reason)
+
+
+def why_undecided(policy: Policy | Decision, question: Question) -> str | None:
+    """Why a policy about the server of a question did not allow it; `None`: for no such reason."""
+    server = question.server
+    if isinstance(policy, Rules):
+        allowed = [rule for rule in policy._rules if rule.decision is Decision.ALLOW]
+        kinds = {rule.kind for rule in allowed if rule.server == server.name}
+        if not kinds.isdisjoint((None, question.kind)):
+            return NOT_NAMED
+        return why_undecided(policy._otherwise, question)
+    if not isinstance(policy, AutoApprove) or policy._server != server.name:
+        return None
+    if policy._server != server.given_name:
+        return NOT_NAMED
+    if question.kind == "form" and _default_answer(question.request) is None:
+        return "AutoApprove answers only a form whose defaults are a valid answer"
+    if question.kind in ("sampling", "form", "roots"):
+        return f"it is beyond the budget of AutoApprove: {policy._budget}"
+    return None
 
 
 def _default_answer(request: Request) -> ElicitResult | None:

@@ -8,7 +8,17 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Generic, Literal, TypeAlias, TypeVar
+from typing import (
+    TYPE_CHECKING,
+    Annotated,
+    Any,
+    ClassVar,
+    Generic,
+    Literal,
+    NoReturn,
+    TypeAlias,
+    TypeVar,
+)
 
 from pydantic import (
     BaseModel,
@@ -236,6 +246,12 @@ class Result(MetaModel):
 
     result_type: str | None = None
 
+    def __iter__(self) -> NoReturn:  # pydantic's gives the fields
+        raise TypeError(
+            f"{type(self).__name__} is not iterable: read its attributes; to follow a call, write"
+            " .stream(...)"
+        )
+
 
 class PaginatedResult(Result, Generic[Item]):
     """One page of a list, or a whole list (server/utilities/pagination).
@@ -256,7 +272,7 @@ class PaginatedResult(Result, Generic[Item]):
         # For type checkers alone: another model for each kind of item would slow down the import.
         return cls
 
-    def __iter__(self) -> Iterator[Item]:  # type: ignore[override]  # pydantic's gives the fields
+    def __iter__(self) -> Iterator[Item]:  # type: ignore[override]
         return iter(self._all())
 
     def __len__(self) -> int:

@@ -259,10 +259,13 @@ def test_a_policy_that_was_pickled_has_its_budget() -> None:
     policy = AutoApprove(server="files", calls=1, tokens=10, per=60, otherwise=Decision.DENY)
     again = pickle.loads(pickle.dumps(policy))
     for each in (policy, again):
-        assert each.decide(question(request=completion(11))) is Decision.DENY
+        spent = Verdict.deny("it is beyond the budget of AutoApprove: 1 call and 10 tokens in 60 s")
+        assert each.decide(question(request=completion(11))) == spent
         assert each.decide(question(of="web")) is Decision.DENY
-        assert isinstance(each.decide(question(request=completion(1))), Verdict)
-        assert each.decide(question(request=completion(1))) is Decision.DENY
+        allowed = each.decide(question(request=completion(1)))
+        assert isinstance(allowed, Verdict)
+        assert allowed.allowed
+        assert each.decide(question(request=completion(1))) == spent
 
 
 def test_policies_show_what_they_are_made_of() -> None:

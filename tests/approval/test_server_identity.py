@@ -15,10 +15,10 @@ import pytest
 
 import syncmcp
 from syncmcp import Http, Rule, Rules, ServersFile, Stdio, servers_file
-from syncmcp.approval import Approval, AutoApprove, Decision, Verdict
+from syncmcp.approval import Approval, AutoApprove, Decision, Policy, Question, Verdict
 from syncmcp.handlers.context import ConnectedServer, renamed
 from syncmcp.testing import Server, demo_server
-from syncmcp.types import CreateMessageResult
+from syncmcp.types import CreateMessageResult, ElicitRequestFormParams
 from tests.approval.test_approval import Person, question
 from tests.support.parts import agreement
 
@@ -145,15 +145,52 @@ def test_a_name_that_the_program_gave_is_allowed_by() -> None:
     assert rules.decide(question(of=connected(Stdio("other")))) is Decision.DENY
 
 
-def test_without_a_person_too_the_reason_says_why_a_default_name_does_not_count() -> None:
-    server = demo_server()
-    allowed = [Rule(server="syncmcp-demo", decision=Decision.ALLOW)]
+NOT_COUNTED = "counts only for a name that the program gave"
+RULES = Rules([Rule(server="syncmcp-demo", decision=Decision.ALLOW)])
+
+
+@pytest.mark.parametrize(
+    ("policy", "name", "reason"),
+    [
+        (RULES, None, NOT_COUNTED),
+        (AutoApprove(server="syncmcp-demo", calls=5, per=60), None, NOT_COUNTED),
+        (AutoApprove(server="demo", tokens=1, per=60), "demo", "budget of AutoApprove: 1 token in"),
+        (Rules([], AutoApprove(server="demo", tokens=1, per=60)), "demo", "budget of AutoApprove"),
+    ],
+    ids=["rule", "budget for a default name", "spent", "spent behind rules"],
+)
+def test_without_a_person_too_the_reason_says_why_the_policy_did_not_allow(
+    policy: Policy, name: str | None, reason: str
+) -> None:
     never: Any = lambda *_: None  # noqa: E731
     with (
-        syncmcp.connect(server, sampling=never, approval=Rules(allowed)) as client,
-        pytest.raises(syncmcp.Denied, match="counts only for a name that the program gave"),
+        syncmcp.connect(demo_server(), name=name, sampling=never, approval=policy) as client,
+        pytest.raises(syncmcp.Denied, match=reason),
     ):
         client.call_tool("request_llm_help", {"question": "x"})
+
+
+@pytest.mark.parametrize(
+    ("form", "reason"),
+    [
+        ({"type": "object", "properties": {"size": {"type": "string"}}}, "a form whose defaults"),
+        (
+            {"type": "object", "properties": {"size": {"type": "string", "default": "S"}}},
+            "beyond the budget of AutoApprove: 1 call in",
+        ),
+    ],
+)
+def test_a_budget_that_denies_the_rest_says_why_it_did_not_allow_a_form(
+    form: Any, reason: str
+) -> None:
+    budget = AutoApprove(server="tutor", calls=1, per=60, otherwise=Decision.DENY)
+    request = ElicitRequestFormParams(message="?", requested_schema=form)
+    asked = Question("form", connected(Stdio("run"), "tutor"), request)
+    budget.decide(asked)
+    second = budget.decide(asked)
+    assert isinstance(second, Verdict)
+    assert not second.allowed
+    assert reason in (second.reason or "")
 
 
 @pytest.fixture

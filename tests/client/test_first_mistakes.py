@@ -401,6 +401,17 @@ MISTAKES: list[tuple[Callable[[Any], object], type[Exception], str]] = [
     (lambda _: server.tool(add), TypeError, "write @server.tool() with parentheses"),
     (lambda _: server.prompt(add), TypeError, "write @server.prompt() with parentheses"),
     (lambda client: client.call_tool("add", a=1, b=2), TypeError, "as keywords of tool(name)(...)"),
+    (lambda client: [*client.call_tool("add", {"a": 1, "b": 2})], TypeError, "write .stream(...)"),
+    (
+        lambda client: setattr(client, "timeout", 3),
+        AttributeError,
+        "when a client is made: Client(TARGET, timeout=...)",
+    ),
+    (
+        lambda client: setattr(Http("http://127.0.0.1:1"), "token", "secret"),
+        AttributeError,
+        "when a target is made: Http(URL, token=...)",
+    ),
     (lambda client: client.call_tool("add", {}, timeut=3), TypeError, "did you mean 'timeout'"),
     (lambda client: client.call_tool("a", roots=print), TypeError, "handlers=Handlers(roots=...)"),
     (lambda client: client.call_tool("a", sampling_callback=1), TypeError, "Handlers(sampling=..."),

@@ -395,8 +395,11 @@ def test_a_tool_that_was_not_sent_is_called_when_the_server_is_back(
         assert shop_.sold == 1
 
 
-def test_opening_waits_for_a_server_that_comes_back(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_opening_waits_for_a_server_that_comes_back(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     place = Shop()
+    caplog.set_level(logging.WARNING, "syncmcp.retry")
     with serve_http(place.server) as http, FaultProxy(http.url) as proxy:
         for lazy in (True, False):
             with coming_back(monkeypatch, proxy) as pauses:
@@ -408,6 +411,9 @@ def test_opening_waits_for_a_server_that_comes_back(monkeypatch: pytest.MonkeyPa
             client.close()
             assert len(pauses) == 1
     assert place.sold == 1
+    said = [record.getMessage() for record in caplog.records]
+    began = [text.split(" in ")[0].split("] ")[1] for text in said]
+    assert began == ["sending tools/call again", "connecting again"]
 
 
 @pytest.mark.parametrize("sent", [False, True])
