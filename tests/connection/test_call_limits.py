@@ -156,7 +156,9 @@ def test_progress_keeps_a_call_alive_without_a_callback_but_not_beyond_its_limit
     assert (error.kind, error.seconds) == ("total", LIMIT)
 
 
-@rotated_ways
+# A future over HTTP waits for an exchange thread, all other calls in the connection.
+@pytest.mark.parametrize("wire", [Wire("memory", STATEFUL), Wire("http", STATELESS)], ids=str)
+@pytest.mark.parametrize("way", ["blocking", "future"])
 @pytest.mark.requirement("TMO-01")
 def test_a_call_in_line_ends_at_its_limit_and_was_not_sent(
     wire: Wire, way: str, moved: MovedTime

@@ -109,12 +109,16 @@ def test_a_server_that_ignores_everything_is_killed_with_its_children() -> None:
 
 @pytest.mark.pitfall("7")
 @pytest.mark.parametrize(
-    ("ignoring", "options"),
-    [("", {}), ("signal.signal(signal.SIGTERM, signal.SIG_IGN)", {"env": {}})],
-    ids=["marked", "unmarked"],
+    "started",
+    [
+        grandchild(),
+        grandchild("signal.signal(signal.SIGTERM, signal.SIG_IGN)", env={}),
+        orphan(grandchild("signal.signal(signal.SIGTERM, signal.SIG_IGN)", env={})),
+    ],
+    ids=["marked", "unmarked", "unmarked and an orphan"],
 )
-def test_what_a_wrapper_leaves_behind_is_killed(ignoring: str, options: dict[str, object]) -> None:
-    code = f"{grandchild(ignoring, **options)}sys.stdin.read()"
+def test_what_a_wrapper_leaves_behind_is_killed(started: str) -> None:
+    code = f"{started}import sys\nsys.stdin.read()"
     with running(python(code, grace=(PATIENCE, 0.05))) as (_, notes):
         child = child_of(notes)
     assert wait_gone(child)
