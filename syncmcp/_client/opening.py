@@ -508,6 +508,8 @@ def _target_hint(given: object) -> str:
     """What to write for a value that is not a target."""
     if isinstance(getattr(given, "url", None), str):
         return "; write its url"
+    if callable(getattr(given, "call_tool", None)):
+        return "; it is a client already: call open(), or use it in a with block"
     if isinstance(given, (list, tuple)):
         return "; for a command, write Stdio(*words)"
     if isinstance(given, os.PathLike):

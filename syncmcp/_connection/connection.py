@@ -196,7 +196,8 @@ class Connection:
 
     def close(self, deadline: Deadline) -> None:
         """Fail every call in flight at once, then close the transport."""
-        self._close_with(ClosedError("the client was closed", server=self.label))
+        text = "the client was closed; close(drain=True) first waits for calls in flight"
+        self._close_with(ClosedError(text, server=self.label))
         self.transport.close(deadline)
 
     def _close_with(self, error: McpError) -> None:

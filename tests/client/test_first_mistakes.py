@@ -342,6 +342,7 @@ MISTAKES: list[tuple[Callable[[Any], object], type[Exception], str]] = [
         "write connect(Stdio(COMMAND, *ARGUMENTS, env=...))",
     ),
     (lambda _: connect(["python", "a.py"]), UsageError, "for a command, write Stdio(*words)"),
+    (connect, UsageError, "a client already: call open(), or use it in a w"),
     (lambda _: connect({"command": "python"}), UsageError, "servers_file.read"),
     (lambda _: connect("mcp.json"), UsageError, "for a file of servers use"),
     (lambda _: connect(Server), UsageError, "the class Server; create an instance, Server(...)"),
@@ -710,6 +711,13 @@ def test_a_call_on_a_client_that_is_not_open_says_why() -> None:
     client.close()  # which ends nothing
     with pytest.raises(ClosedError, match=r"closed by the thread 'janitor': open\(\) opens it"):
         client.ping()
+
+
+def test_a_call_that_the_end_of_the_block_ends_says_what_waits_for_it() -> None:
+    with syncmcp.connect(demo_server()) as client:
+        call = client.call_tool.future("sleep", {"seconds": 60})
+    with pytest.raises(ClosedError, match=r"; close\(drain=True\) first waits for calls in fl"):
+        call.result()
 
 
 DIES = "import sys; sys.exit('there is no ' + 'SHOP' + '_API_KEY')"
