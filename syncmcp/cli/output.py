@@ -250,6 +250,13 @@ _OTHER_WORDS: Final = (
     ("command 'login'", "syncmcp [OPTIONS]", "did you mean `syncmcp auth login`?"),
     ("command 'logout'", "syncmcp [OPTIONS]", "did you mean `syncmcp auth logout`?"),
     ("command 'resource", "syncmcp [OPTIONS]", "`syncmcp list TARGET resources` lists them"),
+    ("command 'template", "syncmcp [OPTIONS]", "`syncmcp list TARGET templates` lists them"),
+    (
+        "command 'prompts'",
+        "syncmcp [OPTIONS]",
+        "`syncmcp list TARGET prompts` lists them, `syncmcp prompt` gets one",
+    ),
+    ("'http", "[WHAT]", "TARGET comes before WHAT"),
 )
 _USAGE_HINTS: Final = (
     ("'TARGET'", " auth ", "a URL, or a name: `syncmcp servers` lists the names"),
@@ -447,11 +454,11 @@ def _hint(error: BaseException) -> str | None:
             if words in said and place in usage:
                 return hint
         for pattern, choices in (
-            (r"No such command '(.*)'", commands),
-            (r"'(.*)' is not one of ", re.findall(r"'(\w+)'", said.rpartition("one of")[2])),
+            (r"No such command '([^']*)'", commands),  # Typer's own guesses follow it
+            (r"'([^']*)' is not one of ", re.findall(r"'(\w+)'", said.rpartition("one of")[2])),
         ):
             if (found := re.search(pattern, said)) is not None:
-                close = similar(found[1].rpartition("'")[2], choices, 1)
+                close = similar(found[1], choices, 1)
         if close:
             return f"did you mean {close[0]}?"
         target = context.params.get("target") or ""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +13,9 @@ import typer
 
 import syncmcp
 from syncmcp.cli import app, parsing, session
-from syncmcp.cli.app import run_command
+from syncmcp.cli.app import command_tree, run_command
 from syncmcp.cli.inspection import capability_names
-from syncmcp.cli.output import Exit
+from syncmcp.cli.output import Exit, describe
 from syncmcp.cli.session import SharedClient
 from syncmcp.testing import Server, ToolContext, serve_http
 from syncmcp.types import (
@@ -239,6 +240,9 @@ def test_an_argument_that_a_tool_would_ignore_is_refused(command: Command, demo:
         (["call", "add", "a=1", "python", "-m", "shop"], "-m is --model"),
         (["ping", sys.executable], f"if {sys.executable} is a command, write -- before it"),
         (["resources", "http://x"], "`syncmcp list TARGET resources` lists them"),
+        (["templates", "http://x"], "`syncmcp list TARGET templates` lists them"),
+        (["prompts"], "`syncmcp list TARGET prompts` lists them, `syncmcp prompt` gets one"),
+        (["list", "tools", "http://x"], "TARGET comes before WHAT"),
         (["login", "http://x"], "did you mean `syncmcp auth login`?"),
         (["logout", "http://x"], "did you mean `syncmcp auth logout`?"),
         (["version"], "did you mean --version?"),
@@ -254,6 +258,25 @@ def test_a_line_that_cannot_be_read_comes_with_a_hint(
     assert ran.code == 2
     assert ran.error["hint"].startswith(hint)
     assert "--trust" not in ran.err
+
+
+def _slips(name: str) -> Iterator[str]:
+    """The name with one letter missing, doubled, replaced, or swapped with the one before it."""
+    for at, letter in enumerate(name):
+        before, after = name[:at], name[at + 1 :]
+        yield from (before + after, before + 2 * letter + after, before + "x" + after)
+        yield before[:-1] + letter + before[-1:] + after
+
+
+def test_a_slip_in_the_name_of_a_command_names_that_command() -> None:
+    tree = command_tree()
+    for group in (tree, *(tree.commands[name] for name in ("auth", "servers", "roots"))):
+        for name, word in ((name, word) for name in group.commands for word in _slips(name)):
+            if word in group.commands:
+                continue
+            with pytest.raises(typer.TyperException) as caught:
+                group.resolve_command(typer.Context(group, info_name="syncmcp"), [word])
+            assert describe(caught.value)["hint"] == f"did you mean {name}?", word
 
 
 @pytest.mark.parametrize(
