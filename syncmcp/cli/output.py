@@ -293,6 +293,13 @@ _TYPER_WORDS: Final = (
 )
 
 
+SEARCHED: Final = "; PATH searched: "
+"""What comes before the directories in which a command was not found."""
+
+INSTALL: Final = "install it, or give its whole path"
+"""What to do about a command that was not found."""
+
+
 # What the library says to programs, and the same for the command line.
 _IN_WORDS: Final = (
     (r"\(option open_timeout\)", "(--open-timeout)"),
@@ -305,6 +312,8 @@ _IN_WORDS: Final = (
     ("pass the program and its arguments as separate strings", "leave out the quotes"),
     ("pass others with env= or inherit_env='all'", "-e NAME passes one of yours"),
     ("use env= to pass the variables that it may have", "-e NAME passes one of yours"),
+    (r"^(no such root: .*)", r"\1; `syncmcp roots` lists them"),
+    (r"(is not a URL with a valid host and port)$", r"\1, such as https://example.com/mcp"),
 )
 
 
@@ -372,7 +381,8 @@ def explain(error: BaseException) -> None:
     about = "; ".join(told)
     first = "the tool failed: " if "tool" in facts else "error: "
     console.print(Text(first, "bold red"), end="")
-    line(f"{facts['message']} ({about})" if about else str(facts["message"]))
+    said = str(facts["message"]).replace(SEARCHED, f"\n{SEARCHED[2:]}")  # it may be long
+    line(f"{said} ({about})" if about else said)
     if "server" in facts:
         line(f"  server: {facts['server']}", "dim")
     for words in str(facts.get("stderr", "")).splitlines():
@@ -478,9 +488,13 @@ def _hint(error: BaseException) -> str | None:
             "sign in with `syncmcp auth login URL`, at a terminal or with --issuer, or give"
             " the server's token with --bearer"
         )
+    if _kind(error) == "NotRecorded":  # its module takes time to load
+        return "remove the recording, and record the command with `syncmcp record`"
     if isinstance(error, ResourceNotFound):
         return "`syncmcp list TARGET resources templates` shows what there is"
     if isinstance(error, ConnectFailed):
+        if SEARCHED in error.message:
+            return INSTALL
         own = "" if error.exit_code is None or error.hint is None else f"{in_words(error.hint)}; "
         return f"{own}`syncmcp doctor` checks each step of connecting"
     if isinstance(error, RequestTimeout):
