@@ -21,8 +21,9 @@ from syncmcp._base.text import logger, reason
 from syncmcp._client.client import Client
 from syncmcp._concurrency.timing import Deadline
 from syncmcp._connection.tool_schemas import ToolSchemas
+from syncmcp.cli.hints import INSTALL, SEARCHED
 from syncmcp.cli.inspection import capability_names, round_trips
-from syncmcp.cli.output import INSTALL, SEARCHED, Exit, describe, exit_code, in_words
+from syncmcp.cli.output import Exit, describe, exit_code, in_words
 from syncmcp.cli.session import Session, with_session
 from syncmcp.config import Http, Stdio
 from syncmcp.errors import AuthError, ConnectFailed, McpError, RequestTimeout, UnsupportedSchema

@@ -29,6 +29,7 @@ from rich.text import Text
 
 from syncmcp._base.similar import similar
 from syncmcp._base.text import several_lines
+from syncmcp.cli.hints import INSTALL, OTHER_WORDS, SEARCHED, USAGE_HINTS
 from syncmcp.errors import (
     AuthError,
     ConnectFailed,
@@ -223,59 +224,6 @@ _CAPABILITY_HINTS: Final = {
 _ADVICE: Final = "command_hint"
 
 
-# What Typer reports, what is in the usage of the command, and what the person probably meant. First
-# what other programs have: an option that is spelled like it would be another one.
-_OTHER_WORDS: Final = (
-    *(
-        (f"option: --{kind}", "[WHAT]", f"write {kind} after TARGET")
-        for kind in ("tools", "resources", "templates", "prompts")
-    ),
-    ("option: --transport", "TARGET", "TARGET tells it: HTTP for a URL, stdio for a command"),
-    ("option: --token", "TARGET", "--bearer sends a token"),
-    ("option: --auth", "TARGET", "--bearer sends a token, `syncmcp auth login` gets one"),
-    ("option: --url", "TARGET", "write the URL as TARGET, without an option"),
-    ("option: --tool", "[TOOL]", "write the name of the tool after TARGET"),
-    ("option: --arg", "[TOOL]", "write name=value, or --input with a JSON object"),
-    ("option: --format", "TARGET", "--json prints JSON"),
-    ("option: -d", "[TOOL]", "write name=value, or --input with a JSON object"),
-    ("option: --data", "[TOOL]", "write name=value, or --input with a JSON object"),
-    ("option: -u", "TARGET", "--header and --bearer send credentials"),
-    ("option: -V", "COMMAND", "did you mean --version?"),
-    ("command 'version'", "COMMAND", "did you mean --version?"),
-    (
-        "command 'remove'",
-        "servers",
-        "`syncmcp servers forget NAME` forgets the approval of a server",
-    ),
-    ("command 'login'", "syncmcp [OPTIONS]", "did you mean `syncmcp auth login`?"),
-    ("command 'logout'", "syncmcp [OPTIONS]", "did you mean `syncmcp auth logout`?"),
-    ("command 'resource", "syncmcp [OPTIONS]", "`syncmcp list TARGET resources` lists them"),
-    ("command 'template", "syncmcp [OPTIONS]", "`syncmcp list TARGET templates` lists them"),
-    (
-        "command 'prompts'",
-        "syncmcp [OPTIONS]",
-        "`syncmcp list TARGET prompts` lists them, `syncmcp prompt` gets one",
-    ),
-    ("'http", "[WHAT]", "TARGET comes before WHAT"),
-)
-_USAGE_HINTS: Final = (
-    ("'TARGET'", " auth ", "a URL, or a name: `syncmcp servers` lists the names"),
-    ("'TARGET'", "", "a URL, a name, or a command after --: {path} -- python server.py"),
-    ("unexpected extra argument", "TARGET", "write a command that starts a server after --"),
-    ("No such command 'http", "", "write the command first: {path} COMMAND URL"),
-    ("No such command", "", "`{path} --help` lists the commands"),
-    ("option: --output", "", "--json prints JSON"),
-    (
-        "No such option",
-        "[TOOL]",
-        "a tool's arguments are written name=value; --help lists the options",
-    ),
-    ("No such option", "", "`{path} --help` lists the options"),
-    ("argument", "", "`{path} --help` shows the arguments"),
-    ("Invalid value", "", "`{path} --help` describes it"),
-)
-
-
 # What Typer and pydantic say, and the same as the command says everything else.
 _TYPER_WORDS: Final = (
     (r" \(Possible options: .*|\. Did you mean .*", ""),  # the hint names the one that is meant
@@ -291,13 +239,6 @@ _TYPER_WORDS: Final = (
     (r"Value error, ", ""),
     (r"Input should be greater than or equal to", "it must be at least"),
 )
-
-
-SEARCHED: Final = "; PATH searched: "
-"""What comes before the directories in which a command was not found."""
-
-INSTALL: Final = "install it, or give its whole path"
-"""What to do about a command that was not found."""
 
 
 # What the library says to programs, and the same for the command line.
@@ -460,7 +401,7 @@ def _hint(error: BaseException) -> str | None:
         if context is None:
             return f"did you mean {close[0]}?" if close else f"--help describes {option}"
         said, usage = error.format_message(), context.get_usage()
-        for words, place, hint in _OTHER_WORDS:
+        for words, place, hint in OTHER_WORDS:
             if words in said and place in usage:
                 return hint
         for pattern, choices in (
@@ -474,7 +415,7 @@ def _hint(error: BaseException) -> str | None:
         target = context.params.get("target") or ""
         if target in ("COMMAND", "TARGET") or "://" in target:  # the server is known
             usage = usage.replace("TARGET", "")
-        hints = (hint for words, place, hint in _USAGE_HINTS if words in said and place in usage)
+        hints = (hint for words, place, hint in USAGE_HINTS if words in said and place in usage)
         return next(hints, "").format(path=context.command_path) or None
     if isinstance(error, MissingCapability):
         data = error.data if isinstance(error.data, dict) else {}

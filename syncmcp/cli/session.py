@@ -600,10 +600,7 @@ def with_session(
 
 
 def _own_word(place: typer.Context) -> str | None:
-    """The first word of the command itself that stands after ``--``, and goes to the server.
-
-    It is an option, WHAT of `list`, or an argument of a tool where a program is named.
-    """
+    """The first option, WHAT or argument of a tool after ``--``, which goes to the server."""
     own = {name for one in place.command.params for name in one.opts if name.startswith("--")}
     if "what" in place.params:
         own |= {"tools", "resources", "templates", "prompts"}
