@@ -72,13 +72,19 @@ def shell(session: Session) -> None:
             continue
         if words[0] in ("quit", "exit"):
             break
-        if words[0] in ("help", "?"):
+        if words[0] in ("help", "?", "--help", "-h"):
             known = words[1:] and words[1] not in ("help", "quit", "exit")
             words = [words[1], "--help"] if known else []
-        if words and words[0] not in COMMANDS:
-            close = similar(words[0], COMMANDS, 1)
-            tool = f"to call a tool, write `call {words[0]}`; `help` lists the commands"
-            hint = f"did you mean {close[0]}?" if close else tool
+        if symbols := {"<", ">", ">>", "|"}.intersection(words):
+            text = f"{symbols.pop()!r} works only outside the shell of syncmcp"
+            print_error(CommandError(text, hint="--output FILE saves a result"))
+        elif words and words[0] not in COMMANDS:
+            close = similar(words[0], COMMANDS, 1, cutoff=0.7)  # 0.6 takes `hello` for `help`
+            hint = f"to call a tool, write `call {words[0]}`; `help` lists the commands"
+            if words[0] in command_tree().commands:
+                hint = f"`syncmcp {words[0]}` works outside this shell"
+            elif close:
+                hint = f"did you mean {close[0]}?"
             print_error(CommandError(f"there is no command {words[0]!r}", hint=hint))
         elif words:
             run_command(words, outer)
@@ -223,6 +229,13 @@ _GROUPS = {
 
 class _Commands(TyperGroup):
     """The commands in groups, each with the whole first sentence of its help."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Reject a server before the command, which would be taken for the command."""
+        if args[:1] == ["--"]:
+            hint = f"write the command first: {ctx.command_path} COMMAND -- PROGRAM"
+            raise CommandError("which command?", hint=hint)
+        return super().parse_args(ctx, args)
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         for title, names in _GROUPS.items():

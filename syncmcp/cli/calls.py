@@ -417,6 +417,9 @@ def _missing(names: Sequence[str], hint: str, **facts: str) -> CommandError:
     return CommandError(f"{count} missing: {', '.join(names)}", hint=hint, **facts)
 
 
+# An invalid value is shown to this length, in characters.
+_MAX_SHOWN = 60
+
 _EXAMPLES = {"array": """'["a"]'""", "object": """'{"a": 1}'"""}
 
 
@@ -430,7 +433,8 @@ def _check_arguments(tool: types.Tool, values: dict[str, Any], server: str) -> N
     for name in others:
         close = similar(name, properties.keys() - values.keys(), 1)
         text = f"the tool has no argument {name!r}"
-        advice = f"did you mean {close[0]}?" if close else hint
+        known = f"it has {', '.join(properties) or 'none'}"
+        advice = f"did you mean {close[0]}?" if close else known
         raise CommandError(text, server=server, hint=advice)
     if not isinstance(error, InvalidArguments):
         return
@@ -447,7 +451,10 @@ def _check_arguments(tool: types.Tool, values: dict[str, Any], server: str) -> N
         hint = f"write {argument_syntax(str(error.argument), details)}"
         if (example := _EXAMPLES.get(_type_name(details))) is not None:
             hint += f", such as {error.argument}:={example}"
-    raise CommandError(error.message, server=server, hint=hint)
+    text = error.message
+    if error.argument in values:
+        text += f": it is {shorten(as_json(values[error.argument]), _MAX_SHOWN)}"
+    raise CommandError(text, server=server, hint=hint)
 
 
 def _give(out: Output, result: types.CallToolResult, output: Path | None, *, force: bool) -> None:

@@ -21,6 +21,7 @@ from syncmcp._base.text import logger, reason
 from syncmcp._client.client import Client
 from syncmcp._concurrency.timing import Deadline
 from syncmcp._connection.tool_schemas import ToolSchemas
+from syncmcp.cli.hints import INSTALL, SEARCHED
 from syncmcp.cli.inspection import capability_names, round_trips
 from syncmcp.cli.output import Exit, describe, exit_code, in_words
 from syncmcp.cli.session import Session, with_session
@@ -74,10 +75,10 @@ def _check_command(target: Stdio) -> Finding:
         return Finding("command", "ok", locate(target.command, env, target.cwd))
     except OSError:
         path = search_path(env)
-        failure = ConnectFailed(f"command not found: {target.command!r}; PATH searched: {path}")
+        failure = ConnectFailed(f"command not found: {target.command!r}{SEARCHED}{path}")
     except McpError as error:
         failure = error
-    return Finding.failed("command", failure, "install it, or give its whole path")
+    return Finding.failed("command", failure, INSTALL)
 
 
 def _check_address(target: Http, timeout: float) -> Iterator[Finding]:
@@ -289,7 +290,9 @@ def _opening_failure(
         yield Finding.failed("opening", error, hint)
     else:
         hint = doubt or "is the path of the URL right? Many end in /mcp"
-        yield Finding.failed("opening", error, hint)
+        found = Finding.failed("opening", error, hint)
+        asked = any(words in found.said for words in ("is it http://?", "is the path right?"))
+        yield replace(found, hint=None) if asked else found
 
 
 def _check_lists(session: Session, client: Client) -> Iterator[Finding]:

@@ -29,6 +29,7 @@ from rich.text import Text
 
 from syncmcp._base.similar import similar
 from syncmcp._base.text import several_lines
+from syncmcp.cli.hints import INSTALL, OTHER_WORDS, SEARCHED, USAGE_HINTS
 from syncmcp.errors import (
     AuthError,
     ConnectFailed,
@@ -223,52 +224,6 @@ _CAPABILITY_HINTS: Final = {
 _ADVICE: Final = "command_hint"
 
 
-# What Typer reports, what is in the usage of the command, and what the person probably meant. First
-# what other programs have: an option that is spelled like it would be another one.
-_OTHER_WORDS: Final = (
-    *(
-        (f"option: --{kind}", "[WHAT]", f"write {kind} after TARGET")
-        for kind in ("tools", "resources", "templates", "prompts")
-    ),
-    ("option: --transport", "TARGET", "TARGET tells it: HTTP for a URL, stdio for a command"),
-    ("option: --token", "TARGET", "--bearer sends a token"),
-    ("option: --auth", "TARGET", "--bearer sends a token, `syncmcp auth login` gets one"),
-    ("option: --url", "TARGET", "write the URL as TARGET, without an option"),
-    ("option: --tool", "[TOOL]", "write the name of the tool after TARGET"),
-    ("option: --arg", "[TOOL]", "write name=value, or --input with a JSON object"),
-    ("option: --format", "TARGET", "--json prints JSON"),
-    ("option: -d", "[TOOL]", "write name=value, or --input with a JSON object"),
-    ("option: --data", "[TOOL]", "write name=value, or --input with a JSON object"),
-    ("option: -u", "TARGET", "--header and --bearer send credentials"),
-    ("option: -V", "COMMAND", "did you mean --version?"),
-    ("command 'version'", "COMMAND", "did you mean --version?"),
-    (
-        "command 'remove'",
-        "servers",
-        "`syncmcp servers forget NAME` forgets the approval of a server",
-    ),
-    ("command 'login'", "syncmcp [OPTIONS]", "did you mean `syncmcp auth login`?"),
-    ("command 'logout'", "syncmcp [OPTIONS]", "did you mean `syncmcp auth logout`?"),
-    ("command 'resource", "syncmcp [OPTIONS]", "`syncmcp list TARGET resources` lists them"),
-)
-_USAGE_HINTS: Final = (
-    ("'TARGET'", " auth ", "a URL, or a name: `syncmcp servers` lists the names"),
-    ("'TARGET'", "", "a URL, a name, or a command after --: {path} -- python server.py"),
-    ("unexpected extra argument", "TARGET", "write a command that starts a server after --"),
-    ("No such command 'http", "", "write the command first: {path} COMMAND URL"),
-    ("No such command", "", "`{path} --help` lists the commands"),
-    ("option: --output", "", "--json prints JSON"),
-    (
-        "No such option",
-        "[TOOL]",
-        "a tool's arguments are written name=value; --help lists the options",
-    ),
-    ("No such option", "", "`{path} --help` lists the options"),
-    ("argument", "", "`{path} --help` shows the arguments"),
-    ("Invalid value", "", "`{path} --help` describes it"),
-)
-
-
 # What Typer and pydantic say, and the same as the command says everything else.
 _TYPER_WORDS: Final = (
     (r" \(Possible options: .*|\. Did you mean .*", ""),  # the hint names the one that is meant
@@ -298,6 +253,8 @@ _IN_WORDS: Final = (
     ("pass the program and its arguments as separate strings", "leave out the quotes"),
     ("pass others with env= or inherit_env='all'", "-e NAME passes one of yours"),
     ("use env= to pass the variables that it may have", "-e NAME passes one of yours"),
+    (r"^(no such root: .*)", r"\1; `syncmcp roots` lists them"),
+    (r"(is not a URL with a valid host and port)$", r"\1, such as https://example.com/mcp"),
 )
 
 
@@ -365,7 +322,8 @@ def explain(error: BaseException) -> None:
     about = "; ".join(told)
     first = "the tool failed: " if "tool" in facts else "error: "
     console.print(Text(first, "bold red"), end="")
-    line(f"{facts['message']} ({about})" if about else str(facts["message"]))
+    said = str(facts["message"]).replace(SEARCHED, f"\n{SEARCHED[2:]}")  # it may be long
+    line(f"{said} ({about})" if about else said)
     if "server" in facts:
         line(f"  server: {facts['server']}", "dim")
     for words in str(facts.get("stderr", "")).splitlines():
@@ -443,21 +401,21 @@ def _hint(error: BaseException) -> str | None:
         if context is None:
             return f"did you mean {close[0]}?" if close else f"--help describes {option}"
         said, usage = error.format_message(), context.get_usage()
-        for words, place, hint in _OTHER_WORDS:
+        for words, place, hint in OTHER_WORDS:
             if words in said and place in usage:
                 return hint
         for pattern, choices in (
-            (r"No such command '(.*)'", commands),
-            (r"'(.*)' is not one of ", re.findall(r"'(\w+)'", said.rpartition("one of")[2])),
+            (r"No such command '([^']*)'", commands),  # Typer's own guesses follow it
+            (r"'([^']*)' is not one of ", re.findall(r"'(\w+)'", said.rpartition("one of")[2])),
         ):
             if (found := re.search(pattern, said)) is not None:
-                close = similar(found[1].rpartition("'")[2], choices, 1)
+                close = similar(found[1], choices, 1)
         if close:
             return f"did you mean {close[0]}?"
         target = context.params.get("target") or ""
         if target in ("COMMAND", "TARGET") or "://" in target:  # the server is known
             usage = usage.replace("TARGET", "")
-        hints = (hint for words, place, hint in _USAGE_HINTS if words in said and place in usage)
+        hints = (hint for words, place, hint in USAGE_HINTS if words in said and place in usage)
         return next(hints, "").format(path=context.command_path) or None
     if isinstance(error, MissingCapability):
         data = error.data if isinstance(error.data, dict) else {}
@@ -471,9 +429,13 @@ def _hint(error: BaseException) -> str | None:
             "sign in with `syncmcp auth login URL`, at a terminal or with --issuer, or give"
             " the server's token with --bearer"
         )
+    if _kind(error) == "NotRecorded":  # its module takes time to load
+        return "remove the recording, and record the command with `syncmcp record`"
     if isinstance(error, ResourceNotFound):
         return "`syncmcp list TARGET resources templates` shows what there is"
     if isinstance(error, ConnectFailed):
+        if SEARCHED in error.message:
+            return INSTALL
         own = "" if error.exit_code is None or error.hint is None else f"{in_words(error.hint)}; "
         return f"{own}`syncmcp doctor` checks each step of connecting"
     if isinstance(error, RequestTimeout):

@@ -114,8 +114,11 @@ def split_item(word: str) -> Item:
     found = _ITEM.fullmatch(word)
     if found is None or not found[1]:
         hint = "write name=text, name:=json or name=@file"
-        if word in ("<", ">", ">>", "|"):
-            hint = "the shell of syncmcp has no redirection; --output FILE saves a result"
+        name, colon, text = word.partition(":")
+        if colon and name.isidentifier() and not text.startswith("//"):
+            hint = f"write {name}={text}"
+        elif "=" not in word:
+            hint += "; a value with blanks needs quotes"
         if word == "-":
             hint = "--input @- reads all arguments from stdin, as a JSON object"
         raise CommandError(f"{word!r} is not an argument", hint=hint)

@@ -384,7 +384,10 @@ class Session:
         """Reject options that do not apply to this kind of target, rather than ignore them."""
         settings, remote = self.settings, is_url(self.named)
         if (settings.header or settings.bearer is not None) and (self.command or not remote):
-            raise CommandError("--header and --bearer need a URL")
+            hint = "the file that names a server sets its headers"
+            if self.command:
+                hint = "a command gets its credentials from its environment: -e NAME=value"
+            raise CommandError("--header and --bearer need a URL", hint=hint)
         if (settings.env or settings.cwd) and not self.command:
             raise CommandError("--env and --cwd need a command after --")
         if settings.config is not None and (self.command or remote):
@@ -476,6 +479,8 @@ class ServerCommand(TyperCommand):
                 hint = "give a URL or a command, not both"
                 raise CommandError("the server is given twice", hint=hint)
             args = ["COMMAND", *args[:dashes]]
+        elif any(map(is_url, args[1:])) and "://" in args[0] and not is_url(args[0]):
+            raise CommandError(f"{args[0]!r} is not a server", hint="TARGET comes first")
         return super().parse_args(ctx, args)
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
@@ -595,11 +600,10 @@ def with_session(
 
 
 def _own_word(place: typer.Context) -> str | None:
-    """The first word of the command itself that stands after ``--``, and goes to the server.
-
-    It is an option, or an argument of a tool where a program is named.
-    """
+    """The first option, WHAT or argument of a tool after ``--``, which goes to the server."""
     own = {name for one in place.command.params for name in one.opts if name.startswith("--")}
+    if "what" in place.params:
+        own |= {"tools", "resources", "templates", "prompts"}
     command = place.meta[_AFTER_DASHES]
     if any("=" in word for word in command[:1]):
         return str(command[0])

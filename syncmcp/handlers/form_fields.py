@@ -331,7 +331,8 @@ class Field:
             return "Enter text."
         beyond = self._beyond(len(value))
         if beyond is not None:
-            return f"Enter {beyond} characters, not {len(value)}."
+            unit = "character" if beyond.endswith(" 1") else "characters"
+            return f"Enter {beyond} {unit}, not {len(value)}."
         if not is_unicode(value):
             return "This text has characters that cannot be sent."
         if self.pattern is not None:

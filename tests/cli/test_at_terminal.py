@@ -226,9 +226,13 @@ def test_the_shell_keeps_one_connection_and_completes_from_it(elsewhere: Path) -
         terminal.answers('"exit_code": 5', "nonsense", ENTER)
         terminal.answers(
             "there is no command 'nonsense'\n  to call a tool, write `call nonsense`",
-            "call add a:=1 'b:=2",
+            "shell",
             ENTER,
         )
+        terminal.answers("`syncmcp shell` works outside this shell", "hello", ENTER)
+        terminal.answers("write `call hello`", "tools | grep add", ENTER)
+        terminal.answers("'|' works only outside the shell", "--help", ENTER)
+        terminal.answers("; help COMMAND says more", "call add a:=1 'b:=2", ENTER)
         terminal.answers("the line cannot be split into words", "ping --trust", ENTER)
         terminal.answers("must be given when you start the shell", "help ping", ENTER)
         terminal.answers("Usage: ping", "call countdown steps:=1000 delay:=0.2", ENTER)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +13,9 @@ import typer
 
 import syncmcp
 from syncmcp.cli import app, parsing, session
-from syncmcp.cli.app import run_command
+from syncmcp.cli.app import command_tree, run_command
 from syncmcp.cli.inspection import capability_names
-from syncmcp.cli.output import Exit
+from syncmcp.cli.output import Exit, describe
 from syncmcp.cli.session import SharedClient
 from syncmcp.testing import Server, ToolContext, serve_http
 from syncmcp.types import (
@@ -107,7 +108,7 @@ def test_a_name_that_is_nearly_right_is_suggested(command: Command, demo: str) -
     [
         (
             ["a=x", "b:=2"],
-            "argument 'a' is not of type integer",
+            "argument 'a' is not of type integer: it is \"x\"",
             "write a=INTEGER",
         ),
         (["a:=1"], "an argument is missing: b", "write b=INTEGER"),
@@ -116,7 +117,13 @@ def test_a_name_that_is_nearly_right_is_suggested(command: Command, demo: str) -
         (
             ["first:=1", "b:=2"],
             "the tool has no argument 'first'",
-            "`syncmcp call TARGET",
+            "it has a, b",
+        ),
+        (["a:1", "b:2"], "'a:1' is not an argument", "write a=1"),
+        (
+            ["a=New", "York"],
+            "'York' is not an argument",
+            "write name=text, name:=json or name=@file; a value with blanks needs quotes",
         ),
         (
             ["--input", "a=1"],
@@ -239,6 +246,14 @@ def test_an_argument_that_a_tool_would_ignore_is_refused(command: Command, demo:
         (["call", "add", "a=1", "python", "-m", "shop"], "-m is --model"),
         (["ping", sys.executable], f"if {sys.executable} is a command, write -- before it"),
         (["resources", "http://x"], "`syncmcp list TARGET resources` lists them"),
+        (["templates", "http://x"], "`syncmcp list TARGET templates` lists them"),
+        (["prompts"], "`syncmcp list TARGET prompts` lists them, `syncmcp prompt` gets one"),
+        (["list", "tools", "http://x"], "TARGET comes before WHAT"),
+        (["read", "demo://readme", "http://x"], "TARGET comes first"),
+        (["listen", "demo://a", "demo://b", "http://x"], "TARGET comes first"),
+        (["--", "python", "-m", "shop"], "write the command first: syncmcp COMMAND -- PROGRAM"),
+        (["tools", "--bearer", "x", "--", "python"], "a command gets its credentials from its"),
+        (["tools", "-H", "a:b", "weather"], "the file that names a server sets its headers"),
         (["login", "http://x"], "did you mean `syncmcp auth login`?"),
         (["logout", "http://x"], "did you mean `syncmcp auth logout`?"),
         (["version"], "did you mean --version?"),
@@ -254,6 +269,25 @@ def test_a_line_that_cannot_be_read_comes_with_a_hint(
     assert ran.code == 2
     assert ran.error["hint"].startswith(hint)
     assert "--trust" not in ran.err
+
+
+def _slips(name: str) -> Iterator[str]:
+    """The name with one letter missing, doubled, replaced, or swapped with the one before it."""
+    for at, letter in enumerate(name):
+        before, after = name[:at], name[at + 1 :]
+        yield from (before + after, before + 2 * letter + after, before + "x" + after)
+        yield before[:-1] + letter + before[-1:] + after
+
+
+def test_a_slip_in_the_name_of_a_command_names_that_command() -> None:
+    tree = command_tree()
+    for group in (tree, *(tree.commands[name] for name in ("auth", "servers", "roots"))):
+        for name, word in ((one, word) for one in group.commands for word in _slips(one)):
+            if word in group.commands:
+                continue
+            with pytest.raises(typer.TyperException) as caught:
+                group.resolve_command(typer.Context(group, info_name="syncmcp"), [word])
+            assert describe(caught.value)["hint"] == f"did you mean {name}?", word
 
 
 @pytest.mark.parametrize(
@@ -283,6 +317,8 @@ def test_a_line_that_cannot_be_read_comes_with_a_hint(
         (["ping", "http://x", "-H", "a b:c"], "--header has the name 'a b'"),
         (["ping", "http://x", "-H", "a:b\nc"], "the value of a in --header contains"),
         (["list", "http://x", "tool"], "WHAT: 'tool' is not one of 'tools', "),
+        (["tools", "http://"], "is not a URL with a valid host and port, such as https://"),
+        (["roots", "remove", "/nowhere"], "no such root: file:///nowhere; `syncmcp roots` lists"),
         (["replay", "tape.jsonl", "tools", "--", "python"], "the server is known"),
         (["replay", "tape.jsonl", "tools", "http://x"], "is known here: leave out TARGET"),
         (["replay", "tape.jsonl", "call", "http://x", "add"], "is known here: leave out TARGET"),
@@ -303,6 +339,8 @@ def test_an_option_of_the_command_that_went_to_the_server_is_named(command: Comm
     assert hint.startswith(said)
     hint = command("call", "add", "--", "a=1", "b=2", "python").error["hint"]
     assert hint.startswith("a=1 went to the server: is it meant before --?")
+    hint = command("list", *DEMO, "tools").error["hint"]
+    assert hint.startswith("tools went to the server: is it meant before --?")
 
 
 def test_an_error_of_the_library_speaks_of_options_and_commands(
@@ -738,7 +776,7 @@ def test_help_and_hints_of_a_shell_name_commands_as_they_are_typed_there(
         outer = SharedClient(client, session.Person())
         for words, said in (
             (["call", "zzz"], "`list` shows what there is"),
-            (["call", "add", "zz=1"], "`call add --help` shows its arguments"),
+            (["call", "add", '{"a": 1, "b": []}'], "write b=INTEGER"),
             (["call"], "`tools` lists them"),
             (["ping", "x"], "`ping --help` shows the arguments"),
             (["call", demo, "add"], "the server is known here: leave out TARGET"),

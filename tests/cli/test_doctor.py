@@ -41,7 +41,8 @@ def test_https_to_a_port_of_http_is_said(command: Command, demo: str) -> None:
     ran = command("doctor", demo.replace("http:", "https:"), "--json")
     (step,) = [step for step in ran.result["steps"] if step["step"] == "certificate"]
     assert step["said"].startswith("this port does not accept TLS: ")
-    assert last(ran)["hint"] == step["hint"] == "should the URL begin with http://?"
+    assert step["hint"] == "should the URL begin with http://?"
+    assert ("is it http://?" in last(ran)["said"], "hint" in last(ran)) == (True, False)
 
 
 def test_a_server_that_takes_its_time_is_a_warning(
@@ -112,7 +113,7 @@ def test_who_has_to_sign_in_first_is_told_so(command: Command) -> None:
 def test_what_is_no_mcp_server_is_told_so(command: Command, demo: str) -> None:
     ran = command("doctor", demo.replace("/mcp", "/other"), "--json")
     assert (ran.code, last(ran)["step"]) == (1, "opening")
-    assert "path" in last(ran)["hint"]
+    assert ("is the path right?" in last(ran)["said"], "hint" in last(ran)) == (True, False)
 
 
 def test_a_schema_that_cannot_be_used_is_a_warning(command: Command) -> None:

@@ -75,7 +75,9 @@ def test_a_file_of_text_that_is_taken_for_json_comes_with_a_hint(tmp_path: Path)
         ("a:=x", "write text after =, not :="),
         ("a:=NaN", None),
         ("a==x", r"write a=x, or a=\=x if the text begins with ="),
-        (">", "the shell of syncmcp has no redirection; --output FILE saves a result"),
+        ("a:1", "write a=1"),
+        ("York", "write name=text, name:=json or name=@file; a value with blanks needs quotes"),
+        ("a://b", "write name=text, name:=json or name=@file; a value with blanks needs quotes"),
         ("-", "--input @- reads all arguments from stdin, as a JSON object"),
     ]:
         with pytest.raises(CommandError) as caught:

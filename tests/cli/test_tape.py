@@ -19,6 +19,7 @@ def test_a_command_is_recorded_and_answered_again_without_a_server(command: Comm
     assert (again.code, again.out) == (0, "3\n")
     other = command("replay", "tape.jsonl", "call", "add", "a:=2", "b:=2")
     assert (other.code, other.error["kind"]) == (2, "NotRecorded")
+    assert "record the command with `syncmcp record`" in other.error["hint"]
 
 
 def test_the_exit_code_is_that_of_the_command(command: Command, demo: str) -> None:

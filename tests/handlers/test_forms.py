@@ -593,7 +593,7 @@ def test_no_default_is_matched_before_all_patterns_are_known(
     ("schema", "value", "sentence"),
     [
         ({"type": "string", "minLength": 3}, "ab", "Enter at least 3 characters, not 2."),
-        ({"type": "string", "maxLength": 1}, "ab", "Enter at most 1 characters, not 2."),
+        ({"type": "string", "maxLength": 1}, "ab", "Enter at most 1 character, not 2."),
         ({"type": "integer"}, 1.5, "Enter a whole number."),
         ({"type": "number", "maximum": 2.5}, 3, "Enter a number that is at most 2.5."),
         ({**CHOICES, "minItems": 2}, ["red"], "Choose at least 2, not 1."),

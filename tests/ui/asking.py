@@ -33,7 +33,7 @@ BOOKS = {"name": "Books", "version": "1"}
 EVERY_KIND: dict[str, Any] = {
     "name": {"type": "string", "title": "Your name", "minLength": 2, "maxLength": 40},
     "mail": {"type": "string", "format": "email", "description": "For the receipt"},
-    "site": {"type": "string", "format": "uri"},
+    "site": {"type": "string", "format": "uri", "minLength": 1},
     "day": {"type": "string", "format": "date"},
     "moment": {"type": "string", "format": "date-time"},
     "about": {"type": "string", "maxLength": 500},

@@ -293,8 +293,8 @@ class TestForms:
         assert page.one("p", id=described)
         for words in ("my books", "Books", "called the tool “borrow”", "Your name",
                       "For the receipt", "Please fill this in.", "From 0 to 150.",
-                      "looks like a secret", "Send me news", "Algebra", "Country 8",
-                      "Time to answer"):  # fmt: skip
+                      "At least 1 character.", "looks like a secret", "Send me news", "Algebra",
+                      "Country 8", "Time to answer"):  # fmt: skip
             assert words in page.text
         assert [one["value"] for one in page.all("button")] == ["decline", "cancel", "send"]
         for found in page.all("label"):
@@ -327,7 +327,10 @@ class TestForms:
         fields = {name: EVERY_KIND[name] for name in ("name", "mail", "age", "size", "topics")}
         asked, page = visitor.ask("form", form(fields, ("name", "topics")))
         wrong = {"field-0": "A", "field-1": "nowhere", "field-2": "200", "field-3": "7"}
-        again = visitor.send(page, "send", **wrong)
+        again = visitor.send(page, "send", **{**wrong, "field-0": ""})
+        listed = [link["href"] for link in again.all("a") if link["href"].startswith("#field")]
+        assert listed == [f"#field-{number}" for number in range(5)]
+        again = visitor.send(again, "send", **wrong)
         assert again.status == 422
         assert asked.open
         for number in range(5):

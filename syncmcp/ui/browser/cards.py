@@ -104,22 +104,19 @@ class _FormCard(Card[A]):
     def parse_answers(self, answers: Answers) -> tuple[dict[str, Value], dict[str, str]]:
         """Parse the submitted values: the content, and errors by the names of inputs."""
         content: dict[str, Value] = {}
-        problems: dict[str, str] = {}
+        unread: dict[str, str] = {}
         for number, field in enumerate(self.form.fields):
-            name = f"field-{number}"
             try:
                 shown = self._shown.get(field.name, ABSENT)
-                value = _parse_field(field, shown, answers.getlist(name))
+                value = _parse_field(field, shown, answers.getlist(f"field-{number}"))
             except ValueError as error:
-                problems[name] = str(error)
+                unread[field.name] = str(error)
                 continue
             if value is not ABSENT:
                 content[field.name] = value
-        wrong = self.form.problems(content)
-        for number, field in enumerate(self.form.fields):
-            if field.name in wrong:
-                problems.setdefault(f"field-{number}", wrong[field.name])
-        return content, problems
+        wrong = self.form.problems(content) | unread
+        named = enumerate(field.name for field in self.form.fields)
+        return content, {f"field-{number}": wrong[name] for number, name in named if name in wrong}
 
 
 class FillCard(_FormCard[ElicitResult]):
@@ -262,6 +259,8 @@ def _hints(field: Field) -> list[str]:
     hints: list[str] = []
     least, most = field.bounds
     unit = {"string": " characters", "choices": " of the options"}.get(field.kind, "")
+    if field.kind == "string" and field.bounds in ((1, None), (None, 1)):
+        unit = " character"
     if least is not None and most is not None:
         hints.append(f"From {least} to {most}{unit}.")
     elif least is not None:

@@ -1,0 +1,63 @@
+"""What to do about lines that cannot be read, and commands that are not found."""
+
+from __future__ import annotations
+
+from typing import Final
+
+# What Typer reports, what is in the usage of the command, and what the person probably meant. First
+# what other programs have: an option that is spelled like it would be another one.
+OTHER_WORDS: Final = (
+    *(
+        (f"option: --{kind}", "[WHAT]", f"write {kind} after TARGET")
+        for kind in ("tools", "resources", "templates", "prompts")
+    ),
+    ("option: --transport", "TARGET", "TARGET tells it: HTTP for a URL, stdio for a command"),
+    ("option: --token", "TARGET", "--bearer sends a token"),
+    ("option: --auth", "TARGET", "--bearer sends a token, `syncmcp auth login` gets one"),
+    ("option: --url", "TARGET", "write the URL as TARGET, without an option"),
+    ("option: --tool", "[TOOL]", "write the name of the tool after TARGET"),
+    ("option: --arg", "[TOOL]", "write name=value, or --input with a JSON object"),
+    ("option: --format", "TARGET", "--json prints JSON"),
+    ("option: -d", "[TOOL]", "write name=value, or --input with a JSON object"),
+    ("option: --data", "[TOOL]", "write name=value, or --input with a JSON object"),
+    ("option: -u", "TARGET", "--header and --bearer send credentials"),
+    ("option: -V", "COMMAND", "did you mean --version?"),
+    ("command 'version'", "COMMAND", "did you mean --version?"),
+    (
+        "command 'remove'",
+        "servers",
+        "`syncmcp servers forget NAME` forgets the approval of a server",
+    ),
+    ("command 'login'", "syncmcp [OPTIONS]", "did you mean `syncmcp auth login`?"),
+    ("command 'logout'", "syncmcp [OPTIONS]", "did you mean `syncmcp auth logout`?"),
+    ("command 'resource", "syncmcp [OPTIONS]", "`syncmcp list TARGET resources` lists them"),
+    ("command 'template", "syncmcp [OPTIONS]", "`syncmcp list TARGET templates` lists them"),
+    (
+        "command 'prompts'",
+        "syncmcp [OPTIONS]",
+        "`syncmcp list TARGET prompts` lists them, `syncmcp prompt` gets one",
+    ),
+    ("'http", "[WHAT]", "TARGET comes before WHAT"),
+)
+USAGE_HINTS: Final = (
+    ("'TARGET'", " auth ", "a URL, or a name: `syncmcp servers` lists the names"),
+    ("'TARGET'", "", "a URL, a name, or a command after --: {path} -- python server.py"),
+    ("unexpected extra argument", "TARGET", "write a command that starts a server after --"),
+    ("No such command 'http", "", "write the command first: {path} COMMAND URL"),
+    ("No such command", "", "`{path} --help` lists the commands"),
+    ("option: --output", "", "--json prints JSON"),
+    (
+        "No such option",
+        "[TOOL]",
+        "a tool's arguments are written name=value; --help lists the options",
+    ),
+    ("No such option", "", "`{path} --help` lists the options"),
+    ("argument", "", "`{path} --help` shows the arguments"),
+    ("Invalid value", "", "`{path} --help` describes it"),
+)
+
+SEARCHED: Final = "; PATH searched: "
+"""What comes before the directories in which a command was not found."""
+
+INSTALL: Final = "install it, or give its whole path"
+"""What to do about a command that was not found."""
