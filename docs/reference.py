@@ -83,6 +83,9 @@ SIGNATURE = ", ".join(
 )
 
 
+SPECIFICATION = "`spec <https://modelcontextprotocol.io/specification>`__"
+
+
 class Summary(SphinxDirective):
     """A table of the names of a module or class, each with the first sentence of its docstring.
 
@@ -237,7 +240,8 @@ def process_docstring(
         lines.clear()  # the field of a tuple, whose name and type say enough
     for number, line in enumerate(lines):
         if line.startswith(":vartype "):
-            lines[number] = re.sub(r"\b(?:[a-z_]\w*\.)+(\w+)", r"\1", line)
+            line = re.sub(r"\b(?:[a-z_]\w*\.)+(\w+)", r"\1", line)  # noqa: PLW2901
+        lines[number] = re.sub(r"\(spec(?=[:\s])", f"({SPECIFICATION}", line)
     first = next((number for number, line in enumerate(lines) if not line), len(lines))
     added = []
     if what == "exception":
