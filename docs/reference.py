@@ -20,7 +20,7 @@ from syncmcp import CallOptions
 from syncmcp._client.batch import Oversize
 from syncmcp._client.operation import Operation
 from syncmcp._client.requests import Request, Resume
-from syncmcp._connection.options import CacheUse
+from syncmcp._connection.options import CacheUse, ResolvedOptions
 from syncmcp._connection.tool_schemas import OutputCheck
 from syncmcp._protocol.capabilities import Undeclared
 from syncmcp.group import Routed
@@ -77,9 +77,11 @@ MADE = {
 }
 
 
-# The options of all calls, as a signature has them.
+# The options of all calls, as a signature has them; those of a client have its defaults.
+DEFAULTS = syncmcp.Client.__init__.__kwdefaults__ | dict(vars(ResolvedOptions))
 SIGNATURE = ", ".join(
-    f"{key}: {kind.__forward_arg__} = ..." for key, kind in CallOptions.__annotations__.items()
+    f"{key}: {kind.__forward_arg__} = {DEFAULTS[key]!r}"
+    for key, kind in CallOptions.__annotations__.items()
 )
 
 

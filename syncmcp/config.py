@@ -12,6 +12,7 @@ from syncmcp._base.checks import (
     check_callable,
     check_headers,
     check_object,
+    flag,
     hinting,
     kind_of,
     seconds,
@@ -249,9 +250,7 @@ class Http:
             raise UsageError("session_id and last_event_id belong to Streamable HTTP, not to sse")
         self.session_id = _token("session_id", session_id)
         self.last_event_id = _token("last_event_id", last_event_id)
-        if not isinstance(keep_session, bool):
-            raise UsageError(f"keep_session must be True or False, not {keep_session!r}")
-        self.keep_session = keep_session
+        self.keep_session = flag(keep_session, "keep_session")
         self.secrets = self._known_secrets()
 
     if not TYPE_CHECKING:  # type checkers refuse every attribute that the class does not have

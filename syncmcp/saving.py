@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final, TypeAlias, Union
 
 from syncmcp import types
-from syncmcp._base.checks import whole_number
+from syncmcp._base.checks import flag, whole_number
 from syncmcp._concurrency.files import write_atomically
 from syncmcp.errors import LimitExceeded, UsageError
 
@@ -65,6 +65,7 @@ def save(
         FileExistsError: The file exists, and `overwrite` is false.
         OSError: The file cannot be written.
     """
+    flag(overwrite, "overwrite")
     limit = whole_number(max_bytes, "max_bytes")
     data = _bytes(content, limit)
     target = Path(path)

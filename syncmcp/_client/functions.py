@@ -11,7 +11,7 @@ from typing import Any, Final, Union
 from typing_extensions import Never, Unpack
 
 from syncmcp import types
-from syncmcp._base.checks import kind_of, text, whole_number
+from syncmcp._base.checks import flag, kind_of, text, whole_number
 from syncmcp._base.text import visible
 from syncmcp._client.core import HasCore
 from syncmcp._client.operation import BoundOperation, ResultStream
@@ -134,6 +134,7 @@ class ToolFunction:
         """
         limit = whole_number(max_in_flight, "max_in_flight")
         starts = (partial(self.future, **_named(arguments)) for arguments in calls)
+        flag(ordered, "ordered"), flag(return_errors, "return_errors")
         return fan_out(starts, limit, ordered=ordered, return_errors=return_errors)
 
     def __repr__(self) -> str:

@@ -318,7 +318,10 @@ class Approval:
                 "AskOnTerminal() or AskInBrowser(), or to a policy that decides"
             )
             return _Ruling(Verdict.deny(reason), "nobody")
-        verdict = self._reviewer.review(question)
+        try:
+            verdict = self._reviewer.review(question)
+        except Denied as denied:
+            return _Ruling(Verdict.deny(denied.message), "nobody")
         if not isinstance(verdict, Verdict):
             raise UsageError(f"a reviewer returned {kind_of(verdict)}, not a Verdict")
         return _Ruling(verdict, "person")

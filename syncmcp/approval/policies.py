@@ -141,7 +141,7 @@ class Verdict:
     remember: bool = False
 
     def __post_init__(self) -> None:
-        flag(self.allowed, "allowed")
+        flag(self.allowed, "allowed"), flag(self.remember, "remember")
 
     @classmethod
     def allow(
@@ -180,7 +180,11 @@ class Reviewer(Protocol):
     """
 
     def review(self, question: Question, /) -> Verdict:
-        """Block until the person decides or ``question.context.cancel`` is cancelled."""
+        """Block until the person decides or ``question.context.cancel`` is cancelled.
+
+        Raises:
+            Denied: Nobody can be asked here; the record of the decision has ``"nobody"``.
+        """
         ...
 
 

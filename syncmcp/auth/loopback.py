@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Final
 
+from syncmcp._base.checks import flag
 from syncmcp._base.origin import split_url
 from syncmcp._base.terminal import ask_at_terminal, has_terminal
 from syncmcp._base.text import redact_url
@@ -106,7 +107,7 @@ class LoopbackReceiver:
     ) -> None:
         if host not in _ADDRESSES:
             raise UsageError(f"host must be one of {', '.join(_ADDRESSES)}, not {host!r}")
-        if not 0 <= port < 65_536:
+        if type(port) is not int or not 0 <= port < 65_536:
             raise UsageError(f"port must be between 0 and 65535, not {port!r}")
         if not path.startswith("/") or not path.isascii() or set(path) & set("?# \r\n"):
             raise UsageError(f"path must be an absolute path without a query, not {path!r}")
@@ -114,7 +115,7 @@ class LoopbackReceiver:
         self._port = port
         self._host = host
         self._path = path
-        self._open_browser = open_browser
+        self._open_browser = flag(open_browser, "open_browser")
         self._ask = ask
 
     @classmethod

@@ -18,7 +18,7 @@ from urllib.parse import urlunsplit
 import requests
 from requests.auth import AuthBase
 
-from syncmcp._base.checks import check_object, kind_of
+from syncmcp._base.checks import check_object, flag, kind_of
 from syncmcp._base.origin import split_url
 from syncmcp._base.secrets import Secrets
 from syncmcp._base.text import redact, whole
@@ -89,8 +89,10 @@ class TokenAuth(AuthBase):
         self._issuer = issuer
         self._scopes = None if scopes is None else tuple(scopes)
         self._session = session
-        self._allow_private = allow_private
+        self._allow_private = flag(allow_private, "allow_private")
         self._assertion = assertion
+        if not hasattr(dpop, "sign"):
+            flag(dpop, "dpop")
         self._dpop = dpop
         if url is not None:
             check_url(url, "pass the URL of the MCP server")

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
-from syncmcp._base.checks import check_callable, check_object
+from syncmcp._base.checks import check_callable, check_object, flag
 from syncmcp._protocol.capabilities import OfferedCapabilities
 from syncmcp.handlers.context import CausingCall, HandlerContext, ProgressHandler
 
@@ -189,8 +189,8 @@ class Sampling:
     ) -> None:
         check_callable(handler, "sampling", _QUESTION)
         self.handler = handler
-        self.tools = tools
-        self.context = context
+        self.tools = flag(tools, "tools")
+        self.context = flag(context, "context")
 
     def __repr__(self) -> str:
         return f"Sampling({self.handler!r}, tools={self.tools!r}, context={self.context!r})"
@@ -231,6 +231,7 @@ class Elicitation:
         for name, handler in (("form", self.form), ("url", self.url)):
             if handler is not None:
                 check_callable(handler, name, _QUESTION)
+        flag(self.asks_person, "asks_person")
 
 
 class ElicitationUI(Protocol):

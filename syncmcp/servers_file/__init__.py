@@ -22,7 +22,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple
 
-from syncmcp._base.checks import check_callable, check_mapping, kind_of
+from syncmcp._base.checks import check_callable, check_mapping, flag, kind_of
 from syncmcp._base.text import visible
 from syncmcp._concurrency.files import read_object
 from syncmcp.errors import UsageError
@@ -258,7 +258,7 @@ def read(
     content = _content(file)
     rules = FileRules(
         file,
-        guarded=not trust and not is_own(file),
+        guarded=not flag(trust, "trust") and not is_own(file),
         values=PlaceholderValues(project_folder(file), variables, dict(inputs or {})),
         approved=ApprovedServers(None if approvals is None else Path(approvals)),
         approve=approve,

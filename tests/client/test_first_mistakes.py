@@ -319,6 +319,17 @@ MISTAKES: list[tuple[Callable[[Any], object], type[Exception], str]] = [
     (lambda _: connect(SHOP, revision="2025-11-25"), TypeError, "write mode="),
     (lambda _: Http(URL, bearer="t"), TypeError, "write token="),
     (lambda _: connect(Stdio(str(Path.cwd()))).open(), ConnectFailed, "is a folder"),
+    (lambda _: LoopbackReceiver(cast("Any", "x")), UsageError, "port must be between 0 and 65535"),
+    (
+        lambda client: client.tool("add").map([], ordered="no"),
+        UsageError,
+        "ordered must be True or False",
+    ),
+    (
+        lambda client: client.tool("add").map([], return_errors="no"),
+        UsageError,
+        "return_errors must be True or False",
+    ),
     (lambda _: OAuth(URL, login_timeout=-1), UsageError, "must be a positive number of seconds"),
     (lambda _: FaultProxy(cast("Any", SHOP)), TypeError, "must be the URL of a server, not Server"),
     (
@@ -590,6 +601,31 @@ def test_a_mistake_is_told_what_to_write(
     with syncmcp.connect(SHOP) as client, pytest.raises(error) as raised:
         mistake(client)
     assert advice in str(raised.value)
+
+
+SWITCHES: dict[str, Callable[[Any], object]] = {
+    "allow_private": lambda no: OAuth(URL, allow_private=no),
+    "dpop": lambda no: OAuth(URL, dpop=no),
+    "open_browser": lambda no: LoopbackReceiver(open_browser=no),
+    "keep_session": lambda no: Http(URL, keep_session=no),
+    "asks_person": lambda no: syncmcp.Elicitation(cast("Any", print), asks_person=no),
+    "tools": lambda no: syncmcp.Sampling(cast("Any", print), tools=no),
+    "context": lambda no: syncmcp.Sampling(cast("Any", print), context=no),
+    "remember": lambda no: Verdict(allowed=True, remember=no),
+    "trust": lambda no: servers_file.read("mcp.json", trust=no),
+    "overwrite": lambda no: save(TEXT, "a.txt", overwrite=no),
+    "drain": lambda no: syncmcp.Client(SHOP).close(drain=no),
+}
+
+
+@pytest.mark.parametrize("name", SWITCHES)
+def test_a_text_is_not_taken_for_a_switch(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("mcp.json").write_text('{"mcpServers": {}}', encoding="utf-8")
+    with pytest.raises(UsageError, match=f"^{name} must be True or False, not 'no'$"):
+        SWITCHES[name]("no")
 
 
 @pytest.mark.parametrize("line", ["syncmcp.auth import OAuth", "syncmcp.testing import serve_http"])

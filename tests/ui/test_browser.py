@@ -908,14 +908,16 @@ class TestTheEnd:
         assert re.fullmatch(r"\d\d s", visitor.state(page.key)["left"])
         clock.advance(50)
         within.cancel.cancel()  # as the library does when that time has come
-        assert not asked.answer().allowed
+        with pytest.raises(Denied, match="nobody answered"):
+            asked.answer()
         assert "Time ran out" in visitor.get(page.url).text
 
     @pytest.mark.requirement("M-19", "M-20")
     def test_nobody_looks_and_nothing_hangs(self, browser: Browser) -> None:
         assert browser.form(form(), context(timeout=0.05)).action == "cancel"
         assert browser.url(link(), context(timeout=0.05)).action == "cancel"
-        assert not browser.review(question("tool", within=context(timeout=0.05))).allowed
+        with pytest.raises(Denied, match="nobody answered"):
+            browser.review(question("tool", within=context(timeout=0.05)))
         gone = CancelToken()
         gone.cancel()
         assert browser.form(form(), context(cancel=gone, timeout=None)).action == "cancel"
@@ -934,7 +936,8 @@ class TestTheEnd:
             browser.close()
         assert asked.answer().action == "cancel"
         assert browser.form(form(), context()).action == "cancel"
-        assert not browser.review(question("tool")).allowed
+        with pytest.raises(Denied, match="nobody answered"):
+            browser.review(question("tool"))
         with pytest.raises(ClosedError):
             browser.start()
         with pytest.raises(ClosedError):

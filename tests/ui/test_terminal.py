@@ -11,13 +11,17 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from queue import Queue
+from typing import Any
 
 import pytest
 
-from syncmcp.errors import UsageError
+import syncmcp
+from syncmcp.approval import Approval, AuditRecord
+from syncmcp.errors import Denied, UsageError
 from syncmcp.handlers import CausingCall
 from syncmcp.handlers.context import FileChosenName
 from syncmcp.handlers.forms import UnsupportedForm
+from syncmcp.testing import demo_server
 from syncmcp.types import (
     ElicitResult,
 )
@@ -386,18 +390,33 @@ def test_without_a_terminal_nobody_is_asked_and_the_log_says_so(
     with nowhere() as terminal, caplog.at_level(logging.ERROR, "syncmcp.ui"):
         assert terminal.form(form(), asked()) == ElicitResult.cancel()
         assert terminal.url(link(), asked()) == ElicitResult.cancel()
-        verdict = terminal.review(question("sampling", completion()))
+        with pytest.raises(Denied, match="standard input is not a terminal"):
+            terminal.review(question("sampling", completion()))
         terminal.update(question("sampling", completion()), "unseen\nunseen")
-    assert not verdict.allowed
-    assert verdict.reason is not None
-    assert "standard input is not a terminal" in verdict.reason
     assert len(caplog.records) == 3
     assert "standard input is not a terminal" in caplog.text
 
 
+def test_without_a_terminal_the_record_says_that_nobody_decided() -> None:
+    records: list[AuditRecord] = []
+    with nowhere() as terminal:
+        approval = Approval(reviewer=terminal, audit=records.append)
+        answers: Any = {"sampling": lambda *_: None, "elicitation": lambda *_: None}
+        with syncmcp.connect(demo_server(), approval=approval, **answers) as client:
+            with pytest.raises(Denied, match="standard input is not a terminal") as caught:
+                client.call_tool("request_llm_help", {"question": "?"})
+            assert client.call_tool("ask_user_preferences").data == {"action": "cancel"}
+    assert caught.value.by == "nobody"
+    assert [(record.kind, record.by) for record in records] == [
+        ("sampling", "nobody"),
+        ("form", "nobody"),
+    ]
+
+
 def test_a_program_without_streams_is_told_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stdin", None)
-    assert not Terminal().review(question("sampling", completion())).allowed
+    with pytest.raises(Denied, match="cannot ask"):
+        Terminal().review(question("sampling", completion()))
 
 
 def test_missing_packages_are_named_with_what_to_install(

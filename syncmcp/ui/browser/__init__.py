@@ -15,7 +15,7 @@ from syncmcp._base.checks import check_callable
 from syncmcp._base.text import logger
 from syncmcp._concurrency.timing import monotonic
 from syncmcp.approval import Approval, Question, Verdict
-from syncmcp.errors import ClosedError, UsageError
+from syncmcp.errors import ClosedError, Denied, UsageError
 from syncmcp.types import ElicitResult
 from syncmcp.ui.browser.link_file import LinkFile
 from syncmcp.ui.browser.questions import PendingQuestions
@@ -189,15 +189,19 @@ class Browser:
         return self._ask(LinkCard(question, None)) or ElicitResult.cancel()
 
     def review(self, question: Question, /) -> Verdict:
-        """Let a person decide; a denial if nobody answers.
+        """Let a person decide.
 
         Raises:
+            Denied: The interface was closed, or the question ended before a person answered.
             UnsupportedForm: The question is about a form with an unsupported schema.
             UnsafeLink: The question is about a URL that may not be shown.
             UsageError: The question is too long to be shown.
         """
         check_length(question)
-        return self._ask(self._card(question)) or Verdict.deny("nobody answered")
+        verdict = self._ask(self._card(question))
+        if verdict is None:
+            raise Denied("nobody answered", kind=question.kind, by="nobody")
+        return verdict
 
     def update(self, question: Question, text: str) -> None:
         """Show the partial answer of a model, with a button that cancels the question."""

@@ -26,7 +26,7 @@ from syncmcp._base.text import logger
 from syncmcp._concurrency.fair_lock import FairLock
 from syncmcp._concurrency.timing import Deadline
 from syncmcp.approval import Approval, Question, Verdict
-from syncmcp.errors import UsageError
+from syncmcp.errors import Denied, UsageError
 from syncmcp.handlers.forms import Form
 from syncmcp.types import ElicitResult
 from syncmcp.ui.everything import check_length
@@ -131,6 +131,7 @@ class Terminal:
 
         Raises:
             UsageError: The question is too long to be shown.
+            Denied: There is no terminal, so that nobody can be asked.
         """
         check_length(question)
         from syncmcp.ui.terminal import cards
@@ -144,7 +145,7 @@ class Terminal:
         except QuestionEnded:
             return Verdict.deny("the question was withdrawn, or its time ran out")
         except _NoTerminal as problem:
-            return Verdict.deny(str(problem))
+            raise Denied(str(problem), kind=question.kind, by="nobody") from None
 
     def update(self, question: Question, text: str, /) -> None:
         """Print the partial answer of a model, unless a question is on the terminal."""
