@@ -49,6 +49,7 @@ from syncmcp.cli.output import (
     approval_hint,
     as_json,
     describe,
+    exit_code,
     print_line,
 )
 from syncmcp.cli.parsing import (
@@ -223,6 +224,7 @@ class Session:
         self.outer = outer
         self._shared = shared = outer if isinstance(outer, SharedClient) else None
         self._client: Client | None = None
+        self._opened = False
         self.person = person = shared.person if shared is not None else person_at_terminal()
         hide = (lambda: None) if person is None else person.bar.hide
         self.out = Output(json=settings.json, before=hide)
@@ -233,10 +235,14 @@ class Session:
             logger("syncmcp").addHandler(self._warnings)
         return self
 
-    def __exit__(self, *exc_info: object) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         try:
             if self._client is not None:
                 self._client.close()
+                misused = error is not None and exit_code(error) == Exit.USAGE
+                # Not worth replaying, and it would block the corrected command.
+                if isinstance(self.outer, RecordTo) and (misused or not self._opened):
+                    self.outer.path.unlink(missing_ok=True)
         finally:
             logger("syncmcp").removeHandler(self._warnings)
         self.wait_no_more()  # after the last report that could draw it again
@@ -297,6 +303,7 @@ class Session:
             self._client = client  # set first: closed even if opening is interrupted
             self.wait("connecting")
             client.open()
+            self._opened = True
             if self.settings.verbose and client.server.capabilities.logging is not None:
                 client.set_log_level("debug")
         return self._client

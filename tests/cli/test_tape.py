@@ -6,6 +6,8 @@ import json
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.cli.running import DEMO, Command
 
 
@@ -25,6 +27,23 @@ def test_a_command_is_recorded_and_answered_again_without_a_server(command: Comm
 def test_the_exit_code_is_that_of_the_command(command: Command, demo: str) -> None:
     assert command("record", "tape.jsonl", "call", demo, "fail").code == 5
     assert command("replay", "tape.jsonl", "call", "fail").code == 5
+
+
+@pytest.mark.parametrize(
+    ("words", "code"),
+    [
+        (["call", "add", "a=1", *DEMO], 2),
+        (["call", "nosuch", *DEMO], 2),
+        (["tools", "--", "nosuchprog"], 4),
+        (["tools", "--", sys.executable, "-c", "input(); exit(1)"], 4),
+    ],
+)
+def test_a_session_that_is_not_worth_replaying_leaves_no_file(
+    command: Command, words: list[str], code: int
+) -> None:
+    ran = command("record", "tape.jsonl", *words)
+    assert (ran.code, len(ran.err.splitlines())) == (code, 1)
+    assert not Path("tape.jsonl").exists()
 
 
 def test_what_cannot_be_recorded_or_replayed_is_said(command: Command, demo: str) -> None:
