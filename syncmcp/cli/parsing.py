@@ -323,7 +323,7 @@ class Settings:
         typer.Option(
             "--yes",
             "-y",
-            help="Call tools without asking; without a terminal, agree to all questions.",
+            help="Call tools without asking; without a terminal, allow roots and --model.",
         ),
     ] = False
     header: Annotated[
