@@ -252,7 +252,8 @@ class Session:
         """The server to connect to, and the options of `Client` that its file sets."""
         settings = self.settings
         if isinstance(self.outer, ReplayFrom):
-            raise CommandError("a recording has no server")
+            hint = "leave out `replay FILE`, and name the server"
+            raise CommandError("this command needs a server: a recording has none", hint=hint)
         self._check_options()
         if self.command:
             stderr: Callable[[str], None] | str = self._print_line if settings.verbose else "log"
@@ -395,8 +396,8 @@ class Session:
             if self.command:
                 hint = "a command gets its credentials from its environment: -e NAME=value"
             raise CommandError("--header and --bearer need a URL", hint=hint)
-        if (settings.env or settings.cwd) and not self.command:
-            raise CommandError("--env and --cwd need a command after --")
+        if not self.command:
+            self._reject_options(("env", "cwd"), "needs a command after --")
         if settings.config is not None and (self.command or remote):
             raise CommandError("--config needs the name of a server in that file")
 
@@ -475,7 +476,7 @@ class ServerCommand(TyperCommand):
             if _AFTER_DASHES in args:
                 raise CommandError("the server is known here: leave out -- and its command")
             if named:
-                raise CommandError("the server is known here: leave out TARGET")
+                raise CommandError(f"the server is known here: leave out {args[0]!r}")
             args = ["TARGET", *args]
         elif _AFTER_DASHES in args:
             dashes = args.index(_AFTER_DASHES)

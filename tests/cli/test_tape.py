@@ -53,7 +53,9 @@ def test_what_cannot_be_recorded_or_replayed_is_said(command: Command, demo: str
     Path("broken.jsonl").write_text("{")
     assert command("replay", "broken.jsonl", "tools").code == 2
     assert command("record", "tape.jsonl", "ping", demo).code == 0
-    assert command("replay", "tape.jsonl", "doctor", "--json").code == 2
+    (target,) = command("replay", "tape.jsonl", "doctor", "--json").result["steps"]
+    assert target["said"] == "this command needs a server: a recording has none"
+    assert target["hint"] == "leave out `replay FILE`, and name the server"
     refused = command("replay", "tape.jsonl", "ping", "--trust")
     assert (
         refused.code,
