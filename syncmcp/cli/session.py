@@ -16,16 +16,7 @@ from dataclasses import fields
 from functools import cached_property
 from itertools import takewhile
 from pathlib import Path
-from typing import (
-    TYPE_CHECKING,
-    Annotated,
-    Any,
-    Concatenate,
-    NamedTuple,
-    ParamSpec,
-    TypeAlias,
-    cast,
-)
+from typing import TYPE_CHECKING, Annotated, Any, Concatenate, NamedTuple, ParamSpec, cast
 
 import typer
 from typer.core import TyperCommand
@@ -173,7 +164,7 @@ class ReplayFrom(NamedTuple):
     path: Path
 
 
-OuterCommand: TypeAlias = SharedClient | RecordTo | ReplayFrom
+OuterCommand = SharedClient | RecordTo | ReplayFrom
 """The command that runs another one, as `typer.Context.obj` of the latter."""
 
 
