@@ -66,7 +66,9 @@ def shell(session: Session) -> None:
         try:
             words = shlex.split(line)
         except ValueError as error:  # an open quotation mark: whatever is meant is not known
-            print_error(CommandError(f"the line cannot be split into words: {error}"))
+            hint = "close the quotation, or put a backslash before it"
+            text = f"the line cannot be split into words: {error}"
+            print_error(CommandError(text, hint=hint if "quotation" in str(error) else None))
             continue
         if not words:
             continue

@@ -17,7 +17,7 @@ from syncmcp import types
 from syncmcp._base.similar import similar
 from syncmcp._client.functions import required_names, takes_others
 from syncmcp._connection.tool_schemas import ToolSchemas
-from syncmcp.cli.output import CommandError, Output, advise, as_json
+from syncmcp.cli.output import MAY_HAVE_RUN, CommandError, Output, advise, as_json
 from syncmcp.cli.parsing import is_url, parse_arguments, parse_object, parse_strings
 from syncmcp.cli.session import Session, as_typed, knows_server, with_session
 from syncmcp.errors import InvalidArguments, LimitExceeded, McpError, ResourceNotFound, ServerError
@@ -274,13 +274,13 @@ def call(
         return
     session.wait_no_more()  # the arguments may be typed, on stdin
     values = {} if given is None else parse_object(given)
-    values.update(parse_arguments(arguments or (), schema_properties(found.input_schema)))
+    values = parse_arguments(arguments or (), schema_properties(found.input_schema), values)
     _check_arguments(found, values, client.server.name)
     session.confirm_call(found, values)
     try:
         result = client.call_tool(tool, values, **session.request_options())
     except KeyboardInterrupt as interrupted:
-        advise(interrupted, "the tool may have run")
+        advise(interrupted, MAY_HAVE_RUN)
         raise
     try:
         _give(session.out, result, output, force=force)

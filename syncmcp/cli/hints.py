@@ -37,6 +37,7 @@ OTHER_WORDS: Final = (
         "syncmcp [OPTIONS]",
         "`syncmcp list TARGET prompts` lists them, `syncmcp prompt` gets one",
     ),
+    ("s,", "[WHAT]", "separate them with blanks"),
     ("'http", "[WHAT]", "TARGET comes before WHAT"),
 )
 USAGE_HINTS: Final = (

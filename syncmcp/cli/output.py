@@ -38,6 +38,7 @@ from syncmcp.errors import (
     McpError,
     MissingCapability,
     NotSupported,
+    OutcomeUnknown,
     RequestCancelled,
     RequestTimeout,
     ResourceNotFound,
@@ -224,6 +225,9 @@ _CAPABILITY_HINTS: Final = {
 _ADVICE: Final = "command_hint"
 
 
+MAY_HAVE_RUN: Final = "the tool may have run"
+
+
 # What Typer and pydantic say, and the same as the command says everything else.
 _TYPER_WORDS: Final = (
     (r" \(Possible options: .*|\. Did you mean .*", ""),  # the hint names the one that is meant
@@ -253,6 +257,7 @@ _IN_WORDS: Final = (
     ("pass the program and its arguments as separate strings", "leave out the quotes"),
     ("pass others with env= or inherit_env='all'", "-e NAME passes one of yours"),
     ("use env= to pass the variables that it may have", "-e NAME passes one of yours"),
+    (r"^the root (.*) is missing$", r"there is no such directory: \1"),
     (r"^(no such root: .*)", r"\1; `syncmcp roots` lists them"),
     (r"(is not a URL with a valid host and port)$", r"\1, such as https://example.com/mcp"),
 )
@@ -318,7 +323,7 @@ def explain(error: BaseException) -> None:
     if "process_exit_code" in facts:
         told.append(f"exit code {facts['process_exit_code']}")
     if facts.get("delivery") == "unknown" and facts.get("method") == "tools/call":
-        told.append("the tool may have run")
+        told.append(MAY_HAVE_RUN)
     about = "; ".join(told)
     first = "the tool failed: " if "tool" in facts else "error: "
     console.print(Text(first, "bold red"), end="")
@@ -328,7 +333,7 @@ def explain(error: BaseException) -> None:
         line(f"  server: {facts['server']}", "dim")
     for words in str(facts.get("stderr", "")).splitlines():
         line(f"  │ {words}", "dim")
-    if "hint" in facts:
+    if "hint" in facts and facts["hint"] not in told:
         line(f"  {facts['hint']}")
 
 
@@ -445,6 +450,8 @@ def _hint(error: BaseException) -> str | None:
             return error.hint
         option = {"open": "--open-timeout", "idle": "--idle-timeout"}.get(error.kind, "--timeout")
         return f"{option} gives it more time"
+    if isinstance(error, OutcomeUnknown) and error.method == "tools/call":
+        return MAY_HAVE_RUN
     return None
 
 

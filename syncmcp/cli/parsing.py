@@ -41,14 +41,17 @@ _ESCAPE = re.compile(r"\\([\\=:@])")
 
 
 def parse_arguments(
-    words: Iterable[str], properties: Mapping[str, Mapping[str, Any]] | None = None
+    words: Iterable[str],
+    properties: Mapping[str, Mapping[str, Any]] | None = None,
+    known: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     """Parse words of the form ``name=value`` into arguments; reads the files that they name.
 
     A word that begins with ``{`` is a JSON object of arguments. A text whose schema among
-    `properties` takes no string is read as JSON, if it is any.
+    `properties` takes no string is read as JSON, if it is any. The result includes `known`, whose
+    names must not be given again.
     """
-    arguments: dict[str, Any] = {}
+    arguments = dict(known or {})
     for word in words:
         if word.startswith("{"):
             given = parse_object(word)
@@ -323,7 +326,7 @@ class Settings:
         typer.Option(
             "--yes",
             "-y",
-            help="Call tools without asking; without a terminal, agree to all questions.",
+            help="Call tools without asking; without a terminal, allow roots and --model.",
         ),
     ] = False
     header: Annotated[

@@ -16,16 +16,7 @@ from dataclasses import fields
 from functools import cached_property
 from itertools import takewhile
 from pathlib import Path
-from typing import (
-    TYPE_CHECKING,
-    Annotated,
-    Any,
-    Concatenate,
-    NamedTuple,
-    ParamSpec,
-    TypeAlias,
-    cast,
-)
+from typing import TYPE_CHECKING, Annotated, Any, Concatenate, NamedTuple, ParamSpec, cast
 
 import typer
 from typer.core import TyperCommand
@@ -49,6 +40,7 @@ from syncmcp.cli.output import (
     approval_hint,
     as_json,
     describe,
+    exit_code,
     print_line,
 )
 from syncmcp.cli.parsing import (
@@ -172,7 +164,7 @@ class ReplayFrom(NamedTuple):
     path: Path
 
 
-OuterCommand: TypeAlias = SharedClient | RecordTo | ReplayFrom
+OuterCommand = SharedClient | RecordTo | ReplayFrom
 """The command that runs another one, as `typer.Context.obj` of the latter."""
 
 
@@ -223,6 +215,7 @@ class Session:
         self.outer = outer
         self._shared = shared = outer if isinstance(outer, SharedClient) else None
         self._client: Client | None = None
+        self._opened = False
         self.person = person = shared.person if shared is not None else person_at_terminal()
         hide = (lambda: None) if person is None else person.bar.hide
         self.out = Output(json=settings.json, before=hide)
@@ -233,10 +226,14 @@ class Session:
             logger("syncmcp").addHandler(self._warnings)
         return self
 
-    def __exit__(self, *exc_info: object) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         try:
             if self._client is not None:
                 self._client.close()
+                misused = error is not None and exit_code(error) == Exit.USAGE
+                # Not worth replaying, and it would block the corrected command.
+                if isinstance(self.outer, RecordTo) and (misused or not self._opened):
+                    self.outer.path.unlink(missing_ok=True)
         finally:
             logger("syncmcp").removeHandler(self._warnings)
         self.wait_no_more()  # after the last report that could draw it again
@@ -246,7 +243,8 @@ class Session:
         """The server to connect to, and the options of `Client` that its file sets."""
         settings = self.settings
         if isinstance(self.outer, ReplayFrom):
-            raise CommandError("a recording has no server")
+            hint = "leave out `replay FILE`, and name the server"
+            raise CommandError("this command needs a server: a recording has none", hint=hint)
         self._check_options()
         if self.command:
             stderr: Callable[[str], None] | str = self._print_line if settings.verbose else "log"
@@ -297,6 +295,7 @@ class Session:
             self._client = client  # set first: closed even if opening is interrupted
             self.wait("connecting")
             client.open()
+            self._opened = True
             if self.settings.verbose and client.server.capabilities.logging is not None:
                 client.set_log_level("debug")
         return self._client
@@ -388,8 +387,8 @@ class Session:
             if self.command:
                 hint = "a command gets its credentials from its environment: -e NAME=value"
             raise CommandError("--header and --bearer need a URL", hint=hint)
-        if (settings.env or settings.cwd) and not self.command:
-            raise CommandError("--env and --cwd need a command after --")
+        if not self.command:
+            self._reject_options(("env", "cwd"), "needs a command after --")
         if settings.config is not None and (self.command or remote):
             raise CommandError("--config needs the name of a server in that file")
 
@@ -468,7 +467,7 @@ class ServerCommand(TyperCommand):
             if _AFTER_DASHES in args:
                 raise CommandError("the server is known here: leave out -- and its command")
             if named:
-                raise CommandError("the server is known here: leave out TARGET")
+                raise CommandError(f"the server is known here: leave out {args[0]!r}")
             args = ["TARGET", *args]
         elif _AFTER_DASHES in args:
             dashes = args.index(_AFTER_DASHES)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 from collections.abc import Callable, Iterator
 from copy import copy
@@ -195,8 +196,10 @@ def find_server(
         hint += f"; --config {near[0]} looks in the file of this folder"
     if close:
         hint = f"did you mean {' or '.join(close)}?"
-    elif otherwise and name.endswith(".py") and Path(name).is_file():
-        hint = f"to start this program, write -- python {name}"
+    elif otherwise and (runner := {".py": "python", ".js": "node"}.get(Path(name).suffix)):
+        hint = f"to start this program, write -- {runner} {name}"
+    elif otherwise and re.match(r"(localhost|127\.0\.0\.1)[:/]", name):
+        hint = f"write http://{name}"
     elif otherwise and shutil.which(name):
         hint = f"if {name} is a command, write -- before it"
     elif otherwise and Path(name).is_file() and config is None:

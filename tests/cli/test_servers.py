@@ -128,5 +128,10 @@ def test_a_file_where_a_name_is_expected_comes_with_a_hint(
     assert command("servers", "--config", str(empty)).err == f"{said}\n"
     program = project.with_name("server.py")
     program.write_text("")
-    hint = command("tools", str(program)).error["hint"]
-    assert hint == f"to start this program, write -- python {program}"
+    for name, written in (
+        (str(program), f"to start this program, write -- python {program}"),
+        ("nowhere.py", "to start this program, write -- python nowhere.py"),
+        ("nowhere.js", "to start this program, write -- node nowhere.js"),
+        ("localhost:8791/mcp", "write http://localhost:8791/mcp"),
+    ):
+        assert command("tools", name).error["hint"] == written

@@ -6,6 +6,8 @@ import json
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.cli.running import DEMO, Command
 
 
@@ -27,6 +29,23 @@ def test_the_exit_code_is_that_of_the_command(command: Command, demo: str) -> No
     assert command("replay", "tape.jsonl", "call", "fail").code == 5
 
 
+@pytest.mark.parametrize(
+    ("words", "code"),
+    [
+        (["call", "add", "a=1", *DEMO], 2),
+        (["call", "nosuch", *DEMO], 2),
+        (["tools", "--", "nosuchprog"], 4),
+        (["tools", "--", sys.executable, "-c", "input(); exit(1)"], 4),
+    ],
+)
+def test_a_session_that_is_not_worth_replaying_leaves_no_file(
+    command: Command, words: list[str], code: int
+) -> None:
+    ran = command("record", "tape.jsonl", *words)
+    assert (ran.code, len(ran.err.splitlines())) == (code, 1)
+    assert not Path("tape.jsonl").exists()
+
+
 def test_what_cannot_be_recorded_or_replayed_is_said(command: Command, demo: str) -> None:
     assert "which command" in command("record", "tape.jsonl").error["message"]
     assert command("record").code == command("replay").code == 2
@@ -34,7 +53,9 @@ def test_what_cannot_be_recorded_or_replayed_is_said(command: Command, demo: str
     Path("broken.jsonl").write_text("{")
     assert command("replay", "broken.jsonl", "tools").code == 2
     assert command("record", "tape.jsonl", "ping", demo).code == 0
-    assert command("replay", "tape.jsonl", "doctor", "--json").code == 2
+    (target,) = command("replay", "tape.jsonl", "doctor", "--json").result["steps"]
+    assert target["said"] == "this command needs a server: a recording has none"
+    assert target["hint"] == "leave out `replay FILE`, and name the server"
     refused = command("replay", "tape.jsonl", "ping", "--trust")
     assert (
         refused.code,
