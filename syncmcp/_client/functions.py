@@ -134,7 +134,8 @@ class ToolFunction:
         """
         limit = whole_number(max_in_flight, "max_in_flight")
         starts = (partial(self.future, **_named(arguments)) for arguments in calls)
-        flag(ordered, "ordered"), flag(return_errors, "return_errors")
+        flag(ordered, "ordered")
+        flag(return_errors, "return_errors")
         return fan_out(starts, limit, ordered=ordered, return_errors=return_errors)
 
     def __repr__(self) -> str:

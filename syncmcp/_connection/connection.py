@@ -1,8 +1,7 @@
 """One connection: a transport, and the table of the requests that are open on it.
 
 This is the only place that settles requests. A response, an error, a deadline, a cancellation, a
-lost connection and `close` all *take* the request out of the table first. The first taker decides
-the outcome; later ones find no request.
+lost connection and `close` all *take* the request out of the table: the first one decides.
 """
 
 from __future__ import annotations

@@ -141,7 +141,8 @@ class Verdict:
     remember: bool = False
 
     def __post_init__(self) -> None:
-        flag(self.allowed, "allowed"), flag(self.remember, "remember")
+        flag(self.allowed, "allowed")
+        flag(self.remember, "remember")
 
     @classmethod
     def allow(
