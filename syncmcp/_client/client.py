@@ -379,7 +379,7 @@ class Client:
             drain: First wait for the requests in flight to end by themselves. No new request is
                 sent meanwhile: a list that is fetched page by page ends with `ClosedError`.
         """
-        self._core.close(timeout, drain=flag(drain, "drain"))
+        self._core.close(timeout, drain=drain)
 
     def __enter__(self) -> Self:
         return self.open()

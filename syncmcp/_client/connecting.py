@@ -8,17 +8,10 @@ from collections.abc import Callable
 from typing_extensions import ParamSpec
 
 from syncmcp._client.client import Client
-from syncmcp._connection.options import keyword_hint
+from syncmcp._connection.options import OPTIONS_OF_TARGETS, keyword_hint
 from syncmcp.errors import UsageError
 
 P = ParamSpec("P")
-
-OPTIONS_OF_TARGETS = {
-    "Http": frozenset(
-        ("headers", "token", "auth", "session", "verify", "cert", "proxies", "transport")
-    ),
-    "Stdio": frozenset(("command", "args", "env", "cwd", "stderr", "inherit_env")),
-}
 
 
 def _opened(make: Callable[P, Client]) -> Callable[P, Client]:

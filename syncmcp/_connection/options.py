@@ -262,6 +262,13 @@ _ELSEWHERE = {
 # Those of a client that are handlers; a call has them as `handlers`.
 _HANDLERS = ("elicitation", "roots", "sampling")
 
+OPTIONS_OF_TARGETS = {
+    "Http": frozenset(
+        ("headers", "token", "auth", "session", "verify", "cert", "proxies", "transport")
+    ),
+    "Stdio": frozenset(("command", "args", "env", "cwd", "stderr", "inherit_env")),
+}
+
 
 def keyword_hint(word: str, known: Collection[str]) -> str:
     """What to write instead of an unknown keyword; empty if nobody knows."""
@@ -276,6 +283,9 @@ def keyword_hint(word: str, known: Collection[str]) -> str:
         return f"write {'=, '.join(_HANDLERS)}="
     if own in OPTION_NAMES:
         return f"it is an option of a call, client.call_tool(..., {own}=...)"
+    for kind, names in OPTIONS_OF_TARGETS.items():
+        if word in names:
+            return f"it is an option of the target, {kind}(..., {word}=...)"
     return did_you_mean(word, known)
 
 

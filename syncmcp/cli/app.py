@@ -7,6 +7,7 @@ import io
 import logging
 import os
 import shlex
+import shutil
 import sys
 from collections.abc import Sequence
 from itertools import takewhile
@@ -176,13 +177,19 @@ _TOUR: tuple[tuple[str, Sequence[str]], ...] = (
 )
 
 
+def _python() -> str:
+    """How a person starts this Python; another one may not have the package."""
+    same = os.path.dirname(shutil.which("python") or "") == os.path.dirname(sys.executable)
+    return "python" if same else sys.executable
+
+
 def demo() -> None:
     """Show the commands on a demo server, on this computer.
 
     For example: syncmcp demo
     """
     out = Output(json=False)
-    command = shlex.join(("--", "python", *_SERVER[1:]))
+    command = shlex.join(("--", _python(), *_SERVER[1:]))
     for title, words in _TOUR:
         out.note("")
         out.note(f"{title}:")

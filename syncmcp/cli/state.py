@@ -197,7 +197,8 @@ def find_server(
     if close:
         hint = f"did you mean {' or '.join(close)}?"
     elif otherwise and (runner := {".py": "python", ".js": "node"}.get(Path(name).suffix)):
-        hint = f"to start this program, write -- {runner} {name}"
+        start = name if " " in name else f"{runner} {name}"
+        hint = f"to start this program, write -- {start}"
     elif otherwise and re.match(r"(localhost|127\.0\.0\.1)[:/]", name):
         hint = f"write http://{name}"
     elif otherwise and shutil.which(name):

@@ -14,7 +14,6 @@ from syncmcp._base.checks import check_callable, text
 from syncmcp._base.text import logger, visible
 from syncmcp._client.changes import DEBOUNCE
 from syncmcp._client.client import Client, Target
-from syncmcp._client.connecting import OPTIONS_OF_TARGETS
 from syncmcp._client.core import core_of
 from syncmcp._client.opening import label_of
 from syncmcp._client.subscriptions import Listener, refresh
@@ -22,7 +21,7 @@ from syncmcp._concurrency.limited_log import LimitedLog
 from syncmcp._concurrency.pool import DaemonPool, lending_handler
 from syncmcp._concurrency.timing import Deadline
 from syncmcp._connection.client_services import CALLBACK_ARGUMENTS
-from syncmcp._connection.options import keyword_hint
+from syncmcp._connection.options import OPTIONS_OF_TARGETS, keyword_hint
 from syncmcp._protocol.capabilities import Undeclared
 from syncmcp._protocol.subscription import ChangeFilter
 from syncmcp.approval import as_approval

@@ -106,11 +106,11 @@ def error_for(
     if "Mcp-Session-Id" in sent and (status == 404 or (status == 400 and _says_no_session(body))):
         return SessionLost("the server no longer knows this session")
     if status in (401, 403):
-        text = "the server forbids this with these credentials"
-        if status == 401:
-            text = "the server requires credentials, and no Authorization header was sent"
-            if "Authorization" in response.request.headers:
-                text = "the server rejects the credentials that were sent"
+        demand = "requires credentials" if status == 401 else "forbids this"
+        text = f"the server {demand}, and no Authorization header was sent"
+        if "Authorization" in response.request.headers:
+            refusal = "rejects" if status == 401 else "forbids this with"
+            text = f"the server {refusal} the credentials that were sent"
         return AuthError(text, status=status, body=excerpt, hint="see token=, auth= and headers=")
     reason = secrets.shorten(response.reason or "", 80) or "with an error status"
     text = f"the server answered {reason}"

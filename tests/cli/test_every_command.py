@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from syncmcp.cli import app
 from syncmcp.testing import AuthorizationServer, demo_server, serve_http
 from tests.cli.running import ENTER, TAB, AtTerminal, Command, at_terminal, log_in
 from tests.system.peers.launch import http_server
@@ -114,6 +116,19 @@ def test_commands_work_where_somebody_signed_in(elsewhere: Path, private: str) -
         assert terminal.ends() == 0
     with at_terminal("tools", private) as terminal:
         assert terminal.ends() == 3
+
+
+@pytest.mark.parametrize("same", [True, False])
+def test_the_demo_shows_a_python_that_has_the_package(
+    same: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("own", "other"):
+        program = tmp_path / name / "python"
+        program.parent.mkdir()
+        program.touch(0o755)
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "own" / "python3.13"))
+    monkeypatch.setenv("PATH", str(tmp_path / ("own" if same else "other")))
+    assert app._python() == ("python" if same else sys.executable)
 
 
 def test_the_commands_that_need_no_server(elsewhere: Path, command: Command) -> None:

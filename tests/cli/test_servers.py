@@ -132,6 +132,7 @@ def test_a_file_where_a_name_is_expected_comes_with_a_hint(
         (str(program), f"to start this program, write -- python {program}"),
         ("nowhere.py", "to start this program, write -- python nowhere.py"),
         ("nowhere.js", "to start this program, write -- node nowhere.js"),
+        ("python nowhere.py", "to start this program, write -- python nowhere.py"),
         ("localhost:8791/mcp", "write http://localhost:8791/mcp"),
     ):
         assert command("tools", name).error["hint"] == written

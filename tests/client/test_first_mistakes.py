@@ -428,6 +428,21 @@ MISTAKES: list[tuple[Callable[[Any], object], type[Exception], str]] = [
     (lambda client: client.call_tool("a", roots=print), TypeError, "handlers=Handlers(roots=...)"),
     (lambda client: client.call_tool("a", sampling_callback=1), TypeError, "Handlers(sampling=..."),
     (lambda client: client.call_tool("a", progress_callback=1), TypeError, "write on_progress="),
+    (
+        lambda client: client.call_tool("a", {}, approval=AllowAll()),
+        TypeError,
+        "an option of the client, connect(..., approval=...)",
+    ),
+    (
+        lambda client: client.list_tools(open_timeout=1),
+        TypeError,
+        "an option of the client, connect(..., open_timeout=...)",
+    ),
+    (
+        lambda client: client.call_tool("a", {}, token="t"),
+        TypeError,
+        "an option of the target, Http(..., token=...)",
+    ),
     (lambda client: client.call_tool("a", read_timeout_seconds=1), TypeError, "write timeout="),
     (
         lambda client: client.call_tool("add", on_progress=lambda done: None),
@@ -614,7 +629,6 @@ SWITCHES: dict[str, Callable[[Any], object]] = {
     "remember": lambda no: Verdict(allowed=True, remember=no),
     "trust": lambda no: servers_file.read("mcp.json", trust=no),
     "overwrite": lambda no: save(TEXT, "a.txt", overwrite=no),
-    "drain": lambda no: syncmcp.Client(SHOP).close(drain=no),
 }
 
 

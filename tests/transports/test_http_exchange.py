@@ -176,8 +176,21 @@ def test_each_error_status_is_an_error_with_status_and_excerpt(
     assert error.server is not None
     assert "127.0.0.1" in error.server
     if kind is AuthError:
+        assert "no Authorization header was sent" in str(error)
         assert "auth=" in str(error)
         assert "headers=" in str(error)
+
+
+@pytest.mark.parametrize(
+    ("status", "said"),
+    [
+        (401, "rejects the credentials that were sent"),
+        (403, "forbids this with the credentials that were sent"),
+    ],
+)
+def test_credentials_that_are_refused_are_told_from_none(status: int, said: str) -> None:
+    error = send_one(respond(status), lambda url: Http(url, token="abc.def-ghi")).error
+    assert f"the server {said} " in str(error)
 
 
 @pytest.mark.pitfall("8")
