@@ -289,13 +289,15 @@ class Handlers:
         roots: RootsHandler | None = None,
         approval: Approval | Policy | None = None,
     ) -> None:
+        check_object(sampling, "sampling")
+        check_object(elicitation, "elicitation")
+        check_object(approval, "approval")
         for name, handler, arguments in (
             ("sampling", sampling, _QUESTION),
             ("roots", roots, ("context",)),
         ):
             if handler is not None:
                 check_callable(handler, name, arguments)
-        check_object(approval, "approval")
         self.sampling = sampling
         self.elicitation = _as_elicitation(elicitation)
         # The modes of elicitation whose handler asks a person itself.

@@ -7,7 +7,8 @@ answers::
 
     from syncmcp.testing import ScriptedPeer, script as s
 
-    peer = ScriptedPeer([*s.handshake(), s.expect("tools/call"), s.delay(0.2), s.cut(code=3)])
+    opening = s.handshake(probe=True)  # as a client with mode="auto" opens
+    peer = ScriptedPeer([*opening, s.expect("tools/call"), s.delay(0.2), s.cut(code=3)])
 """
 
 from __future__ import annotations
@@ -155,8 +156,9 @@ def handshake(
     Args:
         revision: The revision to speak; 2026-07-28 answers `server/discover` instead.
         capabilities: The server's capabilities; by default tools, resources, prompts and logging.
-        probe: Whether the client sends `server/discover` first, which is answered with the error
-            -32601 (not with 2026-07-28).
+        probe: Whether the client sends `server/discover` first, as it does with ``mode="auto"``;
+            it is answered with the error -32601 (not with 2026-07-28). Without that answer such a
+            client waits for `probe_timeout`, 10 seconds, before it sends `initialize`.
     """
     offered = capabilities
     if offered is None:

@@ -282,7 +282,10 @@ class PaginatedResult(Result, Generic[Item]):
         return self._all()[index]
 
     def __repr__(self) -> str:
-        names = [repr(getattr(each, "name", "?")) for each in self._all()[:_SHOWN]]
+        names = [
+            repr(getattr(each, "name", None) or getattr(each, "task_id", "?"))
+            for each in self._all()[:_SHOWN]
+        ]
         more = ["..."] if len(self) > _SHOWN else []
         what = counted(len(self), self._field.replace("_", " "))
         return f"<{type(self).__name__} of {what}{': ' * bool(names)}{', '.join(names + more)}>"

@@ -64,7 +64,13 @@ from syncmcp.testing import (
     serve_http,
     wsgi_app,
 )
-from syncmcp.types import CallToolResult, CreateMessageResult, ElicitResult, TextResourceContents
+from syncmcp.types import (
+    CallToolResult,
+    CreateMessageResult,
+    ElicitResult,
+    ListTasksResult,
+    TextResourceContents,
+)
 from syncmcp.ui.browser import Browser
 from syncmcp.ui.terminal import Terminal
 from tests.transports.certificates import make
@@ -364,6 +370,16 @@ MISTAKES: list[tuple[Callable[[Any], object], type[Exception], str]] = [
     (lambda _: Stdio("python", shell=True), TypeError, "Stdio() has no shell=: "),
     (lambda _: Stdio("python", timeout=3), TypeError, "Stdio() has no timeout=: "),
     (lambda _: Http(URL, auth=OAuth), UsageError, "auth is the class OAuth: write OAuth("),
+    (
+        lambda _: connect(SHOP, elicitation=syncmcp.Elicitation),
+        UsageError,
+        "elicitation is the class Elicitation: write Elicitation(...)",
+    ),
+    (
+        lambda _: connect(SHOP, sampling=syncmcp.Sampling),
+        UsageError,
+        "sampling is the class Sampling: write Sampling(...)",
+    ),
     (lambda _: oauth(store=FileStore), UsageError, "store is the class FileStore: write FileS"),
     (lambda _: oauth(receiver=PasteReceiver), UsageError, "receiver is the class PasteReceiver"),
     (
@@ -1076,6 +1092,10 @@ def test_streams_and_roots_print_as_what_they_are(tmp_path: Path) -> None:
             assert repr(stream).startswith("<ResultStream of <RequestFuture tools/call [shop] ")
         assert repr(client.roots) == f"<Roots {tmp_path.as_uri()!r}>"
         assert repr(client.list_tools()) == "<ListToolsResult of 2 tools: 'add', 'broken'>"
+    now = "2026-11-29T22:35:00Z"
+    task = {"taskId": "t-1", "status": "working", "createdAt": now, "lastUpdatedAt": now}
+    tasks = ListTasksResult.from_wire({"tasks": [{**task, "ttl": None}]})
+    assert repr(tasks) == "<ListTasksResult of 1 task: 't-1'>"
     assert repr(Roots()) == "<Roots>"
 
 
