@@ -13,6 +13,7 @@ from concurrent.futures import FIRST_COMPLETED, Future, wait
 from contextlib import closing
 from typing import Any, Generic, NamedTuple, TypeVar
 
+from syncmcp._base.text import logger
 from syncmcp._concurrency.pool import (
     BACKLOG,
     DaemonPool,
@@ -40,6 +41,8 @@ MAX_CHARACTERS = 256 * 1024
 R = TypeVar("R")
 T = TypeVar("T")
 F = TypeVar("F", bound="Future[Any]")
+
+_log = logger("syncmcp.callbacks")
 
 
 # What a forked child inherits. No `WeakSet`, which calls functions in Python for each of them.
@@ -278,11 +281,14 @@ def settle(future: RequestFuture[R], result: R | None, error: BaseException | No
         if future._claimed:
             return
         future._claimed = True
-    if error is not None:
-        future.set_exception(error)
-    else:
-        future.set_result(result)  # type: ignore[arg-type]  # None only where R allows it
-        future._value = result
+    try:
+        if error is not None:
+            future.set_exception(error)
+        else:
+            future.set_result(result)  # type: ignore[arg-type]  # None only where R allows it
+            future._value = result
+    except concurrent.futures.InvalidStateError:
+        _log.warning("%r was completed by the program: the outcome of its call is lost", future)
     # A program that keeps the future must not keep the client alive.
     future._canceller = None
     future._finish()

@@ -284,7 +284,7 @@ def keyword_hint(word: str, known: Collection[str]) -> str:
     if own in OPTION_NAMES:
         return f"it is an option of a call, client.call_tool(..., {own}=...)"
     for kind, names in OPTIONS_OF_TARGETS.items():
-        if word in names:
+        if word in names and word not in ("args", "command"):  # Stdio takes these as words
             return f"it is an option of the target, {kind}(..., {word}=...)"
     return did_you_mean(word, known)
 

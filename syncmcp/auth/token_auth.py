@@ -235,7 +235,9 @@ class TokenAuth(AuthBase):
     def logout(self) -> None:
         """Remove the token, and revoke it if the authorization server supports that (RFC 7009).
 
-        The token is removed even if an error is raised.
+        The token is removed even if an error is raised. Waits for a sign-in in progress, also that
+        of another process with the same store: it ends at its `login_timeout`, or when the client
+        that needs it is closed.
 
         Raises:
             UsageError: No `url` was given, and no request was made.

@@ -443,6 +443,7 @@ MISTAKES: list[tuple[Callable[[Any], object], type[Exception], str]] = [
     (lambda client: client.call_tool("add", {}, timeut=3), TypeError, "did you mean 'timeout'"),
     (lambda client: client.call_tool("a", roots=print), TypeError, "handlers=Handlers(roots=...)"),
     (lambda client: client.call_tool("a", sampling_callback=1), TypeError, "Handlers(sampling=..."),
+    (lambda client: client.call_tool("a", args={"a": 1}), TypeError, "did you mean 'arguments'?"),
     (lambda client: client.call_tool("a", progress_callback=1), TypeError, "write on_progress="),
     (
         lambda client: client.call_tool("a", {}, approval=AllowAll()),

@@ -296,6 +296,18 @@ def test_a_result_held_up_by_a_callback_comes_out_in_time_after_the_close() -> N
             gate.set()
 
 
+@pytest.mark.parametrize("complete", ["set_result", "set_exception"])
+def test_a_future_that_the_program_completes_does_not_hold_up_the_close(
+    complete: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    with syncmcp.connect(Stage().server) as client:
+        future = client.call_tool.future("hold")
+        getattr(future, complete)(ValueError("mine"))
+    value = future.exception(0) if complete == "set_exception" else future.result(0)
+    assert isinstance(value, ValueError)
+    assert "was completed by the program" in caplog.text
+
+
 def test_a_future_that_is_done_keeps_no_client() -> None:
     client: syncmcp.Client | None = syncmcp.connect(Stage().server)
     assert client is not None
