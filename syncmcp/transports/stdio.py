@@ -292,8 +292,9 @@ class StdioTransport(Transport):
         try:
             error = self._read_frames(process, receiver)
             self._output_ended.set()
-            error = error or self._connection_lost(process)
-            if not self._closing:
+            if error is None and not self._closing:  # nobody waits for its words when it is closed
+                error = self._connection_lost(process)
+            if error is not None and not self._closing:
                 receiver.lost(error)
         except LimitExceeded as error:  # a message with too many values or parts
             receiver.lost(error)

@@ -172,6 +172,8 @@ while True:
     code = f"{orphan(code)}import sys\nsys.stdin.read()"
     with running(python(code, grace=(PATIENCE, 0.05), stderr="devnull")) as (_, notes):
         child = child_of(notes)
+    for thread in threads():  # a busy system may take longer than closing waits for them
+        thread.join(PATIENCE)
     assert threads() == []
     assert wait_gone(child)  # its pipes are closed: it gets a signal
 
