@@ -32,7 +32,7 @@ readme = str(importlib.metadata.metadata("syncmcp-client").get_payload())
 pair = r"^```python\n(.*?)^```\n(?:\n```text\n(.*?)^```)?"
 scripts = re.findall(pair, readme, re.DOTALL | re.MULTILINE)
 commands = re.findall(r"^\$ (python -[cm] .*)", readme, re.MULTILINE)
-if not scripts or len(commands) < 2:
+if len(scripts) < 2 or len(commands) < 2:
     sys.exit(f"the README shows {len(scripts)} scripts and {len(commands)} commands only")
 runs = [(["-W", "error", "-c", script], output) for script, output in scripts]
 runs += [(shlex.split(command, comments=True)[1:], None) for command in commands]

@@ -387,7 +387,7 @@ def _variables_hint(command: Stdio, last_words: str) -> tuple[str, str | None]:
         names = ", ".join(wanted[:3])
         text = f"; its stderr names {names}, which it did not get"
         return text, "use env= to pass the variables that it may have"
-    if command.inherit_env == "all" or "No such file or directory" in last_words:
+    if command.inherit_env == "all":
         return "", None
     names = ", ".join(sorted(given)) or "none"
     others = "pass others with env= or inherit_env='all'"

@@ -264,10 +264,8 @@ def take_options(
     unknown = kwargs.keys() - operation.names
     if unknown:
         word = min(unknown)
-        hint = keyword_hint(word, OPTION_NAMES | operation.names)
         of_client = inspect.signature(type(core.client)).parameters
-        if word in of_client and "handlers=" not in hint:
-            hint = f"it is an option of the client, connect(..., {word}=...)"
+        hint = keyword_hint(word, OPTION_NAMES | operation.names, of_client)
         if operation.__name__ == "call_tool" and not hint:
             hint = "pass the tool's arguments as one dict, or as keywords of tool(name)(...)"
         if operation.__name__ == "get_prompt" and not hint:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextvars
 import copy
+import functools
 import inspect
 import re
 import sys
@@ -118,16 +119,19 @@ _LOG_LEVELS = ("debug", "info", "notice", "warning", "error", "critical", "alert
 F = TypeVar("F", bound="Callable[..., Any]")
 
 
+@functools.cache
+def _listed_options() -> str:
+    told = inspect.getdoc(CallOptions) or ""
+    listed = re.findall(_FIRST_SENTENCES, told.partition("Raises:")[0])
+    last = "        The client's setting applies where an option is left out; see `CallOptions`."
+    return "\n".join((*listed, last))
+
+
 def list_options(function: F) -> F:
     """List `CallOptions` in the docstring of `function` where it refers to them."""
-    told = inspect.getdoc(CallOptions)
-    if function.__doc__ and told:  # there are none with `python -OO`
-        listed = re.findall(_FIRST_SENTENCES, told.partition("Raises:")[0])
-        listed[-1] += (
-            "\n        The client's setting applies where an option is left out; see `CallOptions`."
-        )
+    if function.__doc__:  # there is none with `python -OO`
         text = inspect.cleandoc(function.__doc__)
-        function.__doc__ = text.replace(_REFERENCE, "\n".join(listed))
+        function.__doc__ = text.replace(_REFERENCE, _listed_options())
     return function
 
 
@@ -270,13 +274,18 @@ OPTIONS_OF_TARGETS = {
 }
 
 
-def keyword_hint(word: str, known: Collection[str]) -> str:
-    """What to write instead of an unknown keyword; empty if nobody knows."""
+def keyword_hint(word: str, known: Collection[str], of_client: Collection[str] = ()) -> str:
+    """What to write instead of an unknown keyword; empty if nobody knows.
+
+    `of_client` are the options of the client, where `known` are others.
+    """
     own = _ELSEWHERE.get(word, word)
     if own in known:
         return f"write {own}="
     if own in _HANDLERS and "handlers" in known:
         return f"write handlers=Handlers({own}=...)"
+    if word in of_client:
+        return f"it is an option of the client, connect(..., {word}=...)"
     if word in ("approve", "trust"):
         return f"write servers_file.read(FILE, {word}=...) and pass what it returns"
     if own == "handlers":

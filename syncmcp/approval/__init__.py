@@ -321,6 +321,8 @@ class Approval:
         try:
             verdict = self._reviewer.review(question)
         except Denied as denied:
+            if denied.by != "nobody":  # something else that the reviewer did was denied
+                raise
             return _Ruling(Verdict.deny(denied.message), "nobody")
         if not isinstance(verdict, Verdict):
             raise UsageError(f"a reviewer returned {kind_of(verdict)}, not a Verdict")

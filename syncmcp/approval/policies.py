@@ -184,7 +184,7 @@ class Reviewer(Protocol):
         """Block until the person decides or ``question.context.cancel`` is cancelled.
 
         Raises:
-            Denied: Nobody can be asked here; the record of the decision has ``"nobody"``.
+            Denied: Nobody can be asked here: `by` is ``"nobody"``, as in the record.
         """
         ...
 
@@ -425,6 +425,8 @@ def why_undecided(policy: Policy | Decision, question: Question) -> str | None:
         return why_undecided(policy._otherwise, question)
     if not isinstance(policy, AutoApprove) or policy._server != server.name:
         return None
+    if question.answer is not None and question.kind != "sampling":
+        return None  # it reviews no such answers
     if policy._server != server.given_name:
         return NOT_NAMED
     if question.kind == "form" and _default_answer(question.request) is None:

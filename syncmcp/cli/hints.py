@@ -8,8 +8,12 @@ from typing import Final
 # what other programs have: an option that is spelled like it would be another one.
 OTHER_WORDS: Final = (
     *(
-        (f"option: --{kind}", "[WHAT]", f"write {kind} after TARGET")
+        hint
         for kind in ("tools", "resources", "templates", "prompts")
+        for hint in (
+            (f"option: --{kind}", "[WHAT]", f"write {kind} after TARGET"),
+            (f"'{kind},", "[WHAT]", "separate them with blanks"),
+        )
     ),
     ("option: --transport", "TARGET", "TARGET tells it: HTTP for a URL, stdio for a command"),
     ("option: --token", "TARGET", "--bearer sends a token"),
@@ -37,7 +41,6 @@ OTHER_WORDS: Final = (
         "syncmcp [OPTIONS]",
         "`syncmcp list TARGET prompts` lists them, `syncmcp prompt` gets one",
     ),
-    ("s,", "[WHAT]", "separate them with blanks"),
     ("'http", "[WHAT]", "TARGET comes before WHAT"),
 )
 USAGE_HINTS: Final = (

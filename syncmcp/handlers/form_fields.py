@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeAlias, cast
 
 from syncmcp._base.numbers import is_number
 from syncmcp._base.origin import split_url
+from syncmcp._base.text import counted
 from syncmcp._concurrency.forks import delaying_forks
 
 if TYPE_CHECKING:
@@ -331,8 +332,7 @@ class Field:
             return "Enter text."
         beyond = self._beyond(len(value))
         if beyond is not None:
-            unit = "character" if beyond.endswith(" 1") else "characters"
-            return f"Enter {beyond} {unit}, not {len(value)}."
+            return f"Enter {beyond}, not {len(value)}."
         if not is_unicode(value):
             return "This text has characters that cannot be sent."
         if self.pattern is not None:
@@ -367,8 +367,12 @@ class Field:
         """The bound that a size or a number is beyond, in words; `None` if it is within both."""
         least, most = self.bounds
         if least is not None and size < least:
-            return f"at least {least}"
-        return f"at most {most}" if most is not None and size > most else None
+            return f"at least {self.sized(least)}"
+        return f"at most {self.sized(most)}" if most is not None and size > most else None
+
+    def sized(self, bound: float) -> str:
+        """A bound, with its unit if it is that of a text."""
+        return counted(int(bound), "characters") if self.kind == "string" else f"{bound}"
 
     def _choice(self, text: str) -> str | None:
         for given in (text, text.strip()):

@@ -309,6 +309,8 @@ class StdioTransport(Transport):
         lines = LineReader(self._config.max_frame)
         at_start = True
         while chunk := process.read_output():
+            if self._closing:  # read all the same: a server that cannot write does not exit
+                continue
             for line in lines.feed(chunk):
                 if at_start:
                     at_start = False

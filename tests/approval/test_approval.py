@@ -274,6 +274,18 @@ def test_policies_show_what_they_are_made_of() -> None:
     assert repr(DenyAll()) == "DenyAll()"
 
 
+@pytest.mark.parametrize(("by", "recorded"), [("nobody", "nobody"), ("person", "error")])
+def test_only_a_reviewer_that_can_ask_nobody_is_recorded_so(by: str, recorded: str) -> None:
+    records: list[AuditRecord] = []
+
+    def review(_: Question) -> Verdict:
+        raise Denied("of another server", by=by)
+
+    approval = Approval(reviewer=Person(review), audit=records.append)
+    assert denial(lambda: approval.review_request(question())).by == recorded
+    assert [record.by for record in records] == [recorded]
+
+
 def test_a_coroutine_is_no_reviewer() -> None:
     class Later:
         async def review(self, question: Question, /) -> Verdict:

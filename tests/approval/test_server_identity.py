@@ -8,6 +8,7 @@ import os
 import pickle
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from syncmcp import Http, Rule, Rules, ServersFile, Stdio, servers_file
 from syncmcp.approval import Approval, AutoApprove, Decision, Policy, Question, Verdict
 from syncmcp.handlers.context import ConnectedServer, renamed
 from syncmcp.testing import Server, demo_server
-from syncmcp.types import CreateMessageResult, ElicitRequestFormParams
+from syncmcp.types import CreateMessageResult, ElicitRequestFormParams, ElicitResult
 from tests.approval.test_approval import Person, question
 from tests.support.parts import agreement
 
@@ -191,6 +192,8 @@ def test_a_budget_that_denies_the_rest_says_why_it_did_not_allow_a_form(
     assert isinstance(second, Verdict)
     assert not second.allowed
     assert reason in (second.reason or "")
+    answered = replace(asked, answer=ElicitResult.decline())
+    assert budget.decide(answered) is Decision.DENY  # answers are not its matter
 
 
 @pytest.fixture

@@ -176,7 +176,8 @@ def test_each_error_status_is_an_error_with_status_and_excerpt(
     assert error.server is not None
     assert "127.0.0.1" in error.server
     if kind is AuthError:
-        assert "no Authorization header was sent" in str(error)
+        demand = "requires credentials" if status == 401 else "forbids this"
+        assert f"the server {demand}, and no Authorization header was sent" in str(error)
         assert "auth=" in str(error)
         assert "headers=" in str(error)
 

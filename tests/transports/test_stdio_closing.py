@@ -172,10 +172,23 @@ while True:
     code = f"{orphan(code)}import sys\nsys.stdin.read()"
     with running(python(code, grace=(PATIENCE, 0.05), stderr="devnull")) as (_, notes):
         child = child_of(notes)
-    for thread in threads():  # a busy system may take longer than closing waits for them
-        thread.join(PATIENCE)
     assert threads() == []
     assert wait_gone(child)  # its pipes are closed: it gets a signal
+
+
+def test_what_a_server_writes_when_it_is_closed_is_read_but_not_looked_at(tmp_path: Path) -> None:
+    file = tmp_path / "end"
+    code = f"""
+import sys
+sys.stdin.read()
+sys.stdout.write("noise\\n" * 100_000)
+sys.stdout.flush()
+open({str(file)!r}, "w").write("end")
+"""
+    with running(python(code, grace=(PATIENCE, PATIENCE))) as (transport, _):
+        pass
+    assert file.read_text() == "end"
+    assert transport.noise == 0
 
 
 @pytest.mark.pitfall("7")

@@ -258,15 +258,13 @@ def _parse_option(field: Field, number: str) -> str:
 def _hints(field: Field) -> list[str]:
     hints: list[str] = []
     least, most = field.bounds
-    unit = {"string": " characters", "choices": " of the options"}.get(field.kind, "")
-    if field.kind == "string" and field.bounds in ((1, None), (None, 1)):
-        unit = " character"
+    unit = " of the options" if field.kind == "choices" else ""
     if least is not None and most is not None:
-        hints.append(f"From {least} to {most}{unit}.")
+        hints.append(f"From {least} to {field.sized(most)}{unit}.")
     elif least is not None:
-        hints.append(f"At least {least}{unit}.")
+        hints.append(f"At least {field.sized(least)}{unit}.")
     elif most is not None:
-        hints.append(f"At most {most}{unit}.")
+        hints.append(f"At most {field.sized(most)}{unit}.")
     if field.kind == "integer":
         hints.append("A whole number.")
     if field.format == "date-time":
