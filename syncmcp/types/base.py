@@ -252,6 +252,15 @@ class Result(MetaModel):
             " .stream(...)"
         )
 
+    if not TYPE_CHECKING:  # type checkers know pydantic's, which gives the text of the whole model
+
+        def json(self) -> NoReturn:
+            """Refuse what only results of tools and resources have."""
+            raise TypeError(
+                f"{type(self).__name__} has no data as JSON: read its attributes; to_wire() gives"
+                " the whole result"
+            )
+
 
 class PaginatedResult(Result, Generic[Item]):
     """One page of a list, or a whole list (server/utilities/pagination).

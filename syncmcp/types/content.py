@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, TypeAlias
 
@@ -227,6 +228,17 @@ class ReadResourceResult(CacheableResult):
                 base64 or not valid Unicode.
         """
         return single_content(self).decode()
+
+    def json(self) -> Any:  # type: ignore[override]  # a deprecated method of pydantic's
+        """Return the contents, decoded as JSON.
+
+        Raises:
+            syncmcp.errors.InvalidOutput: There are no contents or several, or they are not JSON.
+        """
+        try:
+            return json.loads(self.blob)
+        except (ValueError, RecursionError) as error:
+            raise InvalidOutput("the contents are not JSON: see text and blob") from error
 
 
 def single_content(result: ReadResourceResult) -> TextResourceContents | BlobResourceContents:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import pickle
 import tracemalloc
-from typing import Any
+from typing import Any, cast
 
 import pydantic
 import pytest
@@ -387,6 +387,24 @@ def test_json_is_the_data_or_the_text_decoded() -> None:
     for text in ("", "no", "[" * 100_000):
         with pytest.raises(InvalidOutput, match="its text is not JSON"):
             result(text).json()
+
+
+def test_json_of_a_resource_is_its_only_contents_decoded_and_no_other_result_has_it() -> None:
+    def read(*texts: str) -> types.ReadResourceResult:
+        contents = [{"uri": "demo://a", "text": text} for text in texts]
+        return types.ReadResourceResult.from_wire({"contents": contents})
+
+    assert read('{"a": [1]}').json() == {"a": [1]}
+    for texts, problem in (
+        (("no",), "not JSON"),
+        (("[" * 100_000,), "not JSON"),
+        (("1", "2"), "2 c"),
+    ):
+        with pytest.raises(InvalidOutput, match=problem):
+            read(*texts).json()
+    for other in types.ListToolsResult(tools=[]), types.GetPromptResult(messages=[]):
+        with pytest.raises(TypeError, match="has no data as JSON"):
+            cast(Any, other).json()
 
 
 def test_what_is_absent_is_not_in_the_repr() -> None:
