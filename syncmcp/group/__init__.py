@@ -241,6 +241,14 @@ class ClientGroup:
         self._options = GroupOptions(options, per_server or {}, sources.keys(), names)
         self._state = GroupState(sources, self._options, required, name_hook, self._close_timeout)
 
+    if not TYPE_CHECKING:  # type checkers refuse every attribute that the class does not have
+
+        def __setattr__(self, name: str, value: object) -> None:
+            if name in Client.__init__.__kwdefaults__.keys() | ClientGroup.__init__.__kwdefaults__:
+                text = f"options are given when a group is made: ClientGroup(SERVERS, {name}=...)"
+                raise AttributeError(text)
+            super().__setattr__(name, value)
+
     # -- opening and closing ---------------------------------------------------------------------
 
     def open(self) -> Self:

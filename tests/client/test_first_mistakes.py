@@ -440,6 +440,11 @@ MISTAKES: list[tuple[Callable[[Any], object], type[Exception], str]] = [
         AttributeError,
         "when a target is made: Http(URL, token=...)",
     ),
+    (
+        lambda _: setattr(group({}), "timeout", 3),
+        AttributeError,
+        "when a group is made: ClientGroup(SERVERS, timeout=...)",
+    ),
     (lambda client: client.call_tool("add", {}, timeut=3), TypeError, "did you mean 'timeout'"),
     (lambda client: client.call_tool("a", roots=print), TypeError, "handlers=Handlers(roots=...)"),
     (lambda client: client.call_tool("a", sampling_callback=1), TypeError, "Handlers(sampling=..."),
