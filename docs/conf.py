@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import sys
+from html import escape
 from pathlib import Path
+
+from docutils import nodes
+from sphinx.application import Sphinx
 
 import syncmcp
 
@@ -23,7 +27,7 @@ extensions = [
 ]
 autosummary_generate = False
 html_theme = "furo"
-html_title = f"syncmcp {release}"
+html_title = f"syncmcp {release}: MCP client for Python"
 html_static_path = ["_static"]
 html_css_files = ["columns.css"]
 html_js_files = ["copy.js"]
@@ -46,3 +50,17 @@ autodoc_default_options = {"special-members": "__call__"}
 napoleon_google_docstring = True
 napoleon_numpy_docstring = False
 napoleon_use_ivar = True
+
+
+def describe_page(_app, _name, _template, context, doctree):  # type: ignore[no-untyped-def]
+    """Give the first paragraph of a page to search engines."""
+    for paragraph in doctree.findall(nodes.paragraph) if doctree else ():
+        if isinstance(paragraph.parent, nodes.section):
+            text = escape(" ".join(paragraph.astext().split()))
+            context["metatags"] += f'<meta name="description" content="{text}" />'
+            break
+
+
+def setup(app: Sphinx) -> None:
+    """Change what the theme gets."""
+    app.connect("html-page-context", describe_page)

@@ -194,6 +194,8 @@ def process_signature(
     returns: str | None,
 ) -> tuple[str | None, str | None]:
     """Show what a program may give, and what an operation returns when it is called."""
+    if name == "syncmcp.connect":  # the options of `Client`, which is on the same page
+        return "(target: Target, **options)", returns
     if what in ("class", "exception") and signature:
         if name in MADE or getattr(value, "_is_protocol", False) or "**facts:" in signature:
             signature = ""

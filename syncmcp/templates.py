@@ -283,7 +283,7 @@ def _parse(template: str) -> list[_Part]:
 def _literal(text: str) -> _Part:
     wrong = _NOT_LITERAL.search(text)
     if wrong is not None:
-        raise BadTemplate(f"{wrong[0]!r} is not allowed outside an expression of a URI template")
+        raise BadTemplate(f"{wrong[0]!r} is not allowed outside an expression {{...}}: {text!r}")
     return _Part(_encode(text))
 
 

@@ -123,8 +123,8 @@ def _check_takes(handler: Callable[..., object], name: str, arguments: tuple[str
     try:
         inspect.signature(handler).bind(*arguments)
     except TypeError:
-        taken = f"({', '.join(arguments)})"
-        raise UsageError(f"{name} must accept the arguments {taken}") from None
+        taken = f"accept the arguments ({', '.join(arguments)})"
+        raise UsageError(f"{name} must {taken if arguments else 'need no argument'}") from None
     except ValueError:
         return  # written in C, without a signature
 

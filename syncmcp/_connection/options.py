@@ -190,7 +190,8 @@ class ResolvedOptions:
             return options
         unknown = given.keys() - OPTION_NAMES
         if unknown:
-            hint = keyword_hint(min(unknown), OPTION_NAMES) or "see CallOptions"
+            hint = keyword_hint(min(unknown), OPTION_NAMES)
+            hint = hint or "see CallOptions; arguments of a tool are a dict"
             raise TypeError(f"unknown option {min(unknown)!r}: {hint}")
         if "timeout" in given:
             options.timeout = seconds(given["timeout"], "timeout")

@@ -326,7 +326,7 @@ def _make_receiver(
 
         return LoopbackReceiver() if redirect_uri is None else LoopbackReceiver.at(redirect_uri)
     check_object(given, "receiver")
-    if isinstance(given, str):
+    if given is not None and not callable(getattr(given, "start", None)):
         raise UsageError(f"receiver must be 'browser', a receiver or None, not {given!r}")
     if redirect_uri is not None:
         raise UsageError(

@@ -98,7 +98,7 @@ def login(
     if client_secret_env is not None and (client_id is None or issuer is None):
         raise CommandError("--client-secret-env needs --client-id and --issuer")
     secret = None if client_secret_env is None else _secret_from(client_secret_env)
-    if issuer is None and _wants_no_sign_in(session, server):
+    if _wants_no_sign_in(session, server, issuer):
         raise CommandError(f"{server.label} does not require a sign-in", hint="use it without one")
     try:
         token = log_in(
@@ -178,12 +178,22 @@ auth_app.command("logout", cls=ServerCommand)(logout)
 auth_app.command("status", cls=ServerCommand)(status)
 
 
-def _wants_no_sign_in(session: Session, server: Http) -> bool:
-    """Whether the server says nowhere where to sign in, and lets everybody in."""
+def _wants_no_sign_in(session: Session, server: Http, issuer: str | None) -> bool:
+    """Whether nothing says where to sign in, and the server lets everybody in.
+
+    Raises:
+        McpError: Nothing says where to sign in, and the server does not open, without asking for a
+            sign-in: there may be no MCP server.
+    """
     try:
-        return not says_where_to_sign_in(server) and session.opens_without_sign_in(server)
+        if says_where_to_sign_in(server, issuer):
+            return False
     except McpError:
-        return False  # the sign-in says what is wrong; or a challenge says where it is
+        return False  # the sign-in says what is wrong
+    try:
+        return session.opens_without_sign_in(server)
+    except AuthError:
+        return False  # the challenge may say where it is
 
 
 def _login_hint(error: AuthError, *, asked: bool) -> str | None:

@@ -79,14 +79,16 @@ def stored_login(server: Http) -> OAuth:
     return _login_of(server, _client_options(_token_store().load(_login_key(server)) or {}))
 
 
-def says_where_to_sign_in(server: Http) -> bool:
-    """Whether the server says where to sign in before it asks anybody to.
+def says_where_to_sign_in(server: Http, issuer: str | None = None) -> bool:
+    """Whether the server, or the `issuer`, says where to sign in before anybody is asked to.
 
     Raises:
         AuthError: What it says is of no use.
         TransportError: It could not be reached.
     """
-    return publishes_sign_in(stored_login(server))
+    return publishes_sign_in(
+        stored_login(server) if issuer is None else _login_of(server, {"issuer": issuer})
+    )
 
 
 def log_in(

@@ -1,6 +1,6 @@
 """What often means harm in a command and its variables: the warnings of a review.
 
-`VARIABLES` and `PROGRAMS` are the tables of docs/configuration-files.md. A command without a
+`VARIABLES` and `PROGRAMS` are the tables of docs/warnings.md. A command without a
 warning may be harmful: the tables name what is common, not everything.
 """
 

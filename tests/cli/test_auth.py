@@ -137,13 +137,22 @@ def test_without_a_terminal_only_an_issuer_that_is_named_is_signed_in_at(command
 
 
 def test_a_server_without_a_sign_in_is_said_to_want_none(command: Command, demo: str) -> None:
-    ran = command("auth", "login", demo)
-    assert (ran.code, ran.out, ran.error["message"]) == (
-        2,
-        "",
-        f"{demo} does not require a sign-in",
-    )
-    assert "auth login" not in ran.error["hint"]
+    for issuer in [], ["--issuer", demo.removesuffix("/mcp")]:
+        ran = command("auth", "login", demo, *issuer)
+        assert (ran.code, ran.out, ran.error["message"]) == (
+            2,
+            "",
+            f"{demo} does not require a sign-in",
+        )
+        assert "auth login" not in ran.error["hint"]
+
+
+def test_where_no_mcp_server_is_nobody_is_asked_to_sign_in(command: Command, demo: str) -> None:
+    url = f"{demo.removesuffix('/mcp')}/elsewhere"
+    for issuer in [], ["--issuer", demo.removesuffix("/mcp")]:
+        ran = command("auth", "login", url, *issuer)
+        assert (ran.code, ran.out) == (1, "")
+        assert "404" in ran.error["message"]
 
 
 def test_who_lets_everybody_in_and_says_where_to_sign_in_is_signed_in_to(

@@ -12,7 +12,7 @@ import pytest
 from syncmcp.servers_file.dangers import PROGRAMS, VARIABLES, command_warnings
 from syncmcp.servers_file.review import ServerReview
 
-PAGE = Path(__file__).parents[2] / "docs" / "configuration-files.md"
+PAGE = Path(__file__).parents[2] / "docs" / "warnings.md"
 SHELL, INLINE = "A shell interprets it", "The code to run is in the command itself"
 FETCHES, MOUNTS, OPEN = "downloads a program", "access to files", "not isolated"
 COMPOSES, RIGHTS, SENDS = "decides which containers run", "another user", "transfers data"

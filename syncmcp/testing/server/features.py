@@ -11,7 +11,7 @@ import hashlib
 import inspect
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal, NamedTuple, get_origin, get_type_hints
+from typing import Any, Literal, NamedTuple, get_args, get_origin, get_type_hints
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, create_model
 from typing_extensions import is_typeddict
@@ -147,6 +147,9 @@ class Tool(Binding):
         )
         self._annotations = dict(annotations) if annotations else None
         self._meta = dict(meta) if meta else None
+        if task_support not in (None, *get_args(TaskSupport)):
+            known = ", ".join(get_args(TaskSupport))
+            raise ValueError(f"task_support must be one of {known}, not {task_support!r}")
         self.task_support = task_support
         self.runs_as_task = task_support in ("optional", "required")
 

@@ -8,7 +8,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial, wraps
-from typing import Any, Concatenate, Literal, TypeVar
+from typing import Any, Concatenate, Literal, TypeAlias, TypeVar, get_args
 
 from typing_extensions import ParamSpec
 
@@ -26,6 +26,8 @@ from syncmcp.testing.server.features import (
 )
 from syncmcp.testing.server.session import Session
 from syncmcp.testing.server.wire import Batches, Message
+
+ListKind: TypeAlias = Literal["tools", "resources", "prompts"]
 
 F = TypeVar("F", bound=Callable[..., Any])
 C = TypeVar("C", bound=Completer)
@@ -424,11 +426,17 @@ class Server(Dispatcher):
 
     # Notifications
 
-    def list_changed(self, kind: Literal["tools", "resources", "prompts"]) -> None:
+    def list_changed(self, kind: ListKind) -> None:
         """Notify clients that a list has changed: initialized sessions and listeners.
 
         Registering and removing a feature calls it.
+
+        Raises:
+            ValueError: There is no such list.
         """
+        if kind not in get_args(ListKind):
+            known = ", ".join(get_args(ListKind))
+            raise ValueError(f"kind must be one of {known}, not {kind!r}")
         method = f"notifications/{kind}/list_changed"
         self.broadcast(method)
         self.listeners.notify(method, {}, f"{kind}ListChanged")
@@ -449,7 +457,7 @@ class Server(Dispatcher):
 
     def _registering(
         self,
-        kind: Literal["tools", "resources", "prompts"],
+        kind: ListKind,
         registry: dict[str, Feature],
         make: Callable[..., Feature],
     ) -> Callable[[F], F]:
