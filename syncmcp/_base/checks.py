@@ -124,7 +124,9 @@ def _check_takes(handler: Callable[..., object], name: str, arguments: tuple[str
         inspect.signature(handler).bind(*arguments)
     except TypeError:
         taken = f"accept the arguments ({', '.join(arguments)})"
-        raise UsageError(f"{name} must {taken if arguments else 'need no argument'}") from None
+        raise UsageError(
+            f"{name} must {taken if arguments else 'be callable without arguments'}"
+        ) from None
     except ValueError:
         return  # written in C, without a signature
 

@@ -366,6 +366,8 @@ def test_a_template_is_a_plain_value() -> None:
     for wrong in (None, 1, b"a"):
         with pytest.raises(BadTemplate, match="string"):
             UriTemplate(wrong)  # type: ignore[arg-type]
+    with pytest.raises(BadTemplate, match=r"'\{' is not allowed .* \{...\}: 'a\{b'"):
+        UriTemplate("a{b")
 
 
 # Its table (appendix A): what stands first, what between, names or not, what an empty value gets.
