@@ -90,6 +90,7 @@ class TestTheDoor:
         with Visitor(browser, enters=False) as visitor:
             link = browser.address
             assert visitor.get(link, **{"Sec-Purpose": "prefetch;prerender"}).status == 403
+            assert visitor.session.head(link, timeout=10).status_code == 403
             assert visitor.get(link).status == 200
 
     def test_a_guessed_link_opens_nothing(self, browser: Browser) -> None:

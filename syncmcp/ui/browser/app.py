@@ -146,8 +146,9 @@ class Pages:
 
     def _open(self, token: str) -> ResponseReturnValue:
         """The link that the program shows."""
-        # A prefetch by the browser must not consume the link.
-        if "prefetch" in request.headers.get("Sec-Purpose", "") or not self._access.redeem(token):
+        # A prefetch or a preview by the browser must not consume the link.
+        looks = request.method == "HEAD" or "prefetch" in request.headers.get("Sec-Purpose", "")
+        if looks or not self._access.redeem(token):
             self._refuse_link()
         return self._let_in(redirect(self._first_page(), 303))
 
