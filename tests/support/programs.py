@@ -49,7 +49,7 @@ import syncmcp
 SERVER = syncmcp.Stdio({sys.executable!r}, {str(SERVER)!r})
 
 def say(*words):
-    print(*words, flush=True)
+    print(" ".join(map(str, words)) + "\\n", end="", flush=True)  # at once: threads say things
 
 """
 
