@@ -137,23 +137,23 @@ WITHOUT ?= --ignore=tests/protocol
 tests: $(VENV)/.dev ## the other tests alone (ARGS="-k name" and the like)
 	@$(STAGE) "tests on Python $(PYTHON_VERSION)" $(PYTEST) -m "$(TIER)" --durations=15 $(WITHOUT) $(ARGS)
 
+# The official SDK and the frameworks want newer versions than the lowest ones, the browser and the checkers are tried
+# elsewhere, and the tests of threads and questions use nothing that the others do not.
+NEWER := tests/testing/test_official_client.py tests/system/test_from_official_sdk.py tests/contract/test_typing.py \
+	tests/contract/test_mutants.py tests/ui/test_browser_chromium.py tests/system/test_benchmarks.py \
+	tests/system/embedding tests/connection/questions tests/system/stress
+
 .PHONY: oldest
-oldest: ## the tests of `make check` on Python 3.10, in a virtual environment of its own
-	@$(MAKE) VENV=.venv-3.10 PYTHON="$$(.ci/find-python 3.10)" tests TIER="$(QUICK)" WITHOUT=
+oldest: ## on Python 3.10, with the pinned versions: the tests of `make check` that `make floors` leaves out, and the types
+	@$(MAKE) VENV=.venv-3.10 PYTHON="$$(.ci/find-python 3.10)" tests TIER="$(QUICK)" WITHOUT= ARGS="$(NEWER) tests/types $(ARGS)"
 
 .PHONY: floors
-floors: ## the tests that dependencies matter to on Python 3.10, with the lowest versions pyproject.toml allows
+floors: ## the other tests on Python 3.10, with the lowest versions that pyproject.toml allows
 	@$(MAKE) VENV=.venv-floors PYTHON="$$(.ci/find-python 3.10)" floors-here
 
 .PHONY: floors-here
 floors-here: $(VENV)/.floors
-	@# The official SDK and the frameworks want newer versions than these, the browser and the checkers are tried
-	@# elsewhere, and the tests of threads and questions use nothing that the others do not.
-	@$(STAGE) "tests on the lowest versions" $(PYTEST) -m "$(ALL) and not peer" \
-		--ignore=tests/testing/test_official_client.py --ignore=tests/system/test_from_official_sdk.py \
-		--ignore=tests/contract/test_typing.py --ignore=tests/contract/test_mutants.py \
-		--ignore=tests/ui/test_browser_chromium.py --ignore=tests/system/test_benchmarks.py \
-		--ignore=tests/system/embedding --ignore=tests/connection/questions --ignore=tests/system/stress $(ARGS)
+	@$(STAGE) "tests on the lowest versions" $(PYTEST) -m "$(ALL) and not peer" $(addprefix --ignore=,$(NEWER)) $(ARGS)
 
 $(VENV)/.floors: pyproject.toml tests/constraints/floors.txt
 	@test -x $(BIN)/python || $(STAGE) "virtual environment $(VENV) with Python $(PYTHON_VERSION)" $(PYTHON) -m venv $(VENV)
