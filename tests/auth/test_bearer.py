@@ -58,7 +58,7 @@ def test_what_is_no_token_and_leads_to_none_is_refused(token: Any) -> None:
     with pytest.raises(AuthError, match="one word"):
         sent(Bearer(lambda: token))
     given: Any = lambda request: "token"  # noqa: E731
-    with pytest.raises(UsageError, match="^the token must be callable without arguments$"):
+    with pytest.raises(UsageError, match=r"^the token must be callable without arguments$"):
         Bearer(given)
 
 
