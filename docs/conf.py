@@ -55,8 +55,8 @@ napoleon_use_ivar = True
 def describe_page(_app, _name, _template, context, doctree):  # type: ignore[no-untyped-def]
     """Give the first paragraph of a page to search engines."""
     for paragraph in doctree.findall(nodes.paragraph) if doctree else ():
-        if isinstance(paragraph.parent, nodes.section):
-            text = escape(" ".join(paragraph.astext().split()))
+        text = escape(" ".join(paragraph.astext().split()))
+        if isinstance(paragraph.parent, nodes.section) and len(text) > 40:  # not only a link
             context["metatags"] += f'<meta name="description" content="{text}" />'
             break
 

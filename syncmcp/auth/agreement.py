@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from syncmcp._base.checks import check_callable, program_failed
@@ -37,7 +37,7 @@ class SignInRequest:
 
     Attributes:
         server: The URL of the MCP server, with the values of its query removed.
-        issuer: The authorization server that it names, unchanged.
+        issuer: The authorization server that it names, unchanged; its own origin if it names none.
         page: The origin of the page to sign in at, if it belongs to another site than the issuer,
             and the issuer does not promise to name itself in the redirect (``iss``, RFC 9207). It
             may then be the page of another authorization server, whose code the issuer would get
@@ -45,16 +45,24 @@ class SignInRequest:
         resource: What the token is for, unchanged, if that is more than the MCP server: its origin
             or a parent path (RFC 9728 §3.3). All servers there accept the token, and each of them
             can use it at the others. `None` otherwise.
+        assumed: Whether nothing says that the `issuer` is an authorization server: the MCP server
+            has no metadata, as some have until 2025-03-26. It may want a token of another kind.
     """
 
     server: str
     issuer: str
     page: str | None = None
     resource: str | None = None
+    assumed: bool = field(default=False, compare=False)
 
     @classmethod
     def of(
-        cls, url: str, metadata: AuthorizationServerMetadata, resource: str | None
+        cls,
+        url: str,
+        metadata: AuthorizationServerMetadata,
+        resource: str | None,
+        *,
+        assumed: bool = False,
     ) -> SignInRequest:
         """The request of the MCP server at `url`, for an issuer with these metadata.
 
@@ -66,12 +74,14 @@ class SignInRequest:
             origin = origin_of(endpoint)
             page = None if origin == origin_of(metadata.issuer) else str(origin)
         wider = resource if resource is not None and is_wider(resource, url) else None
-        return cls(redact(url), metadata.issuer, page, wider)
+        return cls(redact(url), metadata.issuer, page, wider, assumed)
 
     @property
     def text(self) -> str:
         """What a person has to know before they agree, in ASCII, with escapes for the rest."""
         text = f"The server {_shown(self.server)}\nwants you to sign in at {_shown(self.issuer)}\n"
+        if self.assumed:
+            text += "It does not say where: this is its own address.\n"
         text += _warnings(self.issuer)
         if self.resource is not None:
             text += (
@@ -138,9 +148,10 @@ def not_agreed(request: SignInRequest, why: str) -> LoginRequired:
         option, more = "issuer", f" on a page of {_shown(request.page)}"
     if request.resource is not None:
         more += f" for a token for {_shown(request.resource)}"
+    server = _shown(request.server)
+    whose = f"as {server} does not say where" if request.assumed else f"which {server} names"
     return LoginRequired(
-        f"{why} to sign in at {_shown(request.issuer)!r}{more}, which {_shown(request.server)}"
-        " names",
+        f"{why} to sign in at {_shown(request.issuer)!r}{more}, {whose}",
         hint=f"if you trust this issuer, name it in {option}= of OAuth",
     )
 

@@ -230,7 +230,12 @@ class OAuth(TokenAuth):
         if self._issuer is not None:  # no other one was accepted
             return
         manager = self._bound_manager()
-        request = SignInRequest.of(manager.url, auth_server.metadata, auth_server.resource)
+        request = SignInRequest.of(
+            manager.url,
+            auth_server.metadata,
+            auth_server.resource,
+            assumed=not auth_server.published,
+        )
         if self._allowed is not None and not self._allowed.includes(request):
             slash = any(same_but_slash(one, request.issuer) for one in self._allowed.issuers)
             why = "allow= (which differs by the / at the end)" if slash else "allow="

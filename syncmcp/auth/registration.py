@@ -25,7 +25,7 @@ from syncmcp.auth.steps import (
     printable,
 )
 from syncmcp.auth.tokens import Registration
-from syncmcp.errors import RegistrationFailed, UsageError
+from syncmcp.errors import DiscoveryFailed, RegistrationFailed, UsageError
 from syncmcp.types.extensions import AuthorizationServerMetadata
 
 _USABLE_METHODS = ("none", "client_secret_basic", "client_secret_post")
@@ -107,6 +107,7 @@ def register(
     Raises:
         RegistrationFailed: The server has no registration endpoint, refuses the client, or
             registers it in a way that this library does not support.
+        DiscoveryFailed: There is no authorization server, where one was assumed.
     """
     server = auth_server.metadata
     if not server.registration_endpoint:
@@ -122,6 +123,13 @@ def register(
     if response.status == 400 and wanted is not None and _error_of(response)[0] != BAD_REDIRECT:
         # Other servers refuse the registration of scopes that they do not know.
         response = yield _registration_request(server.registration_endpoint, metadata, None)
+    if not auth_server.published and not json_members(response):
+        raise DiscoveryFailed(
+            "the server requires a sign-in, but does not say where, and is no authorization server"
+            " itself",
+            status=response.status,
+            hint="if it takes a token that you get elsewhere, pass token= to Http",
+        )
     return _read_registration(response, server, redirect_uri, method)
 
 

@@ -30,6 +30,7 @@ from syncmcp.cli.state import (
 from syncmcp.config import Http
 from syncmcp.errors import (
     AuthError,
+    DiscoveryFailed,
     LoginRequired,
     McpError,
     RegistrationFailed,
@@ -200,6 +201,8 @@ def _login_hint(error: AuthError, *, asked: bool) -> str | None:
     """What helps after a sign-in that failed; `asked`: a person could be asked to agree to it."""
     if isinstance(error, LoginRequired) and error.hint is not None and not asked:
         return "--issuer URL accepts that authorization server, if you trust it"
+    if isinstance(error, DiscoveryFailed) and error.hint is not None:
+        return "--bearer sends a token that you get elsewhere"
     if isinstance(error, RegistrationFailed) and error.hint is not None:
         other = "--redirect-uri names another address; " if error.error == BAD_REDIRECT else ""
         return f"{other}--client-id ID uses a client that you registered there yourself"

@@ -161,6 +161,7 @@ def test_each_oddity_is_a_line_of_its_own() -> None:
 def test_of_a_long_url_a_person_sees_whose_it_is(url: str, shown: str) -> None:
     text = SignInRequest(url, ISSUER).text
     assert text == f"The server {shown}\nwants you to sign in at {ISSUER}\n"
+    assert "does not say where" in SignInRequest(url, ISSUER, assumed=True).text
     assert text.isascii()
 
 
@@ -180,6 +181,8 @@ def test_an_error_names_all_that_nobody_agreed_to_and_the_option_for_it(
     assert error.message == f"nobody agreed to sign in at '{ISSUER}'{what}, which {SERVER} names"
     assert error.hint == f"if you trust this issuer, name it in {option}= of OAuth"
     assert f"; {error.hint})" in str(error)
+    assumed = not_agreed(SignInRequest(SERVER, ISSUER, page, resource, True), "nobody agreed")
+    assert assumed.message.endswith(f"at '{ISSUER}'{what}, as {SERVER} does not say where")
 
 
 @pytest.mark.parametrize("wider", ["{origin}", "{origin}/", "{origin}/tenants"])

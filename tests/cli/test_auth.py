@@ -14,6 +14,7 @@ from syncmcp.testing import AuthorizationServer, Server, serve_http
 from tests.auth.authorization_server import Answer, call, world
 from tests.cli.running import Command, at_terminal, ended, log_in, program
 from tests.support.ports import free_port
+from tests.transports.http_peer import Request, serving
 
 pytestmark = pytest.mark.slow
 
@@ -153,6 +154,25 @@ def test_where_no_mcp_server_is_nobody_is_asked_to_sign_in(command: Command, dem
         ran = command("auth", "login", url, *issuer)
         assert (ran.code, ran.out) == (1, "")
         assert "404" in ran.error["message"]
+
+
+def test_a_server_that_wants_a_token_and_says_nothing_of_a_sign_in_is_no_place_to_sign_in(
+    command: Command,
+) -> None:
+    def refuses(request: Request) -> None:
+        request.connection.respond(401 if request.path == "/mcp" else 404)
+
+    with serving(refuses) as server:
+        url = server.url
+        ran = command("auth", "login", url, "--no-browser")
+        assert (ran.code, ran.error["kind"]) == (3, "LoginRequired")
+        assert "does not say where" in ran.error["message"]
+        ran = command("auth", "login", url, "--no-browser", "--issuer", url.removesuffix("/mcp"))
+        assert (ran.code, ran.error["kind"]) == (3, "DiscoveryFailed")
+        assert "is no authorization server itself" in ran.error["message"]
+        assert ran.error["hint"] == "--bearer sends a token that you get elsewhere"
+        posted = [request.path for request in server.requests if request.method == "POST"]
+        assert posted[-1] == "/register"
 
 
 def test_who_lets_everybody_in_and_says_where_to_sign_in_is_signed_in_to(
