@@ -29,7 +29,7 @@ def test_each_expiry_leads_to_one_refresh_over_all_processes(
         # One has a clock that is a minute ahead, and another one's is a minute behind.
         offsets = (0.0, 60.0, -60.0)
         peers = [
-            stack.enter_context(peer("signing_peer", resource.url, path, threads, off))
+            stack.enter_context(peer("login", resource.url, path, threads, off))
             for off in offsets
         ]
         assert [one.heard() for one in peers] == ["ready"] * PROCESSES
