@@ -389,6 +389,11 @@ def world(path: str = "/mcp", issuer_path: str = "") -> Iterator[ResourceServer]
         yield resource
 
 
+def denied(back: Mapping[str, str]) -> dict[str, str]:
+    """What a redirect carries when the person says no."""
+    return {"state": back["state"], "iss": back["iss"], "error": "access_denied"}
+
+
 def call(resource: ResourceServer, auth: Any, method: str = "ping", **options: Any) -> Any:
     """Make one request of the protocol, as anybody with `requests` would."""
     message = {"jsonrpc": "2.0", "id": 1, "method": method}

@@ -20,6 +20,7 @@ from tests.auth.authorization_server import (
     Answer,
     Person,
     call,
+    denied,
     signed_in,
     token_cache,
     world,
@@ -78,9 +79,7 @@ def test_a_login_that_fails_fails_for_all_who_wait_for_it(
     with world() as resource:
         all_here = threading.Event()
         person = Person(before=lambda _: all_here.wait(WAIT))
-        resource.authorization_server.callback = lambda back: {
-            "state": back["state"], "iss": back["iss"], "error": "access_denied"
-        }  # fmt: skip
+        resource.authorization_server.callback = denied
         auth = OAuth(receiver=person)
         wait, waiting = SharedAttempt.wait, threading.Barrier(7, action=all_here.set)
 
