@@ -25,7 +25,7 @@ from tests.auth.authorization_server import (
     world,
 )
 from tests.support.moved_time import MovedTime
-from tests.support.programs import running
+from tests.support.stage import elsewhere
 
 CANARY = "canary-very-secret"
 
@@ -49,9 +49,6 @@ def test_json_that_is_no_use_is_an_error_of_ours(path: str, body: bytes) -> None
         resource.authorization_server.routes["POST", path] = lambda _: Answer(status, body)
         with pytest.raises(AuthError):
             call(resource, OAuth(receiver=Person()))
-
-
-# Where names lead
 
 
 # The end of a login
@@ -87,22 +84,20 @@ def test_a_login_that_was_read_late_does_not_replace_a_newer_one() -> None:
     class Slow(MemoryStore):
         def load(self, key: str) -> dict[str, Any] | None:
             value = super().load(key)
-            if threading.current_thread() is reader:
+            if threading.current_thread().name == "test-elsewhere":
                 read.set()
                 assert go_on.wait(WAIT)
             return value
 
     read, go_on = threading.Event(), threading.Event()
     store = Slow()
-    reader = threading.Thread()
     with signed_in(store) as (resource, _, _):
         other = OAuth(resource.url, receiver=Person(), store=store)
-        reader = threading.Thread(target=lambda: other.token)
-        reader.start()
+        reader = elsewhere(lambda: other.token)
         assert read.wait(WAIT)
         newer = other.login()
         go_on.set()
-        reader.join(WAIT)
+        reader.result(WAIT)
         assert other.token == newer
 
 
@@ -142,30 +137,22 @@ def test_the_clock_is_watched_again_after_a_person_took_longer_than_it(
 # Secrets
 
 
-@pytest.mark.requirement("TOK-04")
-def test_a_client_secret_is_not_pickled() -> None:
-    issuer = "https://login.example"
-    auth = OAuth("https://mcp.example/mcp", client_id="one", client_secret=CANARY, issuer=issuer)
-    with pytest.raises(TypeError, match="cannot be pickled"):
-        pickle.dumps(auth)
-
-
-@pytest.mark.requirement("REG-08")
-def test_a_client_secret_is_for_an_issuer_that_the_program_names() -> None:
+@pytest.mark.requirement("REG-08", "TOK-04")
+def test_a_client_secret_is_for_an_issuer_that_the_program_names_and_is_not_pickled() -> None:
+    mine: dict[str, Any] = {"client_id": "one", "client_secret": CANARY}
     with pytest.raises(UsageError, match="issuer") as caught:
-        OAuth("https://mcp.example/mcp", client_id="one", client_secret=CANARY)
+        OAuth("https://mcp.example/mcp", **mine)
     assert CANARY not in str(caught.value)
+    with pytest.raises(TypeError, match="cannot be pickled"):
+        pickle.dumps(OAuth("https://mcp.example/mcp", **mine, issuer="https://login.example"))
 
 
 @pytest.mark.requirement("TOK-04")
-def test_a_password_in_the_url_is_no_part_of_what_is_kept() -> None:
+def test_what_stands_in_the_url_is_neither_kept_nor_shown_by_an_error() -> None:
     auth = OAuth(f"https://somebody:{CANARY}@mcp.example/mcp?key=a-key")
     assert CANARY.encode() not in pickle.dumps(auth)
     assert CANARY not in repr(vars(token_cache(auth)))
     assert "a-key" not in f"{auth!r}{vars(token_cache(auth))}"
-
-
-def test_an_error_of_a_login_does_not_show_what_stands_in_the_url() -> None:
     with world() as resource:
         resource.metadata["resource"] = f"https://elsewhere.example/{CANARY}"
         auth = OAuth(f"{resource.url}?tenant={CANARY}", receiver=Person())
@@ -198,20 +185,16 @@ def test_a_login_is_filed_by_the_whole_url_and_its_key_shows_no_query() -> None:
     assert CANARY not in str(keys)
 
 
-def test_a_pickled_copy_finds_the_login_of_its_whole_url(tmp_path: Path) -> None:
+def test_a_login_and_its_pickled_copy_are_of_the_whole_url(tmp_path: Path) -> None:
     store = FileStore(tmp_path / "private" / "tokens.json")
     with world() as resource:
         auth = OAuth(f"{resource.url}?tenant=a", receiver=Person(), store=store)
         token = auth.login()
+        # It is asked whether it wants a token.
+        assert [one.query for one in resource.calls] == [{"tenant": "a"}]
         auth._receiver = None  # ours is no part of the library
         assert pickle.loads(pickle.dumps(auth)).token == token
         assert OAuth(resource.url, receiver=None, store=store).token is None
-
-
-def test_a_login_asks_the_whole_url_whether_it_wants_a_token() -> None:
-    with world() as resource:
-        OAuth(f"{resource.url}?tenant=a", receiver=Person()).login()
-        assert [one.query for one in resource.calls] == [{"tenant": "a"}]
 
 
 def test_a_receiver_that_uses_what_it_signs_in_does_not_wait_for_itself() -> None:
@@ -237,57 +220,3 @@ def test_a_damaged_registration_is_replaced() -> None:
         store.save(key, {"nonsense": 1})
         assert call(resource, OAuth(receiver=Person(), store=store)).status_code == 200
         assert "client_id" in (store.load(key) or {})
-
-
-def test_a_fork_in_the_middle_of_a_login_takes_no_connection_along() -> None:
-    code = """
-import warnings
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-
-from syncmcp._http.url_guard import UrlGuard
-from syncmcp.auth.fetch import Driver
-from syncmcp.auth.steps import HttpRequest
-
-warnings.simplefilter("ignore", DeprecationWarning)  # forking a program with threads
-peers = []
-
-class Handler(BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
-
-    def do_GET(self):
-        peers.append(self.client_address)
-        self.send_response(200)
-        self.send_header("Content-Length", "2")
-        self.end_headers()
-        self.wfile.write(b"{}")
-
-    def log_message(self, *_):
-        pass
-
-server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-threading.Thread(target=server.serve_forever, daemon=True).start()
-url = f"http://127.0.0.1:{server.server_port}/"
-driver = Driver(UrlGuard(url))
-
-def one():
-    yield HttpRequest("GET", url)
-
-def two():
-    yield HttpRequest("GET", url)
-    child = os.fork()
-    if child == 0:
-        try:
-            driver.run(one())
-        finally:
-            os._exit(0)
-    os.waitpid(child, 0)
-    yield HttpRequest("GET", url)
-
-driver.run(two())
-say([peers.index(peer) for peer in peers])
-server.shutdown()
-server.server_close()
-"""
-    with running(code) as program:
-        assert program.line() == "[0, 1, 0]"
-        assert program.end() == (0, "", "")
