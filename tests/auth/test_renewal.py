@@ -18,31 +18,19 @@ from tests.auth.authorization_server import (
     token_cache,
     world,
 )
+from tests.support.stage import Clock
 
 
-@pytest.mark.requirement("FLW-04")
-def test_an_expired_token_is_refreshed_and_the_request_is_made_again() -> None:
-    with signed_in() as (resource, auth, person):
-        server, old = resource.authorization_server, auth.token
-        assert old is not None
-        server.expire()
-        assert call(resource, auth).status_code == 200
-        (form,) = server.grants("refresh_token")
-        assert (form["refresh_token"], form["resource"]) == (old.refresh_token, resource.url)
-        assert len(person.redirects) == 1
-        new = auth.token
-        assert new is not None
-        assert new.refresh_token not in (None, old.refresh_token)
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    return Clock(monkeypatch, "syncmcp._concurrency.timing")
 
 
 @pytest.mark.requirement("TOK-06")
-def test_a_login_without_a_refresh_token_works_until_it_expires(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_login_without_a_refresh_token_works_until_it_expires(clock: Clock) -> None:
     with signed_in(refresh=False, expires_in=600) as (resource, auth, person):
         server = resource.authorization_server
-        now = time.monotonic()
-        monkeypatch.setattr("syncmcp._concurrency.timing.monotonic", lambda: now + 580)
+        clock.advance(580)
         call(resource, auth)
         assert len(server.token_requests) == 1
         server.expire()
@@ -50,7 +38,7 @@ def test_a_login_without_a_refresh_token_works_until_it_expires(
         assert len(person.redirects) == 2
 
 
-def test_a_refused_refresh_leads_to_one_login() -> None:
+def test_a_refused_refresh_or_a_refused_fresh_token_leads_to_one_login_and_no_more() -> None:
     with signed_in() as (resource, auth, person):
         server = resource.authorization_server
         server.expire()
@@ -58,15 +46,10 @@ def test_a_refused_refresh_leads_to_one_login() -> None:
         assert call(resource, auth).status_code == 200
         assert len(server.grants("refresh_token")) == 1
         assert len(person.redirects) == 2
-
-
-def test_a_fresh_token_that_is_refused_leads_to_one_login_and_no_more() -> None:
-    with signed_in() as (resource, auth, person):
-        server = resource.authorization_server
         resource.serve = lambda _: Answer(401, None, {"WWW-Authenticate": "Bearer"})
         assert call(resource, auth).status_code == 401
-        assert len(server.grants("refresh_token")) == 1
-        assert len(person.redirects) == 2
+        assert len(server.grants("refresh_token")) == 2
+        assert len(person.redirects) == 3
 
 
 @pytest.mark.pitfall("17")
@@ -127,14 +110,16 @@ def test_a_server_that_cannot_answer_now_costs_no_login(status: int) -> None:
 
 
 def test_a_server_that_is_away_does_not_spoil_a_token_that_still_works(
-    monkeypatch: pytest.MonkeyPatch,
+    clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    def away(_: Answer) -> Answer:
+        return Answer(503, {"error": "temporarily_unavailable"})
+
     with signed_in(expires_in=600) as (resource, auth, _):
         server, token = resource.authorization_server, auth.token
-        now = time.monotonic()
         refreshable = dict(server.refreshable)
-        server.token_answer = lambda _: Answer(503, {"error": "temporarily_unavailable"})
-        monkeypatch.setattr("syncmcp._concurrency.timing.monotonic", lambda: now + 580)
+        server.token_answer = away
+        clock.advance(580)
         for _ in range(3):
             assert call(resource, auth).status_code == 200
         assert auth.token == token
@@ -142,12 +127,12 @@ def test_a_server_that_is_away_does_not_spoil_a_token_that_still_works(
         server.used_up.clear()
         server.refreshable = refreshable
         server.token_answer = lambda answer: answer
-        monkeypatch.setattr("syncmcp._concurrency.timing.monotonic", lambda: now + 591)
+        clock.advance(11)
         assert call(resource, auth).status_code == 200
         assert auth.token != token
         real = time.time()
-        server.token_answer = lambda _: Answer(503, {"error": "temporarily_unavailable"})
-        monkeypatch.setattr("syncmcp._concurrency.timing.monotonic", lambda: now + 1200)
+        server.token_answer = away
+        clock.advance(609)
         monkeypatch.setattr("syncmcp.auth.token_manager.time.time", lambda: real + 1200)
         with pytest.raises(TokenRefused):
             call(resource, auth)
