@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import itertools
 import json
 import logging
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import requests
@@ -29,16 +30,11 @@ from syncmcp.auth import (
     WorkloadIdentity,
 )
 from syncmcp.errors import AuthError, UsageError
-from tests.auth.authorization_server import Answer, Person, ResourceServer, Seen, call, world
+from tests.auth.authorization_server import Answer, Person, ResourceServer, Route, Seen, call, world
 from tests.auth.token_desk import TokenDesk
+from tests.support.stage import in_threads
 
 ALGORITHMS = ["ES256", "ES384", "RS256", "EdDSA", "Ed25519"]
-
-
-def long_headers(algorithm: str) -> jws.JWSRegistry:
-    registry = jws.JWSRegistry(algorithms=[algorithm])
-    registry.max_header_length = 2000  # as an RSA key is in it
-    return registry
 
 
 class Kept(MemoryStore):
@@ -59,11 +55,13 @@ class Judge:
     Attributes:
         as_nonce: What proofs at the authorization server have to carry, if anything.
         rs_nonce: What they have to carry at the resource server.
+        next_nonce: What the resource server wants after the next good request.
         thumbprints: The keys that signed.
         ids: The `jti` of every proof.
         bound: The key of each token.
-        issue: Hands out tokens.
+        algorithms: With which the proofs were signed.
         verdicts: What was wrong with the requests that were refused.
+        issue: Hands out tokens.
     """
 
     def __init__(self, resource: ResourceServer) -> None:
@@ -112,8 +110,7 @@ class Judge:
         ):
             return self._refused('error="invalid_dpop_proof"')
         if proof.get("nonce") != self.rs_nonce:
-            headers = {"DPoP-Nonce": self.rs_nonce or ""}
-            return self._refused('error="use_dpop_nonce"', headers)
+            return self._refused('error="use_dpop_nonce"', self.rs_nonce or "")
         headers = {}
         if self.next_nonce is not None:
             self.rs_nonce = headers["DPoP-Nonce"] = self.next_nonce
@@ -124,10 +121,11 @@ class Judge:
         text = seen.headers.get("dpop")
         if text is None:
             return None
-        header = json.loads(base64.urlsafe_b64decode(text.split(".")[0] + "=="))
+        header, claims = (json.loads(urlsafe(part)) for part in text.split(".")[:2])
         key = import_key(header["jwk"])
-        jws.deserialize_compact(text, key, registry=long_headers(header["alg"]))
-        claims: dict[str, Any] = json.loads(base64.urlsafe_b64decode(text.split(".")[1] + "==="))
+        registry = jws.JWSRegistry(algorithms=[header["alg"]])
+        registry.max_header_length = 2000  # as an RSA key is in it
+        jws.deserialize_compact(text, key, registry=registry)
         assert header["typ"] == "dpop+jwt"
         assert not key.is_private
         assert claims["jti"] not in self.ids
@@ -136,11 +134,25 @@ class Judge:
         self.ids.append(claims["jti"])
         self.thumbprints.append(key.thumbprint())
         self.algorithms.append(header["alg"])
-        return claims
+        return cast("dict[str, Any]", claims)
 
-    def _refused(self, what: str, headers: dict[str, str] | None = None) -> Answer:
+    def issue_like(self, desk: TokenDesk) -> None:
+        """Hand out tokens to machines."""
+        self.issue = desk.answer
+        self.server.routes["POST", "/token"] = self.token
+
+    def _refused(self, what: str, nonce: str | None = None) -> Answer:
         self.verdicts.append(what)
-        return Answer(401, None, {**(headers or {}), "WWW-Authenticate": f"DPoP {what}"})
+        return refused(what, nonce)
+
+
+def refused(what: str, nonce: str | None = None) -> Answer:
+    headers = {} if nonce is None else {"DPoP-Nonce": nonce}
+    return Answer(401, None, {**headers, "WWW-Authenticate": f"DPoP {what}"})
+
+
+def urlsafe(part: str) -> bytes:
+    return base64.urlsafe_b64decode(part + "===")
 
 
 @pytest.fixture
@@ -163,13 +175,18 @@ def test_each_request_has_a_proof_of_its_own_and_the_token_is_never_a_bearers(
     for method in ("GET", "DELETE"):
         with requests.request(method, f"{resource.url}?a=b#c", auth=auth, timeout=10) as response:
             assert response.status_code == 200
-    assert len(set(judge.thumbprints)) == 1
     assert len(judge.ids) == 6
     first, *sent = [one.headers.get("authorization") for one in resource.calls]
     assert first is None
     assert [str(one)[:5] for one in sent] == ["DPoP "] * 5
     assert auth.token is not None
     assert auth.token.token_type == "DPoP"
+    # So has a refresh, by the same key.
+    judge.server.expire()
+    assert call(resource, auth).status_code == 200
+    kinds = [one.form["grant_type"] for one in judge.server.token_requests]
+    assert kinds == ["authorization_code", "refresh_token"]
+    assert len(set(judge.thumbprints)) == 1
 
 
 @pytest.mark.parametrize(
@@ -185,17 +202,6 @@ def test_an_endpoint_that_is_no_url_gets_no_proof_and_is_the_servers_fault(
     with pytest.raises(AuthError, match="refuses a URL that the server named"):
         call(resource, OAuth(receiver=Person(), dpop=True))
     assert time.process_time() - before < 1
-
-
-@pytest.mark.requirement("AXT-09")
-def test_a_refresh_has_a_proof_by_the_same_key(resource: ResourceServer, judge: Judge) -> None:
-    auth = OAuth(receiver=Person(), dpop=True)
-    call(resource, auth)
-    judge.server.expire()
-    assert call(resource, auth).status_code == 200
-    kinds = [one.form["grant_type"] for one in judge.server.token_requests]
-    assert kinds == ["authorization_code", "refresh_token"]
-    assert len(set(judge.thumbprints)) == 1
 
 
 @pytest.mark.requirement("AUD-02", "AXT-09", "HTM-07")
@@ -230,28 +236,29 @@ def test_a_nonce_that_comes_with_a_good_answer_is_the_next_one(
 
 
 @pytest.mark.requirement("AXT-09")
-def test_a_nonce_that_is_never_right_is_tried_once(resource: ResourceServer, judge: Judge) -> None:
-    person = Person()
+@pytest.mark.parametrize(("error", "tries"), [("use_dpop_nonce", 2), ("invalid_dpop_proof", 1)])
+def test_a_nonce_that_is_never_right_is_tried_once_and_leads_to_no_login(
+    error: str, tries: int, resource: ResourceServer, judge: Judge
+) -> None:
+    person, nonces = Person(), (f"nonce-{number}" for number in range(100))
     auth = OAuth(receiver=person, dpop=True)
     call(resource, auth)
     before = len(resource.calls)
-    numbers = iter(range(100))
-
-    def never(seen: Seen) -> Answer:
-        headers = {"DPoP-Nonce": f"nonce-{next(numbers)}"}
-        return Answer(401, None, {**headers, "WWW-Authenticate": 'DPoP error="use_dpop_nonce"'})
-
-    resource.routes["POST", "/mcp"] = never
+    resource.routes["POST", "/mcp"] = lambda _: refused(f'error="{error}"', next(nonces))
     assert call(resource, auth).status_code == 401
-    assert len(resource.calls) == before + 2
-    assert len(person.redirects) == 1
-    assert len(judge.server.token_requests) == 1
+    assert len(resource.calls) == before + tries
+    assert len(person.redirects) == len(judge.server.token_requests) == 1
+    # One that is very long is not carried about.
+    resource.routes["POST", "/mcp"] = lambda _: refused('error="use_dpop_nonce"', "x" * 5000)
+    assert call(resource, auth).status_code == 401
+    sizes = [len(one.headers["dpop"]) for one in resource.calls[before + tries :]]
+    assert 0 < max(sizes) < 3000
 
 
 def test_a_token_endpoint_whose_nonce_is_never_right_is_asked_twice(
     resource: ResourceServer, judge: Judge
 ) -> None:
-    numbers = iter(range(100))
+    numbers = itertools.count()
     judge.server.routes["POST", "/token"] = lambda _: Answer(
         400, {"error": "use_dpop_nonce"}, {"DPoP-Nonce": f"nonce-{next(numbers)}"}
     )
@@ -259,17 +266,6 @@ def test_a_token_endpoint_whose_nonce_is_never_right_is_asked_twice(
         call(resource, OAuth(receiver=Person(), dpop=True))
     assert caught.value.error == "use_dpop_nonce"
     assert len(judge.server.token_requests) == 2
-
-
-def test_a_proof_that_is_refused_leads_to_no_login(resource: ResourceServer, judge: Judge) -> None:
-    person = Person()
-    auth = OAuth(receiver=person, dpop=True)
-    call(resource, auth)
-    resource.routes["POST", "/mcp"] = lambda _: Answer(
-        401, None, {"WWW-Authenticate": 'DPoP error="invalid_dpop_proof"'}
-    )
-    assert call(resource, auth).status_code == 401
-    assert len(person.redirects) == len(judge.server.token_requests) == 1
 
 
 @pytest.mark.requirement("AXT-08")
@@ -307,48 +303,33 @@ def test_a_key_of_the_users_is_used(resource: ResourceServer, judge: Judge) -> N
 def test_threads_that_begin_together_have_one_key(
     resource: ResourceServer, judge: Judge, tmp_path: Path
 ) -> None:
-    ready = threading.Barrier(6)
     auths = [
-        WorkloadIdentity(
-            "an-identity", issuer=None, dpop=True, store=FileStore(tmp_path / "tokens.json")
-        )
+        WorkloadIdentity("me", issuer=None, dpop=True, store=FileStore(tmp_path / "tokens.json"))
         for _ in range(2)
     ]
-    desk = TokenDesk(resource)
-    judge.issue = desk.answer
-    judge.server.routes["POST", "/token"] = judge.token
-    lock = threading.Lock()
-    answer, mcp = judge.token, judge.mcp
+    desk, lock = TokenDesk(resource), threading.Lock()
+    judge.issue_like(desk)
+    for site, path in ((judge.server, "/token"), (resource, "/mcp")):
+        answer = site.routes["POST", path]
 
-    def one_by_one(seen: Seen, of: Any) -> Answer:
-        with lock:
-            result: Answer = of(seen)
-            return result
+        def one_by_one(seen: Seen, answer: Route = answer) -> Answer:
+            with lock:
+                return answer(seen)
 
-    judge.server.routes["POST", "/token"] = lambda seen: one_by_one(seen, answer)
-    resource.routes["POST", "/mcp"] = lambda seen: one_by_one(seen, mcp)
-
-    def run(number: int) -> int:
-        ready.wait(10)
-        return int(call(resource, auths[number % 2]).status_code)
-
-    with ThreadPoolExecutor(6) as threads:
-        assert list(threads.map(run, range(6))) == [200] * 6
+        site.routes["POST", path] = one_by_one
+    jobs = [partial(call, resource, auth) for auth in 3 * auths]
+    assert [response.status_code for response in in_threads(*jobs)] == [200] * 6
     assert len(set(judge.thumbprints)) == 1
     assert len(desk.forms) == 1
 
 
-def test_a_token_that_is_not_bound_is_refused_where_a_bound_one_was_wanted(
-    resource: ResourceServer,
-) -> None:
+def test_a_token_is_bound_where_that_was_wanted_and_nowhere_else(resource: ResourceServer) -> None:
     auth = OAuth(receiver=Person(), dpop=True)
     with pytest.raises(AuthError, match="not bound to the key"):
         call(resource, auth)
     assert auth.token is None
     assert ["authorization" in one.headers for one in resource.calls] == [False]
 
-
-def test_a_token_that_is_bound_unasked_is_refused(resource: ResourceServer) -> None:
     def bound(answer: Answer) -> Answer:
         answer.body["token_type"] = "DPoP"
         return answer
@@ -374,9 +355,7 @@ def test_a_bearer_token_in_the_store_is_none_for_a_client_that_proves(
 def test_a_statement_of_who_the_client_is_is_made_anew_for_the_nonce(
     resource: ResourceServer, judge: Judge
 ) -> None:
-    desk = TokenDesk(resource)
-    judge.issue = desk.answer
-    judge.server.routes["POST", "/token"] = judge.token
+    judge.issue_like(TokenDesk(resource))
     judge.as_nonce = "a-nonce"
     sign = PrivateKeyJwt("a-client", SigningKey.generate())
     auth = ClientCredentials("a-client", assertion=sign, issuer=None, dpop=True)
@@ -398,22 +377,6 @@ def test_the_private_key_is_in_the_store_alone(
     for seen in (*resource.seen, *judge.server.seen):
         shown += f"{seen.headers} {seen.body!r}"
     assert secret not in shown
-
-
-@pytest.mark.usefixtures("judge")
-def test_a_very_long_nonce_is_not_carried_about(resource: ResourceServer) -> None:
-    auth = OAuth(receiver=Person(), dpop=True)
-    call(resource, auth)
-    resource.routes["POST", "/mcp"] = lambda _: Answer(
-        401,
-        None,
-        {"WWW-Authenticate": 'DPoP error="use_dpop_nonce"', "DPoP-Nonce": "x" * 5000},
-    )
-    before = len(resource.calls)
-    assert call(resource, auth).status_code == 401
-    sizes = [len(one.headers["dpop"]) for one in resource.calls[before:]]
-    assert sizes
-    assert max(sizes) < 3000
 
 
 def test_without_its_package_dpop_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
