@@ -1,7 +1,7 @@
 """Signing in, end to end: from a 401 to a token in each request, over real sockets.
 
-Each kind of server, client and proof: `test_discovery.py`, `test_registration.py`, `test_flow.py`
-and `test_client_auth.py`, without sockets; `tests/system/conformance` and the servers of
+Each kind of server, client and proof: `test_discovery.py`, `test_registration.py` and
+`test_flow.py`, without sockets; `tests/system/conformance` and the servers of
 `tests/system/peers/test_oauth.py`, in earnest.
 """
 
