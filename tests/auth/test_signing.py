@@ -1,4 +1,4 @@
-"""Tokens that are bound to a key: proofs, their nonces, and the key."""
+"""Tokens that are bound to a key: proofs, their nonces, and the key; clients that have a key."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ import hashlib
 import itertools
 import json
 import logging
+import pickle
+import subprocess
 import sys
 import threading
 import time
@@ -17,7 +19,9 @@ from typing import Any, cast
 
 import pytest
 import requests
-from joserfc import jws
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
+from joserfc import jws, jwt
 from joserfc.jwk import import_key
 
 from syncmcp.auth import (
@@ -29,7 +33,8 @@ from syncmcp.auth import (
     SigningKey,
     WorkloadIdentity,
 )
-from syncmcp.errors import AuthError, UsageError
+from syncmcp.errors import AuthError, RegistrationFailed, UsageError
+from syncmcp.types.extensions import AuthorizationServerMetadata
 from tests.auth.authorization_server import Answer, Person, ResourceServer, Route, Seen, call, world
 from tests.auth.token_desk import TokenDesk
 from tests.support.stage import in_threads
@@ -342,13 +347,11 @@ def test_a_token_is_bound_where_that_was_wanted_and_nowhere_else(resource: Resou
 def test_a_bearer_token_in_the_store_is_none_for_a_client_that_proves(
     resource: ResourceServer,
 ) -> None:
-    store = MemoryStore()
+    store, person = MemoryStore(), Person()
     call(resource, OAuth(receiver=Person(), store=store))
     judge = Judge(resource)
-    person = Person()
     assert call(resource, OAuth(receiver=person, store=store, dpop=True)).status_code == 200
-    assert len(person.redirects) == 1
-    assert len(judge.ids) == 2
+    assert (len(person.redirects), len(judge.ids)) == (1, 2)
 
 
 @pytest.mark.requirement("AXT-01", "AXT-09")
@@ -374,12 +377,175 @@ def test_the_private_key_is_in_the_store_alone(
     call(resource, auth)
     (secret,) = [value["d"] for key, value in store.saved.items() if key.startswith("dpop")]
     shown = f"{auth!r} {auth.prover!r} {vars(auth)!r} {caplog.text}"
-    for seen in (*resource.seen, *judge.server.seen):
-        shown += f"{seen.headers} {seen.body!r}"
+    shown += "".join(f"{seen.headers} {seen.body!r}" for seen in resource.seen + judge.server.seen)
     assert secret not in shown
 
 
-def test_without_its_package_dpop_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "joserfc.jwk", None)
-    with pytest.raises(UsageError, match=r"install syncmcp-client\[oauth\]"):
-        OAuth(dpop=True)
+# -- clients that prove themselves by a key, and keys that sign
+
+ISSUER = "https://login.example"
+
+
+def pem_of(key: Any, password: bytes = b"") -> str:
+    best = serialization.BestAvailableEncryption
+    encryption = best(password) if password else serialization.NoEncryption()
+    text: bytes = key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, encryption
+    )
+    return text.decode()
+
+
+EC = ec.generate_private_key(ec.SECP256R1())
+RSA = rsa.generate_private_key(65537, 2048)
+KEYS: dict[str, Any] = {
+    "ES256": EC,
+    "ES384": ec.generate_private_key(ec.SECP384R1()),
+    "ES512": ec.generate_private_key(ec.SECP521R1()),
+    "RS256": RSA,
+    "PS256": RSA,
+    "EdDSA": ed25519.Ed25519PrivateKey.generate(),
+    "Ed25519": ed25519.Ed25519PrivateKey.generate(),
+}
+
+
+def server(*algorithms: str) -> AuthorizationServerMetadata:
+    return AuthorizationServerMetadata(
+        issuer=ISSUER,
+        token_endpoint=f"{ISSUER}/token",
+        token_endpoint_auth_signing_alg_values_supported=list(algorithms) or None,
+    )
+
+
+def verified(statement: str, key: SigningKey, algorithm: str = "ES256") -> jwt.Token:
+    return jwt.decode(statement, import_key(key.public), algorithms=[algorithm])
+
+
+@pytest.mark.requirement("AXT-01")
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("audience", [None, f"{ISSUER}/token"])
+def test_a_statement_says_who_made_it_for_whom_and_until_when(audience: str | None) -> None:
+    key = SigningKey(pem_of(EC), key_id="first")
+    sign = PrivateKeyJwt("a-client", key, audience=audience)
+    before = int(time.time())
+    statement = verified(sign(server()), key)
+    claims = statement.claims
+    assert statement.header["kid"] == "first"
+    assert claims["iss"] == claims["sub"] == "a-client"
+    assert claims["aud"] == (audience or ISSUER)
+    assert before <= claims["iat"] <= time.time()
+    assert claims["exp"] == claims["iat"] + 60
+    assert set(claims) == {"iss", "sub", "aud", "iat", "exp", "jti"}
+    assert len({verified(sign(server()), key).claims["jti"] for _ in range(20)}) == 20
+
+
+def test_an_assertion_for_a_given_audience_is_for_an_issuer_that_the_program_names() -> None:
+    key = SigningKey.generate()
+    for audience, issuer in ((f"{ISSUER}/token", ISSUER), (None, None)):
+        signs = PrivateKeyJwt("one", key, audience=audience)
+        OAuth("https://mcp.example/mcp", client_id="one", assertion=signs, issuer=issuer)
+    signs = PrivateKeyJwt("one", key, audience=f"{ISSUER}/token")
+    for allow in (None, ISSUER):
+        with pytest.raises(UsageError, match="issuer"):
+            OAuth("https://mcp.example/mcp", client_id="one", assertion=signs, allow=allow)
+
+
+@pytest.mark.filterwarnings("ignore:EdDSA is deprecated")  # by what verifies here
+@pytest.mark.requirement("AXT-01")
+@pytest.mark.parametrize("algorithm", KEYS)
+def test_each_kind_of_key_signs_as_the_server_takes_it(algorithm: str) -> None:
+    key = SigningKey(pem_of(KEYS[algorithm]))
+    statement = PrivateKeyJwt("a-client", key)(server("HS256", "none", algorithm))
+    assert verified(statement, key, algorithm).header["alg"] == algorithm
+
+
+def test_the_configured_algorithm_is_used_unless_the_server_says_that_it_takes_others() -> None:
+    key = SigningKey(pem_of(RSA), "PS256")
+    statement = PrivateKeyJwt("a-client", key)(server())
+    assert verified(statement, key, "PS256").header["alg"] == "PS256"
+    for given, algorithm in ((EC, None), (RSA, "RS256")):
+        sign = PrivateKeyJwt("a-client", pem_of(given), algorithm)
+        with pytest.raises(RegistrationFailed, match="PS512, HS256"):
+            sign(server("PS512", "HS256"))
+
+
+def test_a_key_is_read_from_text_bytes_file_and_json(tmp_path: Path) -> None:
+    text = pem_of(EC)
+    file = tmp_path / "key.pem"
+    file.write_text(text)
+    keys = [SigningKey(one) for one in (text, text.encode(), file, SigningKey(text).to_json())]
+    assert all(key.public == keys[0].public for key in keys)
+    assert "d" not in keys[0].public
+    with pytest.raises(UsageError, match=r"absent\.pem"):
+        SigningKey(tmp_path / "absent.pem")
+
+
+CANARY = "very-secret-canary"
+
+
+def bad_keys() -> dict[str, Any]:
+    form = serialization.PublicFormat.SubjectPublicKeyInfo
+    return {
+        "words": CANARY,
+        "broken": pem_of(EC)[:60] + CANARY + "\n-----END PRIVATE KEY-----\n",
+        "public": EC.public_key().public_bytes(serialization.Encoding.PEM, form),
+        "encrypted": pem_of(EC, CANARY.encode()),
+        "secret": {"kty": "oct", "k": CANARY},
+        "public json": SigningKey(pem_of(EC)).public,
+        "short": pem_of(rsa.generate_private_key(65537, 1024)),
+        "curve": pem_of(ec.generate_private_key(ec.SECP256K1())),
+        "json of nothing": {"d": CANARY},
+    }
+
+
+@pytest.mark.filterwarnings("ignore")  # of the key that is too short
+@pytest.mark.parametrize("name", bad_keys())
+def test_what_is_no_key_to_sign_with_is_refused_and_not_shown(name: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        SigningKey(bad_keys()[name])
+    assert CANARY not in f"{caught.value!r} {caught.value} {caught.value.__cause__!r}"
+
+
+def test_a_key_does_not_sign_with_an_algorithm_of_others() -> None:
+    with pytest.raises(UsageError, match="ES256"):
+        SigningKey(pem_of(EC), "RS256")
+    with pytest.raises(UsageError, match="HS256"):
+        SigningKey.generate("HS256")
+
+
+@pytest.mark.requirement("AXT-06", "AXT-08")
+def test_a_key_shows_itself_nowhere(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG)
+    key = SigningKey.generate()
+    sign = PrivateKeyJwt("a-client", key)
+    statement = sign(server())
+    shown = f"{key!r} {key} {sign!r} {sign} {caplog.text}"
+    assert key.to_json()["d"] not in shown
+    assert statement not in shown
+    for one in (key, sign):
+        with pytest.raises(TypeError, match="cannot be pickled"):
+            pickle.dumps(one)
+
+
+def test_without_its_package_the_error_says_what_to_install(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    pem = pem_of(EC)
+    for name in ("joserfc", "joserfc.jwk"):
+        monkeypatch.setitem(sys.modules, name, None)
+    for make in (partial(OAuth, dpop=True), partial(PrivateKeyJwt, "a-client", pem)):
+        with pytest.raises(UsageError, match=r"install syncmcp-client\[oauth\]"):
+            make()
+
+
+def test_nothing_is_loaded_until_something_is_to_be_signed() -> None:
+    code = (
+        "import sys, syncmcp.auth as auth\n"
+        "[getattr(auth, name) for name in auth.__all__]\n"
+        "auth.OAuth('https://server.example/mcp')\n"
+        "auth.ClientCredentials('a-client', client_secret='a-secret', issuer=None)\n"
+        "print('joserfc' in sys.modules, 'cryptography' in sys.modules)"
+    )
+    ran = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60
+    )
+    assert ran.stdout.split() == ["False", "False"]
