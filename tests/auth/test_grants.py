@@ -304,20 +304,18 @@ def test_what_is_no_statement_for_others_is_passed_on_to_nobody(
     assert "very-secret" not in repr(caught.value)
 
 
-def test_a_refusal_of_the_identity_provider_is_told(desk: TokenDesk, idp: IdentityProvider) -> None:
-    idp.refusal = Answer(400, {"error": "access_denied", "error_description": "policy says no"})
-    with pytest.raises(TokenRefused, match=r"refused this sign-in.*policy says no"):
-        desk.call(employee(idp))
-    assert desk.seen == []
-
-
-def test_a_server_that_says_it_takes_no_such_word_gets_none(
+def test_a_refusal_of_either_server_is_told_and_the_other_one_not_asked(
     desk: TokenDesk, idp: IdentityProvider
 ) -> None:
     desk.server.metadata["authorization_grant_profiles_supported"] = ["urn:example:other"]
     with pytest.raises(DiscoveryFailed, match="identity"):
         desk.call(employee(idp))
     assert idp.exchanges == []
+    del desk.server.metadata["authorization_grant_profiles_supported"]
+    idp.refusal = Answer(400, {"error": "access_denied", "error_description": "policy says no"})
+    with pytest.raises(TokenRefused, match=r"refused this sign-in.*policy says no"):
+        desk.call(employee(idp))
+    assert desk.seen == []
 
 
 @pytest.mark.requirement("AXT-03")

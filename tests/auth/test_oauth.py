@@ -162,21 +162,17 @@ def test_a_registration_is_kept_for_the_next_login_with_the_same_redirect() -> N
         assert people[2].registered == [("http://127.0.0.1:1/a",)]
 
 
-@pytest.mark.requirement("REG-10")
-def test_a_redirect_goes_to_this_machine_or_is_encrypted() -> None:
-    with world() as resource:
-        with pytest.raises(UsageError, match="redirect URI"):
-            call(resource, OAuth(receiver=Person("http://app.example/callback")))
-        assert not resource.authorization_server.authorizations
-
-
 # Which server
 
 
-@pytest.mark.requirement("FLW-03")
-def test_nobody_signs_in_at_a_server_that_does_not_offer_pkce() -> None:
+@pytest.mark.requirement("FLW-03", "REG-10")
+def test_nobody_signs_in_without_pkce_nor_comes_back_to_another_machine() -> None:
     with world() as resource:
         server = resource.authorization_server
+        with pytest.raises(UsageError, match="redirect URI"):
+            call(resource, OAuth(receiver=Person("http://app.example/callback")))
+        assert not server.authorizations
+        server.seen.clear()
         del server.metadata["code_challenge_methods_supported"]
         with pytest.raises(DiscoveryFailed, match="PKCE"):
             call(resource, OAuth(receiver=Person()))
@@ -256,27 +252,20 @@ def test_no_endpoint_is_used_that_is_not_encrypted(kind: str, endpoint: str) -> 
         assert kind == "token" or not person.redirects
 
 
-def test_one_object_is_for_one_server() -> None:
+@pytest.mark.requirement("TOK-03")
+def test_one_object_is_for_one_server_whose_redirects_take_no_token_elsewhere() -> None:
     with world() as resource, world() as other:
         auth = OAuth(receiver=Person())
         call(resource, auth)
         with pytest.raises(UsageError, match="another server needs its own"):
             call(other, auth)
         assert not other.seen
-        with pytest.raises(UsageError, match="which server"):
-            OAuth(receiver=None).login()
-
-
-@pytest.mark.requirement("TOK-03")
-def test_a_redirect_to_another_server_takes_no_token_along_and_starts_no_login() -> None:
-    with world() as resource, world() as other:
-        auth, person = OAuth(receiver=Person()), Person()
-        call(resource, auth)
         resource.serve = lambda _: Answer(307, None, {"Location": other.url})
-        response = call(resource, auth)
-        assert response.status_code == 401
+        assert call(resource, auth).status_code == 401
         assert [one.headers.get("authorization") for one in other.calls] == [None]
-        assert not person.redirects
+        assert not other.authorization_server.authorizations
+    with pytest.raises(UsageError, match="which server"):
+        OAuth(receiver=None).login()
 
 
 def test_what_is_not_ours_to_answer_or_cannot_be_sent_again_asks_nobody_to_sign_in() -> None:

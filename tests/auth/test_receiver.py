@@ -402,16 +402,9 @@ def test_a_command_that_may_open_pages_elsewhere_is_not_relied_on(
 @pytest.mark.parametrize(
     "url",
     [
-        "javascript:alert(1)",
-        "file:///etc/passwd",
-        "data:text/html,x",
+        *("javascript:alert(1)", "file:///etc/passwd", "data:text/html,x", ""),
         "-https://as.example.com",
-        "https://as.example.com/ --flag",
-        'https://as.example.com/"x',
-        "https://as.example.com/\n",
-        "https://as.example.com/`reboot`",
-        "https://as.example.com/\u202e",
-        "",
+        *(f"https://as.example.com/{end}" for end in (" --flag", '"x', "\n", "`reboot`", "\u202e")),
     ],
 )
 def test_nothing_but_a_web_address_is_opened_or_shown(url: str) -> None:
@@ -529,7 +522,7 @@ def test_a_port_that_has_no_descriptor_for_a_visitor_waits_for_one(
     assert pauses.qsize() == 1
 
 
-def test_a_cut_ends_the_login_at_once() -> None:
+def test_a_cut_ends_the_login_at_once_and_a_later_one_opens_no_browser() -> None:
     shown = Shown()
     login = Login(listening(show=shown))
     shown.next()
@@ -537,12 +530,8 @@ def test_a_cut_ends_the_login_at_once() -> None:
     login.exchange.abort()
     assert was_aborted(login.join())
     assert time.monotonic() - begun < WAIT / 2
-
-
-def test_a_call_that_is_cut_already_opens_no_browser() -> None:
-    exchange = Exchange()
-    exchange.abort()
-    with exchange, listening(open_browser=True).start() as waiting, aborted():
+    receiver = listening(open_browser=True)
+    with login.exchange, receiver.start() as waiting, aborted():
         waiting.receive(Redirect(PLACE, waiting.redirect_uri, STATE), Deadline(WAIT))
 
 

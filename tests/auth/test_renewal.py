@@ -155,7 +155,7 @@ def test_a_server_that_is_away_does_not_spoil_a_token_that_still_works(
             call(resource, auth)
 
 
-def test_logging_out_revokes_and_forgets() -> None:
+def test_logging_out_revokes_and_forgets_even_what_cannot_be_revoked() -> None:
     with signed_in() as (resource, auth, person):
         server, token = resource.authorization_server, auth.token
         assert token is not None
@@ -167,11 +167,6 @@ def test_logging_out_revokes_and_forgets() -> None:
         assert len(server.requests_to("/revoke")) == 2
         assert call(resource, auth).status_code == 200
         assert len(person.redirects) == 2
-
-
-def test_a_token_is_forgotten_even_if_it_cannot_be_revoked() -> None:
-    with signed_in() as (resource, auth, _):
-        server = resource.authorization_server
         server.routes["POST", "/revoke"] = lambda _: Answer(503, {"error": "server_error"})
         with pytest.raises(TokenRefused, match="could not revoke the token"):
             auth.logout()
@@ -303,12 +298,18 @@ def test_tokens_of_other_processes_are_tried_and_then_refreshed() -> None:
         assert len(person.redirects) == 1
 
 
-def test_what_is_no_login_in_a_store_is_an_error() -> None:
+def test_what_is_no_login_in_a_store_is_an_error_and_no_registration_is_replaced() -> None:
     store = MemoryStore()
     with signed_in(store) as (resource, _, _):
         store.save(next(key for key in store._texts if key.startswith("login")), {"token": None})
         with pytest.raises(AuthError, match="sign in again"):
             call(resource, OAuth(receiver=None, store=store))
+    store = MemoryStore()
+    with world() as resource:
+        key = f"client {resource.authorization_server.issuer}"
+        store.save(key, {"nonsense": 1})
+        assert call(resource, OAuth(receiver=Person(), store=store)).status_code == 200
+        assert "client_id" in (store.load(key) or {})
 
 
 @pytest.mark.requirement("ASC-01")
@@ -510,12 +511,3 @@ def test_a_receiver_that_uses_what_it_signs_in_does_not_wait_for_itself() -> Non
         auth = OAuth(receiver=Person(before=use_it))
         assert call(resource, auth).status_code == 200
         assert len(raised) == 1
-
-
-def test_a_damaged_registration_is_replaced() -> None:
-    store = MemoryStore()
-    with world() as resource:
-        key = f"client {resource.authorization_server.issuer}"
-        store.save(key, {"nonsense": 1})
-        assert call(resource, OAuth(receiver=Person(), store=store)).status_code == 200
-        assert "client_id" in (store.load(key) or {})
