@@ -291,16 +291,13 @@ def test_only_a_reviewer_that_can_ask_nobody_is_recorded_so(
     assert [record.by for record in records] == [recorded]
 
 
-def test_a_coroutine_is_no_reviewer() -> None:
+def test_a_coroutine_is_no_reviewer_and_a_policy_enough_for_an_approval() -> None:
     class Later:
         async def review(self, question: Question, /) -> Verdict:
             return Verdict.allow()
 
     with pytest.raises(UsageError, match="coroutine"):
         Approval(reviewer=cast("Any", Later()))
-
-
-def test_a_policy_is_enough_for_an_approval() -> None:
     approval = Approval(DenyAll())
     assert as_approval(approval) is approval
     assert allowed(as_approval(AllowAll()), question())
@@ -322,7 +319,7 @@ def test_a_handler_that_asks_a_person_itself_needs_no_reviewer() -> None:
 
 
 @pytest.mark.requirement("M-17", "SAMP-09")
-def test_sampling_is_reviewed_twice_and_edited_both_times() -> None:
+def test_sampling_is_reviewed_twice_and_edited_or_denied_both_times() -> None:
     person = Person(lambda asked: Verdict.allow(edited if asked.answer is None else None, better))
     edited, better = completion(50), None
     approval = Approval(reviewer=person)
@@ -333,26 +330,17 @@ def test_sampling_is_reviewed_twice_and_edited_both_times() -> None:
     second = dataclasses.replace(first, request=cast("Any", going_on), answer=written())
     assert approval.review_answer(second) is better
     assert [asked.answer for asked in person.asked] == [None, second.answer]
+    # An answer of the person takes the place of the handler's.
+    person.say = Verdict.allow(answer=better)
+    assert approval.review_request(question()) is better
+    person.say = Verdict.deny()
+    assert denial(lambda: approval.review_answer(second)).kind == "sampling"
 
 
 def test_a_verdict_has_what_it_was_made_with() -> None:
     assert Verdict.allow(reason="r", remember=True) == Verdict(True, None, None, "r", True)
     assert Verdict.deny("r", remember=True) == Verdict(False, None, None, "r", True)
     assert [Verdict.allow().remember, Verdict.deny().remember] == [False, False]
-
-
-@pytest.mark.requirement("M-17")
-def test_the_answer_can_be_denied_after_the_request_was_allowed() -> None:
-    approval = Approval(reviewer=Person(lambda asked: Verdict(allowed=asked.answer is None)))
-    asked = question()
-    approval.review_request(asked)
-    assert denial(lambda: approval.review_answer(answered(asked))).kind == "sampling"
-
-
-def test_an_answer_of_the_person_takes_the_place_of_the_handlers() -> None:
-    mine = written("mine")
-    approval = Approval(reviewer=Person(Verdict.allow(answer=mine)))
-    assert approval.review_request(question()) is mine
 
 
 def test_only_a_form_that_is_filled_in_is_reviewed() -> None:
@@ -470,14 +458,7 @@ def test_a_decision_is_remembered_for_its_server_and_its_kind_alone(
 
 
 @pytest.mark.requirement("M-33")
-def test_consent_to_one_url_is_never_consent_to_the_next() -> None:
-    person = Person(Verdict.allow(remember=True))
-    approval = Approval(reviewer=person)
-    assert [allowed(approval, question("url")) for _ in range(2)] == [True, True]
-    assert len(person.asked) == 2
-
-
-def test_yes_to_a_request_is_no_yes_to_its_answer_nor_to_another_tool() -> None:
+def test_yes_is_no_yes_to_the_answer_another_tool_or_the_next_url() -> None:
     person = Person(Verdict.allow(remember=True))
     approval = Approval(reviewer=person)
     for asked in (question(), question()):
@@ -488,6 +469,8 @@ def test_yes_to_a_request_is_no_yes_to_its_answer_nor_to_another_tool() -> None:
         approval.before_call(tool, None, None, server())
     tools = [cast("ToolCall", asked.request).tool for asked in person.asked[2:]]
     assert tools == ["write", "delete"]
+    assert [allowed(approval, question("url")) for _ in range(2)] == [True, True]
+    assert len(person.asked) == 6
 
 
 class Agreeable:
@@ -547,18 +530,12 @@ class Failing:
     """A policy, a reviewer and an audit that fail."""
 
     def decide(self, question: Question, /) -> Decision:
-        if question.kind == "roots":
-            raise RuntimeError("the policy is broken")
         return Decision.ASK
 
-    def review(self, question: Question, /) -> Verdict:
-        raise RuntimeError("the reviewer is broken")
+    def fail(self, *_: object) -> NoReturn:
+        raise RuntimeError("broken")
 
-    def update(self, question: Question, text: str) -> None:
-        raise RuntimeError("the display is broken")
-
-    def audit(self, record: AuditRecord) -> None:
-        raise RuntimeError("the audit is broken")
+    review = update = audit = fail
 
 
 def test_no_flood_of_questions_floods_the_log(
@@ -611,15 +588,12 @@ def test_a_limit_counts_the_tokens_that_a_question_asks_for(clock: Clock) -> Non
     assert allowed(approval, question(request=completion(100)))
 
 
-@pytest.mark.parametrize("tokens", [0, -1000])
-def test_no_question_fills_a_limit_up_again(tokens: int, clock: Clock) -> None:
-    approval = Approval(AllowAll(), limit=RateLimit(tokens=100, per=60))
-    assert allowed(approval, question(request=completion(99)))
-    assert allowed(approval, question(request=completion(tokens)))
-    assert not allowed(approval, question(request=completion(tokens)))
-
-
-def test_an_edit_that_asks_for_more_tokens_is_counted(clock: Clock) -> None:
+def test_no_question_or_edit_fills_a_limit_up_again(clock: Clock) -> None:
+    for tokens in (0, -1000):
+        approval = Approval(AllowAll(), limit=RateLimit(tokens=100, per=60))
+        sizes = (99, tokens, tokens)
+        asked = [allowed(approval, question(request=completion(size))) for size in sizes]
+        assert asked == [True, True, False]
     person = Person(lambda _: Verdict.allow(completion(wanted)))
     approval = Approval(reviewer=person, limit=RateLimit(calls=5, tokens=100, per=60))
     wanted = 101
@@ -652,15 +626,10 @@ def test_a_budget_approves_one_server_until_it_is_used_up(clock: Clock) -> None:
 
 
 def test_beyond_a_budget_the_next_policy_decides() -> None:
-    policy = AutoApprove(
-        server="files",
-        calls=1,
-        per=60,
-        otherwise=AutoApprove(server="web", calls=1, per=60, otherwise=Decision.DENY),
-    )
-    approval = Approval(policy)
-    assert [allowed(approval, question(of=name)) for name in ("files", "web")] == [True, True]
-    assert [allowed(approval, question(of=name)) for name in ("files", "web")] == [False, False]
+    rest = AutoApprove(server="web", calls=1, per=60, otherwise=Decision.DENY)
+    approval = Approval(AutoApprove(server="files", calls=1, per=60, otherwise=rest))
+    names = 2 * ("files", "web")
+    assert [allowed(approval, question(of=name)) for name in names] == [True, True, False, False]
 
 
 @pytest.mark.requirement("M-20")
@@ -734,9 +703,6 @@ def test_a_budget_says_why_it_allows_and_spends_tokens_on_models_only() -> None:
         assert isinstance(verdict, Verdict)
         assert verdict.reason == reason
     assert policy.decide(question("roots")) is Decision.ASK
-
-
-def test_a_budget_of_tokens_alone_is_for_models_alone() -> None:
     approval = Approval(AutoApprove(server="files", tokens=500, per=60))
     kinds: Sequence[Kind] = ("sampling", "form", "roots")
     assert [allowed(approval, question(kind)) for kind in kinds] == [True, False, False]
@@ -781,10 +747,7 @@ GUARDS: Mapping[str, Callable[[], Approval]] = {
 @pytest.mark.usefixtures("crowded")
 @pytest.mark.parametrize(
     ("guard", "kind"),
-    [
-        *((guard, kind) for guard in ("calls", "budget") for kind in ("sampling", "form", "roots")),
-        ("tokens", "sampling"),
-    ],
+    [("calls", "roots"), ("tokens", "sampling"), ("budget", "sampling"), ("budget", "form")],
 )
 @pytest.mark.requirement("M-20")
 def test_threads_that_ask_at_once_do_not_overspend(guard: str, kind: Kind) -> None:
@@ -855,11 +818,8 @@ def test_a_call_is_asked_about_unless_a_trusted_server_says_that_it_only_reads(
 
 
 @pytest.mark.requirement("M-14")
-def test_a_policy_can_deny_a_call_that_only_reads() -> None:
+def test_a_policy_can_deny_a_call_that_only_reads_as_can_the_end_of_what_it_is_made_in() -> None:
     denial(lambda: Approval(DenyAll()).before_call("look", {}, READS, server(trusted=True)))
-
-
-def test_a_call_ends_with_the_question_in_whose_course_it_is_made() -> None:
     asked = question()
     assert asked.context is not None
     asked.context.cancel.cancel()
@@ -942,25 +902,19 @@ def test_the_record_does_not_wait_for_a_person_who_never_comes_back(
     assert [record.by for record in records] == ["withdrawn"]
 
 
-def test_a_cancel_after_the_verdict_changes_nothing_and_is_not_recorded(
+def test_a_cancel_after_the_verdict_changes_nothing_and_nothing_of_what_was_asked_is_kept(
     records: list[AuditRecord],
 ) -> None:
     cancel = CancelToken()
-    approval = Approval(reviewer=Person(Verdict.allow()), audit=records.append)
-    assert allowed(approval, question(cancel=cancel))
-    cancel.cancel()
-    assert [record.by for record in records] == ["person"]
-
-
-def test_a_token_that_lives_on_keeps_nothing_of_what_was_asked() -> None:
-    cancel = CancelToken()
     asked = question(cancel=cancel)
     request = weakref.ref(asked.request)
-    assert allowed(Approval(AutoApprove(server="files", calls=1, per=60)), asked)
+    policy = AutoApprove(server="files", calls=1, per=60)
+    assert allowed(Approval(policy, audit=records.append), asked)
     del asked
     gc.collect()
     assert request() is None
     cancel.cancel()
+    assert [record.by for record in records] == ["policy"]
 
 
 @pytest.mark.requirement("M-19")
