@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -284,9 +284,8 @@ def test_what_names_no_issuer_is_refused_when_it_is_given(given: Any, message: s
     assert caught.value.message == message
 
 
-def test_only_true_is_a_yes_of_a_receiver(monkeypatch: pytest.MonkeyPatch) -> None:
-    person = Person()
-    monkeypatch.setattr(person, "agree", lambda request, deadline: "no")
+def test_only_true_is_a_yes_of_a_receiver() -> None:
+    person = Person(agrees=lambda request: cast("bool", "no"))
     with world() as resource, pytest.raises(LoginRequired):
         call(resource, OAuth(receiver=person))
     assert person.redirects == []

@@ -147,7 +147,6 @@ def test_operations_are_counted_each_for_itself() -> None:
 
 @pytest.fixture
 def resource() -> Iterator[ResourceServer]:
-    """An MCP endpoint and its authorization server."""
     with world() as resource:
         yield resource
 
