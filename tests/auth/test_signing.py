@@ -12,7 +12,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any, cast
@@ -42,18 +42,6 @@ from tests.support.stage import in_threads
 ALGORITHMS = ["ES256", "ES384", "RS256", "EdDSA", "Ed25519"]
 
 
-class Kept(MemoryStore):
-    """A store that shows what was saved."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.saved: dict[str, Any] = {}
-
-    def save(self, key: str, value: Mapping[str, Any] | None) -> None:
-        self.saved[key] = value
-        super().save(key, value)
-
-
 class Judge:
     """Checks proofs as RFC 9449 §4.3 wants it, at both servers.
 
@@ -61,12 +49,8 @@ class Judge:
         as_nonce: What proofs at the authorization server have to carry, if anything.
         rs_nonce: What they have to carry at the resource server.
         next_nonce: What the resource server wants after the next good request.
-        thumbprints: The keys that signed.
-        ids: The `jti` of every proof.
         bound: The key of each token.
-        algorithms: With which the proofs were signed.
         verdicts: What was wrong with the requests that were refused.
-        issue: Hands out tokens.
     """
 
     def __init__(self, resource: ResourceServer) -> None:
@@ -296,12 +280,11 @@ def test_a_shared_secret_is_no_proof(resource: ResourceServer, judge: Judge, giv
 
 
 def test_a_key_of_the_users_is_used(resource: ResourceServer, judge: Judge) -> None:
-    key = SigningKey.generate("ES384")
-    store = Kept()
+    key, store = SigningKey.generate("ES384"), MemoryStore()
     assert call(resource, OAuth(receiver=Person(), dpop=key, store=store)).status_code == 200
     assert set(judge.thumbprints) == {import_key(key.public).thumbprint()}
-    assert store.saved
-    assert not any(one.startswith("dpop") for one in store.saved)
+    assert store._texts
+    assert not any(one.startswith("dpop") for one in store._texts)
 
 
 @pytest.mark.requirement("AXT-08")
@@ -372,10 +355,10 @@ def test_the_private_key_is_in_the_store_alone(
     resource: ResourceServer, judge: Judge, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG)
-    store = Kept()
+    store = MemoryStore()
     auth = OAuth(receiver=Person(), dpop=True, store=store)
     call(resource, auth)
-    (secret,) = [value["d"] for key, value in store.saved.items() if key.startswith("dpop")]
+    (secret,) = [json.loads(text)["d"] for key, text in store._texts.items() if key[:4] == "dpop"]
     shown = f"{auth!r} {auth.prover!r} {vars(auth)!r} {caplog.text}"
     shown += "".join(f"{seen.headers} {seen.body!r}" for seen in resource.seen + judge.server.seen)
     assert secret not in shown
