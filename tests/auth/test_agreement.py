@@ -222,8 +222,8 @@ def test_a_resource_that_grows_after_the_agreement_is_agreed_to_anew() -> None:
 def test_a_program_that_agrees_to_an_issuer_gets_a_token_for_a_parent_of_its_url() -> None:
     with world() as resource:
         issuer, person = resource.authorization_server.issuer, Person()
-        options: dict[str, Any]
-        for options in ({"allow": issuer}, {"issuer": issuer}):
+        agreements: list[dict[str, Any]] = [{"allow": issuer}, {"issuer": issuer}]
+        for options in agreements:
             resource.metadata["resource"] = resource.origin
             auth = OAuth(receiver=person, **options)
             assert call(resource, auth).status_code == 200

@@ -117,7 +117,7 @@ def say_nothing_to_who_listens() -> None:
                 waiting.receive(redirect, Deadline(None))
 
         ended = elsewhere(wait)
-        place = ("127.0.0.1", urlsplit(waiting.redirect_uri).port)
+        place = ("127.0.0.1", urlsplit(waiting.redirect_uri).port or 0)
         with socket.create_connection(place, PATIENCE) as visitor:
             assert visitor.recv(1) == b""
         exchange.abort()

@@ -313,8 +313,8 @@ def test_a_login_can_come_before_the_first_request() -> None:
 
 
 def test_what_cannot_be_is_refused_when_it_is_given() -> None:
-    options: dict[str, Any]
-    for options in ({"receiver": "chrome"}, {"scopes": "a b"}):
+    wrong: list[dict[str, Any]] = [{"receiver": "chrome"}, {"scopes": "a b"}]
+    for options in wrong:
         with pytest.raises(UsageError):
             OAuth(**options)
     for nonsense in ("ftp://h/mcp", "mcp.example", "https://"):
