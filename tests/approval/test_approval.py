@@ -388,7 +388,7 @@ def test_a_verdict_that_cannot_be_carried_out_denies(
 
 
 def test_a_policy_cannot_consent_to_a_visit() -> None:
-    eager = SimpleNamespace(decide=lambda question: Verdict.allow(answer=ACCEPTED))
+    eager: Any = SimpleNamespace(decide=lambda question: Verdict.allow(answer=ACCEPTED))
     assert Approval(eager).review_request(question("form")) is ACCEPTED
     denial(lambda: Approval(eager).review_request(question("url")))
 
