@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime, timezone
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any, NoReturn, cast
 
 import pytest
 
@@ -49,7 +49,7 @@ from syncmcp.types import (
     ToolAnnotations,
 )
 from tests.support.parts import connected_server
-from tests.support.stage import PATIENCE, Clock, in_threads
+from tests.support.stage import PATIENCE, Clock, elsewhere, in_threads
 
 SECRET = "hunter2-c4nary"
 
@@ -105,6 +105,11 @@ def question(
     return Question(kind, asking, request or REQUESTS[kind](), context, answer)
 
 
+def answered(asked: Question, text: str = SECRET) -> Question:
+    """A question that a model has answered."""
+    return dataclasses.replace(asked, answer=written(text))
+
+
 class Person:
     """Answers what a test tells it to."""
 
@@ -131,6 +136,12 @@ def allowed(approval: Approval, asked: Question) -> bool:
     return True
 
 
+@pytest.fixture
+def records() -> list[AuditRecord]:
+    """What an approval has on record, if its `audit` is `records.append`."""
+    return []
+
+
 every_kind = pytest.mark.parametrize("kind", list(REQUESTS))
 
 
@@ -139,8 +150,9 @@ every_kind = pytest.mark.parametrize("kind", list(REQUESTS))
 
 @every_kind
 @pytest.mark.requirement("M-20", "M-33")
-def test_nothing_is_allowed_by_default(kind: Kind, caplog: pytest.LogCaptureFixture) -> None:
-    records: list[AuditRecord] = []
+def test_nothing_is_allowed_by_default(
+    kind: Kind, records: list[AuditRecord], caplog: pytest.LogCaptureFixture
+) -> None:
     error = denial(lambda: Approval(audit=records.append).review_request(question(kind)))
     assert (error.kind, error.server) == (kind, "files")
     assert error.reason is not None
@@ -183,21 +195,14 @@ def test_the_first_rule_that_fits_decides() -> None:
         ],
         otherwise=Rules([Rule(server="web", decision=Decision.DENY)]),
     )
+    letters = {Decision.ALLOW: "a", Decision.DENY: "d", Decision.ASK: "?"}
     decided = {
-        (name, kind): rules.decide(question(kind, name))
+        name: "".join(
+            letters[cast("Decision", rules.decide(question(kind, name)))] for kind in METHODS
+        )
         for name in ("files", "web", "mail")
-        for kind in REQUESTS
     }
-    assert {pair[1] for pair, d in decided.items() if d is Decision.ALLOW and "files" in pair} == {
-        "sampling",
-        "form",
-        "roots",
-        "tool",
-    }
-    assert decided["files", "url"] is Decision.DENY
-    assert decided["web", "roots"] is Decision.ALLOW
-    assert decided["web", "form"] is Decision.DENY
-    assert decided["mail", "form"] is Decision.ASK
+    assert decided == {"files": "aadaa", "web": "dddad", "mail": "???a?"}
 
 
 MISTAKES: Mapping[str, Callable[[], object]] = {
@@ -275,9 +280,9 @@ def test_policies_show_what_they_are_made_of() -> None:
 
 
 @pytest.mark.parametrize(("by", "recorded"), [("nobody", "nobody"), ("person", "error")])
-def test_only_a_reviewer_that_can_ask_nobody_is_recorded_so(by: str, recorded: str) -> None:
-    records: list[AuditRecord] = []
-
+def test_only_a_reviewer_that_can_ask_nobody_is_recorded_so(
+    by: str, recorded: str, records: list[AuditRecord]
+) -> None:
     def review(_: Question) -> Verdict:
         raise Denied("of another server", by=by)
 
@@ -286,16 +291,13 @@ def test_only_a_reviewer_that_can_ask_nobody_is_recorded_so(by: str, recorded: s
     assert [record.by for record in records] == [recorded]
 
 
-def test_a_coroutine_is_no_reviewer() -> None:
+def test_a_coroutine_is_no_reviewer_and_a_policy_enough_for_an_approval() -> None:
     class Later:
         async def review(self, question: Question, /) -> Verdict:
             return Verdict.allow()
 
     with pytest.raises(UsageError, match="coroutine"):
         Approval(reviewer=cast("Any", Later()))
-
-
-def test_a_policy_is_enough_for_an_approval() -> None:
     approval = Approval(DenyAll())
     assert as_approval(approval) is approval
     assert allowed(as_approval(AllowAll()), question())
@@ -317,7 +319,7 @@ def test_a_handler_that_asks_a_person_itself_needs_no_reviewer() -> None:
 
 
 @pytest.mark.requirement("M-17", "SAMP-09")
-def test_sampling_is_reviewed_twice_and_edited_both_times() -> None:
+def test_sampling_is_reviewed_twice_and_edited_or_denied_both_times() -> None:
     person = Person(lambda asked: Verdict.allow(edited if asked.answer is None else None, better))
     edited, better = completion(50), None
     approval = Approval(reviewer=person)
@@ -328,6 +330,11 @@ def test_sampling_is_reviewed_twice_and_edited_both_times() -> None:
     second = dataclasses.replace(first, request=cast("Any", going_on), answer=written())
     assert approval.review_answer(second) is better
     assert [asked.answer for asked in person.asked] == [None, second.answer]
+    # An answer of the person takes the place of the handler's.
+    person.say = Verdict.allow(answer=better)
+    assert approval.review_request(question()) is better
+    person.say = Verdict.deny()
+    assert denial(lambda: approval.review_answer(second)).kind == "sampling"
 
 
 def test_a_verdict_has_what_it_was_made_with() -> None:
@@ -336,57 +343,41 @@ def test_a_verdict_has_what_it_was_made_with() -> None:
     assert [Verdict.allow().remember, Verdict.deny().remember] == [False, False]
 
 
-@pytest.mark.requirement("M-17")
-def test_the_answer_can_be_denied_after_the_request_was_allowed() -> None:
-    approval = Approval(reviewer=Person(lambda asked: Verdict(allowed=asked.answer is None)))
-    asked = question()
-    approval.review_request(asked)
-    error = denial(lambda: approval.review_answer(dataclasses.replace(asked, answer=written())))
-    assert error.kind == "sampling"
-
-
-def test_an_answer_of_the_person_takes_the_place_of_the_handlers() -> None:
-    mine = written("mine")
-    approval = Approval(reviewer=Person(Verdict.allow(answer=mine)))
-    assert approval.review_request(question()) is mine
-
-
-@pytest.mark.parametrize("action", ["decline", "cancel"])
-def test_a_form_that_tells_nothing_is_not_reviewed(action: Any) -> None:
-    answer = ElicitResult(action=action)
-    assert Approval().review_answer(question("form", answer=answer)) is answer
-
-
-def test_a_filled_in_form_is_reviewed() -> None:
+def test_only_a_form_that_is_filled_in_is_reviewed() -> None:
+    for action in ("decline", "cancel"):
+        answer = ElicitResult(action=cast("Any", action))
+        assert Approval().review_answer(question("form", answer=answer)) is answer
     edited = ElicitResult(action="accept", content={"size": 4})
     asked = question("form", answer=ElicitResult(action="accept", content={"size": 3}))
     assert Approval(reviewer=Person(Verdict.allow(answer=edited))).review_answer(asked) is edited
     denial(lambda: Approval().review_answer(asked))
 
 
+ACCEPTED = ElicitResult(action="accept")
+
+
 @pytest.mark.parametrize(
     ("asked", "verdict"),
     [
-        pytest.param(question(), Verdict.allow(REQUESTS["form"]()), id="request of another kind"),
-        pytest.param(question(), Verdict.allow(answer=ElicitResult(action="accept")), id="no text"),
-        pytest.param(question("form"), Verdict.allow(answer=written()), id="text for a form"),
-        pytest.param(question("roots"), Verdict.allow(answer=written()), id="text for roots"),
-        pytest.param(question("form"), Verdict.allow(REQUESTS["url"]()), id="an edited form"),
-        pytest.param(question("url"), Verdict.allow(REQUESTS["form"]()), id="an edited link"),
-        pytest.param(
-            question("tool"), Verdict.allow(ToolCall("write", {"text": "b"}, None)), id="a call"
-        ),
-        pytest.param(
-            question(answer=written()), Verdict.allow(completion(50)), id="request after the answer"
-        ),
-        pytest.param(question(), True, id="no verdict"),
-        pytest.param(question(), None, id="nothing"),
+        (question(), Verdict.allow(REQUESTS["form"]())),
+        (question(), Verdict.allow(answer=ACCEPTED)),
+        *((question(kind), Verdict.allow(answer=written())) for kind in ("form", "roots")),
+        (question("form"), Verdict.allow(REQUESTS["url"]())),
+        (question("url"), Verdict.allow(REQUESTS["form"]())),
+        (question("tool"), Verdict.allow(ToolCall("write", {"text": "b"}, None))),
+        (question(answer=written()), Verdict.allow(completion(50))),
+        (question(), True),
+        (question(), None),
+    ],
+    ids=[
+        *("request of another kind", "no text", "text for a form", "text for roots"),
+        *("an edited form", "an edited link", "a call", "request after the answer"),
+        *("no verdict", "nothing"),
     ],
 )
 def test_a_verdict_that_cannot_be_carried_out_denies(
-    asked: Question, verdict: Any, caplog: pytest.LogCaptureFixture
+    asked: Question, verdict: Any, records: list[AuditRecord], caplog: pytest.LogCaptureFixture
 ) -> None:
-    records: list[AuditRecord] = []
     approval = Approval(reviewer=Person(lambda _: verdict), audit=records.append)
     review = approval.review_request if asked.answer is None else approval.review_answer
     error = denial(lambda: review(asked))
@@ -397,32 +388,26 @@ def test_a_verdict_that_cannot_be_carried_out_denies(
 
 
 def test_a_policy_cannot_consent_to_a_visit() -> None:
-    class Eager:
-        def decide(self, question: Question, /) -> Verdict:
-            return Verdict.allow(answer=ElicitResult(action="accept"))
-
-    assert isinstance(Approval(Eager()).review_request(question("form")), ElicitResult)
-    denial(lambda: Approval(Eager()).review_request(question("url")))
+    eager: Any = SimpleNamespace(decide=lambda question: Verdict.allow(answer=ACCEPTED))
+    assert Approval(eager).review_request(question("form")) is ACCEPTED
+    denial(lambda: Approval(eager).review_request(question("url")))
 
 
 @pytest.mark.parametrize("part", ["policy", "reviewer"])
-def test_what_fails_denies_and_is_logged(part: str, caplog: pytest.LogCaptureFixture) -> None:
-    class Broken:
-        def decide(self, question: Question, /) -> Decision:
-            raise OSError("no terminal")
+def test_what_fails_denies_and_is_logged(part: Any, caplog: pytest.LogCaptureFixture) -> None:
+    def fail(question: Question, /) -> NoReturn:
+        raise OSError("no terminal")
 
-        def review(self, question: Question, /) -> Verdict:
-            raise OSError("no terminal")
-
-    approval = Approval(Broken()) if part == "policy" else Approval(reviewer=Broken())
-    error = denial(lambda: approval.review_request(question()))
+    broken: Any = SimpleNamespace(decide=fail, review=fail)
+    error = denial(lambda: Approval(**{part: broken}).review_request(question()))
     assert isinstance(error.__cause__, OSError)
     assert "no terminal" in caplog.text
     assert "no terminal" not in str(error)
 
 
-def test_an_exit_within_a_review_allows_nothing_and_is_on_record() -> None:
-    records: list[AuditRecord] = []
+def test_an_exit_within_a_review_allows_nothing_and_is_on_record(
+    records: list[AuditRecord],
+) -> None:
     approval = Approval(reviewer=Person(lambda _: sys.exit(3)), audit=records.append)
     with pytest.raises(SystemExit):
         approval.review_request(question())
@@ -430,21 +415,19 @@ def test_an_exit_within_a_review_allows_nothing_and_is_on_record() -> None:
 
 
 def test_partial_text_reaches_a_reviewer_that_can_show_it(caplog: pytest.LogCaptureFixture) -> None:
-    class Screen(Person):
-        def __init__(self) -> None:
-            super().__init__(Verdict.allow())
-            self.shown: list[tuple[Question, str]] = []
+    shown: list[tuple[Question, str]] = []
 
+    class Screen(Person):
         def update(self, question: Question, text: str) -> None:
             if text == "crash":
                 raise OSError("screen is gone")
-            self.shown.append((question, text))
+            shown.append((question, text))
 
-    screen, asked = Screen(), question()
-    approval = Approval(reviewer=screen)
-    approval.update(asked, "Once upon")
-    approval.update(asked, "crash")
-    assert screen.shown == [(asked, "Once upon")]
+    asked = question()
+    approval = Approval(reviewer=Screen(Verdict.allow()))
+    for text in ("Once upon", "crash"):
+        approval.update(asked, text)
+    assert shown == [(asked, "Once upon")]
     assert "screen is gone" in caplog.text
     Approval(reviewer=Person(Verdict.allow())).update(asked, "nobody looks")
     Approval().update(asked, "nobody is there")
@@ -453,64 +436,41 @@ def test_partial_text_reaches_a_reviewer_that_can_show_it(caplog: pytest.LogCapt
 # -- what is remembered ----------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "verdict",
-    [
-        pytest.param(Verdict.allow(remember=True), id="yes"),
-        pytest.param(Verdict.deny(remember=True), id="no"),
-    ],
-)
+@pytest.mark.parametrize("yes", [True, False], ids=["yes", "no"])
 @pytest.mark.parametrize("kind", ["sampling", "form", "roots", "tool"])
 @pytest.mark.requirement("M-20")
 def test_a_decision_is_remembered_for_its_server_and_its_kind_alone(
-    verdict: Verdict, kind: Kind
+    yes: bool, kind: Kind, records: list[AuditRecord]
 ) -> None:
-    person = Person(verdict)
-    records: list[AuditRecord] = []
+    person = Person(Verdict(allowed=yes, remember=True))
     approval = Approval(reviewer=person, audit=records.append)
-    assert [allowed(approval, question(kind)) for _ in range(3)] == 3 * [verdict.allowed]
+    assert [allowed(approval, question(kind)) for _ in range(3)] == 3 * [yes]
     assert len(person.asked) == 1
     assert [record.by for record in records] == ["person", "remembered", "remembered"]
-    person.say = Verdict(allowed=not verdict.allowed)
-    assert allowed(approval, question(kind, "web")) is not verdict.allowed
+    person.say = Verdict(allowed=not yes)
+    assert allowed(approval, question(kind, "web")) is not yes
     other: Kind = "form" if kind == "sampling" else "sampling"
-    assert allowed(approval, question(other)) is not verdict.allowed
-    # It lives as long as its object.
-    assert allowed(Approval(reviewer=person), question(kind)) is not verdict.allowed
-    assert len(person.asked) == 4
-
-
-def test_a_decision_is_remembered_only_if_the_person_said_so() -> None:
-    person = Person(Verdict.allow())
-    approval = Approval(reviewer=person)
-    assert [allowed(approval, question()) for _ in range(3)] == 3 * [True]
-    assert len(person.asked) == 3
+    assert allowed(approval, question(other)) is not yes
+    # It lives as long as its object, and only if the person said so.
+    anew = Approval(reviewer=person)
+    assert [allowed(anew, question(kind)) for _ in range(2)] == 2 * [not yes]
+    assert len(person.asked) == 5
 
 
 @pytest.mark.requirement("M-33")
-def test_consent_to_one_url_is_never_consent_to_the_next() -> None:
+def test_yes_is_no_yes_to_the_answer_another_tool_or_the_next_url() -> None:
     person = Person(Verdict.allow(remember=True))
     approval = Approval(reviewer=person)
-    assert [allowed(approval, question("url")) for _ in range(2)] == [True, True]
-    assert len(person.asked) == 2
-
-
-def test_yes_to_a_request_is_no_yes_to_its_answer() -> None:
-    person = Person(Verdict.allow(remember=True))
-    approval = Approval(reviewer=person)
-    for _ in range(2):
-        asked = question()
+    for asked in (question(), question()):
         approval.review_request(asked)
-        approval.review_answer(dataclasses.replace(asked, answer=written()))
+        approval.review_answer(answered(asked))
     assert [asked.answer is None for asked in person.asked] == [True, False]
-
-
-def test_yes_to_one_tool_is_no_yes_to_another() -> None:
-    person = Person(Verdict.allow(remember=True))
-    approval = Approval(reviewer=person)
     for tool in ("write", "write", "delete"):
         approval.before_call(tool, None, None, server())
-    assert [cast("ToolCall", asked.request).tool for asked in person.asked] == ["write", "delete"]
+    tools = [cast("ToolCall", asked.request).tool for asked in person.asked[2:]]
+    assert tools == ["write", "delete"]
+    assert [allowed(approval, question("url")) for _ in range(2)] == [True, True]
+    assert len(person.asked) == 6
 
 
 class Agreeable:
@@ -526,8 +486,9 @@ class Terminal(Approval):
 
 
 @pytest.mark.requirement("M-20")
-def test_a_pickled_approval_decides_alike_remembers_nothing_and_counts_anew() -> None:
-    records: list[AuditRecord] = []
+def test_a_pickled_approval_decides_alike_remembers_nothing_and_counts_anew(
+    records: list[AuditRecord],
+) -> None:
     spent = Terminal()
     assert [allowed(spent, question()) for _ in range(2)] == [True, False]
     copy = pickle.loads(pickle.dumps(spent))
@@ -535,17 +496,6 @@ def test_a_pickled_approval_decides_alike_remembers_nothing_and_counts_anew() ->
     copy._audit = records.append
     assert [allowed(copy, question()) for _ in range(2)] == [True, False]
     assert [record.by for record in records] == ["person", "limit"]
-
-
-def test_a_pickled_policy_has_its_whole_budget() -> None:
-    policy = AutoApprove(
-        server="files", calls=1, tokens=10, per=60, otherwise=Rules([Rule(decision=Decision.DENY)])
-    )
-    sizes = (11, 10, 1)
-    for each in (policy, pickle.loads(pickle.dumps(policy))):
-        assert not allowed(Approval(each), question(of="web"))
-        asked = [question(request=completion(size)) for size in sizes]
-        assert [allowed(Approval(each), one) for one in asked] == [False, True, False]
 
 
 # -- limits and budgets ----------------------------------------------------------------------
@@ -558,13 +508,15 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 
 @pytest.mark.requirement("M-20", "SAMP-09")
-def test_a_limit_counts_the_questions_of_each_server_apart(
-    clock: Clock, caplog: pytest.LogCaptureFixture
+def test_a_limit_counts_the_questions_of_each_server_apart_and_asks_nobody_beyond(
+    clock: Clock, records: list[AuditRecord], caplog: pytest.LogCaptureFixture
 ) -> None:
-    records: list[AuditRecord] = []
-    approval = Approval(AllowAll(), limit=RateLimit(calls=2, per=60), audit=records.append)
+    person = Person(Verdict.allow())
+    limit = RateLimit(calls=2, per=60)
+    approval = Approval(reviewer=person, limit=limit, audit=records.append)
     assert [allowed(approval, question()) for _ in range(3)] == [True, True, False]
     assert [allowed(approval, question("roots", "web")) for _ in range(3)] == [True, True, False]
+    assert len(person.asked) == 4
     assert records[2].by == "limit"
     assert records[2].reason is not None
     assert "2 calls in 60 s" in records[2].reason
@@ -578,18 +530,12 @@ class Failing:
     """A policy, a reviewer and an audit that fail."""
 
     def decide(self, question: Question, /) -> Decision:
-        if question.kind == "roots":
-            raise RuntimeError("the policy is broken")
         return Decision.ASK
 
-    def review(self, question: Question, /) -> Verdict:
-        raise RuntimeError("the reviewer is broken")
+    def fail(self, *_: object) -> NoReturn:
+        raise RuntimeError("broken")
 
-    def update(self, question: Question, text: str) -> None:
-        raise RuntimeError("the display is broken")
-
-    def audit(self, record: AuditRecord) -> None:
-        raise RuntimeError("the audit is broken")
+    review = update = audit = fail
 
 
 def test_no_flood_of_questions_floods_the_log(
@@ -635,27 +581,19 @@ def test_no_stretch_of_time_holds_more_than_the_limit(clock: Clock) -> None:
 @pytest.mark.requirement("M-20", "SAMP-09")
 def test_a_limit_counts_the_tokens_that_a_question_asks_for(clock: Clock) -> None:
     approval = Approval(AllowAll(), limit=RateLimit(tokens=100, per=60))
-    sizes = [60, 60, 40, 1]
-    assert [allowed(approval, question(request=completion(size))) for size in sizes] == [
-        True,
-        False,
-        True,
-        False,
-    ]
+    asked = [allowed(approval, question(request=completion(size))) for size in (60, 60, 40, 1)]
+    assert asked == [True, False, True, False]
     assert allowed(approval, question("form"))
     clock.advance(61)
     assert allowed(approval, question(request=completion(100)))
 
 
-@pytest.mark.parametrize("tokens", [0, -1000])
-def test_no_question_fills_a_limit_up_again(tokens: int, clock: Clock) -> None:
-    approval = Approval(AllowAll(), limit=RateLimit(tokens=100, per=60))
-    assert allowed(approval, question(request=completion(99)))
-    assert allowed(approval, question(request=completion(tokens)))
-    assert not allowed(approval, question(request=completion(tokens)))
-
-
-def test_an_edit_that_asks_for_more_tokens_is_counted(clock: Clock) -> None:
+def test_no_question_or_edit_fills_a_limit_up_again(clock: Clock) -> None:
+    for tokens in (0, -1000):
+        approval = Approval(AllowAll(), limit=RateLimit(tokens=100, per=60))
+        sizes = (99, tokens, tokens)
+        asked = [allowed(approval, question(request=completion(size))) for size in sizes]
+        assert asked == [True, True, False]
     person = Person(lambda _: Verdict.allow(completion(wanted)))
     approval = Approval(reviewer=person, limit=RateLimit(calls=5, tokens=100, per=60))
     wanted = 101
@@ -665,31 +603,21 @@ def test_an_edit_that_asks_for_more_tokens_is_counted(clock: Clock) -> None:
     assert not allowed(approval, question(request=completion(1)))
 
 
-def test_nobody_is_asked_beyond_the_limit() -> None:
-    person = Person(Verdict.allow())
-    approval = Approval(reviewer=person, limit=RateLimit(calls=1, per=60))
-    assert [allowed(approval, question()) for _ in range(2)] == [True, False]
-    assert len(person.asked) == 1
-
-
 def test_the_answer_and_what_the_policy_denies_do_not_count() -> None:
     rules = Rules([Rule(kind="url", decision=Decision.DENY)], otherwise=Decision.ALLOW)
     approval = Approval(rules, limit=RateLimit(calls=1, tokens=100, per=60))
     assert not allowed(approval, question("url"))
     asked = question(request=completion(100))
     assert allowed(approval, asked)
-    approval.review_answer(dataclasses.replace(asked, answer=written()))
+    approval.review_answer(answered(asked))
 
 
 @pytest.mark.requirement("M-20")
 def test_a_budget_approves_one_server_until_it_is_used_up(clock: Clock) -> None:
     person = Person(Verdict.deny())
     approval = Approval(AutoApprove(server="files", calls=2, tokens=100, per=60), person)
-    assert [allowed(approval, question(request=completion(50))) for _ in range(3)] == [
-        True,
-        True,
-        False,
-    ]
+    asked = [allowed(approval, question(request=completion(50))) for _ in range(3)]
+    assert asked == [True, True, False]
     assert not allowed(approval, question(of="web"))
     assert [asked.server.name for asked in person.asked] == ["files", "web"]
     clock.advance(61)
@@ -698,15 +626,10 @@ def test_a_budget_approves_one_server_until_it_is_used_up(clock: Clock) -> None:
 
 
 def test_beyond_a_budget_the_next_policy_decides() -> None:
-    policy = AutoApprove(
-        server="files",
-        calls=1,
-        per=60,
-        otherwise=AutoApprove(server="web", calls=1, per=60, otherwise=Decision.DENY),
-    )
-    approval = Approval(policy)
-    assert [allowed(approval, question(of=name)) for name in ("files", "web")] == [True, True]
-    assert [allowed(approval, question(of=name)) for name in ("files", "web")] == [False, False]
+    rest = AutoApprove(server="web", calls=1, per=60, otherwise=Decision.DENY)
+    approval = Approval(AutoApprove(server="files", calls=1, per=60, otherwise=rest))
+    names = 2 * ("files", "web")
+    assert [allowed(approval, question(of=name)) for name in names] == [True, True, False, False]
 
 
 @pytest.mark.requirement("M-20")
@@ -716,16 +639,14 @@ def test_the_answer_to_an_approved_request_is_approved_and_no_other_is() -> None
     covered, beyond = question(), question()
     for asked in (covered, beyond):
         approval.review_request(asked)
-        approval.review_answer(dataclasses.replace(asked, answer=written()))
+        approval.review_answer(answered(asked))
     assert [asked.request is beyond.request for asked in person.asked] == [True, True]
     assert [asked.answer is None for asked in person.asked] == [True, False]
 
 
 @pytest.mark.requirement("M-20")
-def test_a_budget_answers_a_form_with_its_defaults() -> None:
-    records: list[AuditRecord] = []
-    policy = AutoApprove(server="files", calls=1, per=60)
-    approval = Approval(policy, audit=records.append)
+def test_a_budget_answers_a_form_with_its_defaults(records: list[AuditRecord]) -> None:
+    approval = Approval(AutoApprove(server="files", calls=1, per=60), audit=records.append)
     request = form(
         required=("size",),
         size={"type": "integer", "default": 3},
@@ -739,19 +660,20 @@ def test_a_budget_answers_a_form_with_its_defaults() -> None:
     assert not allowed(approval, question("form", request=request))
 
 
+TEXT: Mapping[str, Any] = {"type": "string"}
+
+
 @pytest.mark.parametrize(
     "request_",
     [
-        pytest.param(form(required=("a",), a={"type": "string"}), id="a required field without"),
-        pytest.param(
-            form(required=("a",), a={"type": "string"}, b={"type": "boolean", "default": True}),
-            id="a required field without, another with",
-        ),
-        pytest.param(form(), id="no fields"),
-        pytest.param(form(a={"type": "string"}), id="no defaults"),
-        pytest.param(form(a={"type": "integer", "default": 9, "maximum": 5}), id="bad default"),
-        pytest.param(form(a={"type": "object", "default": {}}), id="no form"),
+        form(required=("a",), a=TEXT),
+        form(required=("a",), a=TEXT, b={"type": "boolean", "default": True}),
+        form(),
+        form(a=TEXT),
+        form(a={"type": "integer", "default": 9, "maximum": 5}),
+        form(a={"type": "object", "default": {}}),
     ],
+    ids=["required without", "one with", "no fields", "no defaults", "bad default", "no form"],
 )
 @pytest.mark.requirement("M-20")
 def test_a_form_without_valid_defaults_is_not_answered_by_a_budget(
@@ -771,26 +693,19 @@ def test_a_budget_approves_neither_urls_nor_calls_of_ours(kind: Kind) -> None:
 def test_a_budget_says_why_it_allows_and_spends_tokens_on_models_only() -> None:
     policy = AutoApprove(server="files", calls=3, tokens=1, per=60)
     asked = question(request=completion(1))
-    rows = [
+    for one, reason in (
         (question("roots"), "within the budget"),
         (question("form"), "the form's defaults, within the budget"),
         (asked, "within the budget"),
-        (dataclasses.replace(asked, answer=written()), "the request was within the budget"),
-    ]
-    for one, reason in rows:
+        (answered(asked), "the request was within the budget"),
+    ):
         verdict = policy.decide(one)
         assert isinstance(verdict, Verdict)
         assert verdict.reason == reason
     assert policy.decide(question("roots")) is Decision.ASK
-
-
-def test_a_budget_of_tokens_alone_is_for_models_alone() -> None:
     approval = Approval(AutoApprove(server="files", tokens=500, per=60))
-    assert [allowed(approval, question(kind)) for kind in ("sampling", "form", "roots")] == [
-        True,
-        False,
-        False,
-    ]
+    kinds: Sequence[Kind] = ("sampling", "form", "roots")
+    assert [allowed(approval, question(kind)) for kind in kinds] == [True, False, False]
 
 
 @pytest.fixture
@@ -832,10 +747,7 @@ GUARDS: Mapping[str, Callable[[], Approval]] = {
 @pytest.mark.usefixtures("crowded")
 @pytest.mark.parametrize(
     ("guard", "kind"),
-    [
-        *((guard, kind) for guard in ("calls", "budget") for kind in ("sampling", "form", "roots")),
-        ("tokens", "sampling"),
-    ],
+    [("calls", "roots"), ("tokens", "sampling"), ("budget", "sampling"), ("budget", "form")],
 )
 @pytest.mark.requirement("M-20")
 def test_threads_that_ask_at_once_do_not_overspend(guard: str, kind: Kind) -> None:
@@ -881,21 +793,16 @@ WRITES = ToolAnnotations(read_only_hint=False, destructive_hint=False)
 @pytest.mark.parametrize(
     ("trusted", "annotations", "asks"),
     [
-        pytest.param(True, READS, False, id="trusted, reads"),
-        pytest.param(True, WRITES, True, id="trusted, writes"),
-        pytest.param(True, None, True, id="trusted, says nothing"),
-        pytest.param(True, ToolAnnotations(), True, id="trusted, leaves it open"),
-        pytest.param(False, READS, True, id="untrusted, reads"),
-        pytest.param(False, WRITES, True, id="untrusted, writes"),
-        pytest.param(False, None, True, id="untrusted, says nothing"),
+        (True, READS, False),
+        *((True, annotations, True) for annotations in (WRITES, None, ToolAnnotations())),
+        *((False, annotations, True) for annotations in (READS, WRITES, None)),
     ],
 )
 @pytest.mark.requirement("M-14", "M-33", "TOOL-01", "TOOL-04")
 def test_a_call_is_asked_about_unless_a_trusted_server_says_that_it_only_reads(
-    trusted: bool, annotations: ToolAnnotations | None, asks: bool
+    trusted: bool, annotations: ToolAnnotations | None, asks: bool, records: list[AuditRecord]
 ) -> None:
     person = Person(Verdict.deny())
-    records: list[AuditRecord] = []
     approval = Approval(reviewer=person, audit=records.append)
 
     def call() -> None:
@@ -911,11 +818,8 @@ def test_a_call_is_asked_about_unless_a_trusted_server_says_that_it_only_reads(
 
 
 @pytest.mark.requirement("M-14")
-def test_a_policy_can_deny_a_call_that_only_reads() -> None:
+def test_a_policy_can_deny_a_call_that_only_reads_as_can_the_end_of_what_it_is_made_in() -> None:
     denial(lambda: Approval(DenyAll()).before_call("look", {}, READS, server(trusted=True)))
-
-
-def test_a_call_ends_with_the_question_in_whose_course_it_is_made() -> None:
     asked = question()
     assert asked.context is not None
     asked.context.cancel.cancel()
@@ -928,9 +832,9 @@ def test_a_call_ends_with_the_question_in_whose_course_it_is_made() -> None:
 
 
 @pytest.mark.requirement("M-20", "M-19")
-def test_what_comes_after_the_time_is_up_is_denied(clock: Clock) -> None:
-    records: list[AuditRecord] = []
-
+def test_what_comes_after_the_time_is_up_is_denied(
+    clock: Clock, records: list[AuditRecord]
+) -> None:
     def late(_: Question) -> Verdict:
         clock.advance(301)
         return Verdict.allow(remember=True)
@@ -949,9 +853,9 @@ def test_what_comes_after_the_time_is_up_is_denied(clock: Clock) -> None:
 
 
 @pytest.mark.parametrize("ending", ["allows", "denies", "raises"])
-def test_a_question_withdrawn_under_review_is_denied_whatever_the_person_says(ending: str) -> None:
-    records: list[AuditRecord] = []
-
+def test_a_question_withdrawn_under_review_is_denied_whatever_the_person_says(
+    ending: str, records: list[AuditRecord]
+) -> None:
     def withdrawn(asked: Question) -> Verdict:
         assert asked.context is not None
         asked.context.cancel.cancel("changed my mind")
@@ -965,9 +869,8 @@ def test_a_question_withdrawn_under_review_is_denied_whatever_the_person_says(en
     assert [record.by for record in records] == ["withdrawn"]
 
 
-def test_nobody_is_asked_about_a_question_that_is_gone() -> None:
+def test_nobody_is_asked_about_a_question_that_is_gone(records: list[AuditRecord]) -> None:
     person = Person(Verdict.allow())
-    records: list[AuditRecord] = []
     approval = Approval(reviewer=person, audit=records.append)
     cancel = CancelToken()
     cancel.cancel()
@@ -978,9 +881,10 @@ def test_nobody_is_asked_about_a_question_that_is_gone() -> None:
 
 
 @pytest.mark.requirement("M-19")
-def test_the_record_does_not_wait_for_a_person_who_never_comes_back() -> None:
+def test_the_record_does_not_wait_for_a_person_who_never_comes_back(
+    records: list[AuditRecord],
+) -> None:
     reached, gate = threading.Event(), threading.Event()
-    records: list[AuditRecord] = []
 
     def stuck(_: Question) -> Verdict:
         reached.set()
@@ -989,41 +893,28 @@ def test_the_record_does_not_wait_for_a_person_who_never_comes_back() -> None:
 
     cancel = CancelToken()
     approval = Approval(reviewer=Person(stuck), audit=records.append)
-
-    def withdraw() -> Sequence[str]:
-        assert reached.wait(PATIENCE)
-        cancel.cancel()
-        seen = [record.by for record in records]
-        gate.set()
-        return seen
-
-    went_through, seen = in_threads(
-        lambda: allowed(approval, question(cancel=cancel)),
-        withdraw,
-    )
-    assert seen == ["withdrawn"]
-    assert went_through is False
+    went_through = elsewhere(lambda: allowed(approval, question(cancel=cancel)))
+    assert reached.wait(PATIENCE)
+    cancel.cancel()
+    assert [record.by for record in records] == ["withdrawn"]
+    gate.set()
+    assert went_through.result(PATIENCE) is False
     assert [record.by for record in records] == ["withdrawn"]
 
 
-def test_a_cancel_after_the_verdict_changes_nothing_and_is_not_recorded() -> None:
-    records: list[AuditRecord] = []
-    cancel = CancelToken()
-    approval = Approval(reviewer=Person(Verdict.allow()), audit=records.append)
-    assert allowed(approval, question(cancel=cancel))
-    cancel.cancel()
-    assert [record.by for record in records] == ["person"]
-
-
-def test_a_token_that_lives_on_keeps_nothing_of_what_was_asked() -> None:
+def test_a_cancel_after_the_verdict_changes_nothing_and_nothing_of_what_was_asked_is_kept(
+    records: list[AuditRecord],
+) -> None:
     cancel = CancelToken()
     asked = question(cancel=cancel)
     request = weakref.ref(asked.request)
-    assert allowed(Approval(AutoApprove(server="files", calls=1, per=60)), asked)
+    policy = AutoApprove(server="files", calls=1, per=60)
+    assert allowed(Approval(policy, audit=records.append), asked)
     del asked
     gc.collect()
     assert request() is None
     cancel.cancel()
+    assert [record.by for record in records] == ["policy"]
 
 
 @pytest.mark.requirement("M-19")
@@ -1044,10 +935,9 @@ def test_a_person_who_thinks_holds_up_no_other_question() -> None:
 @every_kind
 @pytest.mark.requirement("M-17", "SAMP-08")
 def test_a_record_says_what_was_decided_and_nothing_that_was_written(
-    kind: Kind, caplog: pytest.LogCaptureFixture
+    kind: Kind, records: list[AuditRecord], caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG)
-    records: list[AuditRecord] = []
     approval = Approval(AllowAll(), audit=records.append)
     before = datetime.now(timezone.utc)
     asked = question(kind)
@@ -1079,35 +969,28 @@ def test_a_record_names_numbers_hosts_and_tools() -> None:
         assert question("url", request=link).summary == f"url: host {host}"
 
 
-def test_a_record_says_which_review_it_was_and_whether_something_was_edited() -> None:
-    records: list[AuditRecord] = []
-    person = Person(Verdict.allow(completion(5)))
-    approval = Approval(reviewer=person, audit=records.append)
+def test_a_record_says_which_review_it_was_and_whether_something_was_edited(
+    records: list[AuditRecord],
+) -> None:
     asked = question()
-    approval.review_request(asked)
-    person.say = Verdict.allow(asked.request)
-    approval.review_request(asked)
-    person.say = Verdict.allow(answer=written("other"))
-    approval.review_answer(dataclasses.replace(asked, answer=written()))
-    person.say = Verdict.allow()
-    approval.review_answer(dataclasses.replace(asked, answer=written()))
+    person = Person(Verdict.allow())
+    approval = Approval(reviewer=person, audit=records.append)
+    for person.say in (Verdict.allow(completion(5)), Verdict.allow(asked.request)):
+        approval.review_request(asked)
+    for person.say in (Verdict.allow(answer=written("other")), Verdict.allow()):
+        approval.review_answer(answered(asked))
     assert [(record.review, record.edited) for record in records] == [
-        ("request", True),
-        ("request", False),
-        ("answer", True),
-        ("answer", False),
+        *(("request", True), ("request", False)),
+        *(("answer", True), ("answer", False)),
     ]
 
 
-@pytest.mark.parametrize(
-    "policy", [pytest.param(AllowAll(), id="allow"), pytest.param(DenyAll(), id="deny")]
-)
+@pytest.mark.parametrize(("policy", "allows"), [(AllowAll(), True), (DenyAll(), False)])
 def test_an_audit_that_fails_is_logged_and_changes_nothing(
-    policy: Policy, caplog: pytest.LogCaptureFixture
+    policy: Policy, allows: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     def audit(record: AuditRecord) -> None:
         raise OSError("disk full")
 
-    approval = Approval(policy, audit=audit)
-    assert allowed(approval, question()) is isinstance(policy, AllowAll)
+    assert allowed(Approval(policy, audit=audit), question()) is allows
     assert "disk full" in caplog.text

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import gc
 import json
-import os
 import pickle
-import sys
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,9 +17,10 @@ import syncmcp
 from syncmcp import Http, Rule, Rules, ServersFile, Stdio, servers_file
 from syncmcp.approval import Approval, AutoApprove, Decision, Policy, Question, Verdict
 from syncmcp.handlers.context import ConnectedServer, renamed
-from syncmcp.testing import Server, demo_server
-from syncmcp.types import CreateMessageResult, ElicitRequestFormParams, ElicitResult
+from syncmcp.testing import Server, demo_server, serve_http
+from syncmcp.types import ElicitRequestFormParams, ElicitResult
 from tests.approval.test_approval import Person, question
+from tests.support import people
 from tests.support.parts import agreement
 
 LONG = "x" * 117
@@ -42,6 +42,14 @@ def asked_twice(one: ConnectedServer, other: ConnectedServer) -> bool:
     return len(person.asked) == 2
 
 
+ALLOWS = Rules([Rule(server="tutor", decision=Decision.ALLOW)], otherwise=Decision.DENY)
+
+
+NOT_NAMED = Verdict.deny(
+    reason="a rule that allows counts only for a name that the program gave: Client(name=...)"
+)
+
+
 ALIKE = {
     "behind the end of the name": (Stdio("run", LONG, "good"), Stdio("run", LONG, "evil")),
     "another split into words": (Stdio("run", "a b"), Stdio("run", "a", "b")),
@@ -57,39 +65,42 @@ ALIKE = {
 
 @pytest.mark.parametrize(("one", "other"), ALIKE.values(), ids=ALIKE)
 @pytest.mark.requirement("M-20")
-def test_for_this_session_is_for_one_server(one: Any, other: Any) -> None:
+def test_for_this_session_is_for_one_server_and_no_default_name_allows(
+    one: Any, other: Any
+) -> None:
     assert asked_twice(connected(one), connected(other))
     # A name that the program gives to both does not make them one server, either.
     assert asked_twice(connected(one, "tutor"), connected(other, "tutor"))
+    for server in (connected(one), connected(other)):
+        rule = Rules([Rule(server=server.name, decision=Decision.ALLOW)])
+        budget = AutoApprove(server=server.name, calls=9, per=60)
+        assert rule.decide(question(of=server)) is Decision.ASK
+        assert budget.decide(question(of=server)) is Decision.ASK
 
 
 @pytest.mark.parametrize(
-    "target",
+    ("target", "again"),
     [
-        pytest.param(lambda: Stdio("run", LONG, "a", env={"TOKEN": "t"}), id="command"),
-        pytest.param(lambda: Http("https://example.com/?a=1"), id="URL"),
-        pytest.param(lambda: _SERVER, id="in-process server"),
+        (Stdio("run", LONG, "a", env={"TOKEN": "t"}), Stdio("run", LONG, "a", env={"TOKEN": "t"})),
+        (Http("https://example.com/?a=1"), Http("https://example.com/?a=1")),
+        (Http("https://example.com/"), "https://example.com/"),
+        (_SERVER, _SERVER),
     ],
+    ids=["command", "target", "URL", "in-process server"],
 )
-def test_another_client_of_the_same_server_is_the_same_server(target: Any) -> None:
-    assert not asked_twice(connected(target()), connected(target()))
-    assert not asked_twice(connected(target(), "tutor"), connected(target(), "tutor"))
-    assert asked_twice(connected(target(), "mine"), connected(target(), "yours"))
-
-
-def test_an_url_is_the_same_server_as_its_target() -> None:
-    assert not asked_twice(
-        connected("https://example.com/"), connected(Http("https://example.com/"))
-    )
+def test_another_client_of_the_same_server_is_the_same_server(target: Any, again: Any) -> None:
+    assert not asked_twice(connected(target), connected(again))
+    assert not asked_twice(connected(target, "tutor"), connected(again, "tutor"))
+    assert asked_twice(connected(target, "mine"), connected(again, "yours"))
 
 
 def test_a_server_at_the_address_of_one_that_is_gone_is_another_one() -> None:
     """Python may give a new object the address of a freed one."""
     identities = set()
-    for _ in range(50):
+    for _ in range(20):
         identities.add(connected(Server("same")).identity)
         gc.collect()
-    assert len(identities) == 50
+    assert len(identities) == 20
 
 
 def test_another_directory_is_another_server(
@@ -109,9 +120,7 @@ def test_another_directory_is_another_server(
 
 def test_an_identity_shows_nothing_of_the_target() -> None:
     server = connected(Http("https://me:hunter2@example.com/?key=c4nary"))
-    shown = repr(server.identity) + repr(server)
-    assert "hunter2" not in shown
-    assert "c4nary" not in shown
+    assert not re.search("hunter2|c4nary", repr(server.identity) + repr(server))
 
 
 def test_a_default_name_is_no_given_name() -> None:
@@ -122,15 +131,6 @@ def test_a_default_name_is_no_given_name() -> None:
     assert (in_group.name, in_group.given_name) == ("books", "books")
 
 
-@pytest.mark.parametrize(("one", "other"), ALIKE.values(), ids=ALIKE)
-def test_no_rule_or_budget_allows_by_a_default_name(one: Any, other: Any) -> None:
-    for server in (connected(one), connected(other)):
-        rule = Rules([Rule(server=server.name, decision=Decision.ALLOW)])
-        budget = AutoApprove(server=server.name, calls=9, per=60)
-        assert rule.decide(question(of=server)) is Decision.ASK
-        assert budget.decide(question(of=server)) is Decision.ASK
-
-
 @pytest.mark.parametrize("decision", [Decision.DENY, Decision.ASK])
 def test_a_rule_that_allows_nothing_holds_for_a_default_name_too(decision: Decision) -> None:
     rules = Rules([Rule(server="run", decision=decision)], otherwise=Decision.ALLOW)
@@ -139,22 +139,22 @@ def test_a_rule_that_allows_nothing_holds_for_a_default_name_too(decision: Decis
 
 
 def test_a_name_that_the_program_gave_is_allowed_by() -> None:
-    rules = Rules([Rule(server="tutor", decision=Decision.ALLOW)], otherwise=Decision.DENY)
-    assert rules.decide(question(of=connected(Stdio("run"), "tutor"))) is Decision.ALLOW
+    assert ALLOWS.decide(question(of=connected(Stdio("run"), "tutor"))) is Decision.ALLOW
     # The name looks like that of the rule: the reason says why it does not count.
-    assert rules.decide(question(of=connected(Stdio("tutor")))) == NOT_NAMED
-    assert rules.decide(question(of=connected(Stdio("other")))) is Decision.DENY
-
-
-NOT_COUNTED = "counts only for a name that the program gave"
-RULES = Rules([Rule(server="syncmcp-demo", decision=Decision.ALLOW)])
+    assert ALLOWS.decide(question(of=connected(Stdio("tutor")))) == NOT_NAMED
+    assert ALLOWS.decide(question(of=connected(Stdio("other")))) is Decision.DENY
 
 
 @pytest.mark.parametrize(
     ("policy", "name", "reason"),
     [
-        (RULES, None, NOT_COUNTED),
-        (AutoApprove(server="syncmcp-demo", calls=5, per=60), None, NOT_COUNTED),
+        *(
+            (policy, None, "counts only for a name that the program gave")
+            for policy in (
+                Rules([Rule(server="syncmcp-demo", decision=Decision.ALLOW)]),
+                AutoApprove(server="syncmcp-demo", calls=5, per=60),
+            )
+        ),
         (AutoApprove(server="demo", tokens=1, per=60), "demo", "budget of AutoApprove: 1 token in"),
         (Rules([], AutoApprove(server="demo", tokens=1, per=60)), "demo", "budget of AutoApprove"),
     ],
@@ -163,28 +163,27 @@ RULES = Rules([Rule(server="syncmcp-demo", decision=Decision.ALLOW)])
 def test_without_a_person_too_the_reason_says_why_the_policy_did_not_allow(
     policy: Policy, name: str | None, reason: str
 ) -> None:
-    never: Any = lambda *_: None  # noqa: E731
     with (
-        syncmcp.connect(demo_server(), name=name, sampling=never, approval=policy) as client,
+        syncmcp.connect(
+            demo_server(), name=name, sampling=people.nobody, approval=policy
+        ) as client,
         pytest.raises(syncmcp.Denied, match=reason),
     ):
         client.call_tool("request_llm_help", {"question": "x"})
 
 
 @pytest.mark.parametrize(
-    ("form", "reason"),
+    ("default", "reason"),
     [
-        ({"type": "object", "properties": {"size": {"type": "string"}}}, "a form whose defaults"),
-        (
-            {"type": "object", "properties": {"size": {"type": "string", "default": "S"}}},
-            "beyond the budget of AutoApprove: 1 call in",
-        ),
+        ({}, "a form whose defaults"),
+        ({"default": "S"}, "beyond the budget of AutoApprove: 1 call in"),
     ],
 )
 def test_a_budget_that_denies_the_rest_says_why_it_did_not_allow_a_form(
-    form: Any, reason: str
+    default: Any, reason: str
 ) -> None:
     budget = AutoApprove(server="tutor", calls=1, per=60, otherwise=Decision.DENY)
+    form = {"type": "object", "properties": {"size": {"type": "string", **default}}}
     request = ElicitRequestFormParams(message="?", requested_schema=form)
     asked = Question("form", connected(Stdio("run"), "tutor"), request)
     budget.decide(asked)
@@ -197,107 +196,83 @@ def test_a_budget_that_denies_the_rest_says_why_it_did_not_allow_a_form(
 
 
 @pytest.fixture
-def named_by_file(tmp_path: Path) -> Callable[..., ServersFile]:
+def named_by_file(tmp_path: Path) -> Iterator[Callable[..., ServersFile]]:
     """Reads a file that names a server `tutor`, and has everything in it approved."""
     file = tmp_path / "mcp.json"
-    env = {"PYTHONPATH": os.pathsep.join(sys.path)}
-    args = ["-m", "syncmcp.testing"]
-    servers = {"tutor": {"command": sys.executable, "args": args, "env": env}}
-    file.write_text(json.dumps({"mcpServers": servers}))
 
     def read(**options: Any) -> ServersFile:
         approvals = tmp_path / "approved.json"
         return servers_file.read(file, approve=lambda _: True, approvals=approvals, **options)
 
-    return read
-
-
-NOT_NAMED = Verdict.deny(
-    reason="a rule that allows counts only for a name that the program gave: Client(name=...)"
-)
+    with serve_http(demo_server()) as http:
+        file.write_text(json.dumps({"mcpServers": {"tutor": {"url": http.url}}}))
+        yield read
 
 
 def decided(client: syncmcp.Client) -> tuple[str, Decision | Verdict]:
     """The name of a client's server, and what a rule decides that allows it by that name."""
     server = client._core.settings.connected_server(agreement())
-    rules = Rules([Rule(server="tutor", decision=Decision.ALLOW)], otherwise=Decision.DENY)
-    return server.name, rules.decide(question(of=server))
+    return server.name, ALLOWS.decide(question(of=server))
 
 
 @pytest.mark.parametrize(
     "make",
     [
-        pytest.param(syncmcp.Client, id="entry"),
-        pytest.param(lambda entry: syncmcp.Client(entry, name=entry.name), id="its name"),
-        pytest.param(lambda entry: syncmcp.Client(entry.target(), **entry.options), id="options"),
-        pytest.param(
-            lambda entry: pickle.loads(pickle.dumps(syncmcp.Client(entry, lazy=True))), id="pickled"
-        ),
+        syncmcp.Client,
+        lambda entry: syncmcp.Client(entry, name=entry.name),
+        lambda entry: syncmcp.Client(entry.target(), **entry.options),
+        lambda entry: pickle.loads(pickle.dumps(syncmcp.Client(entry, lazy=True))),
     ],
+    ids=["entry", "its name", "options", "pickled"],
 )
 def test_no_rule_allows_by_a_name_that_a_guarded_file_chose(
     make: Any, named_by_file: Callable[..., ServersFile]
 ) -> None:
     assert decided(make(named_by_file()["tutor"])) == ("tutor", NOT_NAMED)
-    # One that the program believes counts like its own.
+    # One that the program believes counts like its own, and so does the program's own name.
     assert decided(make(named_by_file(trust=True)["tutor"])) == ("tutor", Decision.ALLOW)
-
-
-def test_a_name_that_the_program_gives_to_a_server_of_a_file_is_allowed_by(
-    named_by_file: Callable[..., ServersFile],
-) -> None:
-    entry = named_by_file()["tutor"]
-    assert decided(syncmcp.Client(entry, name="tutor")) == ("tutor", Decision.ALLOW)
+    own = syncmcp.Client(named_by_file()["tutor"], name="tutor")
+    assert decided(own) == ("tutor", Decision.ALLOW)
 
 
 @pytest.mark.parametrize(
     ("servers", "given"),
     [
-        pytest.param(lambda read: read(), None, id="the file"),
-        pytest.param(lambda read: dict(read()), None, id="a copy of it"),
-        pytest.param(lambda read: {**read(), "own": Server("own")}, None, id="others with it"),
-        pytest.param(
-            lambda read: {"tutor": Server("own"), **read()}, None, id="merged into others"
-        ),
-        pytest.param(lambda read: {"tutor": read()["tutor"]}, None, id="the same key"),
-        pytest.param(
-            lambda read: {"mine": read()["tutor"]},
-            "mine",
-            id="another key, which the program chose",
-        ),
-        pytest.param(lambda read: read(trust=True), "tutor", id="a trusted file"),
+        (lambda read: read(), None),
+        (lambda read: dict(read()), None),
+        (lambda read: {**read(), "own": Server("own")}, None),
+        (lambda read: {"tutor": Server("own"), **read()}, None),
+        (lambda read: {"tutor": read()["tutor"]}, None),
+        (lambda read: {"mine": read()["tutor"]}, "mine"),
+        (lambda read: read(trust=True), "tutor"),
+    ],
+    ids=[
+        *("the file", "a copy of it", "others with it", "merged into others", "the same key"),
+        *("another key, which the program chose", "a trusted file"),
     ],
 )
 def test_a_group_tells_names_of_a_file_from_those_of_the_program(
     servers: Any, given: str | None, named_by_file: Callable[..., ServersFile]
 ) -> None:
     with syncmcp.ClientGroup(servers(named_by_file), require="all") as group:
-        name = "tutor" if "tutor" in group.clients else "mine"
-        shown = group.status[name].server
-        client = group.clients[name].server
+        name = given or "tutor"
+        shown, client = group.status[name].server, group.clients[name].server
     assert shown is not None
     assert [(one.name, one.given_name) for one in (shown, client)] == 2 * [(name, given)]
 
 
 def test_a_pickled_client_of_a_command_is_of_the_same_server() -> None:
     client = syncmcp.Client(Stdio("run", LONG), lazy=True)
-    copy = pickle.loads(pickle.dumps(client))
-    one, other = (
-        each._core.settings.connected_server(agreement()).identity for each in (client, copy)
-    )
+    copies = (client, pickle.loads(pickle.dumps(client)))
+    one, other = (each._core.settings.connected_server(agreement()).identity for each in copies)
     assert one == other
 
 
-def test_clients_with_one_approval_ask_for_each_server(tmp_path: Any) -> None:
+def test_clients_with_one_approval_ask_for_each_server() -> None:
     """Through open clients, from the question of a server to the person."""
-
-    def model(request: Any, context: Any) -> CreateMessageResult:
-        content = {"type": "text", "text": "Yes."}
-        answer = {"role": "assistant", "content": content, "model": "m"}
-        return CreateMessageResult.from_wire(answer)
-
     person = Person(Verdict.allow(remember=True))
     approval = Approval(reviewer=person)
+    model = people.Person(people.reply("Yes."))
     for server in (demo_server(), demo_server()):
         with syncmcp.connect(server, sampling=model, approval=approval) as client:
             for _ in range(2):

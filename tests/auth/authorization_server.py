@@ -66,7 +66,10 @@ class Site:
 
     Attributes:
         spelling: How it spells the names of its headers.
+        metadata: What it says about itself; change it as a test needs.
     """
+
+    metadata: dict[str, Any]
 
     def __init__(self) -> None:
         self.spelling: Callable[[str], str] = str.lower
@@ -97,6 +100,13 @@ class Site:
     def __exit__(self, *_: object) -> None:
         self._server.close()
 
+    def metadata_at(self, *paths: str) -> None:
+        """Publish the metadata at these places and no others."""
+        for key in [key for key in self.routes if ".well-known" in key[1]]:
+            del self.routes[key]
+        for path in paths:
+            self.routes["GET", path] = lambda _: Answer(200, self.metadata)
+
     def paths(self, method: str | None = None) -> list[str]:
         return [one.path for one in self.seen if method in (None, one.method)]
 
@@ -114,7 +124,6 @@ class AuthorizationServer(Site):
     """An authorization server that agrees to everything, and checks what OAuth 2.1 wants checked.
 
     Attributes:
-        metadata: What it says about itself; change it as a test needs.
         clients: The clients that it knows, by id: secret (or `None`) and method.
         granted: What scope it grants for one that is asked for.
         callback: What a redirect carries; change it as a test needs.
@@ -126,7 +135,7 @@ class AuthorizationServer(Site):
         super().__init__()
         self.name = name
         self.issuer = f"{self.origin}{path}"
-        self.metadata: dict[str, Any] = {
+        self.metadata = {
             "issuer": self.issuer,
             "authorization_endpoint": f"{self.issuer}/authorize",
             "token_endpoint": f"{self.issuer}/token",
@@ -156,13 +165,6 @@ class AuthorizationServer(Site):
         self.routes["POST", f"{path}/token"] = self._token
         self.routes["POST", f"{path}/register"] = self._register
         self.routes["POST", f"{path}/revoke"] = self._revoke
-
-    def metadata_at(self, *paths: str) -> None:
-        """Publish the metadata at these places and no others."""
-        for key in [key for key in self.routes if ".well-known" in key[1]]:
-            del self.routes[key]
-        for path in paths:
-            self.routes["GET", path] = lambda _: Answer(200, self.metadata)
 
     def expire(self) -> None:
         """No access token is good any more."""
@@ -284,7 +286,6 @@ class ResourceServer(Site):
 
     Attributes:
         authorization_server: Whose tokens it takes.
-        metadata: What it says about itself.
         challenge: The value of `WWW-Authenticate` in a 401; `None`: no such header.
         needed: The scope that a request needs, by its JSON-RPC method.
         serve: Answers the requests that are let through.
@@ -296,7 +297,7 @@ class ResourceServer(Site):
         self.url = f"{self.origin}{path}"
         self.path = path
         place = f"/.well-known/oauth-protected-resource{path}"
-        self.metadata: dict[str, Any] = {
+        self.metadata = {
             "resource": self.url,
             "authorization_servers": [server.issuer],
         }
@@ -306,13 +307,6 @@ class ResourceServer(Site):
         self.metadata_at(place)
         for method in ("GET", "POST", "DELETE"):
             self.routes[method, path] = self._mcp
-
-    def metadata_at(self, *paths: str) -> None:
-        """Publish the metadata at these places and no others."""
-        for key in [key for key in self.routes if ".well-known" in key[1]]:
-            del self.routes[key]
-        for path in paths:
-            self.routes["GET", path] = lambda _: Answer(200, self.metadata)
 
     @property
     def calls(self) -> list[Seen]:
@@ -387,6 +381,11 @@ def world(path: str = "/mcp", issuer_path: str = "") -> Iterator[ResourceServer]
     """A running MCP endpoint and its authorization server."""
     with AuthorizationServer(issuer_path) as server, ResourceServer(server, path) as resource:
         yield resource
+
+
+def denied(back: Mapping[str, str]) -> dict[str, str]:
+    """What a redirect carries when the person says no."""
+    return {"state": back["state"], "iss": back["iss"], "error": "access_denied"}
 
 
 def call(resource: ResourceServer, auth: Any, method: str = "ping", **options: Any) -> Any:

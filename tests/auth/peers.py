@@ -1,11 +1,28 @@
-"""Processes of tests that are told a line, and answer with one."""
+"""Processes that share a store or a login; each is told lines, and answers each with one.
+
+A process says ``ready`` first, and ends at the end of its input.
+"""
 
 from __future__ import annotations
 
+import json
+import os
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+import requests
+
+from syncmcp.auth import Deadline, FileStore, OAuth
+from syncmcp.errors import McpError
+
+KEY = "key"
+WAIT = 60.0
 
 
 class Peer:
@@ -23,11 +40,15 @@ class Peer:
         assert self.popen.stdout is not None
         return self.popen.stdout.readline().strip()
 
+    def answer(self, command: str) -> str:
+        self.tell(command)
+        return self.heard()
+
 
 @contextmanager
-def peer(module: str, *arguments: object, descriptors: tuple[int, ...] = ()) -> Iterator[Peer]:
-    """Run this module beside; it keeps the descriptors, and is killed at the end."""
-    command = [sys.executable, "-m", f"tests.auth.{module}", *map(str, arguments)]
+def peer(job: str, *arguments: object, descriptors: tuple[int, ...] = ()) -> Iterator[Peer]:
+    """Run a job of this module beside; it keeps the descriptors, and is killed at the end."""
+    command = [sys.executable, "-m", "tests.auth.peers", job, *map(str, arguments)]
     pipe = subprocess.PIPE
     with subprocess.Popen(
         command, stdin=pipe, stdout=pipe, text=True, pass_fds=descriptors
@@ -36,3 +57,116 @@ def peer(module: str, *arguments: object, descriptors: tuple[int, ...] = ()) -> 
             yield Peer(popen)
         finally:
             popen.kill()
+
+
+def commands() -> Iterator[list[str]]:
+    say("ready")
+    for line in sys.stdin:
+        yield line.split()
+
+
+def say(word: str) -> None:
+    print(word, flush=True)
+
+
+def in_threads(count: int, run: Callable[[], None]) -> None:
+    running = [threading.Thread(target=run) for _ in range(count)]
+    for thread in running:
+        thread.start()
+    for thread in running:
+        thread.join()
+
+
+def add_ones(store: FileStore, threads: int, rounds: int) -> list[str]:
+    """Add one to a shared number again and again; return what went wrong."""
+    failures: list[str] = []
+
+    def run() -> None:
+        try:
+            for _ in range(rounds):
+                with store.lock(KEY, Deadline(WAIT)):
+                    known = store.load(KEY) or {"count": 0}
+                    store.save(KEY, {"count": known["count"] + 1})
+        except McpError as error:
+            failures.append(repr(error))
+
+    in_threads(threads, run)
+    return failures
+
+
+def hammer(store: FileStore, until: str) -> None:
+    """Take the lock again as soon as it is let go of, until another process says stop."""
+    taken = 0
+    while store.load(until) is None:
+        for _ in range(10):
+            with store.lock(KEY, Deadline(WAIT)):
+                taken += 1
+        if taken == 10:
+            say("started")
+
+
+def descriptors() -> int:
+    return len(os.listdir("/proc/self/fd"))
+
+
+def work_on_store(path: str) -> None:
+    """Work on a `FileStore`."""
+    store = FileStore(path)
+    held = ExitStack()
+    for command, *words in commands():
+        if command == "lock":
+            held.enter_context(store.lock(KEY, Deadline(WAIT)))
+            say("locked")
+        elif command == "unlock":
+            held.close()
+            say("unlocked")
+        elif command == "count":
+            before = descriptors()
+            failures = add_ones(store, int(words[0]), int(words[1]))
+            say(json.dumps([failures, descriptors() - before]))
+        elif command == "hammer":
+            hammer(store, words[0])
+            say("stopped")
+        elif command == "fork" and os.fork() == 0:
+            say("forked")
+            os.read(int(words[0]), 1)  # until the test ends
+            os._exit(0)
+
+
+def share_login(url: str, path: str, threads: str, offset: str) -> None:
+    """Call the server in threads, by a clock that is off by some seconds.
+
+    The answers: to ``call`` what the calls brought, to ``hold`` that nobody else can renew the
+    login.
+    """
+    right = time.time
+    time.time = lambda: right() + float(offset)
+    auth = OAuth(url, receiver=None, store=FileStore(path))
+    outcomes: list[str] = []
+    together = threading.Barrier(int(threads))
+
+    def call() -> None:
+        together.wait(WAIT)
+        message = {"jsonrpc": "2.0", "id": 1, "method": "ping"}
+        try:
+            with requests.post(url, json=message, auth=auth, timeout=WAIT) as response:
+                outcomes.append(str(response.status_code))
+        except (McpError, requests.RequestException) as error:
+            outcomes.append(repr(error))
+
+    for (command,) in commands():
+        if command == "call":
+            outcomes.clear()
+            in_threads(int(threads), call)
+            say(json.dumps(Counter(outcomes)))
+        else:
+            assert auth._manager is not None
+            with auth._manager.cache.lock():
+                say("held")
+                sys.stdin.readline()  # until the process is killed
+
+
+JOBS: dict[str, Callable[..., Any]] = {"store": work_on_store, "login": share_login}
+
+if __name__ == "__main__":
+    JOBS[sys.argv[1]](*sys.argv[2:])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -35,15 +35,29 @@ SERVER = "https://mcp.example/mcp"
 ISSUER = "https://as.example"
 
 
+def no(request: SignInRequest) -> bool:
+    return False
+
+
+def silent(request: SignInRequest) -> bool:
+    raise RequestTimeout("nobody signed in in time", delivery="not_sent")
+
+
 @contextmanager
-def mixed_up() -> Iterator[tuple[ResourceServer, AuthorizationServer]]:
-    """A server whose issuer has people sign in on the page of an honest issuer; the latter."""
+def mixed_up(friends: bool = False) -> Iterator[tuple[ResourceServer, AuthorizationServer]]:
+    """A server whose issuer has people sign in on the page of an honest issuer; the latter.
+
+    Args:
+        friends: The two belong together, and share what they issue.
+    """
     with world() as resource, AuthorizationServer() as honest:
         evil = resource.authorization_server
         for name in ("authorization_endpoint", "registration_endpoint"):
             evil.metadata[name] = honest.metadata[name]
         del evil.metadata["authorization_response_iss_parameter_supported"]
         honest.callback = lambda back: {name: back[name] for name in ("code", "state")}
+        if friends:
+            evil.codes, evil.clients = honest.codes, honest.clients
         yield resource, honest
 
 
@@ -125,14 +139,10 @@ def test_a_resource_that_is_more_than_the_server_has_to_be_agreed_to(
 def test_what_is_odd_about_an_address_is_said_before_it_is_agreed_to(
     issuer: str, warning: str | None
 ) -> None:
-    for request in (
-        SignInRequest(SERVER, issuer),
-        SignInRequest(SERVER, ISSUER, page=issuer),
-    ):
-        text = request.text
-        assert ("Warning: " in text) is (warning is not None)
-        assert (warning or "") in text
-        assert text.isascii()
+    for request in (SignInRequest(SERVER, issuer), SignInRequest(SERVER, ISSUER, page=issuer)):
+        assert ("Warning: " in request.text) is (warning is not None)
+        assert (warning or "") in request.text
+        assert request.text.isascii()
 
 
 def test_each_oddity_is_a_line_of_its_own() -> None:
@@ -185,15 +195,15 @@ def test_an_error_names_all_that_nobody_agreed_to_and_the_option_for_it(
     assert assumed.message.endswith(f"at '{ISSUER}'{what}, as {SERVER} does not say where")
 
 
-@pytest.mark.parametrize("wider", ["{origin}", "{origin}/", "{origin}/tenants"])
-def test_a_person_sees_that_a_token_is_for_more_than_the_server(wider: str) -> None:
+def test_a_person_sees_that_a_token_is_for_more_than_the_server() -> None:
     with world("/tenants/x/mcp") as resource:
-        named = resource.metadata["resource"] = wider.format(origin=resource.origin)
-        person = Person(agrees=lambda request: False)
-        with pytest.raises(LoginRequired, match=f"for a token for {named}, which"):
-            call(resource, OAuth(receiver=person))
-        assert [one.resource for one in person.asked] == [named]
-        assert f"will be for {named}, " in person.asked[0].text
+        for path in ("", "/", "/tenants"):
+            named = resource.metadata["resource"] = f"{resource.origin}{path}"
+            person = Person(agrees=no)
+            with pytest.raises(LoginRequired, match=f"for a token for {named}, which"):
+                call(resource, OAuth(receiver=person))
+            assert [one.resource for one in person.asked] == [named]
+            assert f"will be for {named}, " in person.asked[0].text
         assert resource.authorization_server.paths("POST") == []
 
 
@@ -212,22 +222,20 @@ def test_a_resource_that_grows_after_the_agreement_is_agreed_to_anew() -> None:
         assert [one.resource for one in person.asked] == [None, resource.origin]
 
 
-@pytest.mark.parametrize("option", ["allow", "issuer"])
-def test_a_program_that_agrees_to_an_issuer_gets_a_token_for_a_parent_of_its_url(
-    option: str,
-) -> None:
+def test_a_program_that_agrees_to_an_issuer_gets_a_token_for_a_parent_of_its_url() -> None:
     with world() as resource:
         issuer, person = resource.authorization_server.issuer, Person()
-        options: dict[str, Any] = {option: issuer}
-        resource.metadata["resource"] = resource.origin
-        auth = OAuth(receiver=person, **options)
-        assert call(resource, auth).status_code == 200
-        assert auth.token is not None
-        assert (auth.token.resource, person.asked) == (resource.origin, [])
-        # What is no parent of it is refused whatever the program allows.
-        resource.metadata["resource"] = f"{resource.origin}/other"
-        with pytest.raises(AuthError, match="describes another server"):
-            call(resource, OAuth(receiver=person, **options))
+        agreements: list[dict[str, Any]] = [{"allow": issuer}, {"issuer": issuer}]
+        for options in agreements:
+            resource.metadata["resource"] = resource.origin
+            auth = OAuth(receiver=person, **options)
+            assert call(resource, auth).status_code == 200
+            assert auth.token is not None
+            assert (auth.token.resource, person.asked) == (resource.origin, [])
+            # What is no parent of it is refused whatever the program allows.
+            resource.metadata["resource"] = f"{resource.origin}/other"
+            with pytest.raises(AuthError, match="describes another server"):
+                call(resource, OAuth(receiver=person, **options))
 
 
 def test_a_person_is_told_both_names_and_nothing_moves_the_cursor() -> None:
@@ -279,9 +287,8 @@ def test_what_names_no_issuer_is_refused_when_it_is_given(given: Any, message: s
     assert caught.value.message == message
 
 
-def test_only_true_is_a_yes_of_a_receiver(monkeypatch: pytest.MonkeyPatch) -> None:
-    person = Person()
-    monkeypatch.setattr(person, "agree", lambda request, deadline: "no")
+def test_only_true_is_a_yes_of_a_receiver() -> None:
+    person = Person(agrees=lambda request: cast("bool", "no"))
     with world() as resource, pytest.raises(LoginRequired):
         call(resource, OAuth(receiver=person))
     assert person.redirects == []
@@ -303,7 +310,7 @@ def test_a_function_that_fails_is_the_programs_error() -> None:
 @pytest.mark.parametrize("by_hand", [True, False])
 def test_nothing_happens_at_an_issuer_before_the_person_has_agreed(by_hand: bool) -> None:
     with world() as resource:
-        person = Person(agrees=lambda request: False)
+        person = Person(agrees=no)
         auth = OAuth(resource.url, receiver=person)
         with pytest.raises(LoginRequired, match="permission was denied"):
             auth.login() if by_hand else call(resource, auth)
@@ -335,11 +342,9 @@ def test_an_issuer_that_borrows_the_page_of_another_one_gets_no_code_of_it() -> 
 def test_a_page_of_another_site_is_used_if_the_issuer_is_named_or_the_person_agrees(
     named: bool,
 ) -> None:
-    with mixed_up() as (resource, honest):
-        issuer = resource.authorization_server  # they belong together, and share what they issue
-        issuer.codes, issuer.clients = honest.codes, honest.clients
-        person = Person()
-        auth = OAuth(receiver=person, issuer=issuer.issuer if named else None)
+    with mixed_up(friends=True) as (resource, _):
+        person, issuer = Person(), resource.authorization_server.issuer
+        auth = OAuth(receiver=person, issuer=issuer if named else None)
         assert call(resource, auth).status_code == 200
         assert len(person.asked) == (0 if named else 1)
 
@@ -381,7 +386,7 @@ def test_of_several_issuers_the_one_is_taken_that_was_agreed_to() -> None:
     with world() as resource, AuthorizationServer() as evil:
         honest = resource.authorization_server
         resource.metadata["authorization_servers"] = [evil.issuer, honest.issuer]
-        person = Person(agrees=lambda request: False)
+        person = Person(agrees=no)
         with pytest.raises(LoginRequired):
             call(resource, OAuth(receiver=person))
         assert [one.issuer for one in person.asked] == [evil.issuer]
@@ -401,14 +406,6 @@ def test_where_nobody_can_be_asked_the_error_names_the_option(
                 call(resource, auth)
             assert resource.url in str(caught.value)
         assert issuer.paths("POST") == []
-
-
-def no(request: SignInRequest) -> bool:
-    return False
-
-
-def silent(request: SignInRequest) -> bool:
-    raise RequestTimeout("nobody signed in in time", delivery="not_sent")
 
 
 @pytest.mark.parametrize(("agrees", "error"), [(no, LoginRequired), (silent, RequestTimeout)])
@@ -458,25 +455,20 @@ def test_an_agreement_is_kept_with_the_sign_in() -> None:
         assert asked == [(issuer.issuer, None), (issuer.issuer, new.origin), (new.issuer, None)]
 
 
-@pytest.mark.parametrize("same", [True, False])
-def test_an_agreement_ends_with_the_sign_in_that_it_is_kept_with(same: bool) -> None:
+def test_an_agreement_ends_with_the_sign_in_that_it_is_kept_with() -> None:
     with world() as resource:
         store, person = MemoryStore(), Person()
         auth = OAuth(receiver=person, store=store)
-        call(resource, auth)
-        auth.logout()
-        call(resource, auth if same else OAuth(receiver=person, store=store))
-        assert len(person.asked) == 2
+        for count, used in enumerate((auth, auth, OAuth(receiver=person, store=store)), 1):
+            call(resource, used)
+            assert len(person.asked) == count
+            used.logout()
 
 
 # What a store holds, and what the program allows
 
 
 OTHER = "https://other.example"
-
-
-def refused(server: str, issuer: str) -> bool:
-    return False
 
 
 @contextmanager
@@ -495,7 +487,7 @@ def left_in_store() -> Iterator[tuple[ResourceServer, MemoryStore]]:
     [
         ({"allow": OTHER}, False),
         ({"allow": ()}, True),
-        ({"allow": refused}, False),
+        ({"allow": lambda server, issuer: False}, False),
         ({"issuer": OTHER}, True),
     ],
 )
@@ -511,8 +503,7 @@ def test_a_stored_login_at_an_issuer_that_is_not_allowed_counts_as_absent(
         with pytest.raises(AuthError):
             call(resource, auth)
         assert [one.bearer for one in resource.calls] == [None]
-        assert issuer.paths("POST") == []
-        assert issuer.authorizations == []
+        assert (issuer.paths("POST"), issuer.authorizations) == ([], [])
 
 
 def test_a_stored_login_at_an_issuer_that_is_allowed_is_used_and_refreshed() -> None:
@@ -557,18 +548,15 @@ def test_a_remembered_agreement_does_not_replace_what_is_allowed(by_step_up: boo
         resource.needed["more"] = "more"
         with pytest.raises(LoginRequired, match="allow="):
             call(resource, auth, "more") if by_step_up else auth.login()
-        assert issuer.paths("POST") == []
-        assert issuer.authorizations == []
+        assert (issuer.paths("POST"), issuer.authorizations) == ([], [])
 
 
 def test_a_page_that_somebody_else_agreed_to_is_agreed_to_again_where_allow_is_given() -> None:
-    with mixed_up() as (resource, honest):
-        issuer, store = resource.authorization_server, MemoryStore()
-        issuer.codes, issuer.clients = honest.codes, honest.clients
-        first = OAuth(receiver=Person(), store=store, issuer=issuer.issuer)
+    with mixed_up(friends=True) as (resource, honest):
+        issuer, store, person = resource.authorization_server.issuer, MemoryStore(), Person()
+        first = OAuth(receiver=Person(), store=store, issuer=issuer)
         assert call(resource, first).status_code == 200
-        person = Person()
-        auth = OAuth(resource.url, receiver=person, store=store, allow=issuer.issuer)
+        auth = OAuth(resource.url, receiver=person, store=store, allow=issuer)
         auth.login()
         auth.login()
         assert [one.page for one in person.asked] == [honest.origin]
@@ -587,9 +575,6 @@ class Typist:
         self.shown: list[str] = []
         self._lines = iter(lines)
 
-    def show(self, text: str) -> None:
-        self.shown.append(text)
-
     def ask(self, prompt: str) -> str:
         assert prompt.endswith("[y/N] ")
         line = next(self._lines, None)
@@ -599,12 +584,13 @@ class Typist:
 
 
 RECEIVERS: list[Callable[[Typist], Any]] = [
-    lambda typist: LoopbackReceiver(show=typist.show, ask=typist.ask),
-    lambda typist: PasteReceiver(typist.show, typist.ask),
+    lambda typist: LoopbackReceiver(show=typist.shown.append, ask=typist.ask),
+    lambda typist: PasteReceiver(typist.shown.append, typist.ask),
 ]
+of_receivers = pytest.mark.parametrize("make", RECEIVERS, ids=["browser", "paste"])
 
 
-@pytest.mark.parametrize("make", RECEIVERS, ids=["browser", "paste"])
+@of_receivers
 @pytest.mark.parametrize(
     ("lines", "agreed"),
     [(["y"], True), ([" YES "], True), ([""], False), (["n"], False), (["what?", "no"], False)],
@@ -618,16 +604,12 @@ def test_only_a_yes_is_an_agreement(
     assert len(typist.shown) == len(lines)
 
 
-@pytest.mark.parametrize("make", RECEIVERS, ids=["browser", "paste"])
-def test_the_end_of_the_input_is_nobody(make: Callable[[Typist], Any]) -> None:
-    with pytest.raises(LoginRequired, match=r"no input.*allow="):
-        make(Typist()).agree(REQUEST, Deadline(WAIT))
-
-
-@pytest.mark.parametrize("make", RECEIVERS, ids=["browser", "paste"])
-def test_an_agreement_is_given_up_after_some_lines_that_are_neither_yes_nor_no(
+@of_receivers
+def test_an_agreement_is_given_up_at_the_end_or_after_lines_that_are_neither_yes_nor_no(
     make: Callable[[Typist], Any],
 ) -> None:
+    with pytest.raises(LoginRequired, match=r"no input.*allow="):
+        make(Typist()).agree(REQUEST, Deadline(WAIT))
     typist = Typist(*["maybe"] * (MOST_PROMPTS + 1))
     with pytest.raises(LoginRequired, match=f"{MOST_PROMPTS} lines .*allow="):
         make(typist).agree(REQUEST, Deadline(WAIT))
@@ -636,7 +618,7 @@ def test_an_agreement_is_given_up_after_some_lines_that_are_neither_yes_nor_no(
     assert make(typist).agree(REQUEST, Deadline(WAIT)) is True
 
 
-@pytest.mark.parametrize("make", RECEIVERS, ids=["browser", "paste"])
+@of_receivers
 def test_waiting_for_an_agreement_ends_with_the_call(make: Callable[[Any], Any]) -> None:
     go_on = threading.Event()
     exchange = Exchange()

@@ -9,6 +9,7 @@ from contextlib import AbstractContextManager
 from functools import partial
 from types import SimpleNamespace
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 import requests
@@ -34,7 +35,7 @@ from tests.auth.authorization_server import Person, call, signed_in, world
 from tests.auth.test_fetch import driver, get, here, silent
 from tests.support.moved_time import MovedTime, soonest
 from tests.support.parts import Exchange, aborted
-from tests.support.stage import PATIENCE
+from tests.support.stage import PATIENCE, elsewhere
 from tests.transports import http_peer
 from tests.transports.http_peer import serving
 
@@ -48,7 +49,7 @@ REQUEST = SignInRequest("https://mcp.example/mcp", ISSUER, None)
 
 
 class Nobody:
-    """Is asked, and does not answer."""
+    """Is asked, and does not answer before the gate is open."""
 
     def __init__(self) -> None:
         self.gate = threading.Event()
@@ -115,13 +116,12 @@ def say_nothing_to_who_listens() -> None:
             with exchange, aborted():
                 waiting.receive(redirect, Deadline(None))
 
-        thread = threading.Thread(target=wait, name="test-login", daemon=True)
-        thread.start()
-        port = int(waiting.redirect_uri.partition("127.0.0.1:")[2].partition("/")[0])
-        with socket.create_connection(("127.0.0.1", port), PATIENCE) as visitor:
+        ended = elsewhere(wait)
+        place = ("127.0.0.1", urlsplit(waiting.redirect_uri).port or 0)
+        with socket.create_connection(place, PATIENCE) as visitor:
             assert visitor.recv(1) == b""
         exchange.abort()
-        thread.join(PATIENCE)
+        ended.result(PATIENCE)
 
 
 @pytest.mark.alone

@@ -15,33 +15,53 @@ from syncmcp.auth.steps import (
 pytestmark = pytest.mark.requirement("AUD-02")
 
 
-def test_quoted_values_may_hold_commas_escapes_and_the_names_of_schemes() -> None:
-    header = r'Bearer realm="a, \"b\", Basic c=d\\", scope="x y"'
-    assert parse_challenges(header) == [
-        Challenge("bearer", {"realm": r'a, "b", Basic c=d\ '[:-1], "scope": "x y"})
-    ]
+@pytest.mark.parametrize(
+    ("header", "challenges"),
+    [
+        (
+            r'Bearer realm="a, \"b\", Basic c=d\\", scope="x y"',
+            [Challenge("bearer", {"realm": 'a, "b", Basic c=d\\', "scope": "x y"})],
+        ),
+        (
+            'Basic realm="r", Bearer error="invalid_token", scope="a" , DPoP algs="ES256"',
+            [
+                Challenge("basic", {"realm": "r"}),
+                Challenge("bearer", {"error": "invalid_token", "scope": "a"}),
+                Challenge("dpop", {"algs": "ES256"}),
+            ],
+        ),
+        (
+            "Negotiate YWJj==, Bearer scope=a",
+            [Challenge("negotiate"), Challenge("bearer", {"scope": "a"})],
+        ),
+        ("Bearer x=" + '"\\' * 200_000, [Challenge("bearer")]),
+    ],
+    ids=["quoted", "several", "credentials without a name", "a quote without end"],
+)
+def test_challenges_are_told_apart(header: str, challenges: list[Challenge]) -> None:
+    assert parse_challenges(header) == challenges
 
 
-def test_several_challenges_in_one_value_are_told_apart() -> None:
-    header = 'Basic realm="r", Bearer error="invalid_token", scope="a" , DPoP algs="ES256"'
-    assert parse_challenges(header) == [
-        Challenge("basic", {"realm": "r"}),
-        Challenge("bearer", {"error": "invalid_token", "scope": "a"}),
-        Challenge("dpop", {"algs": "ES256"}),
-    ]
+@pytest.mark.parametrize(
+    ("header", "demand"),
+    [
+        ('BEARER Scope="a", RESOURCE_METADATA="https://h/x"', AuthChallenge("https://h/x", "a")),
+        ('Bearer scope="a", scope="b"', AuthChallenge(scope="a")),
+        (
+            'DPoP algs="ES256", resource_metadata="https://h/m", Bearer scope="a", error="e"',
+            AuthChallenge("https://h/m", "a", "e"),
+        ),
+        ("Bearer", AuthChallenge()),
+        *((header, None) for header in (None, "", 'Basic realm="r"', "Negotiate", '"', "= , =")),
+        pytest.param("a," * (MAX_CHALLENGE // 2) + "Bearer", None, id="long"),
+    ],
+)
+def test_what_a_response_demands(header: str | None, demand: AuthChallenge | None) -> None:
+    assert auth_challenge(header) == demand
 
 
-def test_schemes_and_names_are_told_apart_in_any_case() -> None:
-    assert auth_challenge('BEARER Scope="a", RESOURCE_METADATA="https://h/x"') == AuthChallenge(
-        "https://h/x", "a"
-    )
-
-
-def test_credentials_without_a_name_are_no_scheme_of_their_own() -> None:
-    assert parse_challenges("Negotiate YWJj==, Bearer scope=a") == [
-        Challenge("negotiate"),
-        Challenge("bearer", {"scope": "a"}),
-    ]
+def test_only_the_beginning_of_a_long_header_is_read() -> None:
+    assert len(parse_challenges("a," * 300_000)) == MAX_CHALLENGE // 2
 
 
 @pytest.mark.parametrize(
@@ -60,30 +80,3 @@ def test_what_servers_write_is_understood_though_it_is_not_quite_right(header: s
     assert found.scope == "a"
     assert found.resource_metadata is not None
     assert found.resource_metadata.startswith("https://h/.well-known/x")
-
-
-def test_of_a_parameter_given_twice_the_first_counts() -> None:
-    assert auth_challenge('Bearer scope="a", scope="b"') == AuthChallenge(scope="a")
-
-
-def test_what_one_challenge_leaves_out_another_may_say() -> None:
-    header = 'DPoP algs="ES256", resource_metadata="https://h/m", Bearer scope="a", error="e"'
-    assert auth_challenge(header) == AuthChallenge("https://h/m", "a", "e")
-
-
-@pytest.mark.parametrize("header", [None, "", 'Basic realm="r"', "Negotiate", '"', "= , ="])
-def test_a_response_without_a_challenge_for_tokens_demands_nothing(header: str | None) -> None:
-    assert auth_challenge(header) is None
-
-
-def test_a_bare_challenge_demands_a_token_and_no_more() -> None:
-    assert auth_challenge("Bearer") == AuthChallenge()
-
-
-def test_an_unending_quote_takes_no_time() -> None:
-    assert parse_challenges("Bearer x=" + '"\\' * 200_000) == [Challenge("bearer")]
-
-
-def test_only_the_beginning_of_a_long_header_is_read() -> None:
-    assert len(parse_challenges("a," * 300_000)) == MAX_CHALLENGE // 2
-    assert auth_challenge("a," * (MAX_CHALLENGE // 2) + "Bearer") is None

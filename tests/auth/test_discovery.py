@@ -1,4 +1,7 @@
-"""Where to sign in: which documents are asked for, in which order, and which are believed."""
+"""Where to sign in: which documents are asked for, in which order, and which are believed.
+
+Which scope is asked for there.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,10 @@ from syncmcp.auth.discovery import (
     discover,
     find_resource,
     find_server,
+    missing_scopes,
     require_pkce,
+    select_scope,
+    union_scopes,
 )
 from syncmcp.auth.steps import HttpResponse
 from syncmcp.errors import DiscoveryFailed
@@ -97,10 +103,7 @@ def test_malformed_metadata_are_an_error_that_quotes_nothing() -> None:
 @pytest.mark.parametrize(
     "identifier",
     [
-        "https://mcp.example/mcp",
-        "https://mcp.example/mcp/",
-        "https://mcp.example",
-        "https://mcp.example/",
+        *(f"https://mcp.example{path}" for path in ("/mcp", "/mcp/", "", "/")),
         "HTTPS://MCP.example:443/mcp",
     ],
 )
@@ -113,20 +116,11 @@ def test_the_resource_is_taken_letter_by_letter_when_it_covers_the_server(identi
 @pytest.mark.parametrize(
     "identifier",
     [
-        "https://evil.example/mcp",
-        "http://mcp.example/mcp",
-        "https://mcp.example:8443/mcp",
-        "https://mcp.example/mc",
-        "https://mcp.example/mcp/below",
-        "https://mcp.example/mcp?tenant=1",
-        "https://mcp.example/mcp#part",
-        "https://user@mcp.example/mcp",
-        "https://mcp.example:port/mcp",
-        "https://mcp.example/m\tcp",
-        "\n https://mcp.example/mcp",
-        "https://mcp.example/\u200bmcp",
-        "mcp.example/mcp",
-        "",
+        *("https://evil.example/mcp", "http://mcp.example/mcp", "https://mcp.example:8443/mcp"),
+        *(f"https://mcp.example/{end}" for end in ("mc", "mcp/below", "mcp?tenant=1", "mcp#part")),
+        *("https://user@mcp.example/mcp", "https://mcp.example:port/mcp"),
+        *("https://mcp.example/m\tcp", "\n https://mcp.example/mcp"),
+        *("https://mcp.example/\u200bmcp", "mcp.example/mcp", ""),
     ],
 )
 def test_metadata_about_another_resource_are_refused(identifier: str) -> None:
@@ -160,13 +154,11 @@ TENANT = f"{ISSUER}/tenant1"
 @pytest.mark.parametrize(
     ("issuer", "asked"),
     [
-        (ISSUER, [OAUTH_FORM, OPENID_FORM]),
-        (f"{ISSUER}/", [OAUTH_FORM, OPENID_FORM]),  # no path, and still part of its name
+        *((issuer, [OAUTH_FORM, OPENID_FORM]) for issuer in (ISSUER, f"{ISSUER}/")),  # no path
         (
             TENANT,
             [
-                f"{OAUTH_FORM}/tenant1",
-                f"{OPENID_FORM}/tenant1",
+                *(f"{form}/tenant1" for form in (OAUTH_FORM, OPENID_FORM)),
                 f"{TENANT}/.well-known/openid-configuration",
             ],
         ),
@@ -201,13 +193,8 @@ def test_metadata_without_an_issuer_are_not_used() -> None:
 @pytest.mark.parametrize(
     "issuer",
     [
-        "",
-        "as.example",
-        "https://",
-        "https://as.example?x",
-        "https://as.example#x",
-        "https://[as",
-        "https://as.example:0",
+        *("", "as.example", "https://", "https://as.example?x", "https://as.example#x"),
+        *("https://[as", "https://as.example:0"),
     ],
 )
 def test_what_is_no_issuer_is_not_asked(issuer: str) -> None:
@@ -215,11 +202,6 @@ def test_what_is_no_issuer_is_not_asked(issuer: str) -> None:
     with pytest.raises(DiscoveryFailed, match="not the identifier"):
         walk.run(discover(SERVER))
     assert walk.urls == [PATH_FORM]
-
-
-def test_an_authorization_server_without_metadata_cannot_be_used() -> None:
-    with pytest.raises(DiscoveryFailed, match="has no metadata"):
-        Walk({PATH_FORM: resource()}).run(discover(SERVER))
 
 
 @pytest.mark.parametrize("servers", [None, [], "https://as.example"])
@@ -236,11 +218,8 @@ def test_of_several_authorization_servers_the_one_of_the_last_login_is_taken() -
         OAUTH_FORM: server(),
         f"{other}/.well-known/oauth-authorization-server": server(other),
     }
-    assert Walk(pages).run(discover(SERVER)).metadata.issuer == ISSUER
-    assert Walk(pages).run(discover(SERVER, known=[other])).metadata.issuer == other
-    assert (
-        Walk(pages).run(discover(SERVER, known=["https://gone.example"])).metadata.issuer == ISSUER
-    )
+    for known, taken in (((), ISSUER), ([other], other), (["https://gone.example"], ISSUER)):
+        assert Walk(pages).run(discover(SERVER, known=known)).metadata.issuer == taken
 
 
 @pytest.mark.requirement("REG-08")
@@ -269,23 +248,16 @@ def test_an_error_names_a_few_of_many_authorization_servers() -> None:
 
 
 @pytest.mark.requirement("AUD-08", "AUD-09")
-def test_an_old_server_is_its_own_authorization_server() -> None:
+@pytest.mark.parametrize("slash", ["", "/"])  # in its name, as nobody else gave it one
+def test_an_old_server_is_its_own_authorization_server(slash: str) -> None:
     origin = "https://mcp.example"
-    walk = Walk({f"{origin}/.well-known/oauth-authorization-server": server(origin)})
+    walk = Walk({f"{origin}/.well-known/oauth-authorization-server": server(f"{origin}{slash}")})
     place = walk.run(discover(SERVER))
-    assert place.metadata.token_endpoint == f"{origin}/token"
+    assert place.metadata.issuer == f"{origin}{slash}"
+    assert place.metadata.token_endpoint == f"{origin}{slash}/token"
     assert place.published
     assert walk.urls == [PATH_FORM, ROOT_FORM, f"{origin}/.well-known/oauth-authorization-server"]
     assert {fetch.headers["MCP-Protocol-Version"] for fetch in walk.asked} == {"2025-11-25"}
-
-
-@pytest.mark.requirement("AUD-08")
-def test_the_name_of_an_old_server_may_end_with_a_slash_as_nobody_else_gave_it_one() -> None:
-    origin = "https://mcp.example"
-    place = f"{origin}/.well-known/oauth-authorization-server"
-    for issuer in (origin, f"{origin}/"):
-        found = Walk({place: server(issuer)}).run(discover(SERVER))
-        assert found.metadata.issuer == issuer
 
 
 @pytest.mark.requirement("AUD-07", "AUD-08")
@@ -300,21 +272,23 @@ def test_an_old_server_cannot_speak_for_another_issuer(issuer: str) -> None:
 
 @pytest.mark.requirement("AUD-08")
 def test_an_old_server_without_any_metadata_has_the_three_customary_addresses() -> None:
-    place = Walk().run(discover("https://mcp.example:8443/mcp"))
     origin = "https://mcp.example:8443"
-    assert place.metadata.authorization_endpoint == f"{origin}/authorize"
-    assert place.metadata.token_endpoint == f"{origin}/token"
-    assert place.metadata.registration_endpoint == f"{origin}/register"
-    assert place.resource == "https://mcp.example:8443/mcp"
-    assert not place.published
-    require_pkce(place)
+    found = Walk().run(discover(f"{origin}/mcp"))
+    assert found.metadata.authorization_endpoint == f"{origin}/authorize"
+    assert found.metadata.token_endpoint == f"{origin}/token"
+    assert found.metadata.registration_endpoint == f"{origin}/register"
+    assert found.resource == f"{origin}/mcp"
+    assert not found.published
+    require_pkce(found)
 
 
-def test_for_an_old_server_the_configured_issuer_is_asked_and_no_other() -> None:
+def test_the_configured_issuer_of_an_old_server_is_asked_and_who_has_no_metadata_not_used() -> None:
     walk = Walk({OAUTH_FORM: server()})
     assert walk.run(discover(SERVER, issuer=ISSUER)).metadata.issuer == ISSUER
     with pytest.raises(DiscoveryFailed, match="has no metadata"):
         Walk().run(discover(SERVER, issuer=ISSUER))
+    with pytest.raises(DiscoveryFailed, match="has no metadata"):
+        Walk({PATH_FORM: resource()}).run(discover(SERVER))
 
 
 @pytest.mark.requirement("FLW-03")
@@ -350,3 +324,54 @@ def test_members_that_nobody_knows_are_kept_and_malformed_hints_are_dropped() ->
     assert found.scopes_supported is None
     assert found.revocation_endpoint is None
     assert found.to_wire()["x_new"] == 1
+
+
+# -- which scope is asked for
+
+
+def place(scopes: tuple[str, ...] | None = None, **more: Any) -> AuthServer:
+    return AuthServer(
+        SERVER, scopes, AuthorizationServerMetadata.from_wire({"issuer": ISSUER, **more})
+    )
+
+
+@pytest.mark.requirement("SCO-01", "SCO-02", "SCO-03", "SCO-04")
+@pytest.mark.parametrize(
+    ("scopes", "options", "selected"),
+    [
+        (("c",), {"challenged": "a b"}, "a b"),  # a challenge comes before the metadata
+        (("a", "b"), {}, "a b"),
+        (None, {}, None),
+        ((), {}, None),
+        # What the user names replaces what the metadata name, but not a challenge.
+        (("a", "b"), {"configured": ["mine"]}, "mine"),
+        (("a", "b"), {"configured": ["mine"], "challenged": "a"}, "mine a"),
+        (("z",), {"challenged": "b a", "earlier": "a c"}, "a c b"),  # old and new together
+    ],
+)
+def test_which_scope_is_asked_for(scopes: Any, options: Any, selected: str | None) -> None:
+    supported = None if scopes else ["x", "offline_access"]
+    assert select_scope(place(scopes, scopes_supported=supported), **options) == selected
+
+
+@pytest.mark.requirement("TOK-08")
+def test_offline_access_is_asked_for_where_the_server_lists_it() -> None:
+    listed = place(("a",), scopes_supported=["a", "offline_access"])
+    assert select_scope(listed) == "a offline_access"
+    without = place(("a",), scopes_supported=["offline_access"], grant_types_supported=["implicit"])
+    assert select_scope(without) == "a"
+
+
+@pytest.mark.requirement("TOK-08")
+@pytest.mark.parametrize("scopes", [None, ["a"]])
+def test_offline_access_is_not_asked_for_elsewhere_whoever_names_it(scopes: Any) -> None:
+    unlisted = place(("a", "offline_access"), scopes_supported=scopes)
+    assert select_scope(unlisted) == "a"
+    assert select_scope(unlisted, challenged="a offline_access") == "a"
+
+
+def test_no_scope_counts_as_part_of_another() -> None:
+    assert union_scopes("files files:read", "files", None, ["b"]) == "files files:read b"
+    assert union_scopes(None, "") is None
+    assert missing_scopes("files:read files", "files") == {"files:read"}
+    assert missing_scopes(None, None) == frozenset()

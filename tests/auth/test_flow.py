@@ -1,4 +1,7 @@
-"""The code flow: what a person is sent away with, and what they are believed on return."""
+"""The code flow: what a person is sent away with, what they are believed on return, and tokens.
+
+How a client proves itself at the token endpoint.
+"""
 
 from __future__ import annotations
 
@@ -14,15 +17,17 @@ from syncmcp.auth.discovery import AuthServer
 from syncmcp.auth.flow import (
     PendingAuthorization,
     authorization_code,
+    choose_method,
     probe,
     read_token,
     redeem,
     refresh,
     revoke,
+    token_request,
 )
 from syncmcp.auth.steps import AuthChallenge, HttpRequest, HttpResponse, error_code, printable
 from syncmcp.auth.tokens import Registration, Token
-from syncmcp.errors import AuthError, DiscoveryFailed, TokenRefused
+from syncmcp.errors import AuthError, DiscoveryFailed, RegistrationFailed, TokenRefused
 from syncmcp.types.extensions import AuthorizationServerMetadata
 from tests.auth.stepping import Walk, told
 
@@ -88,7 +93,8 @@ def test_no_two_logins_share_state_or_verifier() -> None:
     assert len({first.state, second.state, first.verifier, second.verifier}) == 4
     assert min(len(first.state), len(second.state)) >= 22  # 128 random bits
     for secret in (first.state, first.verifier, "mcp.example"):
-        assert secret not in repr(first) + repr(first.redirect)
+        assert secret not in repr(first)
+    assert repr(first.redirect) == "<Redirect>"
 
 
 def test_a_query_that_the_endpoint_has_already_is_kept_and_cannot_replace_ours() -> None:
@@ -172,17 +178,12 @@ def test_a_redirect_from_elsewhere_is_dropped_with_its_code_and_nothing_of_it_is
 def test_a_person_who_says_no_is_an_error_with_its_code_and_words() -> None:
     one = attempt()
     words = "no\x1b[2J thanks, access_token=canary-secret"
+    denied = {"state": one.state, "error": "access_denied", "error_description": words}
     with pytest.raises(TokenRefused) as caught:
-        authorization_code(
-            one, {"state": one.state, "error": "access_denied", "error_description": words}
-        )
+        authorization_code(one, denied)
     assert (caught.value.error, caught.value.status) == ("access_denied", 0)
     assert "no [2J thanks" in str(caught.value)
     assert "canary" not in str(caught.value)
-
-
-def test_a_redirect_without_a_code_is_an_error() -> None:
-    one = attempt()
     with pytest.raises(AuthError, match="without an authorization code"):
         authorization_code(one, {"state": one.state})
 
@@ -236,19 +237,15 @@ def test_a_refresh_keeps_what_the_answer_does_not_change() -> None:
     assert walk.run(refresh(old, CLIENT, server(), 0.0)).refresh_token == "refresh-2"
 
 
-def test_an_expiry_is_read_where_it_makes_sense() -> None:
-    def expiry(expires_in: Any) -> float | None:
-        return read_token(told({**ANSWER, "expires_in": expires_in}), Token(""), 100.0).expires_at
+def test_an_expiry_is_read_where_it_makes_sense_and_a_scope_where_there_is_one() -> None:
+    def read(**more: Any) -> Token:
+        return read_token(told({**ANSWER, **more}), Token("", requested="a b"), 100.0)
 
-    assert [expiry(value) for value in (60, "60", 1.5, -5)] == [160.0, 160.0, 101.5, 100.0]
+    expiries = [read(expires_in=value).expires_at for value in (60, "60", 1.5, -5)]
+    assert expiries == [160.0, 160.0, 101.5, 100.0]
     nonsense: list[Any] = [None, True, "soon", "inf", [], float("nan"), 10**400]
-    assert [expiry(value) for value in nonsense] == [None] * 7
-
-
-def test_a_scope_that_was_granted_replaces_the_one_that_was_asked_for() -> None:
-    base = Token("", requested="a b")
-    assert read_token(told({**ANSWER, "scope": "a"}), base, 0.0).scope == "a"
-    assert read_token(told(ANSWER), base, 0.0).scope == "a b"
+    assert [read(expires_in=value).expires_at for value in nonsense] == [None] * 7
+    assert (read(scope="a").scope, read().scope) == ("a", "a b")
 
 
 def test_a_client_with_a_key_signs_each_request_for_a_token() -> None:
@@ -316,15 +313,13 @@ def test_a_refused_token_request_says_why_and_masks_what_it_quotes() -> None:
     assert "canary" not in str(caught.value)
     with pytest.raises(TokenRefused) as bare:
         read_token(HttpResponse(502, {}, b"<html>"), Token(""), 0.0)
-    assert (
-        bare.value.message
-        == "the token endpoint issued no token: the authorization server gave no reason"
+    assert bare.value.message == (
+        "the token endpoint issued no token: the authorization server gave no reason"
     )
     assert (bare.value.error, bare.value.status) == (None, 502)
-
-
-def test_a_refusal_that_looks_like_a_success_is_still_one() -> None:
-    answer = told({"error": "bad_verification_code", "error_description": "It has expired."})
+    # One that looks like a success is still a refusal.
+    words = "It has expired."
+    answer = told({"error": "bad_verification_code", "error_description": words})
     with pytest.raises(TokenRefused, match="It has expired") as caught:
         read_token(answer, Token(""), 0.0)
     assert caught.value.error == "bad_verification_code"
@@ -335,9 +330,8 @@ def test_revocation_gives_back_the_refresh_token_and_then_the_access_token() -> 
     url = f"{ISSUER}/revoke"
     walk = Walk({url: told(None)})
     walk.run(revoke(token, CLIENT, server()))
-    assert [form(fetch)["token"] for fetch in walk.asked] == ["refresh", "access"]
-    hints = [form(fetch)["token_type_hint"] for fetch in walk.asked]
-    assert hints == ["refresh_token", "access_token"]
+    sent = [(form(fetch)["token"], form(fetch)["token_type_hint"]) for fetch in walk.asked]
+    assert sent == [("refresh", "refresh_token"), ("access", "access_token")]
     assert not any(fetch.token for fetch in walk.asked)
     unsupported = Walk({url: [told({"error": "unsupported_token_type"}, 400)]})
     unsupported.run(revoke(Token("access"), CLIENT, server()))
@@ -367,12 +361,8 @@ def test_a_server_is_asked_what_it_demands() -> None:
 
 
 def test_what_a_server_says_is_shown_up_to_a_limit_and_by_whole_words() -> None:
-    assert [error_code(code) for code in ("a" * 80, "a" * 81, "", 5)] == [
-        "a" * 80,
-        None,
-        None,
-        None,
-    ]
+    codes = [error_code(code) for code in ("a" * 80, "a" * 81, "", 5)]
+    assert codes == ["a" * 80, None, None, None]
     long = f"a word and {'x' * 400}"
     assert printable(long, "nothing") == "a word and"
     assert printable("x" * 400, "nothing") == "nothing"
@@ -381,5 +371,87 @@ def test_what_a_server_says_is_shown_up_to_a_limit_and_by_whole_words() -> None:
     assert [printable(words, "nothing") for words in (" ", 5)] == ["nothing"] * 2
 
 
-def test_a_redirect_is_shown_without_what_is_in_it() -> None:
-    assert repr(attempt().redirect) == "<Redirect>"
+# -- how a client proves itself at the token endpoint
+
+
+def listing(*methods: str) -> AuthorizationServerMetadata:
+    return server(token_endpoint_auth_methods_supported=list(methods))
+
+
+def test_basic_encodes_id_and_secret_first_and_keeps_the_secret_out_of_the_body() -> None:
+    one = Registration("https://a:b", "s p/ä", None, ISSUER)
+    listed = listing("client_secret_basic", "client_secret_post")
+    fetch = token_request(listed, one, {"a": "b"})
+    scheme, _, pair = fetch.headers["Authorization"].partition(" ")
+    assert scheme == "Basic"
+    assert base64.b64decode(pair) == b"https%3A%2F%2Fa%3Ab:s%20p%2F%C3%A4"
+    assert form(fetch) == {"a": "b", "client_id": "https://a:b"}
+    assert fetch.token
+    assert "s p" not in repr(fetch)
+
+
+@pytest.mark.parametrize(
+    ("method", "client", "sent"),
+    [
+        ("post", Registration("id", "secret", None, ISSUER), {"client_secret": "secret"}),
+        # What the registration says comes before what the metadata list.
+        (
+            "basic",
+            Registration("id", "secret", "client_secret_post", ISSUER),
+            {"client_secret": "secret"},
+        ),
+        ("basic", Registration("id"), {}),
+    ],
+    ids=["post", "registered", "public"],
+)
+def test_what_is_not_basic_is_in_the_body_and_in_no_header(
+    method: str, client: Registration, sent: dict[str, str]
+) -> None:
+    fetch = token_request(listing(f"client_secret_{method}"), client, {"a": "b", "c": None})
+    assert "Authorization" not in fetch.headers
+    assert form(fetch) == {"a": "b", "client_id": "id", **sent}
+
+
+def test_a_client_with_a_key_signs_for_the_server_that_asks() -> None:
+    sign = lambda server: f"for {server.issuer}"  # noqa: E731
+    assert form(token_request(listing("private_key_jwt"), Registration("id"), {}, sign)) == {
+        "client_assertion_type": "urn:ietf:params:oauth:client-assertion-type:jwt-bearer",
+        "client_assertion": f"for {ISSUER}",
+    }
+
+
+@pytest.mark.parametrize(
+    ("methods", "secret", "assertion", "method"),
+    [
+        (None, True, False, "client_secret_basic"),
+        (None, False, False, "none"),
+        (None, False, True, "private_key_jwt"),
+        (["client_secret_post", "client_secret_basic"], True, False, "client_secret_basic"),
+        (["none", "client_secret_post"], True, False, "client_secret_post"),
+        (["client_secret_post"], False, False, "none"),
+    ],
+)
+def test_the_method_follows_from_what_the_client_has_and_the_server_lists(
+    methods: list[str] | None, secret: bool, assertion: bool, method: str
+) -> None:
+    listed = server(token_endpoint_auth_methods_supported=methods)
+    assert choose_method(listed, secret=secret, assertion=assertion) == method
+
+
+def test_a_client_that_cannot_prove_itself_sends_nothing() -> None:
+    for methods, secret, able, listed in (
+        (["client_secret_basic"], False, "private_key_jwt", "'client_secret_basic'"),
+        (["none", "x"], True, "client_secret_basic, client_secret_post", "'none', 'x'"),
+        ([], True, "client_secret_basic, client_secret_post", "nothing"),
+    ):
+        with pytest.raises(RegistrationFailed) as caught:
+            choose_method(listing(*methods), secret=secret, assertion=not secret)
+        assert caught.value.message == (
+            f"the authorization server '{ISSUER}' accepts none of {able} at its token endpoint,"
+            f" only {listed}"
+        )
+    for method in ("client_secret_basic", "client_secret_post", "private_key_jwt", "other"):
+        with pytest.raises(RegistrationFailed, match="cannot authenticate with"):
+            token_request(server(), Registration("id", None, method, ISSUER), {})
+    with pytest.raises(RegistrationFailed, match="no token endpoint"):
+        token_request(server(token_endpoint=""), Registration("id"), {})

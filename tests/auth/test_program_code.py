@@ -1,31 +1,33 @@
-"""Code of the program that fails while a client signs in is no failure of the network."""
+"""Code of the program has a say in who the client is: functions that fail, a transport of its own.
+
+What fails there while a client signs in is no failure of the network. What is not HTTP has its own
+way to say who the client is, and the library leaves it to that.
+"""
 
 from __future__ import annotations
 
+import hashlib
+import hmac
+import json
+import os
+import subprocess
+import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import requests
 
 import syncmcp
-from syncmcp import UsageError
+from syncmcp import AuthError, UsageError
 from syncmcp.auth import LoopbackReceiver, OAuth, PasteReceiver, Receiver
 from syncmcp.testing import AuthorizationServer, Server, serve_http
+from syncmcp.transports.base import ServerSession
+from tests.support.pages import address_behind
 
 SERVER = Server("shop")
-
-
-class Counted:
-    """A function that fails, with any arguments."""
-
-    def __init__(self, error: Exception) -> None:
-        self.calls = 0
-        self._error = error
-
-    def __call__(self, *_: Any, **__: Any) -> Any:
-        self.calls += 1
-        raise self._error
 
 
 def hooked(function: Any) -> requests.Session:
@@ -34,28 +36,25 @@ def hooked(function: Any) -> requests.Session:
     return session
 
 
-def with_sending(function: Any) -> requests.Session:
-    session: Any = type("Own", (requests.Session,), {"send": function})()
-    return session  # type: ignore[no-any-return]
-
-
 GIVEN: dict[str, Callable[[Any], dict[str, Any]]] = {
     "the headers function": lambda function: {"headers": function},
     "auth": lambda function: {"auth": function},
     "a response hook": lambda function: {"session": hooked(function)},
-    "the session": lambda function: {"session": with_sending(function)},
+    "the session": lambda function: {
+        "session": type("Own", (requests.Session,), {"send": function})()
+    },
 }
 
 
 @pytest.mark.parametrize("name", GIVEN)
 def test_a_function_that_fails_in_an_exchange_is_named_and_called_once(name: str) -> None:
-    failing = Counted(RuntimeError("k3y-4711"))
+    failing = Mock(side_effect=RuntimeError("k3y-4711"))
     with (
         serve_http(SERVER) as http,
         pytest.raises(UsageError, match=rf"{name} failed: RuntimeError$") as failed,
     ):
         syncmcp.connect(syncmcp.Http(http.url, **GIVEN[name](failing)))
-    assert (failing.calls, failed.value.attempts) == (1, 1)
+    assert (failing.call_count, failed.value.attempts) == (1, 1)
     assert str(failed.value.__cause__) == "k3y-4711"
 
 
@@ -70,14 +69,14 @@ def test_an_auth_that_returns_no_request_is_told_so() -> None:
 
 @pytest.mark.parametrize("error", [RuntimeError("no"), ConnectionError("no")])
 def test_an_allow_that_fails_is_named_and_called_once(error: Exception) -> None:
-    allow = Counted(error)
+    allow = Mock(side_effect=error)
     with (
         AuthorizationServer() as authorization,
         serve_http(SERVER, authorization_server=authorization) as http,
         pytest.raises(UsageError, match=f"allow failed: {type(error).__name__}$"),
     ):
         syncmcp.connect(syncmcp.Http(http.url, auth=OAuth(allow=allow)))
-    assert allow.calls == 1
+    assert allow.call_count == 1
 
 
 def asked(prompt: str) -> str:
@@ -100,7 +99,7 @@ def test_a_show_that_fails_ends_the_sign_in_at_once(
     make: Callable[[Any], Receiver], agreed: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("syncmcp.auth.loopback._terminal_input", lambda: None)
-    show = Counted(OSError("no"))
+    show = Mock(side_effect=OSError("no"))
     with (
         AuthorizationServer() as authorization,
         serve_http(SERVER, authorization_server=authorization) as http,
@@ -109,4 +108,122 @@ def test_a_show_that_fails_ends_the_sign_in_at_once(
         login = OAuth(allow=allow, receiver=make(show), login_timeout=20.0)
         with pytest.raises(UsageError, match=r"show failed: OSError$"):
             syncmcp.connect(syncmcp.Http(http.url, auth=login))
-    assert show.calls == 1
+    assert show.call_count == 1
+
+
+# -- a transport of its own
+
+KEY = b"a key that both sides have"
+
+
+class Sealed:
+    """A caller's own transport: each frame is sealed with a key, and the other side looks at that.
+
+    Attributes:
+        frames: What was sealed.
+    """
+
+    name = "sealed"
+
+    def __init__(self, key: bytes = KEY) -> None:
+        self.frames: list[bytes] = []
+        self._key = key
+        self._server = Server("vault")
+        self._server.add_tool(lambda: "gold", name="open", description="Opens.")
+
+    def connect(
+        self, deliver: Callable[[bytes], None], on_close: Callable[[], None]
+    ) -> ServerSession:
+        self._let_in(b"hello")
+        session, transport = self._server.connect(deliver, on_close), self
+
+        class Session:
+            close = session.close
+
+            def receive(self, frame: bytes) -> None:
+                transport.frames.append(frame)
+                transport._let_in(frame)
+                session.receive(frame)
+
+        return Session()
+
+    def _let_in(self, frame: bytes) -> None:
+        seal = hmac.digest(self._key, frame, "sha256")
+        if not hmac.compare_digest(seal, hmac.digest(KEY, frame, hashlib.sha256)):
+            raise AuthError("the vault does not know this seal")
+
+
+@pytest.mark.requirement("ASC-03", "RPC-28")
+def test_a_transport_of_the_caller_has_its_own_way_and_gets_metadata_alone() -> None:
+    sealed = Sealed()
+    with syncmcp.connect(sealed, mode="2026-07-28") as client:
+        client.list_tools()
+        assert client.call_tool("open", meta={"acme.example/key": "small"}).text == "gold"
+    messages = [json.loads(frame) for frame in sealed.frames]
+    methods = [message["method"] for message in messages]
+    assert methods == ["server/discover", "tools/list", "tools/call"]
+    for message in messages:
+        assert set(message) <= {"jsonrpc", "id", "method", "params"}
+        assert message["jsonrpc"] == "2.0"
+        meta = message["params"]["_meta"]
+        assert meta["io.modelcontextprotocol/protocolVersion"] == "2026-07-28"
+        assert meta["io.modelcontextprotocol/clientCapabilities"] == {}
+        assert meta["io.modelcontextprotocol/clientInfo"]["name"] == "syncmcp"
+    assert messages[-1]["params"]["_meta"]["acme.example/key"] == "small"
+    assert messages[-1]["params"]["name"] == "open"
+    assert b"uthorization" not in b"".join(sealed.frames)
+
+
+@pytest.mark.requirement("ASC-03")
+def test_what_such_a_transport_refuses_is_the_error_of_the_caller() -> None:
+    sealed = Sealed(b"another key")
+    with pytest.raises(AuthError, match="does not know this seal"):
+        syncmcp.connect(sealed)
+    assert sealed.frames == []
+    # Signing in is offered for HTTP alone.
+    with pytest.raises(TypeError):
+        syncmcp.Stdio(sys.executable, "server.py", auth=OAuth())  # type: ignore[call-arg]
+
+
+# -- the example of signing in
+
+
+PROGRAM = Path(__file__).parents[2] / "examples" / "production" / "sign_in.py"
+WAIT = 60.0
+
+
+def start(*arguments: str) -> subprocess.Popen[str]:
+    """The example; what would open the browser prints what it is given."""
+    return subprocess.Popen(
+        [sys.executable, "-W", "error", str(PROGRAM), *arguments],
+        env={**os.environ, "BROWSER": "echo %s", "DISPLAY": ":0", "PYTHONUNBUFFERED": "1"},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd=PROGRAM.parents[2],
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.requirement("M-33")
+def test_the_browser_opens_once_and_the_login_is_there_the_next_time(tmp_path: Path) -> None:
+    server = Server("notebook")
+    server.add_tool(lambda: "a line", name="read", description="Reads.")
+    with (
+        AuthorizationServer() as issuer,
+        serve_http(server, authorization_server=issuer) as http,
+    ):
+        arguments = [http.url, "--store", str(tmp_path / "private" / "tokens.json")]
+        said = f"{http.url} lets us in and has the tools: read\n"
+        with start(*arguments, "--allow", issuer.issuer) as process:
+            assert process.stdout is not None
+            address = address_behind(process.stdout.readline().strip())
+            assert address.startswith(f"{issuer.issuer}/authorize?")
+            assert "Back to your program" in requests.get(address, timeout=WAIT).text
+            printed, _ = process.communicate(timeout=WAIT)
+        assert (process.returncode, printed) == (0, said)
+        issuer.expire()
+        with start(*arguments) as process:
+            printed, _ = process.communicate(timeout=WAIT)
+        assert (process.returncode, printed) == (0, said)
+        assert issuer.granted == ["authorization_code", "refresh_token"]

@@ -64,12 +64,11 @@ def test_the_address_of_a_document_comes_before_registration_where_it_is_support
     "url",
     [
         "http://app.example/client.json",
-        "https://app.example",
-        "https://app.example/",
-        "https:///client.json",
-        "https://app.example/a/../client.json",
-        "https://app.example/client.json#part",
-        "https://me@app.example/client.json",
+        *(
+            f"https://app.example{end}"
+            for end in ("", "/", "/a/../client.json", "/client.json#part")
+        ),
+        *("https:///client.json", "https://me@app.example/client.json"),
     ],
 )
 def test_a_document_is_at_an_https_url_with_a_path(url: str) -> None:
@@ -81,16 +80,14 @@ def test_a_document_is_at_an_https_url_with_a_path(url: str) -> None:
 def test_the_document_to_publish_names_itself() -> None:
     auth = OAuth(client_metadata_url=DOCUMENT, client_name="Example", receiver=Person())
     document = auth.client_metadata([REDIRECT])
-    assert document["client_id"] == DOCUMENT
-    assert document["client_name"] == "Example"
-    assert document["redirect_uris"] == [REDIRECT]
-    assert document["token_endpoint_auth_method"] == "none"
+    expected = {"client_id": DOCUMENT, "client_name": "Example", "redirect_uris": [REDIRECT]}
+    expected["token_endpoint_auth_method"] = "none"
+    assert {name: document[name] for name in expected} == expected
     with pytest.raises(UsageError, match="redirect URI"):
         auth.client_metadata(["http://app.example/callback"])
-    with pytest.raises(UsageError, match="URL and redirect"):
-        auth.client_metadata([])
-    with pytest.raises(UsageError, match="URL and redirect"):
-        OAuth(receiver=None).client_metadata([REDIRECT])
+    for one, redirects in ((auth, []), (OAuth(receiver=None), [REDIRECT])):
+        with pytest.raises(UsageError, match="URL and redirect"):
+            one.client_metadata(redirects)
 
 
 @pytest.mark.parametrize(
@@ -136,24 +133,26 @@ def test_registration_says_what_kind_of_program_this_is_and_what_it_wants(
 def test_a_registration_serves_its_own_issuer_and_redirects_until_its_secret_expires() -> None:
     one = Registration("c", "s", "client_secret_basic", ISSUER, (REDIRECT,), 100.0)
     assert is_usable(one, ISSUER, REDIRECT, 99.0)
-    assert not is_usable(one, ISSUER, REDIRECT, 100.0)
-    assert not is_usable(one, f"{ISSUER}/", REDIRECT, 99.0)
-    assert not is_usable(one, ISSUER, "http://127.0.0.1:9/callback", 99.0)
-    assert is_usable(
-        Registration("c", issuer=ISSUER, redirect_uris=(REDIRECT,)), ISSUER, REDIRECT, 9e9
-    )
+    for issuer, redirect, now in (
+        (ISSUER, REDIRECT, 100.0),
+        (f"{ISSUER}/", REDIRECT, 99.0),
+        (ISSUER, "http://127.0.0.1:9/callback", 99.0),
+    ):
+        assert not is_usable(one, issuer, redirect, now)
+    lasting = Registration("c", issuer=ISSUER, redirect_uris=(REDIRECT,))
+    assert is_usable(lasting, ISSUER, REDIRECT, 9e9)
+
+
+POST = "client_secret_post"
+BASIC = "client_secret_basic"
 
 
 @pytest.mark.parametrize(
     ("answer", "methods", "method"),
     [
-        (
-            {"client_secret": "s", "token_endpoint_auth_method": "client_secret_post"},
-            None,
-            "client_secret_post",
-        ),
-        ({"client_secret": "s"}, None, "client_secret_basic"),
-        ({"client_secret": "s"}, ["client_secret_post"], "client_secret_post"),
+        ({"client_secret": "s", "token_endpoint_auth_method": POST}, None, POST),
+        ({"client_secret": "s"}, None, BASIC),
+        ({"client_secret": "s"}, [POST], POST),
         ({"client_secret": ""}, ["none"], "none"),
         ({}, None, "none"),
     ],
@@ -168,11 +167,11 @@ def test_what_the_server_made_of_the_client_is_honoured(
 @pytest.mark.parametrize(
     ("listed", "method"),
     [
-        (["private_key_jwt", "client_secret_basic"], "client_secret_basic"),
-        (["private_key_jwt", "client_secret_post"], "client_secret_post"),
-        (["client_secret_basic", "client_secret_post"], "client_secret_basic"),
-        (["client_secret_post", "client_secret_basic"], "client_secret_post"),
-        (["client_secret_post", "none"], "none"),
+        (["private_key_jwt", BASIC], BASIC),
+        (["private_key_jwt", POST], POST),
+        ([BASIC, POST], BASIC),
+        ([POST, BASIC], POST),
+        ([POST, "none"], "none"),
     ],
 )
 def test_a_program_asks_to_be_public_or_for_the_first_method_that_it_can_use(
@@ -199,10 +198,7 @@ def test_when_a_secret_expires_is_written_down(expires: Any, kept: float | None)
             {"client_id": "c", "token_endpoint_auth_method": "tls_client_auth"},
             "which it cannot use",
         ),
-        (
-            {"client_id": "c", "token_endpoint_auth_method": "client_secret_basic"},
-            "without a secret",
-        ),
+        ({"client_id": "c", "token_endpoint_auth_method": BASIC}, "without a secret"),
         ({"client_id": "c", "redirect_uris": ["http://localhost/other"]}, "other redirect"),
     ],
 )
@@ -219,9 +215,8 @@ def test_a_refused_redirect_address_ends_in_an_error_that_says_what_to_do() -> N
     with pytest.raises(RegistrationFailed) as caught:
         registered(answer, scope="a")
     assert caught.value.error == "invalid_redirect_uri"
-    assert REDIRECT in str(caught.value)
-    assert "no loopback" in str(caught.value)
-    assert "redirect_uri=" in str(caught.value)
+    for words in (REDIRECT, "no loopback", "redirect_uri="):
+        assert words in str(caught.value)
 
 
 def test_a_server_that_does_not_know_the_scopes_is_asked_once_more_without_them() -> None:

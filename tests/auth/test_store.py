@@ -7,6 +7,7 @@ import json
 import os
 import pickle
 import stat
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -18,11 +19,9 @@ from typing import Any
 import pytest
 
 from syncmcp.auth import Deadline, FileStore, KeyringStore, MemoryStore, OAuth, TokenStore
-from syncmcp.errors import AuthError, RequestTimeout
+from syncmcp.errors import AuthError, RequestTimeout, UsageError
 from tests.auth.authorization_server import call, signed_in
-from tests.auth.keyrings import FakeKeyring
-from tests.auth.peers import Peer, peer
-from tests.auth.store_peer import KEY
+from tests.auth.peers import KEY, Peer, peer
 from tests.support.parts import Exchange, was_aborted
 from tests.support.stage import elsewhere
 
@@ -32,10 +31,7 @@ ENTRY = {"token": {"access_token": SECRET, "expires_at": 12.5}, "list": [1, None
 
 
 @pytest.fixture(params=["memory", "file", "keyring"])
-def store(
-    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> TokenStore:
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> TokenStore:
     made: dict[str, Callable[[], TokenStore]] = {
         "memory": MemoryStore,
         "file": lambda: FileStore(tmp_path / "tokens.json"),
@@ -62,11 +58,7 @@ def mode(path: Path) -> int:
 
 def uses(store: TokenStore) -> list[Callable[[], object]]:
     """What can be done with an entry."""
-    return [
-        lambda: store.load(KEY),
-        lambda: store.save(KEY, ENTRY),
-        lambda: store.save(KEY, None),
-    ]
+    return [partial(store.load, KEY), *(partial(store.save, KEY, value) for value in (ENTRY, None))]
 
 
 class Locker:
@@ -90,17 +82,8 @@ class Locker:
 @contextmanager
 def another(path: Path, *descriptors: int) -> Iterator[Peer]:
     """Another process on the same store."""
-    with peer("store_peer", path, descriptors=descriptors) as other:
+    with peer("store", path, descriptors=descriptors) as other:
         assert other.heard() == "ready"
-        yield other
-
-
-@contextmanager
-def locked_elsewhere(path: Path, *descriptors: int) -> Iterator[Peer]:
-    """Another process, which has locked the key."""
-    with another(path, *descriptors) as other:
-        other.tell("lock")
-        assert other.heard() == "locked"
         yield other
 
 
@@ -124,20 +107,11 @@ def waiting(store: TokenStore) -> Locker:
 # --- what is kept
 
 
-def test_what_was_saved_is_loaded_until_it_is_deleted(store: TokenStore) -> None:
+def test_a_copy_of_what_was_saved_is_loaded_until_it_is_deleted(store: TokenStore) -> None:
     assert store.load(KEY) is None
     store.save(KEY, ENTRY)
     store.save("another", {"x": 1})
     assert store.load(KEY) == ENTRY
-    store.save(KEY, {"y": 2})
-    assert store.load(KEY) == {"y": 2}
-    store.save(KEY, None)
-    store.save(KEY, None)
-    assert store.load(KEY) is None
-    assert store.load("another") == {"x": 1}
-
-
-def test_a_store_keeps_copies(store: TokenStore) -> None:
     value: dict[str, Any] = {"list": [1]}
     store.save(KEY, value)
     value["list"].append(2)
@@ -145,6 +119,13 @@ def test_a_store_keeps_copies(store: TokenStore) -> None:
     assert taken is not None
     taken["list"].append(3)
     assert store.load(KEY) == {"list": [1]}
+    with pytest.raises(TypeError):
+        store.save(KEY, {"x": object()})
+    assert store.load(KEY) == {"list": [1]}
+    for _ in range(2):
+        store.save(KEY, None)
+    assert store.load(KEY) is None
+    assert store.load("another") == {"x": 1}
 
 
 @pytest.mark.requirement("TOK-04", "TOK-05")
@@ -152,21 +133,9 @@ def test_no_store_shows_what_it_keeps(store: TokenStore) -> None:
     store.save(KEY, ENTRY)
     assert SECRET not in repr(store)
     assert isinstance(store, TokenStore)
-
-
-def test_a_store_in_memory_is_not_pickled_with_its_secrets() -> None:
-    store = MemoryStore()
-    store.save(KEY, ENTRY)
-    with pytest.raises(TypeError, match="FileStore"):
-        pickle.dumps(store)
-
-
-def test_a_file_store_is_pickled_as_its_path(path: Path) -> None:
-    store = FileStore(path)
-    store.save(KEY, ENTRY)
-    data = pickle.dumps(store)
-    assert SECRET.encode() not in data
-    assert pickle.loads(data).load(KEY) == ENTRY
+    if isinstance(store, MemoryStore):
+        with pytest.raises(TypeError, match="FileStore"):
+            pickle.dumps(store)
 
 
 # --- who may read it
@@ -219,24 +188,20 @@ def test_the_file_is_never_open_to_others_while_it_is_written(
 
 
 @pytest.mark.requirement("TOK-04")
-@pytest.mark.parametrize("wide", [0o640, 0o604, 0o660])
-def test_a_file_that_others_may_open_is_refused_with_what_to_do(path: Path, wide: int) -> None:
+def test_a_file_that_others_may_open_or_own_is_refused_with_what_to_do(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     store = FileStore(path)
     store.save(KEY, ENTRY)
-    path.chmod(wide)
-    for use in uses(store):
-        with pytest.raises(AuthError, match="chmod 600") as caught:
-            use()
-        assert str(path) in str(caught.value)
-        assert SECRET not in str(caught.value)
+    for wide in (0o640, 0o604, 0o660):
+        path.chmod(wide)
+        for use in uses(store):
+            with pytest.raises(AuthError, match="chmod 600") as caught:
+                use()
+            assert str(path) in str(caught.value)
+            assert SECRET not in str(caught.value)
     path.chmod(0o600)
     assert store.load(KEY) == ENTRY
-
-
-@pytest.mark.requirement("TOK-04")
-def test_a_file_of_another_user_is_refused(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    store = FileStore(path)
-    store.save(KEY, ENTRY)
     other = os.geteuid() + 1
     monkeypatch.setattr(os, "geteuid", lambda: other)
     with pytest.raises(AuthError, match="belongs to another user"):
@@ -270,16 +235,13 @@ def test_a_file_that_is_no_store_is_named_and_left_as_it_is(path: Path, content:
     assert sorted(one.name for one in path.parent.iterdir()) == ["tokens.json", "tokens.json.locks"]
 
 
-def test_a_pipe_or_a_directory_is_refused_at_once(path: Path) -> None:
+def test_what_is_no_file_or_no_directory_of_ones_own_is_refused_at_once(path: Path) -> None:
     path.parent.mkdir()
     os.mkfifo(path, 0o600)
-    with pytest.raises(AuthError, match="not a regular file"):
-        FileStore(path).load(KEY)
-    with pytest.raises(AuthError, match="not a regular file"):
-        FileStore(path.parent).load(KEY)
-
-
-def test_a_lock_directory_of_everybody_is_refused(path: Path) -> None:
+    for place in (path, path.parent):
+        with pytest.raises(AuthError, match="not a regular file"):
+            FileStore(place).load(KEY)
+    path.unlink()
     FileStore(path).save(KEY, ENTRY)
     path.with_name("tokens.json.locks").chmod(0o777)
     with pytest.raises(AuthError, match="chmod 700"), FileStore(path).lock(KEY, Deadline(WAIT)):
@@ -299,19 +261,18 @@ def test_what_cannot_be_written_leaves_the_file_as_it_was(
     def fail(*_: Any) -> None:
         raise OSError(errno.ENOSPC, "no space left")
 
-    monkeypatch.setattr(os, broken, fail)
-    with pytest.raises(AuthError, match="no space left") as caught:
-        store.save(KEY, {"y": 2})
+    with monkeypatch.context() as patch:
+        patch.setattr(os, broken, fail)
+        with pytest.raises(AuthError, match="no space left") as caught:
+            store.save(KEY, {"y": 2})
     assert str(path) in str(caught.value)
     assert store.load(KEY) == ENTRY
     assert not path.with_name("tokens.json.new").exists()
-
-
-def test_a_value_that_is_no_json_changes_nothing(store: TokenStore) -> None:
-    store.save(KEY, ENTRY)
-    with pytest.raises(TypeError):
-        store.save(KEY, {"x": object()})
-    assert store.load(KEY) == ENTRY
+    # Nor is what a killed writer left in the way.
+    path.with_name("tokens.json.new").write_text("half of")
+    store.save(KEY, {"y": 2})
+    assert store.load(KEY) == {"y": 2}
+    assert not path.with_name("tokens.json.new").exists()
 
 
 def test_no_server_fills_the_file_for_the_others(path: Path) -> None:
@@ -323,76 +284,60 @@ def test_no_server_fills_the_file_for_the_others(path: Path) -> None:
     assert store.load("hostile") is None
 
 
-def test_what_a_killed_writer_left_is_not_in_the_way(path: Path) -> None:
-    store = FileStore(path)
-    store.save(KEY, ENTRY)
-    path.with_name("tokens.json.new").write_text("half of")
-    store.save(KEY, {"y": 2})
-    assert store.load(KEY) == {"y": 2}
-    assert not path.with_name("tokens.json.new").exists()
-
-
 def test_the_data_is_on_the_disk_before_it_takes_the_name(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     order: list[str] = []
+
+    def note(name: str, original: Any, *args: Any) -> None:
+        order.append(name)
+        original(*args)
+
     for name in ("fsync", "replace"):
-        original = getattr(os, name)
-
-        def note(*args: Any, name: str = name, original: Any = original) -> None:
-            order.append(name)
-            original(*args)
-
-        monkeypatch.setattr(os, name, note)
+        monkeypatch.setattr(os, name, partial(note, name, getattr(os, name)))
     FileStore(path).save(KEY, ENTRY)
     assert order == ["fsync", "replace", "fsync"]
 
 
-def test_a_symbolic_link_stays_one(path: Path, tmp_path: Path) -> None:
+def test_a_symbolic_link_stays_one_and_a_file_is_pickled_as_its_path(
+    path: Path, tmp_path: Path
+) -> None:
     link = tmp_path / "link.json"
     link.symlink_to(path)
-    FileStore(link).save(KEY, ENTRY)
-    assert link.is_symlink()
-    assert FileStore(path).load(KEY) == ENTRY
-
-
-def test_a_rotated_token_is_saved_though_the_call_was_cut(path: Path) -> None:
-    store = FileStore(path)
+    store = FileStore(link)
     exchange = Exchange()
     exchange.abort()
-    with exchange:
+    with exchange:  # a token that was rotated is saved though the call was cut
         store.save(KEY, ENTRY)
-    assert store.load(KEY) == ENTRY
+    assert link.is_symlink()
+    assert FileStore(path).load(KEY) == ENTRY
+    data = pickle.dumps(store)
+    assert SECRET.encode() not in data
+    assert pickle.loads(data).load(KEY) == ENTRY
 
 
 # --- who waits for whom, in one process
 
 
-def test_one_thread_at_a_time_has_a_key(store: TokenStore) -> None:
+def test_one_thread_at_a_time_has_a_key_and_no_failure_keeps_it(store: TokenStore) -> None:
+    with pytest.raises(ZeroDivisionError), store.lock(KEY, Deadline(WAIT)):
+        _ = 1 / 0
     with locked(store):
         second = waiting(store)
+        with store.lock("another", Deadline(WAIT)):
+            store.save(KEY, {"x": 1})
     assert second.locked.wait(WAIT)
     assert second.end() is None
 
 
-def test_keys_do_not_wait_for_each_other(store: TokenStore) -> None:
-    with locked(store), store.lock("another", Deadline(WAIT)):
-        store.save(KEY, {"x": 1})
-
-
-def test_a_wait_ends_at_its_deadline_and_in_words(store: TokenStore) -> None:
-    with (
-        locked(store),
-        pytest.raises(RequestTimeout, match="held by another") as caught,
-        store.lock(KEY, Deadline(0.05)),
-    ):
-        pass
-    assert caught.value.seconds == 0.05
-    assert caught.value.delivery == "not_sent"
-
-
-def test_a_cut_ends_the_wait_at_once(store: TokenStore) -> None:
+def test_a_wait_ends_at_its_deadline_in_words_or_with_a_cut_at_once(store: TokenStore) -> None:
     with locked(store):
+        with (
+            pytest.raises(RequestTimeout, match="held by another") as caught,
+            store.lock(KEY, Deadline(0.05)),
+        ):
+            pass
+        assert (caught.value.seconds, caught.value.delivery) == (0.05, "not_sent")
         second = waiting(store)
         begun = time.monotonic()
         second.exchange.abort()
@@ -402,41 +347,30 @@ def test_a_cut_ends_the_wait_at_once(store: TokenStore) -> None:
         pass
 
 
-def test_a_failure_under_the_lock_releases_it(store: TokenStore) -> None:
-    with pytest.raises(ZeroDivisionError), store.lock(KEY, Deadline(WAIT)):
-        _ = 1 / 0
-    with store.lock(KEY, Deadline(WAIT)):
-        pass
-
-
 # --- ... and in several
 
 
-def test_a_process_waits_for_another(path: Path) -> None:
+def test_a_process_waits_for_another_which_lets_go_when_it_is_killed(path: Path) -> None:
     store = FileStore(path)
-    with locked_elsewhere(path) as other:
-        with pytest.raises(RequestTimeout), store.lock(KEY, Deadline(0.1)):
-            pass
-        locker = waiting(store)
-        other.tell("unlock")
-        assert locker.locked.wait(WAIT)
-        assert locker.end() is None
-
-
-def test_a_cut_ends_the_wait_for_another_process(path: Path) -> None:
-    with locked_elsewhere(path):
-        locker = waiting(FileStore(path))
-        locker.exchange.abort()
-        assert was_aborted(locker.end())
-
-
-def test_a_killed_process_lets_go_of_its_lock_though_its_fork_lives_on(path: Path) -> None:
     reader, writer = os.pipe()
     try:
-        with locked_elsewhere(path, reader) as other:
-            other.tell(f"fork {reader}")
-            assert other.heard() == "forked"
-            locker = waiting(FileStore(path))
+        with another(path, reader) as other:
+            assert other.answer("lock") == "locked"
+            with pytest.raises(RequestTimeout), store.lock(KEY, Deadline(0.1)):
+                pass
+            locker = waiting(store)
+            locker.exchange.abort()
+            assert was_aborted(locker.end())
+            locker = waiting(store)
+            other.tell("unlock")
+            assert locker.locked.wait(WAIT)
+            assert (other.heard(), locker.end()) == ("unlocked", None)
+            # Even though a fork lives on.
+            assert [other.answer(word) for word in ("lock", f"fork {reader}")] == [
+                "locked",
+                "forked",
+            ]
+            locker = waiting(store)
             other.popen.kill()
             other.popen.wait(WAIT)
             assert locker.locked.wait(WAIT)
@@ -447,22 +381,174 @@ def test_a_killed_process_lets_go_of_its_lock_though_its_fork_lives_on(path: Pat
         os.close(reader)
 
 
-def test_two_processes_of_eight_threads_lose_no_update(path: Path) -> None:
+def test_two_processes_of_eight_threads_lose_no_update_and_neither_starves(path: Path) -> None:
+    store = FileStore(path)
     with another(path) as one, another(path) as other:
         for process in (one, other):
             process.tell("count 8 2")
         for process in (one, other):
             assert json.loads(process.heard()) == [[], 0]
-    assert FileStore(path).load(KEY) == {"count": 32}
-
-
-def test_a_process_that_takes_the_lock_again_at_once_starves_nobody(path: Path) -> None:
-    store = FileStore(path)
-    with another(path) as other:
-        other.tell("hammer stop")
-        assert other.heard() == "started"
+        assert store.load(KEY) == {"count": 32}
+        # Nor does one that takes the lock again at once starve us.
+        assert other.answer("hammer stop") == "started"
         for _ in range(20):
             with store.lock(KEY, Deadline(WAIT)):
                 pass
         store.save("stop", {})
         assert other.heard() == "stopped"
+
+
+# -- the keyring of the desktop, whatever it can hold
+
+
+class FakeKeyring:
+    """A keyring that is a dictionary.
+
+    Attributes:
+        most: How many bytes it takes at a time.
+        before_read: Called with the name of each entry before it is read.
+        before_write: Called with the name and the text of each before it is written.
+    """
+
+    def __init__(self, most: int = 1_000_000) -> None:
+        self.kept: dict[tuple[str, str], str] = {}
+        self.most = most
+        self.before_read: Callable[[str], object] = lambda name: None
+        self.before_write: Callable[[str, str], object] = lambda name, text: None
+
+    def get_password(self, service: str, username: str, /) -> str | None:
+        self.before_read(service)
+        return self.kept.get((service, username))
+
+    def set_password(self, service: str, username: str, password: str, /) -> None:
+        self.before_write(service, password)
+        if len(password.encode("utf-16-le")) > self.most:
+            raise OSError(1783, "The stub received bad data")
+        self.kept[service, username] = password
+
+    def delete_password(self, service: str, username: str, /) -> None:
+        del self.kept[service, username]
+
+
+def long_entry(word: str = "x") -> dict[str, Any]:
+    """What does not fit into one secret of Windows."""
+    return {"token": {"access_token": f"{SECRET}{word * 6000}", "name": "ü"}}
+
+
+def test_a_keyring_needs_its_package(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "keyring", None)
+    with pytest.raises(UsageError, match=r"install syncmcp-client\[keyring\]"):
+        KeyringStore()
+
+
+@pytest.mark.requirement("TOK-04")
+def test_what_a_keyring_says_is_told_without_the_secret() -> None:
+    def fail(name: str, text: str) -> None:
+        raise RuntimeError(f"no room for {text}")
+
+    backend = FakeKeyring()
+    backend.before_write = fail
+    with pytest.raises(AuthError, match="cannot be changed: RuntimeError") as caught:
+        KeyringStore(backend=backend).save(KEY, {"access_token": SECRET})
+    assert SECRET not in str(caught.value)
+    assert caught.value.__cause__ is None
+
+
+@pytest.mark.parametrize("foreign", ["[]", "{", '"word"', "[" * 200_000])
+def test_an_entry_of_somebody_else_is_left_as_it_is(foreign: str) -> None:
+    backend = FakeKeyring()
+    store = KeyringStore(backend=backend)
+    store.save(KEY, ENTRY)
+    (name,) = backend.kept
+    backend.kept[name] = foreign
+    for use in (store.load, lambda key: store.save(key, ENTRY), lambda key: store.save(key, None)):
+        with pytest.raises(AuthError, match="no tokens of syncmcp"):
+            use(KEY)
+    assert backend.kept == {name: foreign}
+
+
+def test_the_keyring_of_the_desktop_is_the_default_and_keeps_a_long_entry_whole(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    import keyring
+
+    backend = FakeKeyring()
+    monkeypatch.setattr(keyring, "get_keyring", lambda: backend)
+    KeyringStore("program").save(KEY, long_entry())
+    assert list(backend.kept) == [(f"program {KEY}", "tokens")]
+
+
+@pytest.fixture
+def windows(monkeypatch: pytest.MonkeyPatch) -> FakeKeyring:
+    """The keyring of a computer with Windows."""
+    monkeypatch.setattr(KeyringStore, "_max_length", 1_200)
+    return FakeKeyring(2560)
+
+
+def test_a_long_entry_is_in_parts_where_secrets_are_short_and_they_leave_nothing_behind(
+    windows: FakeKeyring,
+) -> None:
+    store = KeyringStore(backend=windows)
+    store.save(KEY, long_entry("x"))
+    assert store.load(KEY) == long_entry("x")
+    before = set(windows.kept)
+    assert len(before) > 4
+    assert SECRET not in windows.kept[f"syncmcp {KEY}", "tokens"]
+    store.save(KEY, long_entry("y"))
+    assert store.load(KEY) == long_entry("y")
+    assert len(windows.kept) == len(before)
+    assert len(before & set(windows.kept)) == 1
+    store.save(KEY, ENTRY)
+    assert store.load(KEY) == ENTRY
+    assert len(windows.kept) == 1
+    store.save(KEY, long_entry())
+    store.save(KEY, None)
+    assert store.load(KEY) is None
+    assert windows.kept == {}
+
+
+def test_who_reads_while_parts_are_replaced_gets_the_new_value_whole(
+    windows: FakeKeyring,
+) -> None:
+    store, other = KeyringStore(backend=windows), KeyringStore(backend=windows)
+    store.save(KEY, long_entry("old"))
+    names: list[str] = []
+
+    def replace_once(name: str) -> None:
+        names.append(name)
+        if name.endswith(".1"):
+            windows.before_read = names.append
+            other.save(KEY, long_entry("new"))
+
+    windows.before_read = replace_once
+    assert store.load(KEY) == long_entry("new")
+    assert any(name.endswith(".1") for name in names)
+
+
+@pytest.mark.parametrize("parts", ["", '["a", 99]', '["a", -1]', '["a"]', "[1, 2]", "null"])
+def test_an_entry_whose_parts_are_nowhere_is_an_error_and_no_end_of_reading(
+    windows: FakeKeyring, parts: str
+) -> None:
+    store = KeyringStore(backend=windows)
+    store.save(KEY, long_entry())
+    if parts:
+        windows.kept[f"syncmcp {KEY}", "tokens"] = f'{{"syncmcp in parts": {parts}}}'
+    else:
+        (lost,) = [name for name in windows.kept if name[0].endswith(".2")]
+        del windows.kept[lost]
+    with pytest.raises(AuthError, match="no tokens of syncmcp"):
+        store.load(KEY)
+
+
+def test_parts_that_cannot_be_written_leave_what_there_was(windows: FakeKeyring) -> None:
+    def fill_up(name: str, text: str) -> None:
+        if name.endswith(".2"):
+            raise OSError("no room")
+
+    store = KeyringStore(backend=windows)
+    store.save(KEY, ENTRY)
+    windows.before_write = fill_up
+    with pytest.raises(AuthError, match="cannot be changed: OSError: no room"):
+        store.save(KEY, long_entry())
+    assert store.load(KEY) == ENTRY
+    assert len(windows.kept) == 1

@@ -1,14 +1,20 @@
-"""The values that stores hold: what is written, what is read again, what is shown."""
+"""Values that stores hold, and tokens from elsewhere: what is written, read and shown."""
 
 from __future__ import annotations
 
 import json
+import pickle
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
+import requests
 
+from syncmcp.auth import Bearer
+from syncmcp.auth.bearer import SecretSource, has_fixed_token
 from syncmcp.auth.tokens import Login, Registration, Token
-from syncmcp.errors import AuthError
+from syncmcp.errors import AuthError, LoginRequired, UsageError
 from syncmcp.types.extensions import AuthorizationServerMetadata
 
 ISSUER = "https://as.example"
@@ -32,23 +38,21 @@ def test_a_login_is_read_as_it_was_written() -> None:
     assert Token("x").to_json() == {"access_token": "x", "token_type": "Bearer", "issuer": ""}
 
 
+INVALID = "the token store contains an invalid login: sign in again"
+MIXED = "the stored login mixes several authorization servers: sign in again"
+OTHER = "https://other.example"
+
+
 @pytest.mark.parametrize(
     ("value", "message"),
     [
-        *(
-            (value, "the token store contains an invalid login: sign in again")
-            for value in (
-                *({}, stored(expires_at="soon"), stored() | {"token": 5}),
-                *(stored() | {"token": {}}, stored() | {"server": {}}),
-            )
-        ),
-        *(
-            (value, "the stored login mixes several authorization servers: sign in again")
-            for value in (
-                stored(issuer="https://other.example"),
-                stored() | {"registration": {"client_id": "c", "issuer": "https://other.example"}},
-            )
-        ),
+        ({}, INVALID),
+        (stored(expires_at="soon"), INVALID),
+        (stored() | {"token": 5}, INVALID),
+        (stored() | {"token": {}}, INVALID),
+        (stored() | {"server": {}}, INVALID),
+        (stored(issuer=OTHER), MIXED),
+        (stored() | {"registration": {"client_id": "c", "issuer": OTHER}}, MIXED),
     ],
 )
 def test_what_is_no_login_of_one_server_is_refused(value: Any, message: str) -> None:
@@ -64,12 +68,108 @@ def test_a_value_is_shown_without_its_secrets_and_what_it_lacks() -> None:
     assert "canary" not in repr(LOGIN)
 
 
-def test_a_token_expires_at_its_moment_if_it_has_one() -> None:
+def test_a_token_expires_at_its_moment_if_it_has_one_and_is_known_by_its_secret() -> None:
     assert [TOKEN.expired(now) for now in (60.4, 60.5, 61.0)] == [False, True, True]
     assert not Token("x").expired(1e12)
-
-
-def test_a_token_is_known_by_its_secret() -> None:
     renewed = Login(Token("other", issuer=ISSUER), CLIENT, LOGIN.server)
     same = Login(Token("access-canary"), Registration("d"), LOGIN.server)
     assert [LOGIN.same_token(other) for other in (same, renewed, None)] == [True, False, False]
+
+
+# -- tokens that the program has from elsewhere
+
+
+def sent(auth: Bearer) -> str:
+    """The header of a request with this authentication."""
+    return auth(requests.Request("POST", "https://x.example").prepare()).headers["Authorization"]
+
+
+def test_a_token_from_elsewhere_goes_into_each_request(tmp_path: Path) -> None:
+    tokens = iter(["first", "second"])
+    auth = Bearer(lambda: next(tokens))
+    assert [sent(Bearer(" fixed ")), sent(auth), sent(auth)] == [
+        *("Bearer fixed", "Bearer first", "Bearer second"),
+    ]
+    file = tmp_path / "token"
+    auth = Bearer(file)
+    for word in ("third", "!~"):
+        file.write_text(f" {word}\n")
+        assert sent(auth) == f"Bearer {word}"
+
+
+@pytest.mark.parametrize("token", ["", " ", "two words", "tök", "a\nb", "a\x7f"])
+def test_a_text_that_can_be_no_token_is_refused_when_it_is_given_or_read(
+    token: str, tmp_path: Path
+) -> None:
+    message = "the token must be one word of visible ASCII characters"
+    with pytest.raises(UsageError) as refused:
+        Bearer(token)
+    assert refused.value.message == message
+    file = tmp_path / "token"
+    file.write_text(token, encoding="utf-8")
+    for auth in (Bearer(lambda: token), Bearer(file)):
+        with pytest.raises(AuthError) as caught:
+            sent(auth)
+        assert (caught.value.message, caught.value.delivery) == (message, "not_sent")
+
+
+@pytest.mark.parametrize("token", [None, 5, b"token"])
+def test_what_is_no_token_and_leads_to_none_is_refused(token: Any) -> None:
+    with pytest.raises(UsageError) as caught:
+        Bearer(token)
+    kind = type(token).__name__
+    assert caught.value.message == f"the token must be a str, a Path or a callable, not {kind}"
+    with pytest.raises(AuthError, match="one word"):
+        sent(Bearer(lambda: token))
+    given: Any = lambda request: "token"  # noqa: E731
+    with pytest.raises(UsageError, match=r"^the token must be callable without arguments$"):
+        Bearer(given)
+
+
+def raiser(error: Exception) -> Callable[[], str]:
+    def read() -> str:
+        raise error
+
+    return read
+
+
+@pytest.mark.parametrize(
+    ("error", "message"),
+    [
+        (OSError(2, "No such file"), "cannot read the token: No such file"),
+        (OSError("canary"), "cannot read the token: OSError"),
+        (RuntimeError("canary"), "cannot get the token: RuntimeError"),
+    ],
+)
+def test_a_token_that_cannot_be_read_is_an_error_without_what_was_said(
+    error: Exception, message: str
+) -> None:
+    with pytest.raises(AuthError) as caught:
+        sent(Bearer(raiser(error)))
+    assert (caught.value.message, caught.value.delivery) == (message, "not_sent")
+    assert caught.value.__cause__ is error
+    with pytest.raises(AuthError) as caught:
+        sent(Bearer(Path("/nowhere/token")))
+    said = "cannot read the token in '/nowhere/token': No such file or directory"
+    assert (caught.value.message, caught.value.delivery) == (said, "not_sent")
+    ours = LoginRequired("nobody is there")  # an error of this library is passed on
+    with pytest.raises(LoginRequired) as passed:
+        sent(Bearer(raiser(ours)))
+    assert passed.value is ours
+
+
+def test_a_token_is_neither_shown_nor_pickled() -> None:
+    source = SecretSource("canary", "the assertion")
+    assert repr(source) == "<SecretSource of the assertion>"
+    assert repr(Bearer("canary")) == "<Bearer>"
+    with pytest.raises(TypeError) as caught:
+        pickle.dumps(source)
+    assert str(caught.value) == "a secret cannot be pickled: pass it in where it is needed"
+
+
+def test_only_a_token_that_was_given_as_text_stays_the_same(tmp_path: Path) -> None:
+    class Own(Bearer):
+        pass
+
+    given: list[Any] = [Bearer("a"), Bearer(lambda: "a"), Bearer(tmp_path), Own("a"), None]
+    assert [has_fixed_token(auth) for auth in given] == [True, False, False, False, False]

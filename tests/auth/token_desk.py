@@ -13,23 +13,15 @@ class TokenDesk:
     """Takes over the token endpoint of the authorization server behind a resource.
 
     Attributes:
-        resource: The resource.
-        server: Its authorization server.
         check: Looks at a request; an `Answer` refuses it.
-        kind: The type of the tokens.
-        forms: The forms of all requests.
-        seen: All requests.
     """
 
-    def __init__(self, resource: ResourceServer, kind: str = "Bearer") -> None:
+    def __init__(self, resource: ResourceServer) -> None:
         self.resource = resource
         self.server = resource.authorization_server
-        self.server.metadata["token_endpoint_auth_methods_supported"] = [
-            "client_secret_basic",
-            "private_key_jwt",
-        ]
+        methods = ["client_secret_basic", "private_key_jwt"]
+        self.server.metadata["token_endpoint_auth_methods_supported"] = methods
         self.check: Callable[[Seen], Answer | None] = lambda seen: None
-        self.kind = kind
         self.expires_in = 3600
         self.extra: dict[str, Any] = {}
         self.seen: list[Seen] = []
@@ -54,5 +46,5 @@ class TokenDesk:
         scope = seen.form.get("scope")
         with self.server.lock:
             self.server.valid[token] = {"scope": scope, "resource": seen.form["resource"]}
-        answer = {"access_token": token, "token_type": self.kind, "expires_in": self.expires_in}
+        answer = {"access_token": token, "token_type": "Bearer", "expires_in": self.expires_in}
         return Answer(200, {**answer, **self.extra})

@@ -116,15 +116,7 @@ PARTS: Final = (
         tuple(
             f"auth/test_{name}.py"
             for name in (
-                "agreement",
-                "bearer",
-                "challenge",
-                "client_auth",
-                "discovery",
-                "flow",
-                "registration",
-                "scope",
-                "step_up",
+                *("agreement", "challenge", "discovery", "flow", "registration", "step_up"),
                 "tokens",
             )
         ),
