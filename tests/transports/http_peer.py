@@ -114,6 +114,14 @@ class Connection:
         given = {name.replace("_", "-"): value for name, value in headers.items()}
         self.json({"jsonrpc": "2.0", "id": request.id, "result": {}}, headers=given)
 
+    def stream(self, *parts: Any, end: bool = True) -> None:
+        """Write a stream: bytes as a piece of their own, anything else as a message."""
+        self.start_events()
+        for part in parts:
+            self.chunk(part) if isinstance(part, bytes) else self.event(part)
+        if end:
+            self.end_events()
+
     def start_events(self, headers: Mapping[str, str] | None = None) -> None:
         given = {"Content-Type": "text/event-stream", **(headers or {})}
         lines = ["HTTP/1.1 200 OK", "Transfer-Encoding: chunked"]
@@ -129,6 +137,10 @@ class Connection:
 
     def end_events(self) -> None:
         self.write(b"0\r\n\r\n")
+
+    def hold(self) -> None:
+        """Say no more; the client has to end the connection."""
+        assert self.wait_for_end()
 
     def shut_down(self) -> None:
         """End what the connection's thread reads and writes; that thread closes it."""
@@ -320,6 +332,36 @@ def notification(method: str = "notifications/initialized", seconds: float = WAI
     return Outgoing(body.encode(), method, None, (), {}, Deadline(seconds))
 
 
+def streamed(*parts: Any, then: Callable[[Connection], object] = Connection.end_events) -> Script:
+    """Answer with a stream of these, and then end it, `close` or `hold` the connection."""
+
+    def script(one: Request) -> None:
+        one.connection.stream(*parts, end=False)
+        then(one.connection)
+
+    return script
+
+
+class Held:
+    """Leaves each request as it is once `begin` has said something, until the client goes.
+
+    Attributes:
+        came: Set when there is a request, and `begin` has been said.
+        gone: Set when the client has ended its connection.
+    """
+
+    def __init__(self, begin: Callable[[Connection], object] | None = None) -> None:
+        self.came, self.gone = threading.Event(), threading.Event()
+        self._begin = begin
+
+    def __call__(self, one: Request) -> None:
+        if self._begin is not None:
+            self._begin(one.connection)
+        self.came.set()
+        one.connection.hold()
+        self.gone.set()
+
+
 def dripping(begin: bytes, more: bytes) -> Script:
     """Answer without end, until the client ends the exchange."""
 
@@ -402,6 +444,16 @@ class Running:
     def join(self, seconds: float = WAIT) -> None:
         self.thread.join(seconds)
         assert not self.thread.is_alive(), "send did not return"
+
+
+def withdraw(transport: HttpTransport, came: threading.Event, out: Outgoing | None = None) -> None:
+    """Send a request without a deadline, and take it back once it `came`."""
+    out = out or request(seconds=None)
+    running = Running(transport, out)
+    assert came.wait(WAIT)
+    assert transport.cancel(out) == "unknown"
+    running.join()
+    assert running.error is None
 
 
 class Logged(logging.Handler):

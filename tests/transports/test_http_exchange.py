@@ -28,6 +28,8 @@ from syncmcp.errors import (
 
 from .http_peer import (
     WAIT,
+    Connection,
+    Held,
     Request,
     Running,
     Script,
@@ -38,6 +40,7 @@ from .http_peer import (
     request,
     send_one,
     serving,
+    streamed,
 )
 
 SECRET = "s3cret-t0ken-value"
@@ -88,14 +91,14 @@ def test_each_message_is_a_post_of_its_own_that_accepts_json_and_events() -> Non
 @pytest.mark.requirement("HTL-03", "HTM-02")
 def test_a_request_may_be_answered_by_json_or_by_events() -> None:
     def script(one: Request) -> None:
+        reply = {"jsonrpc": "2.0", "id": one.id, "result": {}}
         if one.message["params"]:
             one.connection.start_events({"Content-Type": "Text/Event-Stream; charset=utf-8"})
             one.connection.event({"jsonrpc": "2.0", "method": "notifications/x"})
-            one.connection.event({"jsonrpc": "2.0", "id": one.id, "result": {}})
+            one.connection.event(reply)
             one.connection.end_events()
         else:
-            body = json.dumps({"jsonrpc": "2.0", "id": one.id, "result": {}}).encode()
-            one.connection.respond(200, body, {"Content-Type": "Application/JSON; charset=utf-8"})
+            one.connection.json(reply, 200, {"Content-Type": "Application/JSON; charset=utf-8"})
 
     with serving(script) as server, opened(server.url) as (transport, receiver):
         first, second = request(), request(params={"stream": True})
@@ -141,45 +144,34 @@ def for_somebody_else(one: Request) -> None:
     ],
     ids=["202", "no JSON", "another id", "an encoding nobody asked for", "an error of another id"],
 )
-def test_a_request_that_is_not_answered_fails_instead_of_hanging(
+def test_a_request_that_is_not_answered_fails_at_once(
     script: Script, kind: type[McpError], words: str
 ) -> None:
-    receiver = send_one(script)
-    assert isinstance(receiver.error, kind)
-    assert words in str(receiver.error)
+    error = send_one(script).error
+    assert isinstance(error, kind)
+    assert words in str(error)
 
 
 @pytest.mark.pitfall("8")
 @pytest.mark.parametrize(
-    ("status", "kind", "delivery"),
+    ("statuses", "kind", "delivery"),
     [
-        (400, HttpError, "refused"),
-        (401, AuthError, "refused"),
-        (403, AuthError, "refused"),
-        (404, HttpError, "refused"),
-        (405, HttpError, "refused"),
-        (429, HttpError, "refused"),
-        (500, HttpError, "unknown"),
-        (503, HttpError, "unknown"),
+        ([400, 404, 405, 429], HttpError, "refused"),
+        ([401, 403], AuthError, "refused"),
+        ([500, 503], HttpError, "unknown"),
     ],
 )
 def test_each_error_status_is_an_error_with_status_and_excerpt(
-    status: int, kind: type[HttpError], delivery: str
+    statuses: list[int], kind: type[HttpError], delivery: str
 ) -> None:
-    receiver = send_one(respond(status, b"<h1>Go away</h1>"))
-    error = receiver.error
-    assert type(error) is kind
-    assert isinstance(error, HttpError)
-    assert (error.status, error.delivery) == (status, delivery)
-    assert error.body == "<h1>Go away</h1>"
-    assert error.method == "tools/call"
-    assert error.server is not None
-    assert "127.0.0.1" in error.server
-    if kind is AuthError:
-        demand = "requires credentials" if status == 401 else "forbids this"
-        assert f"the server {demand}, and no Authorization header was sent" in str(error)
-        assert "auth=" in str(error)
-        assert "headers=" in str(error)
+    for status in statuses:
+        error = send_one(respond(status, b"<h1>Go away</h1>")).error
+        assert type(error) is kind
+        assert isinstance(error, HttpError)
+        assert (error.status, error.delivery) == (status, delivery)
+        assert (error.body, error.method) == ("<h1>Go away</h1>", "tools/call")
+        assert error.server is not None
+        assert "127.0.0.1" in error.server
 
 
 @pytest.mark.parametrize(
@@ -239,14 +231,12 @@ def test_missing_credentials_are_an_auth_error_even_as_a_json_rpc_error(status: 
 
 def test_a_body_beyond_the_limit_is_an_error_that_names_the_option() -> None:
     def chunked(one: Request) -> None:
-        one.connection.write(
-            b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n"
-            b"Transfer-Encoding: chunked\r\n\r\n"
-        )
+        one.connection.start_events({"Content-Type": "application/json"})
         one.connection.chunk(b"x" * 1001)
         one.connection.end_events()
 
-    for each in (respond(200, b"x" * 1001, "application/json"), chunked):
+    event = streamed(b"data: " + b"x" * 2000, then=Connection.hold)
+    for each in (respond(200, b"x" * 1001, "application/json"), chunked, event):
         error = send_one(each, lambda url: Http(url, max_body=1000)).error
         assert isinstance(error, LimitExceeded)
         assert "max_body=1000" in str(error)
@@ -322,16 +312,14 @@ def test_headers_of_the_user_are_sent_but_never_replace_those_of_the_protocol() 
 
 @pytest.mark.pitfall("24")
 def test_a_headers_function_is_asked_for_each_request() -> None:
-    tokens = iter(["one", "two"])
-    config_headers = lambda: {"Authorization": f"Bearer {next(tokens)}"}  # noqa: E731
+    tokens = ["Bearer one", "Bearer two"]
+    given = iter(tokens)
     with serving(answer) as server:
-        with opened(Http(server.url, headers=config_headers)) as (transport, _):
+        config = Http(server.url, headers=lambda: {"Authorization": next(given)})
+        with opened(config) as (transport, _):
             transport.send(request())
             transport.send(request())
-        assert [one.headers["authorization"] for one in server.requests] == [
-            "Bearer one",
-            "Bearer two",
-        ]
+        assert [one.headers["authorization"] for one in server.requests] == tokens
 
 
 def test_a_failing_headers_function_fails_the_call_and_nothing_is_sent() -> None:
@@ -352,18 +340,10 @@ def test_a_failing_headers_function_fails_the_call_and_nothing_is_sent() -> None
 
 @pytest.mark.parametrize(
     "headers",
-    [
-        {"X": "a\r\nInjected: 1"},
-        {"X": "a\0b"},
-        {"X": "\u2603"},
-        {"A b": "x"},
-        {"": "x"},
-        {"X:": "x"},
-        {"X": 5},
-        ["X"],
-    ],
+    [*({"X": value} for value in ("a\r\nInjected: 1", "a\0b", "\u2603", 5)),
+     *({name: "x"} for name in ("A b", "", "X:")), ["X"]],
     ids=str,
-)
+)  # fmt: skip
 def test_a_header_that_cannot_be_sent_is_refused_whoever_gives_it(headers: Any) -> None:
     with pytest.raises(UsageError) as caught:
         Http("http://h/", headers=headers)
@@ -441,9 +421,7 @@ def test_the_session_id_is_sent_on_everything_after_initialize_and_deleted_at_cl
 def test_the_stateless_era_has_no_session_no_get_and_no_delete() -> None:
     def script(one: Request) -> None:
         if one.message["params"]:
-            one.connection.start_events()
-            one.connection.event({"jsonrpc": "2.0", "method": "notifications/x"}, id="1")
-            one.connection.end_events()
+            one.connection.stream(b'id: 1\ndata: {"jsonrpc":"2.0","method":"notifications/x"}\n\n')
         else:
             one.connection.result(one, Mcp_Session_Id=SECRET)
 
@@ -501,17 +479,10 @@ def test_404_with_our_session_is_a_lost_session_whatever_the_body_says(encoding:
 
 
 def test_post_does_not_wait_for_the_server() -> None:
-    arrived, go = threading.Event(), threading.Event()
-
-    def script(one: Request) -> None:
-        arrived.set()
-        assert go.wait(WAIT)
-        one.connection.respond(202)
-
-    with serving(script) as server, opened(server.url) as (transport, _):
+    held = Held()
+    with serving(held) as server, opened(server.url) as (transport, _):
         transport.post(notification())
-        assert arrived.wait(WAIT)
-        go.set()
+        assert held.came.wait(WAIT)
 
 
 def test_a_failed_post_is_logged_and_nothing_else() -> None:
@@ -541,43 +512,37 @@ def test_after_close_nothing_is_sent() -> None:
 @pytest.mark.parametrize(
     ("begin", "more", "error"),
     [
-        pytest.param(b"", b"HTTP/1.1 102 On The Way\r\n\r\n", RequestTimeout, id="interim"),
-        pytest.param(b"HTTP/1.1 202 OK\r\nX: ", b"x", RequestTimeout, id="head"),
+        (b"", b"HTTP/1.1 102 On The Way\r\n\r\n", RequestTimeout),
+        (b"HTTP/1.1 202 OK\r\nX: ", b"x", RequestTimeout),
         # It was accepted.
-        pytest.param(
-            b"HTTP/1.1 202 OK\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n",
-            b"X: y\r\n",
-            type(None),
-            id="trailer",
-        ),
+        (b"HTTP/1.1 202 OK\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n", b"X: y\r\n", type(None)),
     ],
+    ids=["interim", "head", "trailer"],
 )
 def test_an_answer_to_a_notification_that_never_ends_holds_nobody(
     begin: bytes, more: bytes, error: type
 ) -> None:
     with serving(dripping(begin, more)) as server, opened(server.url) as (transport, _):
-        sending = Running(transport, notification(seconds=0.5))
+        sending = Running(transport, notification(seconds=0.2))
         sending.join()
         assert type(sending.error) is error
 
 
 @pytest.mark.pitfall("H8")
 def test_close_works_where_no_thread_can_be_started(monkeypatch: pytest.MonkeyPatch) -> None:
+    ours, start = threading.current_thread(), threading.Thread.start
+
+    def refuse(thread: threading.Thread) -> None:
+        if threading.current_thread() is ours:
+            raise RuntimeError("can't create new thread at interpreter shutdown")
+        start(thread)
+
     with serving(answer) as server, opened(server.url) as (transport, _):
         transport.send(request("initialize"))
         transport.adopt({}, stateful=True)
         transport.send(request())
-
-        ours = threading.current_thread()
-        start = threading.Thread.start
-
-        def refuse(thread: threading.Thread) -> None:
-            if threading.current_thread() is ours:
-                raise RuntimeError("can't create new thread at interpreter shutdown")
-            start(thread)
-
-        monkeypatch.setattr(threading.Thread, "start", refuse)
-        transport.close(Deadline(WAIT))
-        monkeypatch.undo()
+        with monkeypatch.context() as patch:
+            patch.setattr(threading.Thread, "start", refuse)
+            transport.close(Deadline(WAIT))
         # Not the last one: the request for the stream has a connection of its own.
         assert "DELETE" in [request.method for request in server.requests]
