@@ -446,12 +446,14 @@ class Running:
         assert not self.thread.is_alive(), "send did not return"
 
 
-def withdraw(transport: HttpTransport, came: threading.Event, out: Outgoing | None = None) -> None:
+def withdraw(
+    transport: HttpTransport, came: threading.Event, delivery: str = "unknown", **options: Any
+) -> None:
     """Send a request without a deadline, and take it back once it `came`."""
-    out = out or request(seconds=None)
+    out = request(seconds=None, **options)
     running = Running(transport, out)
     assert came.wait(WAIT)
-    assert transport.cancel(out) == "unknown"
+    assert transport.cancel(out) == delivery
     running.join()
     assert running.error is None
 

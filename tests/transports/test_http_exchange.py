@@ -175,15 +175,21 @@ def test_each_error_status_is_an_error_with_status_and_excerpt(
 
 
 @pytest.mark.parametrize(
-    ("status", "said"),
+    ("status", "without", "given"),
     [
-        (401, "rejects the credentials that were sent"),
-        (403, "forbids this with the credentials that were sent"),
+        (401, "requires credentials", "rejects the credentials that were sent"),
+        (403, "forbids this", "forbids this with the credentials that were sent"),
     ],
 )
-def test_credentials_that_are_refused_are_told_from_none(status: int, said: str) -> None:
+def test_credentials_that_are_refused_are_told_from_none(
+    status: int, without: str, given: str
+) -> None:
+    text = str(send_one(respond(status)).error)
+    assert f"the server {without}, and no Authorization header was sent" in text
+    assert "auth=" in text
+    assert "headers=" in text
     error = send_one(respond(status), lambda url: Http(url, token="abc.def-ghi")).error
-    assert f"the server {said} " in str(error)
+    assert f"the server {given} " in str(error)
 
 
 @pytest.mark.pitfall("8")

@@ -6,8 +6,6 @@ import gzip
 import json
 import socket
 import struct
-import threading
-from typing import Any
 
 import pytest
 
@@ -19,7 +17,20 @@ from syncmcp.errors import (
     ProtocolError,
 )
 from tests.support.memory import peak
-from tests.transports.http_peer import WAIT, Request, Running, opened, request, send_one, serving
+from tests.transports.http_peer import (
+    WAIT,
+    Connection,
+    FakeReceiver,
+    Held,
+    RawServer,
+    Request,
+    Script,
+    opened,
+    request,
+    send_one,
+    serving,
+)
+from tests.transports.test_http_exchange import answer as stateful
 
 JSON = b"Content-Type: application/json\r\n"
 
@@ -28,9 +39,20 @@ def answer(one: Request) -> bytes:
     return json.dumps({"jsonrpc": "2.0", "id": one.id, "result": {}}).encode()
 
 
-def whole(body: bytes, length: int | None = None) -> bytes:
+def whole(one: Request, length: int | None = None) -> bytes:
+    body = answer(one)
     size = len(body) if length is None else length
     return b"HTTP/1.1 200 OK\r\n%bContent-Length: %d\r\n\r\n%b" % (JSON, size, body)
+
+
+def send_several(script: Script, count: int = 2) -> tuple[RawServer, FakeReceiver]:
+    """Each of some calls gets an answer; returns who took part."""
+    with serving(script) as server, opened(server.url) as (transport, receiver):
+        for _ in range(count):
+            transport.send(request())
+        assert receiver.failures == []
+        assert len(receiver.frames) == count
+    return server, receiver
 
 
 # Interim responses
@@ -40,13 +62,9 @@ def whole(body: bytes, length: int | None = None) -> bytes:
 def test_what_a_server_says_on_the_way_is_not_its_answer(status: int, times: int) -> None:
     def script(one: Request) -> None:
         one.connection.write(b"HTTP/1.1 %d On The Way\r\nLink: </x>\r\n\r\n" % status * times)
-        one.connection.write(whole(answer(one)))
+        one.connection.write(whole(one))
 
-    with serving(script) as server, opened(server.url) as (transport, receiver):
-        for _ in range(2):
-            transport.send(request())
-        assert receiver.failures == []
-        assert len(receiver.frames) == 2
+    server, _ = send_several(script)
     assert len(server.connections) == 1
 
 
@@ -59,12 +77,11 @@ def test_what_a_server_says_on_the_way_is_not_its_answer(status: int, times: int
 def test_an_error_that_is_wrongly_said_to_be_compressed_keeps_its_status(
     status: int, error: type[HttpError]
 ) -> None:
-    def script(one: Request) -> None:
-        one.connection.respond(status, b"go away", {"Content-Encoding": "gzip"})
-
-    receiver = send_one(script)
-    assert type(receiver.error) is error
-    assert receiver.error.status == status
+    found = send_one(
+        lambda one: one.connection.respond(status, b"go away", {"Content-Encoding": "gzip"})
+    ).error
+    assert type(found) is error
+    assert found.status == status
 
 
 def test_a_body_in_tiny_pieces_takes_no_more_memory_than_its_bytes() -> None:
@@ -86,11 +103,8 @@ def test_a_body_in_tiny_pieces_takes_no_more_memory_than_its_bytes() -> None:
 def test_a_compressed_answer_that_is_cut_or_followed_by_rubbish_is_no_answer(end: bytes) -> None:
     def script(one: Request) -> None:
         body = gzip.compress(answer(one))
-        one.connection.respond(
-            200,
-            body + end if end else body[:-4],
-            {"Content-Type": "application/json", "Content-Encoding": "gzip"},
-        )
+        headers = {"Content-Type": "application/json", "Content-Encoding": "gzip"}
+        one.connection.respond(200, body + end if end else body[:-4], headers)
 
     receiver = send_one(script)
     assert isinstance(receiver.error, ConnectionLost)
@@ -99,29 +113,25 @@ def test_a_compressed_answer_that_is_cut_or_followed_by_rubbish_is_no_answer(end
 
 
 @pytest.mark.parametrize(
-    ("length", "error"),
-    [(5, ProtocolError), (500, ConnectionLost), (10**20, LimitExceeded)],
+    ("length", "error"), [(5, ProtocolError), (500, ConnectionLost), (10**20, LimitExceeded)]
 )
-def test_an_answer_of_another_length_than_its_header_says_is_none(
+def test_an_answer_of_another_length_than_it_says_is_none(
     length: int, error: type[Exception]
 ) -> None:
     def script(one: Request) -> None:
-        one.connection.write(whole(answer(one), length))
+        one.connection.write(whole(one, length))
         one.connection.close()
 
-    receiver = send_one(script)
-    assert type(receiver.error) is error
+    assert type(send_one(script).error) is error
 
 
 def test_two_lengths_of_one_answer_are_none() -> None:
     def script(one: Request) -> None:
-        body = answer(one)
-        head = b"HTTP/1.1 200 OK\r\n%bContent-Length: %d\r\nContent-Length: 3\r\n\r\n%b"
-        one.connection.write(head % (JSON, len(body), body))
+        one.connection.write(whole(one).replace(JSON, JSON + b"Content-Length: 3\r\n"))
 
-    receiver = send_one(script)
-    assert isinstance(receiver.error, ConnectionLost)
-    assert "Content-Length" in receiver.error.message
+    error = send_one(script).error
+    assert isinstance(error, ConnectionLost)
+    assert "Content-Length" in error.message
 
 
 @pytest.mark.parametrize(
@@ -129,28 +139,15 @@ def test_two_lengths_of_one_answer_are_none() -> None:
 )
 def test_a_line_that_is_no_ordinary_header_leaves_those_before_it(line: bytes) -> None:
     def script(one: Request) -> None:
-        body = answer(one)
-        length = b"Content-Length: %d\r\nX: 1\r\n" % len(body)
-        one.connection.write(b"HTTP/1.1 200 OK\r\n%b%b%b\r\n%b" % (JSON, length, line, body))
+        one.connection.write(whole(one).replace(b"\r\n\r\n", b"\r\nX: 1\r\n%b\r\n" % line))
 
-    with serving(script) as server, opened(server.url) as (transport, receiver):
-        for _ in range(2):
-            transport.send(request())
-        assert receiver.failures == []
-        assert len(receiver.frames) == 2
+    server, _ = send_several(script)
     assert len(server.connections) == 1
 
 
 def test_a_second_answer_to_one_request_is_nobodys() -> None:
-    def script(one: Request) -> None:
-        one.connection.write(whole(answer(one)) * 2)
-
-    with serving(script) as server, opened(server.url) as (transport, receiver):
-        for _ in range(5):
-            transport.send(request())
-        assert receiver.failures == []
-        ids = [message["id"] for message in receiver.messages]
-    assert ids == [one.id for one in server.requests]
+    server, receiver = send_several(lambda one: one.connection.write(whole(one) * 2), 5)
+    assert [message["id"] for message in receiver.messages] == [one.id for one in server.requests]
 
 
 # Connections that end at the wrong moment
@@ -174,31 +171,23 @@ def test_a_reset_behind_the_answer_costs_a_connection_and_nothing_else() -> None
 
 
 def test_an_answer_that_comes_on_the_listening_stream_after_202_is_too_late() -> None:
-    streams: list[Any] = []
-    listening = threading.Event()
+    held = Held(Connection.start_events)
 
     def script(one: Request) -> None:
         if one.method == "GET":
-            one.connection.start_events()
-            streams.append(one.connection)
-            listening.set()
-            one.connection.wait_for_end()
+            held(one)
         elif one.method == "DELETE" or one.message["method"] == "initialize":
-            one.connection.respond(
-                200,
-                answer(one) if one.body else b"",
-                {"Content-Type": "application/json", "Mcp-Session-Id": "abc"},
-            )
+            stateful(one)
         else:
             one.connection.respond(202)
-            streams[0].event(json.loads(answer(one)))
+            [stream] = [each.connection for each in server.requests if each.method == "GET"]
+            stream.event(json.loads(answer(one)))
 
     with serving(script) as server, opened(server.url) as (transport, receiver):
         transport.send(request("initialize"))
         transport.adopt({"MCP-Protocol-Version": "2025-11-25"}, stateful=True)
-        assert listening.wait(WAIT)
-        running = Running(transport, request())
-        running.join()
+        assert held.came.wait(WAIT)
+        transport.send(request())
         assert isinstance(receiver.error, ProtocolError)
         receiver.wait_for(lambda: len(receiver.frames) == 2)
         assert receiver.frames[1][1] is None
