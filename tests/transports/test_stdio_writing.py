@@ -204,15 +204,16 @@ def test_a_thread_that_cannot_be_started_fails_the_send_and_not_the_close(
         release(gate)
 
 
+@pytest.mark.requirement("STD-11")
 def test_a_fast_server_needs_no_writer_thread() -> None:
     with running(python(ECHO)) as (transport, notes):
         for number in range(1, 50):
             transport.send(frame())
-            notes.wait_frames(number)
-        assert sorted(thread.name.split("[")[0] for thread in threads()) == [
-            "syncmcp-read",
-            "syncmcp-stderr",
-        ]
+            assert notes.wait_frames(number) == [b'{"id":1}'] * number
+        names = sorted(thread.name.split("[")[0] for thread in threads())
+        assert names == ["syncmcp-read", "syncmcp-stderr"]
+        assert transport.describe() == ""
+    assert notes.losses == []
 
 
 class FakeProcess:
