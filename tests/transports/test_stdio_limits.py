@@ -96,39 +96,32 @@ def start(moved: MovedTime, monkeypatch: pytest.MonkeyPatch) -> Iterator[Started
 @pytest.mark.parametrize(
     ("code", "limit", "waits"),
     [
-        (ENDS_WITH_ITS_INPUT, None, [("wait", 0.05), ("tree_ended", 0.05), ("wait", 1.0)]),
-        (
-            ENDS_AT_SIGTERM,
-            None,
-            [("wait", 0.05), ("wait", 0.1), ("tree_ended", 0.1), ("wait", 1.0)],
-        ),
-        (NEVER_ENDS, None, [("wait", 0.05), ("wait", 0.1), ("wait", 1.0)]),
-        (NEVER_ENDS, 0.08, [("wait", 0.04), ("wait", 0.04), ("wait", 1.0)]),
+        (ENDS_WITH_ITS_INPUT, None, "wait 0.05, tree_ended 0.05, wait 1.0"),
+        (ENDS_AT_SIGTERM, None, "wait 0.05, wait 0.1, tree_ended 0.1, wait 1.0"),
+        (NEVER_ENDS, None, "wait 0.05, wait 0.1, wait 1.0"),
+        (NEVER_ENDS, 0.08, "wait 0.04, wait 0.04, wait 1.0"),
     ],
     ids=["input", "SIGTERM", "SIGKILL", "in a hurry"],
 )
 def test_a_server_has_its_time_to_end(
-    code: str, limit: float | None, waits: list[tuple[str, float]], start: Started
+    code: str, limit: float | None, waits: str, start: Started
 ) -> None:
     transport, noted, _ = start(code)
     transport.close(Deadline(limit))
-    assert noted.of("wait", "tree_ended") == waits
+    assert (
+        ", ".join(f"{name} {seconds}" for name, seconds in noted.of("wait", "tree_ended")) == waits
+    )
     assert noted.of("join") == [("join", 1.0 if limit is None else limit)] * 2
-    grace = dict(zip((ENDS_WITH_ITS_INPUT, ENDS_AT_SIGTERM), (0.05, 0.1), strict=True))
-    assert noted.of("output") == ([("output", grace[code])] if code in grace else [])
+    grace = {ENDS_WITH_ITS_INPUT: 0.05, ENDS_AT_SIGTERM: 0.1}.get(code)
+    assert noted.of("output") == ([("output", grace)] if grace else [])
 
 
 def test_the_processes_that_are_killed_with_a_server_have_a_second(
     start: Started, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     limits: list[float] = []
-
-    def wait(members: Any, seconds: float) -> bool:
-        limits.append(seconds)
-        return True
-
     transport, _, _ = start(NEVER_ENDS)
-    monkeypatch.setattr(_watcher, "wait", wait)
+    monkeypatch.setattr(_watcher, "wait", lambda _, seconds: limits.append(seconds) or True)
     transport.close(Deadline(0))
     assert limits[-1] == 1.0
 
@@ -160,9 +153,7 @@ def test_who_closes_second_waits_until_their_own_limit(start: Started, moved: Mo
     first = moved.start(partial(transport.close, Deadline(None)))
     assert closing.wait(PATIENCE)
 
-    def second() -> None:
-        transport.close(Deadline(LIMIT))
-
+    second = partial(transport.close, Deadline(LIMIT))
     assert moved.ending(LIMIT, second, partial(moved.waits_for, LIMIT)) is None
     gate.set()
     assert first.get(timeout=PATIENCE) is None
@@ -178,11 +169,7 @@ def test_a_start_that_is_held_up_is_given_up_at_its_limit(
         raise OSError("too late")
 
     monkeypatch.setattr(stdio, "start", held_up)
-    transport = StdioTransport(python("pass"))
-
-    def begin() -> None:
-        transport.open(Notes(), Deadline(LIMIT))
-
+    begin = partial(StdioTransport(python("pass")).open, Notes(), Deadline(LIMIT))
     error = moved.ending(LIMIT, begin, partial(moved.waits_for, LIMIT))
     gate.set()
     assert isinstance(error, RequestTimeout)
@@ -197,15 +184,16 @@ def test_what_could_not_be_started_is_closed_within_a_second(
     def no_thread(thread: threading.Thread) -> None:
         raise RuntimeError("can't start new thread")
 
+    def closed(transport: StdioTransport, deadline: Deadline) -> None:
+        limits.append(deadline.remaining())
+
     def joined(thread: threading.Thread, timeout: float | None = None) -> None:
         limits.append(timeout)
         join(thread, timeout)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(stdio, "start_thread", no_thread)
-        patch.setattr(
-            StdioTransport, "close", lambda _, deadline: limits.append(deadline.remaining())
-        )
+        patch.setattr(StdioTransport, "close", closed)
         with pytest.raises(ConnectFailed):
             StdioTransport(python("pass")).open(Notes(), Deadline(LIMIT))
     monkeypatch.setattr(threading.Thread, "join", joined)

@@ -21,18 +21,11 @@ from syncmcp.transports._pipes import StdinWriter
 from syncmcp.transports.stdio import StdioTransport
 from tests.client.test_interrupts import struck
 from tests.support.stage import Clock, in_threads, nervous, tick
-from tests.transports._stdio import (
-    ECHO,
-    PATIENCE,
-    Notes,
-    frame,
-    python,
-    running,
-    threads,
-)
+from tests.transports._stdio import ECHO, PATIENCE, Notes, frame, python, running, threads
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from typing import Any
 
     from syncmcp.errors import Delivery, McpError
     from syncmcp.transports.base import Outgoing
@@ -93,13 +86,13 @@ def test_a_frame_half_written_when_it_is_withdrawn_is_completed(gate: Path) -> N
 @pytest.mark.pitfall("H13")
 def test_frames_of_many_threads_neither_mix_nor_change_places(gate: Path) -> None:
     senders, each = 8, 40
+
+    def send(sender: int) -> None:
+        for number in range(each):
+            size = (number * 7919 * (sender + 1)) % 70_000
+            transport.send(frame(b'{"s":%d,"n":%d,"x":"%s"}' % (sender, number, b"x" * size)))
+
     with nervous(), running(python(reads_after(gate))) as (transport, notes):
-
-        def send(sender: int) -> None:
-            for number in range(each):
-                size = (number * 7919 * (sender + 1)) % 70_000
-                transport.send(frame(b'{"s":%d,"n":%d,"x":"%s"}' % (sender, number, b"x" * size)))
-
         sending = [partial(send, number) for number in range(senders)]
         assert in_threads(*sending, partial(release, gate)) == [None] * (senders + 1)
         got = notes.wait_frames(senders * each)
@@ -111,20 +104,29 @@ def test_frames_of_many_threads_neither_mix_nor_change_places(gate: Path) -> Non
 
 
 @pytest.mark.pitfall("H13")
-def test_what_waits_for_a_server_that_does_not_read_is_bounded(gate: Path) -> None:
+@pytest.mark.parametrize(
+    ("begun", "body", "least", "most"),
+    [([], big(1), 4, 8), ([big(1) * 2], b"{}", 1, 4999)],
+    ids=["bytes", "what a frame takes beside them"],
+)
+def test_what_waits_for_a_server_that_does_not_read_is_bounded(
+    begun: list[bytes], body: bytes, least: int, most: int, gate: Path
+) -> None:
     with running(python(reads_after(gate), max_frame=MEGABYTE)) as (transport, _):
+        for first in begun:
+            transport.send(frame(first))  # more than the pipe takes
         sent = []
 
         def fill() -> None:
-            for number in range(20):
-                out = frame(big(number), number)
+            for number in range(5000):
+                out = frame(body, number)
                 transport.send(out)
                 sent.append(out)
 
         with pytest.raises(LimitExceeded, match="4 times max_frame") as caught:
             fill()
         assert caught.value.delivery == "not_sent"
-        assert 4 <= len(sent) <= 8
+        assert least <= len(sent) <= most
         transport.cancel(sent[-1])
         transport.send(frame(b"{}"))
         release(gate)
@@ -154,10 +156,8 @@ def test_requests_that_waited_are_told_when_the_server_closes_its_stdin(gate: Pa
         assert ledger.items == 1
         release(gate)
         notes.until(lambda: len(notes.failures) == 2)
-        assert [(out, error.delivery) for out, error in notes.failures] == [  # type: ignore[attr-defined]
-            (begun, "unknown"),
-            (waiting, "not_sent"),
-        ]
+        told: Any = [(out, error.delivery) for out, error in notes.failures]  # type: ignore[attr-defined]
+        assert told == [(begun, "unknown"), (waiting, "not_sent")]
         assert [transport.cancel(out) for out in (begun, waiting)] == ["unknown", "not_sent"]
         assert ledger.items == 0  # what is dropped with the pipe is owed no longer
 
@@ -172,12 +172,11 @@ def test_a_send_to_a_dead_server_says_how_it_died() -> None:
 
 
 def test_nothing_is_sent_before_opening_or_after_closing() -> None:
-    transport = StdioTransport(python(ECHO))
+    transport, out = StdioTransport(python(ECHO)), frame()
     with pytest.raises(ClosedError):
-        transport.send(frame())
+        transport.send(out)
     with running(python(ECHO)) as (transport, _):
         pass
-    out = frame()
     with pytest.raises(ClosedError):
         transport.send(out)
     assert transport.cancel(out) == "not_sent"
@@ -225,12 +224,15 @@ class FakeProcess:
         self.taken = b""
         self.changed = threading.Condition()
         self.writers: list[str] = []
-        self.waits = 0
+        self.waits = self.closed = 0
         self.on_write: Callable[[], None] = lambda: None
         self.writable = threading.Event()
         self.writable.set()
-        self.closed = 0
         self.ended = False
+
+    def wait_for(self, reached: Callable[[], bool]) -> None:
+        with self.changed:
+            assert self.changed.wait_for(reached, PATIENCE)
 
     def write(self, data: bytes | memoryview, taken: list[int]) -> None:
         self.writers.append(threading.current_thread().name)
@@ -305,24 +307,21 @@ def test_a_signal_handler_that_sends_in_mid_write_does_not_cut_the_frame() -> No
     box.send(frame(b"{outer}"))
     assert process.taken == b"{ou"
     process.writable.set()
-    with process.changed:
-        assert process.changed.wait_for(lambda: process.taken.endswith(b"{inner}\n"), PATIENCE)
+    process.wait_for(lambda: process.taken == b"{outer}\n{inner}\n")
     finish(box)
-    assert process.taken == b"{outer}\n{inner}\n"
 
 
 def test_a_signal_handler_that_closes_in_mid_write_leaves_the_pipe_to_the_writer() -> None:
     process = FakeProcess()
     box = outbox(process)
-    closed_meanwhile: list[int] = []
 
     def interrupt() -> None:
         box.close()
-        closed_meanwhile.append(process.closed)
+        assert process.closed == 0
 
     process.on_write = interrupt
     box.send(frame(b"{}"))
-    assert (process.taken, closed_meanwhile, process.closed) == (b"{}\n", [0], 1)
+    assert (process.taken, process.closed) == (b"{}\n", 1)
     with pytest.raises(ClosedError):
         box.send(frame(b"{}"))
     finish(box)
@@ -357,21 +356,19 @@ def test_where_writes_block_only_the_writer_thread_writes() -> None:
 @pytest.mark.skipif(shutil.which("sleep") is None, reason="needs a server that never reads")
 @pytest.mark.pitfall("9")
 def test_ctrl_c_while_the_writer_thread_is_started_leaves_one_writer_and_no_descriptor() -> None:
-    big, number, more = frame(b"x" * 3 * 1024 * 1024), 1, True
-    before = Footprint()
+    def writers() -> list[threading.Thread]:
+        return [thread for thread in threads() if "syncmcp-write" in thread.name]
+
+    body, number, more, before = b"x" * 3 * 1024 * 1024, 1, True, Footprint()
     while more:
         with running(Stdio("sleep", "600"), close=0) as (transport, _):
-            more = struck(partial(transport.send, big), number, everywhere=True)
-            big = frame(big.body)
-            transport.send(big)
-            writer = transport._stdin_writer.writer
-            writers = [thread for thread in threads() if "syncmcp-write" in thread.name]
+            more = struck(partial(transport.send, frame(body)), number, everywhere=True)
+            transport.send(frame(body))
             deadline = Deadline(PATIENCE)
             # A thread that was cut off finds that there is another one, and ends. It cannot be
             # joined: perhaps it has not even begun.
-            while writers != [writer] and not deadline.expired:
-                writers = [thread for thread in threads() if "syncmcp-write" in thread.name]
-            assert writers == [writer]
+            while (found := writers()) != [transport._stdin_writer.writer]:
+                assert not deadline.expired, found
         assert before.left_behind() == [], f"after the interrupt at moment {number}"
         number += 1
     assert number > 20
@@ -407,14 +404,12 @@ class Stalled:
     def read(self, size: int) -> None:
         """The server reads a piece, and stops again; more is waiting for it."""
         process = self.process
-        with process.changed:
-            assert process.changed.wait_for(lambda: process.waits > 0, PATIENCE)
-            waits = process.waits
+        process.wait_for(lambda: process.waits > 0)
+        waits = process.waits
         process.sizes.append(size)
         process.on_write = process.writable.clear
         process.writable.set()
-        with process.changed:
-            assert process.changed.wait_for(lambda: process.waits > waits, PATIENCE)
+        process.wait_for(lambda: process.waits > waits)
 
 
 @pytest.fixture
@@ -436,17 +431,17 @@ def test_a_server_that_reads_nothing_while_answers_wait_is_given_up(stalled: Sta
     assert stalled.after(60) == [30]  # once
 
 
-def test_an_answer_half_written_is_owed_as_well(stalled: Stalled) -> None:
-    stalled.box.send(owed(b"{answer}"))
-    assert stalled.after(30.1) == [30]
-
-
 def test_a_server_that_reads_slowly_is_not_given_up(stalled: Stalled) -> None:
     stalled.box.send(frame(b"{a long request}"))
     stalled.box.send(owed(b"{an answer}"))
     for _ in range(5):
         assert stalled.after(20) == []
         stalled.read(2)
+    assert stalled.after(30.1) == [30]
+
+
+def test_an_answer_half_written_is_owed_as_well(stalled: Stalled) -> None:
+    stalled.box.send(owed(b"{answer}"))
     assert stalled.after(30.1) == [30]
 
 
@@ -485,20 +480,6 @@ def test_where_writes_block_a_long_frame_is_written_in_pieces() -> None:
     process = FakeProcess(writes_block=True)
     box, answer = outbox(process), owed(b"x" * MEGABYTE, Budget(MEGABYTE, None, ""))
     box.send(answer)
-    with process.changed:
-        assert process.changed.wait_for(lambda: len(process.taken) == MEGABYTE + 1, PATIENCE)
+    process.wait_for(lambda: len(process.taken) == MEGABYTE + 1)
     finish(box)
     assert len(process.writers) == 16
-
-
-def test_what_a_queued_frame_takes_beside_its_bytes_counts(gate: Path) -> None:
-    with running(python(reads_after(gate), max_frame=MEGABYTE)) as (transport, _):
-        transport.send(frame(big(1) * 2))  # more than the pipe takes
-
-        def fill() -> None:
-            for _ in range(5000):
-                transport.send(frame(b"{}"))
-
-        with pytest.raises(LimitExceeded, match="4 times max_frame"):
-            fill()
-        release(gate)
