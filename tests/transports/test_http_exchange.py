@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import gzip
 import json
 import logging
-import re
 import threading
 from traceback import walk_tb
 from typing import Any
@@ -15,11 +13,8 @@ import pytest
 from syncmcp.auth import Deadline
 from syncmcp.config import Http
 from syncmcp.errors import (
-    AuthError,
     ClosedError,
     HttpError,
-    LimitExceeded,
-    McpError,
     ProtocolError,
     RequestTimeout,
     SessionLost,
@@ -28,7 +23,6 @@ from syncmcp.errors import (
 
 from .http_peer import (
     WAIT,
-    Connection,
     Held,
     Request,
     Running,
@@ -38,9 +32,7 @@ from .http_peer import (
     notification,
     opened,
     request,
-    send_one,
     serving,
-    streamed,
 )
 
 SECRET = "s3cret-t0ken-value"
@@ -64,11 +56,7 @@ def respond(
     status: int, body: bytes = b"", content_type: str = "text/html", **headers: str
 ) -> Script:
     given = {name.replace("_", "-"): value for name, value in headers.items()}
-
-    def script(one: Request) -> None:
-        one.connection.respond(status, body, {"Content-Type": content_type, **given})
-
-    return script
+    return lambda one: one.connection.respond(status, body, {"Content-Type": content_type, **given})
 
 
 @pytest.mark.requirement("HTL-01", "HTL-02", "HTM-01", "HTM-02")
@@ -127,144 +115,6 @@ def test_a_notification_that_is_not_accepted_raises() -> None:
     assert caught.value.status == 400
     assert caught.value.delivery == "refused"
     assert not receiver.failures
-
-
-def for_somebody_else(one: Request) -> None:
-    one.connection.json({"jsonrpc": "2.0", "id": "other", "error": {"code": 1}}, 400)
-
-
-@pytest.mark.parametrize(
-    ("script", "kind", "words"),
-    [
-        (respond(202), ProtocolError, "202"),
-        (respond(200, b"not json", "application/json"), ProtocolError, ""),
-        (respond(200, b'{"id": "other", "result": 1}', "application/json"), ProtocolError, ""),
-        (respond(200, b"x", "application/json", Content_Encoding="br"), HttpError, "'br'"),
-        (for_somebody_else, HttpError, "400"),
-    ],
-    ids=["202", "no JSON", "another id", "an encoding nobody asked for", "an error of another id"],
-)
-def test_a_request_that_is_not_answered_fails_at_once(
-    script: Script, kind: type[McpError], words: str
-) -> None:
-    error = send_one(script).error
-    assert isinstance(error, kind)
-    assert words in str(error)
-
-
-@pytest.mark.pitfall("8")
-@pytest.mark.parametrize(
-    ("statuses", "kind", "delivery"),
-    [
-        ([400, 404, 405, 429], HttpError, "refused"),
-        ([401, 403], AuthError, "refused"),
-        ([500, 503], HttpError, "unknown"),
-    ],
-)
-def test_each_error_status_is_an_error_with_status_and_excerpt(
-    statuses: list[int], kind: type[HttpError], delivery: str
-) -> None:
-    for status in statuses:
-        error = send_one(respond(status, b"<h1>Go away</h1>")).error
-        assert type(error) is kind
-        assert isinstance(error, HttpError)
-        assert (error.status, error.delivery) == (status, delivery)
-        assert (error.body, error.method) == ("<h1>Go away</h1>", "tools/call")
-        assert error.server is not None
-        assert "127.0.0.1" in error.server
-
-
-@pytest.mark.parametrize(
-    ("status", "without", "given"),
-    [
-        (401, "requires credentials", "rejects the credentials that were sent"),
-        (403, "forbids this", "forbids this with the credentials that were sent"),
-    ],
-)
-def test_credentials_that_are_refused_are_told_from_none(
-    status: int, without: str, given: str
-) -> None:
-    text = str(send_one(respond(status)).error)
-    assert f"the server {without}, and no Authorization header was sent" in text
-    assert "auth=" in text
-    assert "headers=" in text
-    error = send_one(respond(status), lambda url: Http(url, token="abc.def-ghi")).error
-    assert f"the server {given} " in str(error)
-
-
-@pytest.mark.pitfall("8")
-def test_a_page_of_html_is_an_error_that_shows_its_type_and_beginning() -> None:
-    error = send_one(respond(200, b"<html>Login</html>")).error
-    assert isinstance(error, HttpError)
-    assert "text/html" in str(error)
-    assert "is the path right" in str(error)
-    assert "Login" in error.body
-    assert error.delivery == "unknown"
-
-
-@pytest.mark.requirement("HTM-12")
-@pytest.mark.parametrize(
-    ("status", "with_id", "kind"),
-    [
-        (400, True, "application/json"),
-        (404, False, "Application/JSON; charset=utf-8"),
-        (500, True, "text/plain"),
-        (400, False, "text/plain"),
-    ],
-)
-def test_an_error_status_with_a_json_rpc_error_is_an_answer(
-    status: int, with_id: bool, kind: str
-) -> None:
-    def script(one: Request) -> None:
-        id = {"id": one.id} if with_id else {}
-        error = {"jsonrpc": "2.0", **id, "error": {"code": -32601}}
-        one.connection.json(error, status, {"Content-Type": kind})
-
-    receiver = send_one(script)
-    assert not receiver.failures
-    assert receiver.messages[0]["error"] == {"code": -32601}
-
-
-@pytest.mark.parametrize("status", [401, 403])
-def test_missing_credentials_are_an_auth_error_even_as_a_json_rpc_error(status: int) -> None:
-    def script(one: Request) -> None:
-        one.connection.json({"jsonrpc": "2.0", "id": None, "error": {"code": -32001}}, status)
-
-    receiver = send_one(script)
-    assert isinstance(receiver.error, AuthError)
-    assert not receiver.frames
-
-
-def test_a_body_beyond_the_limit_is_an_error_that_names_the_option() -> None:
-    def chunked(one: Request) -> None:
-        one.connection.start_events({"Content-Type": "application/json"})
-        one.connection.chunk(b"x" * 1001)
-        one.connection.end_events()
-
-    event = streamed(b"data: " + b"x" * 2000, then=Connection.hold)
-    for each in (respond(200, b"x" * 1001, "application/json"), chunked, event):
-        error = send_one(each, lambda url: Http(url, max_body=1000)).error
-        assert isinstance(error, LimitExceeded)
-        assert "max_body=1000" in str(error)
-
-
-@pytest.mark.requirement("HTM-07")
-@pytest.mark.parametrize("name", ["Content-Encoding", "content-encoding", "CONTENT-ENCODING"])
-def test_a_compressed_body_is_decoded_and_bounded_by_what_it_decodes_to(name: str) -> None:
-    def script(one: Request) -> None:
-        assert one.headers["accept-encoding"] == "gzip"
-        padding = "x" * one.message["params"]["size"]
-        body = json.dumps({"jsonrpc": "2.0", "id": one.id, "result": {"x": padding}}).encode()
-        half = len(body) // 2
-        packed = gzip.compress(body[:half]) + gzip.compress(body[half:])
-        headers = {"Content-Type": "application/json", name: "GZIP"}
-        one.connection.respond(200, packed, headers)
-
-    with serving(script) as server, opened(Http(server.url, max_body=100_000)) as (transport, got):
-        transport.send(request(params={"size": 90_000}))
-        transport.send(request(params={"size": 100_000}))
-    assert got.messages[0]["result"] == {"x": "x" * 90_000}
-    assert isinstance(got.error, LimitExceeded)
 
 
 # Headers
@@ -363,39 +213,6 @@ def test_a_header_that_cannot_be_sent_is_refused_whoever_gives_it(headers: Any) 
             transport.send(request(headers=headers))
             assert isinstance(got.error, UsageError)
     assert not server.requests
-
-
-# What a refusal says
-
-
-def test_a_refusal_names_its_status_once_and_shows_a_page_by_its_title() -> None:
-    page = b"<!doctype html><html><head><title>Not\n here</title></head>" + b"<p>" * 400
-    text = str(send_one(respond(404, page)).error)
-    assert re.findall(r"\b404\b", text) == ["404"]  # a port may have these digits, too
-    assert "body began with: Not here;" in text
-    assert "is the path right" in text
-    assert "is the path right" in str(send_one(respond(501)).error)  # a server of files
-    assert "is the path right" not in str(send_one(respond(500)).error)
-
-
-def test_a_refusal_shows_only_the_beginning_of_a_body_without_a_title() -> None:
-    error = send_one(respond(400, b"word " * 300, "text/plain")).error
-    assert isinstance(error, HttpError)
-    assert error.body.startswith("word word")
-    assert len(error.body) <= 200
-    assert "path" not in str(error)
-
-
-@pytest.mark.requirement("HTM-07")
-@pytest.mark.parametrize(
-    ("status", "name"), [(429, "Retry_After"), (503, "retry_after"), (429, "RETRY_AFTER")]
-)
-def test_a_refusal_says_when_to_try_again(status: int, name: str) -> None:
-    headers: Any = {name: "30"}
-    error = send_one(respond(status, **headers)).error
-    assert isinstance(error, HttpError)
-    assert error.retry_after == 30
-    assert "Retry-After: 30" in str(error)
 
 
 # The session

@@ -17,7 +17,7 @@ from requests.auth import AuthBase
 from requests.structures import CaseInsensitiveDict
 
 from syncmcp.config import Http
-from syncmcp.errors import ConnectFailed, ConnectionLost, HttpError
+from syncmcp.errors import ConnectFailed, HttpError
 
 from .certificates import Certificates
 from .http_peer import (
@@ -115,25 +115,6 @@ def test_a_proxy_that_is_not_there_says_so(closed_port: int, proxied: str) -> No
     proxy = f"http://user:proxy-password@127.0.0.1:{closed_port}"
     error = unsent(Http(proxied, proxies={"http": proxy, "https": proxy}), "proxy")
     assert "proxy-password" not in str(error)
-
-
-@pytest.mark.pitfall("8")
-@pytest.mark.parametrize(
-    "reply",
-    [b"", b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\nContent-Type: application/json\r\n\r\n{",
-     b"SSH-2.0-OpenSSH\r\n"],
-)  # fmt: skip
-def test_a_connection_lost_after_sending_leaves_the_outcome_unknown(reply: bytes) -> None:
-    def script(one: Request) -> None:
-        one.connection.write(reply)
-        one.connection.close()
-
-    with serving(script) as server:
-        error = send_one(server.url).error
-    assert type(error) is ConnectionLost
-    assert error.delivery == "unknown"
-    # The text of the last one's cause has a line end of the server's, and the cause is left out.
-    assert (error.__cause__ is None) is reply.startswith(b"SSH")
 
 
 # Connections
