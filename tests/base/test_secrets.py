@@ -311,7 +311,7 @@ def test_a_problem_is_told_without_a_part_of_a_secret_or_a_name_of_pydantic() ->
 
 
 @pytest.mark.parametrize("place", ["cookies", "session"])
-def test_what_is_received_pushes_out_nothing_that_was_just_sent(
+def test_what_is_received_pushes_nothing_sent_out(
     place: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     counted = count()

@@ -129,7 +129,7 @@ def test_a_line_answers_the_one_question_that_is_shown(keyboard: Keyboard) -> No
 
 @BOTH
 @pytest.mark.parametrize("redirected", ["stdout", "stderr"])
-def test_the_question_and_its_prompt_are_on_the_screen(
+def test_question_and_prompt_are_on_the_screen(
     redirected: str, make: Any, keyboard: Keyboard
 ) -> None:
     keyboard.attach("stdin", "stderr" if redirected == "stdout" else "stdout")
@@ -189,9 +189,7 @@ def test_without_a_terminal_nobody_is_asked(stdin: str, keyboard: Keyboard) -> N
         Question().is_refused("cannot ask anybody here")
 
 
-def test_lines_at_a_terminal_count_half_a_second_after_the_last_one(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_lines_count_half_a_second_after_the_last_one(monkeypatch: pytest.MonkeyPatch) -> None:
     waits: list[float] = []
 
     def comes_input(number: int, seconds: float) -> bool:

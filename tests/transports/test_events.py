@@ -122,9 +122,7 @@ def test_a_retry_counts_before_its_event_is_complete_and_after_the_stream_broke(
 @pytest.mark.pitfall("H3")
 @pytest.mark.parametrize("end", [b"", b"\n\n"])
 @pytest.mark.parametrize("stream", [b"data: " + b"x" * 101, b"data: xxxxxxxxx\n" * 11, b":" * 101])
-def test_an_event_beyond_the_limit_is_an_error_that_names_the_option(
-    stream: bytes, end: bytes
-) -> None:
+def test_an_event_beyond_the_limit_is_an_error_with_the_option(stream: bytes, end: bytes) -> None:
     events, stream = EventStream(100, "max_body"), stream + end
     pieces = (stream[start : start + 10] for start in range(0, len(stream), 10))
     with pytest.raises(LimitExceeded, match="max_body=100"):
@@ -151,9 +149,7 @@ def test_events_before_one_beyond_the_limit_are_delivered() -> None:
     ("line", "size"),
     [*((line, 2**14) for line in (b":\n", b"a\n", b"data:\n", b"data:ab\n")), (b"data:abcd\n", 2)],
 )
-def test_an_event_of_short_lines_or_chunks_takes_no_more_memory_than_its_bytes(
-    line: bytes, size: int
-) -> None:
+def test_short_lines_or_chunks_take_no_more_memory_than_their_bytes(line: bytes, size: int) -> None:
     event = line * (2**15 // len(line)) + b"\n"
     events = EventStream(LIMIT)
 
@@ -251,9 +247,7 @@ STREAMS = st.lists(st.tuples(FIELDS, st.sampled_from(["\n", "\r", "\r\n"])), max
 
 @pytest.mark.parametrize("long", [_http_reply._LONG, 0])
 @given(text=STREAMS, cuts=st.lists(st.integers(0, 300), max_size=20))
-def test_any_stream_split_anywhere_reads_as_the_standard_says(
-    long: int, text: str, cuts: list[int]
-) -> None:
+def test_any_stream_is_read_as_the_standard_says(long: int, text: str, cuts: list[int]) -> None:
     stream = text.encode()
     places = sorted({0, len(stream), *(cut for cut in cuts if cut < len(stream))})
     events = EventStream(LIMIT)

@@ -131,7 +131,7 @@ def connected(
 @pytest.mark.parametrize(("wire", "case"), list(_table()))
 @pytest.mark.requirement("HTM-10")
 @pytest.mark.pitfall("16")
-def test_what_was_cut_off_is_sent_again_if_that_does_no_harm_and_is_in_doubt_otherwise(
+def test_what_was_cut_off_is_sent_again_if_harmless_or_else_in_doubt(
     wire: Wire, case: Case
 ) -> None:
     with connected(wire) as (shop, proxy, client):
@@ -166,9 +166,7 @@ def _all_quiet(proxy: FaultProxy) -> bool:
 
 
 @pytest.mark.parametrize("wire", WIRES, ids="-".join)
-def test_a_connection_cut_before_the_handshake_of_tls_is_made_again(
-    certificates: Certificates, wire: Wire
-) -> None:
+def test_a_connection_cut_before_tls_is_made_again(certificates: Certificates, wire: Wire) -> None:
     with connected(wire, certificates) as (shop, proxy, client):
         for method, is_done, reset in (("tools/call", buy, False), ("tools/list", look, True)):
             assert wire.mode == "2026-07-28" or proxy.wait_for(is_listening)

@@ -113,7 +113,7 @@ NO_ANSWERS: dict[str, tuple[Script, type[McpError], str]] = {
 
 @pytest.mark.pitfall("8")
 @pytest.mark.parametrize(("script", "kind", "words"), NO_ANSWERS.values(), ids=NO_ANSWERS)
-def test_a_request_that_is_not_answered_fails_at_once(
+def test_a_request_without_its_answer_fails(
     script: Script, kind: type[McpError], words: str
 ) -> None:
     receiver = send_one(script, lambda url: Http(url, max_body=1000))
@@ -162,9 +162,7 @@ def test_each_error_status_is_an_error_with_status_and_excerpt(
         (403, "forbids this", "forbids this with the credentials that were sent"),
     ],
 )
-def test_credentials_that_are_refused_are_told_from_none(
-    status: int, without: str, given: str
-) -> None:
+def test_refused_credentials_are_told_from_none(status: int, without: str, given: str) -> None:
     text = str(send_one(respond(status)).error)
     assert f"the server {without}, and no Authorization header was sent" in text
     assert "auth=" in text
@@ -183,9 +181,7 @@ def test_credentials_that_are_refused_are_told_from_none(
         (400, False, "text/plain"),
     ],
 )
-def test_an_error_status_with_a_json_rpc_error_is_an_answer(
-    status: int, with_id: bool, kind: str
-) -> None:
+def test_an_error_status_with_an_error_is_an_answer(status: int, with_id: bool, kind: str) -> None:
     def script(one: Request) -> None:
         id = {"id": one.id} if with_id else {}
         error = {"jsonrpc": "2.0", **id, "error": {"code": -32601}}

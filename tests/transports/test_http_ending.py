@@ -81,9 +81,7 @@ def test_withdrawing_ends_the_exchange_at_once_and_the_server_sees_it(phase: Any
 
 @PHASES
 @pytest.mark.pitfall("4")
-def test_the_deadline_ends_a_silent_exchange_by_itself(
-    phase: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_deadline_ends_a_silent_exchange(phase: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     held, clock = Held(phase), Clock(monkeypatch, "syncmcp._concurrency.timing")
     with serving(held) as server, opened(server.url) as (transport, receiver):
         running = Running(transport, request(seconds=600))
@@ -232,9 +230,7 @@ def test_close_while_a_name_is_looked_up(monkeypatch: pytest.MonkeyPatch) -> Non
         assert receiver.error.delivery == "not_sent"
 
 
-def test_what_ctrl_c_interrupts_while_closing_the_next_close_finishes(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_close_that_ctrl_c_interrupts_is_finished_later(monkeypatch: pytest.MonkeyPatch) -> None:
     held, abort = Held(), AbortableExchange.abort
 
     def script(one: Request) -> None:

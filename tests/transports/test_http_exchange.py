@@ -342,7 +342,7 @@ def test_after_close_nothing_is_sent() -> None:
     ],
     ids=["interim", "head", "trailer"],
 )
-def test_an_answer_to_a_notification_that_never_ends_holds_nobody(
+def test_an_endless_answer_to_a_notification_holds_nobody(
     begin: bytes, more: bytes, error: type
 ) -> None:
     with serving(dripping(begin, more)) as server, opened(server.url) as (transport, _):

@@ -49,9 +49,7 @@ def test_an_adapter_of_the_program_is_told_the_time_that_is_left(moved: MovedTim
     assert noting.limits == [(LIMIT, LIMIT), (None, None)]
 
 
-def test_an_exchange_is_looked_at_a_quarter_of_a_second_after_its_deadline(
-    moved: MovedTime,
-) -> None:
+def test_an_exchange_is_looked_at_a_quarter_second_after_its_deadline(moved: MovedTime) -> None:
     """Of two of them the timer knows the sooner; it looks for the other one when that has ended."""
     with serving(Held()) as server, opened(server.url) as (transport, _):
         first, later = notification(seconds=10.0), notification(seconds=LIMIT)
@@ -127,7 +125,7 @@ def test_a_function_for_headers_does_not_hold_up_closing(moved: MovedTime) -> No
 # -- streams
 
 
-def test_streams_are_taken_up_again_after_longer_and_longer_pauses(
+def test_streams_are_resumed_after_longer_and_longer_pauses(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(http_module, "random", SimpleNamespace(random=lambda: 0.0))

@@ -215,9 +215,7 @@ def test_plain_requests_go_through_the_proxy_with_its_credentials() -> None:
     assert one.headers["host"] == "mcp.invalid"
 
 
-def test_tls_is_tunnelled_through_the_proxy_and_can_be_withdrawn(
-    certificates: Certificates,
-) -> None:
+def test_tls_is_tunnelled_through_a_proxy_and_can_be_withdrawn(certificates: Certificates) -> None:
     held = Held()
 
     def script(one: Request) -> None:
@@ -235,9 +233,7 @@ def test_tls_is_tunnelled_through_the_proxy_and_can_be_withdrawn(
 
 
 @pytest.mark.pitfall("25")
-def test_the_environment_names_the_proxy_and_its_exceptions(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_the_environment_names_a_proxy_and_its_exceptions(monkeypatch: pytest.MonkeyPatch) -> None:
     with Proxy() as proxy:
         for name in ("HTTP_PROXY", "http_proxy"):
             monkeypatch.setenv(name, f"http://127.0.0.1:{proxy.port}")
@@ -259,9 +255,7 @@ def test_the_environment_names_the_proxy_and_its_exceptions(
 @pytest.mark.parametrize(
     ("status", "name"), [(307, "Location"), (308, "location"), (307, "LOCATION")]
 )
-def test_a_redirect_within_the_origin_that_keeps_the_method_is_followed(
-    status: int, name: str
-) -> None:
+def test_a_redirect_within_the_origin_is_followed_as_it_is(status: int, name: str) -> None:
     def script(one: Request) -> None:
         if one.path == "/mcp":
             one.connection.respond(status, b"moved", {name: "/other?x=1#top"})
@@ -322,9 +316,7 @@ def test_redirects_that_go_on_for_ever_are_given_up() -> None:
 
 
 @pytest.mark.pitfall("H4", "24")
-def test_netrc_neither_replaces_nor_adds_credentials(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_netrc_replaces_and_adds_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     netrc = tmp_path / "netrc"
     netrc.write_text("machine 127.0.0.1 login somebody password else\n")
     netrc.chmod(0o600)
@@ -408,9 +400,7 @@ COOKIES: dict[str, tuple[str, list[str], list[str]]] = {
 
 
 @pytest.mark.parametrize(("theirs", "cookies", "kept"), COOKIES.values(), ids=COOKIES)
-def test_a_server_has_only_so_many_cookies_kept(
-    theirs: str, cookies: list[str], kept: list[str]
-) -> None:
+def test_only_so_many_cookies_are_kept(theirs: str, cookies: list[str], kept: list[str]) -> None:
     with requests.Session() as session:
         if theirs == "an adapter":
             session.mount("http://", Counting())

@@ -56,9 +56,7 @@ def test_a_proxy_that_is_not_there_leaves_the_request_unsent() -> None:
     assert receiver.error.delivery == "not_sent"
 
 
-def test_without_its_package_the_error_says_what_to_install(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_without_its_package_an_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     def without_pysocks(*_args: object, **_kwargs: object) -> None:
         raise requests.exceptions.InvalidSchema("Missing dependencies for SOCKS support.")
 

@@ -184,9 +184,7 @@ def test_as_many_connections_are_kept_as_calls_may_be_open() -> None:
 
 @pytest.mark.requirement("HTL-04", "HTL-07", "HTL-08", "HTL-09", "HTL-10", "HTL-14")
 @pytest.mark.parametrize("clean", [True, False])
-def test_a_stream_that_ended_early_is_resumed_after_the_time_that_was_asked_for(
-    clean: bool, pauses: list[float]
-) -> None:
+def test_a_stream_that_ended_is_resumed_when_it_asked_for(clean: bool, pauses: list[float]) -> None:
     pending: list[Any] = []
 
     def call(one: Request) -> None:
@@ -286,9 +284,7 @@ def test_a_wait_before_resuming_ends_with_the_deadline_or_when_withdrawn() -> No
         assert not receiver.failures
 
 
-def test_a_resumption_that_is_refused_for_now_is_tried_when_the_server_wants(
-    pauses: list[float],
-) -> None:
+def test_a_resumption_refused_for_now_is_tried_when_it_is_wanted(pauses: list[float]) -> None:
     asked: list[Any] = []
 
     def call(one: Request) -> None:
@@ -454,9 +450,7 @@ GAPS: dict[str, tuple[list[Script], int]] = {
 
 @pytest.mark.parametrize(("before", "misses"), GAPS.values(), ids=GAPS)
 @pytest.mark.usefixtures("pauses")
-def test_messages_may_be_missing_unless_the_stream_is_resumed_by_an_id(
-    before: list[Script], misses: int
-) -> None:
+def test_messages_may_be_missing_unless_an_id_resumes(before: list[Script], misses: int) -> None:
     server_side = Listening(*before, lasting)
     seen: list[int] = []
     with serving(server_side) as server, opened(server.url) as (transport, receiver):
@@ -520,9 +514,7 @@ def test_a_stream_cut_all_the_time_is_missed_twice_a_second_at_most(pauses: list
 
 @pytest.mark.requirement("HTL-15")
 @pytest.mark.pitfall("22")
-def test_a_listening_stream_of_comments_that_is_cut_all_the_time_is_kept(
-    pauses: list[float],
-) -> None:
+def test_a_stream_of_comments_that_is_cut_all_the_time_is_kept(pauses: list[float]) -> None:
     listened_to(*[streamed(b": nothing new\n\n", then=Connection.close)] * 12)
     assert len(pauses) == 12
     assert pauses[-1] >= 30
@@ -548,8 +540,6 @@ def test_a_listening_stream_that_was_open_for_seconds_lets_the_pauses_begin_anew
 
 
 @pytest.mark.pitfall("22")
-def test_a_listening_stream_that_is_refused_for_now_is_asked_for_when_the_server_wants(
-    pauses: list[float],
-) -> None:
+def test_a_stream_refused_for_now_is_asked_for_when_it_is_wanted(pauses: list[float]) -> None:
     listened_to(refused(503, Retry_After="17"))
     assert pauses == [17]

@@ -160,9 +160,7 @@ class Hasty(OldServer):
             self.given_up.set()
 
 
-def test_a_post_that_is_answered_after_the_call_keeps_its_connection(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_post_answered_late_keeps_its_connection(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("syncmcp.transports.sse._LATE_POST", WAIT)
     hasty = Hasty(accepts=True)
     with old_server() as old:
@@ -411,9 +409,7 @@ def test_the_time_for_opening_does_not_bound_the_silence_of_the_stream(
 
 
 @pytest.mark.parametrize("wire", ["plain", "TLS"])
-def test_closing_ends_an_opening_that_waits_for_the_address(
-    wire: str, certificates: Certificates
-) -> None:
+def test_closing_ends_a_wait_for_the_address(wire: str, certificates: Certificates) -> None:
     with reached_over(wire, certificates) as (old, http):
         old.address = None
         client = syncmcp.Client(http)
@@ -454,9 +450,7 @@ def methods(old: OldServer) -> list[str]:
 )
 @pytest.mark.requirement("HTL-16", "SSE-01", "SSE-03")
 @pytest.mark.pitfall("18")
-def test_a_server_that_refuses_the_handshake_so_is_reached_over_http_sse(
-    status: int, body: bytes
-) -> None:
+def test_who_refuses_the_handshake_so_is_reached_over_http_sse(status: int, body: bytes) -> None:
     with old_server() as old:
         old.refuse_post = (status, body)
         with syncmcp.connect(old.server.url) as client:

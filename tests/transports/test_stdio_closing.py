@@ -61,9 +61,7 @@ def orphan(code: str) -> str:
 @pytest.mark.requirement("STD-06")
 @pytest.mark.pitfall("7")
 @pytest.mark.parametrize("obedient", [True, False])
-def test_a_server_ends_with_its_input_or_is_asked_to_terminate(
-    obedient: bool, tmp_path: Path
-) -> None:
+def test_a_server_ends_with_its_input_or_when_asked(obedient: bool, tmp_path: Path) -> None:
     file = tmp_path / "end"
     code = f"""
 import os, signal, sys
@@ -149,7 +147,7 @@ def test_an_escaped_process_that_writes_for_ever_does_not_hold_the_reader() -> N
 
 @pytest.mark.pitfall("7")
 @pytest.mark.parametrize("written", ["'noise\\n' * 100_000", "'x' * 5_000_000 + '\\n{}\\n'"])
-def test_what_a_server_writes_when_it_is_closed_is_read_but_not_looked_at(
+def test_what_is_written_when_closed_is_read_but_not_looked_at(
     written: str, tmp_path: Path
 ) -> None:
     file = tmp_path / "end"

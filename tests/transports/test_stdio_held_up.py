@@ -116,9 +116,7 @@ def nothing_waits_for(transport: StdioTransport) -> threading.Thread:
 @pytest.mark.parametrize(
     "where", ["program", "interpreter", "link", "working folder", "PATH", "stderr"]
 )
-def test_a_file_system_that_does_not_respond_holds_up_nothing_else(
-    where: str, program: Path, tmp_path: Path
-) -> None:
+def test_a_silent_file_system_holds_up_nothing(where: str, program: Path, tmp_path: Path) -> None:
     config, held = Stdio(program), lease(program)
     if where == "interpreter":
         shell = tmp_path / "sh"

@@ -103,7 +103,7 @@ def start(moved: MovedTime, monkeypatch: pytest.MonkeyPatch) -> Iterator[Started
     ],
     ids=["input", "SIGTERM", "SIGKILL", "in a hurry"],
 )
-def test_a_server_has_its_time_to_end(
+def test_servers_have_time_to_end(
     code: str, limit: float | None, waits: str, start: Started
 ) -> None:
     transport, noted, _ = start(code)
@@ -116,7 +116,7 @@ def test_a_server_has_its_time_to_end(
     assert noted.of("output") == ([("output", grace)] if grace else [])
 
 
-def test_the_processes_that_are_killed_with_a_server_have_a_second(
+def test_those_killed_with_a_server_have_a_second(
     start: Started, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     limits: list[float] = []
@@ -129,9 +129,7 @@ def test_the_processes_that_are_killed_with_a_server_have_a_second(
 @pytest.mark.parametrize(
     ("code", "errors"), [(DIES, 0.25), (SAYS_NO_MORE, 0.02)], ids=["dies", "says no more"]
 )
-def test_the_last_words_of_a_server_are_waited_for(
-    code: str, errors: float, start: Started
-) -> None:
+def test_last_words_of_a_server_are_waited_for(code: str, errors: float, start: Started) -> None:
     transport, noted, notes = start(code)
     transport.send(frame())
     notes.wait_lost()
@@ -159,7 +157,7 @@ def test_who_closes_second_waits_until_their_own_limit(start: Started, moved: Mo
     assert first.get(timeout=PATIENCE) is None
 
 
-def test_a_start_that_is_held_up_is_given_up_at_its_limit(
+def test_a_held_up_start_ends_at_its_limit(
     moved: MovedTime, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     gate = threading.Event()
@@ -175,7 +173,7 @@ def test_a_start_that_is_held_up_is_given_up_at_its_limit(
     assert isinstance(error, RequestTimeout)
 
 
-def test_what_could_not_be_started_is_closed_within_a_second(
+def test_what_did_not_start_is_closed_at_once(
     moved: MovedTime, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     limits: list[float | None] = []
@@ -235,7 +233,7 @@ def test_a_server_that_takes_no_frame_any_more_is_given_a_moment_to_end() -> Non
 
 @pytest.mark.alone
 @pytest.mark.parametrize("way", ["pidfd", "without"])
-def test_a_process_that_goes_on_is_waited_for_as_long_as_is_said(
+def test_a_process_is_waited_for_as_long_as_is_said(
     way: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if way == "without":
@@ -280,7 +278,7 @@ class Survivor(_watcher.Member):
         """It stays."""
 
 
-def test_the_watcher_gives_servers_a_second_for_each_step(
+def test_the_watcher_gives_a_second_a_step(
     moved: MovedTime, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     one, now = Survivor(os.getpid()), [100.0]

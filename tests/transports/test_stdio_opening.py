@@ -48,7 +48,7 @@ def opening_fails(config: Stdio, cause: type[Exception] | None = None) -> str:
 
 @pytest.mark.pitfall("26")
 @pytest.mark.requirement("STD-10")
-def test_a_server_gets_what_programs_need_and_what_the_caller_gives(
+def test_a_server_gets_what_programs_need_and_what_is_given(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     own = {
@@ -91,9 +91,7 @@ def test_a_command_that_is_nowhere_is_reported_with_the_path_that_was_searched()
 
 
 @pytest.mark.pitfall("26")
-def test_a_command_is_looked_up_on_the_path_and_in_the_directory_of_the_server(
-    tmp_path: Path,
-) -> None:
+def test_a_command_is_looked_up_on_the_path_and_in_the_directory(tmp_path: Path) -> None:
     script = tmp_path / "our-server"
     script.write_text("#!/bin/sh\necho '{\"found\":true}'\nread line\n")
     script.chmod(0o755)
@@ -131,7 +129,7 @@ def test_no_server_is_started_when_no_time_is_left() -> None:
 
 @pytest.mark.pitfall("7")
 @pytest.mark.parametrize("started", [0, 1])
-def test_a_server_whose_threads_cannot_be_started_does_not_stay(
+def test_a_server_without_threads_does_not_stay(
     started: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     start, left = threading.Thread.start, iter(range(started))

@@ -128,9 +128,7 @@ open({str(file)!r}, "w").write("end of input")
 
 @pytest.mark.pitfall("7")
 @pytest.mark.parametrize("kind", ["marked", "unmarked", "on an old kernel"])
-def test_a_process_in_a_session_of_its_own_ends_with_the_server(
-    kind: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_process_in_another_session_is_ended(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     if kind == "on an old kernel":
         monkeypatch.setattr(_watcher, "open_pidfd", lambda _: None)
     options: dict[str, Any] = {"env": {}} if kind == "unmarked" else {}
@@ -141,9 +139,7 @@ def test_a_process_in_a_session_of_its_own_ends_with_the_server(
 
 
 @pytest.mark.pitfall("7")
-def test_however_many_processes_there_are_few_descriptors_hold_them(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_few_descriptors_hold_however_many_processes(monkeypatch: pytest.MonkeyPatch) -> None:
     held, most = set[Any](), 0
 
     class Counted(_watcher.Member):
@@ -230,9 +226,7 @@ def test_a_process_that_gets_the_id_of_a_descendant_is_not_ended(
     _watcher.close(members)
 
 
-def test_a_process_that_has_got_the_id_of_a_held_one_keeps_its_children(
-    sleeper: subprocess.Popen[bytes],
-) -> None:
+def test_who_gets_the_id_of_a_held_one_keeps_its_children(sleeper: subprocess.Popen[bytes]) -> None:
     exited = subprocess.Popen(["sleep", "60"])
     member = _watcher.Member(exited.pid)
     exited.kill()
@@ -267,9 +261,7 @@ while True:
     assert file.read_text() == "asked"
 
 
-def test_the_processes_of_a_server_that_is_itself_a_client_are_found(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_processes_of_a_server_that_is_a_client_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SYNCMCP_SERVER", "outer")
     show = "import json, os\nprint(json.dumps([dict(os.environ)]), flush=True)\ninput()"
     with running(python(show, inherit_env="none")) as (transport, notes):
@@ -437,9 +429,7 @@ def test_a_watcher_that_is_started_too_late_does_not_stay(monkeypatch: pytest.Mo
 
 
 @pytest.mark.pitfall("7")
-def test_no_signal_goes_to_the_group_of_a_server_that_the_program_has_reaped(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_no_signal_goes_to_the_group_of_a_reaped_server(monkeypatch: pytest.MonkeyPatch) -> None:
     groups: list[int] = []
     monkeypatch.setattr(os, "killpg", lambda group, _: groups.append(group))
     daemon = with_daemon(STUBBORN).replace("sys.stdin.read()", "")

@@ -223,9 +223,7 @@ def located(command: str, *files: str, cwd: str | None = None, **env: str) -> st
         (f'" ";"{NODE}"', "npx.cmd"),
     ],
 )
-def test_a_program_of_the_current_folder_is_not_found_before_those_of_the_path(
-    path: str, planted: str
-) -> None:
+def test_a_program_of_the_current_folder_is_not_found_first(path: str, planted: str) -> None:
     real = f"{NODE}\\npx.cmd"
     assert located("npx", planted, real, Path=path) == real
     with pytest.raises(FileNotFoundError):

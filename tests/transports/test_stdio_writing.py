@@ -55,9 +55,7 @@ def big(number: int) -> bytes:
 
 
 @pytest.mark.requirement("STD-01", "STD-02")
-def test_a_server_gets_one_line_for_each_message_and_nothing_of_what_was_withdrawn(
-    tmp_path: Path,
-) -> None:
+def test_a_server_gets_a_line_for_each_message_that_stays(tmp_path: Path) -> None:
     file = tmp_path / "stdin"
     code = f"import sys\nopen({str(file)!r}, 'wb').write(sys.stdin.buffer.read())"
     with running(python(code)) as (transport, _):
@@ -460,9 +458,7 @@ def test_a_server_that_has_read_all_of_it_is_left_alone(stalled: Stalled) -> Non
     assert stalled.after(3600) == []
 
 
-def test_the_last_answers_of_a_server_that_closed_its_stdin_come_within_a_second(
-    stalled: Stalled,
-) -> None:
+def test_last_answers_of_a_closed_stdin_come_within_a_second(stalled: Stalled) -> None:
     def refuse() -> None:
         raise BrokenPipeError
 
