@@ -342,6 +342,11 @@ def streamed(*parts: Any, then: Callable[[Connection], object] = Connection.end_
     return script
 
 
+def calling(calls: Script, others: Script) -> Script:
+    """Give the calls of tools to one script, and anything else to another."""
+    return lambda one: (calls if b'"tools/call"' in one.body else others)(one)
+
+
 class Held:
     """Leaves each request as it is once `begin` has said something, until the client goes.
 

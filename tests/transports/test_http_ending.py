@@ -22,6 +22,7 @@ from syncmcp.auth import Deadline
 from syncmcp.config import Http
 from syncmcp.errors import ClosedError, RequestTimeout
 from syncmcp.transports.http import HttpTransport
+from tests.support.parts import raising
 from tests.support.stage import Clock, tick
 
 from .certificates import Certificates
@@ -35,6 +36,7 @@ from .http_peer import (
     Request,
     Running,
     Script,
+    calling,
     dripping,
     notification,
     opened,
@@ -233,14 +235,14 @@ def test_close_while_a_name_is_looked_up(monkeypatch: pytest.MonkeyPatch) -> Non
 def test_a_close_that_ctrl_c_interrupts_is_finished_later(monkeypatch: pytest.MonkeyPatch) -> None:
     held, abort = Held(), AbortableExchange.abort
 
-    def script(one: Request) -> None:
-        (held if one.body and one.message["method"] == "tools/call" else stateful)(one)
-
     def interrupted(exchange: AbortableExchange) -> bool:
         monkeypatch.setattr(AbortableExchange, "abort", abort)
         raise KeyboardInterrupt
 
-    with serving(script) as server, opened(server.url) as (transport, receiver):
+    with (
+        serving(calling(held, stateful)) as server,
+        opened(server.url) as (transport, receiver),
+    ):
         transport.send(request("initialize"))
         transport.adopt({}, stateful=True)
         running = Running(transport, request("tools/call", seconds=None))
@@ -301,13 +303,11 @@ def test_the_rest_of_a_response_is_read_and_then_its_socket_is_left_alone(
     wire: str, certificates: Certificates, handovers: list[Handover]
 ) -> None:
     taken: list[socket.socket] = []
+    accept: Script = lambda one: one.connection.respond(202, b"accepted")  # noqa: E731
 
     def take(sock: socket.socket) -> None:
         sock.settimeout(None)  # for a request without a deadline
         taken.append(sock)
-
-    def script(one: Request) -> None:
-        one.connection.respond(202, b"accepted")
 
     touched: list[float | None] = []
     settimeout = socket.socket.settimeout
@@ -317,7 +317,7 @@ def test_the_rest_of_a_response_is_read_and_then_its_socket_is_left_alone(
             touched.append(seconds)
         settimeout(sock, seconds)
 
-    with opened_over(wire, script, certificates) as (_, transport, _):
+    with opened_over(wire, accept, certificates) as (_, transport, _):
         handovers.append(take)
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(socket.socket, "settimeout", watched)
@@ -344,12 +344,9 @@ def test_ending_at_the_moment_of_release_leaves_the_connection_to_the_next(
         thread.join(WAIT)
         assert not thread.is_alive()
 
-    def strike(_: socket.socket) -> None:
-        raise KeyboardInterrupt
-
     with opened_over(wire, answer, certificates) as (server, transport, receiver):
         if by == "Ctrl-C":
-            handovers.append(strike)
+            handovers.append(raising(KeyboardInterrupt))
             with pytest.raises(KeyboardInterrupt):
                 transport.send(out)
         else:

@@ -17,13 +17,13 @@ from syncmcp.transports import http as http_module
 from syncmcp.transports.http import ReconnectPolicy
 from syncmcp.transports.memory import MemoryTransport
 from tests.support.moved_time import MovedTime
-from tests.support.parts import Exchange
+from tests.support.parts import Exchange, raising
 from tests.support.stage import PATIENCE
 from tests.transports._stdio import Notes, frame
 from tests.transports.http_peer import (
     Held,
     Noting,
-    Request,
+    Script,
     notification,
     opened,
     request,
@@ -77,9 +77,7 @@ def test_the_end_of_a_session_is_told_for_half_a_second(
             limits.append(deadline.remaining())
             super().__init__(deadline)
 
-    def script(one: Request) -> None:
-        (held if one.method == "DELETE" else answer)(one)
-
+    script: Script = lambda one: (held if one.method == "DELETE" else answer)(one)  # noqa: E731
     with serving(script) as server, opened(server.url) as (transport, _):
         transport.send(request("initialize"))
         transport.adopt({}, stateful=True)
@@ -207,10 +205,7 @@ def test_a_reader_that_fails_unexpectedly_ends_the_connection_and_says_why(
 ) -> None:
     failure = ZeroDivisionError("surprise")
 
-    def fail() -> None:
-        raise failure
-
-    transport, notes = echoed(fail)
+    transport, notes = echoed(raising(failure))
     error = notes.wait_lost()
     transport.close(Deadline(PATIENCE))
     assert type(error) is ConnectionLost

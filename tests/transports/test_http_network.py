@@ -18,6 +18,7 @@ from requests.structures import CaseInsensitiveDict
 
 from syncmcp.config import Http
 from syncmcp.errors import ConnectFailed, HttpError
+from tests.support.parts import raising
 
 from .certificates import Certificates
 from .http_peer import (
@@ -27,6 +28,7 @@ from .http_peer import (
     Held,
     RawServer,
     Request,
+    calling,
     opened,
     request,
     serving,
@@ -102,10 +104,8 @@ def test_a_connection_that_cannot_be_made_says_why(
     with answering_once(400) as (port, _):
         unsent(f"https://127.0.0.1:{port}/", "does not speak TLS here (is it http://?)")
 
-    def fail(*_: Any, **__: Any) -> Any:
-        raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
-
-    monkeypatch.setattr(socket, "getaddrinfo", fail)
+    unknown = socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+    monkeypatch.setattr(socket, "getaddrinfo", raising(unknown))
     assert isinstance(unsent("http://mcp.invalid/", "DNS").__cause__, socket.gaierror)
 
 
@@ -217,17 +217,16 @@ def test_plain_requests_go_through_the_proxy_with_its_credentials() -> None:
 
 def test_tls_is_tunnelled_through_a_proxy_and_can_be_withdrawn(certificates: Certificates) -> None:
     held = Held()
-
-    def script(one: Request) -> None:
-        (held if one.message["params"] else answer)(one)
-
-    with serving(script, certificates.server_context()) as server, Proxy(server.port) as proxy:
+    with (
+        serving(calling(held, answer), certificates.server_context()) as server,
+        Proxy(server.port) as proxy,
+    ):
         proxies = {"https": f"http://127.0.0.1:{proxy.port}"}
         config = Http(server.url, verify=certificates.authority, proxies=proxies)
         with opened(config) as (transport, receiver):
-            transport.send(request())
+            transport.send(request("ping"))
             assert len(receiver.frames) == 1
-            withdraw(transport, held.came, params={"hang": True})
+            withdraw(transport, held.came)
             assert not receiver.failures
     assert [one.method for one in proxy.requests] == ["CONNECT"]
 
@@ -512,18 +511,14 @@ def test_a_session_with_an_adapter_of_its_own_is_used_as_it_is() -> None:
         receiver.wait_for(lambda: len(receiver.frames) == 3)
 
     held, adapter = Held(begin), Counting()
-
-    def script(one: Request) -> None:
-        (held if one.message["params"] else answer)(one)
-
     with requests.Session() as session:
         session.mount("http://", adapter)
-        with serving(script) as server:
+        with serving(calling(held, answer)) as server:
             with opened(Http(server.url, session=session)) as (transport, receiver):
-                transport.send(request())
-                transport.send(request())
+                transport.send(request("ping"))
+                transport.send(request("ping"))
                 assert len(receiver.frames) == 2
-                withdraw(transport, held.came, params={"hang": True})
+                withdraw(transport, held.came)
                 assert not receiver.failures
             assert (adapter.sent, adapter.closed) == (3, 0)
             assert len(server.connections) == 1

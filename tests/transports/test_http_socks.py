@@ -8,6 +8,7 @@ import requests
 import syncmcp
 from syncmcp.config import Http
 from syncmcp.errors import ConnectFailed, RequestTimeout, UsageError
+from tests.support.parts import raising
 from tests.transports.certificates import Certificates
 from tests.transports.http_peer import WAIT, Held, request, serving, withdraw
 from tests.transports.http_peer import opened as opened_http
@@ -57,10 +58,8 @@ def test_a_proxy_that_is_not_there_leaves_the_request_unsent() -> None:
 
 
 def test_without_its_package_an_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    def without_pysocks(*_args: object, **_kwargs: object) -> None:
-        raise requests.exceptions.InvalidSchema("Missing dependencies for SOCKS support.")
-
-    monkeypatch.setattr("requests.adapters.SOCKSProxyManager", without_pysocks)
+    missing = requests.exceptions.InvalidSchema("Missing dependencies for SOCKS support.")
+    monkeypatch.setattr("requests.adapters.SOCKSProxyManager", raising(missing))
     http = Http(f"http://{NAME}/mcp", proxies={"http": "socks5h://127.0.0.1:1"})
     with pytest.raises(UsageError, match=r"install syncmcp-client\[socks\]"):
         syncmcp.connect(http)

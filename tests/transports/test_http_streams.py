@@ -34,6 +34,7 @@ from .http_peer import (
     Request,
     Running,
     Script,
+    calling,
     logged,
     notification,
     opened,
@@ -404,13 +405,7 @@ def test_a_server_that_holds_the_listening_stream_open_delays_nothing(begin: Any
 
 def test_the_listening_stream_ends_with_its_session() -> None:
     held = Held(Connection.start_events)
-    listening = Listening(held)
-
-    def script(one: Request) -> None:
-        is_call = one.method == "POST" and one.message["method"] == "tools/call"
-        (refused(404) if is_call else listening)(one)
-
-    with started(script) as (_, transport, receiver):
+    with started(calling(refused(404), Listening(held))) as (_, transport, receiver):
         assert held.came.wait(WAIT)
         transport.send(request())
         assert isinstance(receiver.error, SessionLost)

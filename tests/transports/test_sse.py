@@ -32,7 +32,7 @@ from syncmcp.transports._http_reply import MAX_ADDRESS
 from syncmcp.transports.sse import SseTransport
 from tests.support.stage import elsewhere
 from tests.transports.certificates import Certificates
-from tests.transports.http_peer import WAIT, FakeReceiver, ForeignAdapter, Held, Request
+from tests.transports.http_peer import WAIT, FakeReceiver, ForeignAdapter, Held, Request, calling
 from tests.transports.old_peer import ADDRESS, OldServer, connected, old_server, opened, target
 
 
@@ -312,11 +312,7 @@ def test_a_post_that_is_not_accepted_ends_with_its_deadline_or_when_cancelled(
 ) -> None:
     with reached_over(wire, certificates) as (old, http), connected(old, http) as client:
         held = Held()
-
-        def script(one: Request) -> None:
-            (held if one.message["method"] == "tools/call" else old)(one)
-
-        old.server.script = script
+        old.server.script = calling(held, old)
         with pytest.raises(RequestTimeout) as caught:
             call(client, timeout=0.1)
         assert caught.value.delivery == "unknown"

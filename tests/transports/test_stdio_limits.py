@@ -17,6 +17,7 @@ from syncmcp.errors import ConnectFailed, RequestTimeout
 from syncmcp.transports import _watcher, stdio
 from syncmcp.transports.stdio import StdioTransport
 from tests.support.moved_time import MovedTime, soonest
+from tests.support.parts import raising
 from tests.transports._stdio import PATIENCE, Notes, frame, pid_of, python, running
 from tests.transports.test_stdio_writing import FakeOwner, FakeProcess, finish, outbox
 
@@ -179,9 +180,6 @@ def test_what_did_not_start_is_closed_at_once(
     limits: list[float | None] = []
     join = threading.Thread.join
 
-    def no_thread(thread: threading.Thread) -> None:
-        raise RuntimeError("can't start new thread")
-
     def closed(transport: StdioTransport, deadline: Deadline) -> None:
         limits.append(deadline.remaining())
 
@@ -190,7 +188,7 @@ def test_what_did_not_start_is_closed_at_once(
         join(thread, timeout)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(stdio, "start_thread", no_thread)
+        patch.setattr(stdio, "start_thread", raising(RuntimeError))
         patch.setattr(StdioTransport, "close", closed)
         with pytest.raises(ConnectFailed):
             StdioTransport(python("pass")).open(Notes(), Deadline(LIMIT))
@@ -213,15 +211,12 @@ def test_a_server_that_takes_no_frame_any_more_is_given_a_moment_to_end() -> Non
             if len(waits) == 2:
                 failed.set()
 
-    def refuse() -> None:
-        raise BrokenPipeError
-
     process = FakeProcess(3)
     process.writable.clear()
     box = outbox(process, Owner())
     for _ in range(2):
         box.send(frame())
-    process.on_write = refuse
+    process.on_write = raising(BrokenPipeError)
     process.writable.set()
     assert failed.wait(PATIENCE)
     finish(box)

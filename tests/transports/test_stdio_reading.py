@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from syncmcp.errors import ConnectionLost, LimitExceeded
 from syncmcp.transports._pipes import LineReader, StderrSink, TruncatedLine
 from tests.support.memory import peak
+from tests.support.parts import raising
 from tests.support.stage import Clock
 from tests.transports._stdio import (
     ECHO,
@@ -100,11 +101,7 @@ def test_a_reader_that_fails_unexpectedly_ends_the_connection_and_says_why(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     notes, failure = Notes(), ZeroDivisionError("surprise")
-
-    def fail() -> None:
-        raise failure
-
-    notes.on_receive = fail
+    notes.on_receive = raising(failure)
     with running(python(writes(b"{}\n")), notes):
         error = notes.wait_lost()
     assert type(error) is ConnectionLost
@@ -114,10 +111,7 @@ def test_a_reader_that_fails_unexpectedly_ends_the_connection_and_says_why(
 
 
 def test_a_reader_of_stderr_that_fails_ends_the_connection(monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(self: StderrSink, chunk: bytes) -> None:
-        raise ZeroDivisionError
-
-    monkeypatch.setattr(StderrSink, "feed", fail)
+    monkeypatch.setattr(StderrSink, "feed", raising(ZeroDivisionError))
     error = death_of("import sys; sys.stderr.write('x\\n'); sys.stdin.read()")
     assert isinstance(error.__cause__, ZeroDivisionError)
 

@@ -20,6 +20,7 @@ from syncmcp.testing.leaks import Footprint
 from syncmcp.transports._pipes import StdinWriter
 from syncmcp.transports.stdio import StdioTransport
 from tests.client.test_interrupts import struck
+from tests.support.parts import raising
 from tests.support.stage import Clock, in_threads, nervous, tick
 from tests.transports._stdio import ECHO, PATIENCE, Notes, frame, python, running, threads
 
@@ -186,12 +187,10 @@ def test_nothing_is_sent_before_opening_or_after_closing() -> None:
 def test_a_thread_that_cannot_be_started_fails_the_send_and_not_the_close(
     gate: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def refuse(_: threading.Thread) -> None:
-        raise RuntimeError("can't create new thread at interpreter shutdown")
-
+    no_thread = RuntimeError("can't create new thread at interpreter shutdown")
     with running(python(reads_after(gate))) as (transport, _):
         with monkeypatch.context() as patch:
-            patch.setattr(threading.Thread, "start", refuse)
+            patch.setattr(threading.Thread, "start", raising(no_thread))
             errors = []
             for body in (big(1) * 2, b"{}"):
                 with pytest.raises(ConnectionLost) as caught:
@@ -459,11 +458,8 @@ def test_a_server_that_has_read_all_of_it_is_left_alone(stalled: Stalled) -> Non
 
 
 def test_last_answers_of_a_closed_stdin_come_within_a_second(stalled: Stalled) -> None:
-    def refuse() -> None:
-        raise BrokenPipeError
-
     process = stalled.process
-    process.on_write, process.sizes = refuse, deque()
+    process.on_write, process.sizes = raising(BrokenPipeError), deque()
     with pytest.raises(ConnectionLost):
         stalled.box.send(frame(b"{request}"))
     stalled.after(0.5)
