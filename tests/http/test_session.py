@@ -166,8 +166,3 @@ def test_empty_members_of_a_compressed_body_count_as_parts() -> None:
     body.expire()
     with pytest.raises(TimeoutError):
         next(body.parts)
-
-
-def test_a_compressed_body_comes_whole() -> None:
-    body = Body(gzip.compress(b"first") + gzip.compress(b"") + gzip.compress(b"last"))
-    assert list(body.parts) == [b"first", b"last"]

@@ -261,40 +261,40 @@ class FakeReceiver:
     misses: int = 0
     changed: threading.Condition = field(default_factory=threading.Condition)
 
-    def receive(self, frame: bytes, out: Outgoing | None = None) -> bool:
+    @contextlib.contextmanager
+    def changing(self) -> Iterator[None]:
         with self.changed:
-            self.frames.append((frame, out))
+            yield
             self.changed.notify_all()
+
+    def receive(self, frame: bytes, out: Outgoing | None = None) -> bool:
+        with self.changing():
+            self.frames.append((frame, out))
         return settles(frame, out)
 
     def alive(self, out: Outgoing | None) -> None:
-        with self.changed:
+        with self.changing():
             self.signs.append(out)
-            self.changed.notify_all()
 
     def messages_missed(self) -> None:
-        with self.changed:
+        with self.changing():
             self.misses += 1
-            self.changed.notify_all()
 
     def server_stream_ended(self, *, opened: bool) -> None:
-        with self.changed:
+        with self.changing():
             self.is_silent, self.was_heard = True, opened
-            self.changed.notify_all()
 
     def settled(self, out: Outgoing) -> bool:
         with self.changed:
             return any(settles(frame, out) for frame, _ in self.frames)
 
     def failed(self, out: Outgoing, error: McpError) -> None:
-        with self.changed:
+        with self.changing():
             self.failures.append((out, error))
-            self.changed.notify_all()
 
     def lost(self, error: McpError) -> None:
-        with self.changed:
+        with self.changing():
             self.ends.append(error)
-            self.changed.notify_all()
 
     def wait_for(self, condition: Callable[[], bool]) -> None:
         with self.changed:
@@ -451,11 +451,15 @@ class Running:
         assert not self.thread.is_alive(), "send did not return"
 
 
-def withdraw(
-    transport: HttpTransport, came: threading.Event, delivery: str = "unknown", **options: Any
-) -> None:
+def start(transport: HttpTransport, revision: str = "2025-11-25") -> None:
+    """Begin a session, with its listening stream."""
+    transport.send(request("initialize"))
+    transport.adopt({"MCP-Protocol-Version": revision}, stateful=True)
+
+
+def withdraw(transport: HttpTransport, came: threading.Event, delivery: str = "unknown") -> None:
     """Send a request without a deadline, and take it back once it `came`."""
-    out = request(seconds=None, **options)
+    out = request(seconds=None)
     running = Running(transport, out)
     assert came.wait(WAIT)
     assert transport.cancel(out) == delivery

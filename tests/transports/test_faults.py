@@ -90,7 +90,7 @@ CUTS = [
 ]
 JSON_CUTS = [*CUTS, Case(Cut("head")), Case(Cut("head", after=20)), Case(Cut("body", after=10))]
 # The head of a stream does not wait for the tool.
-EVENT_CUTS = [*CUTS, *(Case(Cut(at, after), PERHAPS) for at, after in (("head", 20), ("body", 10)))]
+EVENT_CUTS = [*CUTS, *(Case(cut, PERHAPS) for cut in (Cut("head", 20), Cut("body", 10)))]
 # The first event of a stateful stream carries an id alone.
 STATEFUL_CUTS = [Case(Cut("event"), PERHAPS), Case(Cut("event", after=1), resumed=True)]
 # The first event of a stateful stream carries an id alone.
@@ -113,7 +113,7 @@ def connected(
     wire: Wire, certificates: Certificates | None = None
 ) -> Iterator[tuple[Shop, FaultProxy, Client]]:
     """A client in front of a proxy in front of a shop."""
-    shop, tls = Shop(), certificates and certificates.server_context()
+    shop, tls = Shop(), certificates.server_context() if certificates else None
     with (
         serve_http(shop.server, response=wire.answers, retry_ms=1) as served,
         FaultProxy(served.url, tls=tls) as proxy,

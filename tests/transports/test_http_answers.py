@@ -35,6 +35,7 @@ from .http_peer import (
     request,
     send_one,
     serving,
+    start,
     streamed,
 )
 from .test_http_exchange import answer, respond
@@ -86,6 +87,7 @@ NO_ANSWERS: dict[str, tuple[Script, type[McpError], str]] = {
     "202": (respond(202), ProtocolError, "HTTP 202 and nothing else"),
     "no JSON": (respond(200, b"not json", JSON), ProtocolError, NOT_THE_ANSWER),
     "another id": (respond(200, b'{"id": "o", "result": 1}', JSON), ProtocolError, NOT_THE_ANSWER),
+    "an empty stream": (streamed(), ProtocolError, "empty event stream"),
     "fewer bytes": (written(lambda one: whole(one, length=5)), ProtocolError, NOT_THE_ANSWER),
     "an error of another id": (error_for("other", 400), HttpError, "400"),
     "no credentials": (error_for(None, 401), AuthError, "requires credentials"),
@@ -118,7 +120,7 @@ def test_a_request_without_its_answer_fails(
 ) -> None:
     receiver = send_one(script, lambda url: Http(url, max_body=1000))
     error: Any = receiver.error
-    assert type(error) is kind
+    assert type(receiver.error) is kind
     assert words in str(error)
     if kind is not ProtocolError:
         assert receiver.frames == [] or words == "400"
@@ -200,7 +202,8 @@ def test_a_compressed_body_is_decoded_and_bounded_by_what_it_decodes_to(name: st
         padding = "x" * one.message["params"]["size"]
         body = json.dumps({"jsonrpc": "2.0", "id": one.id, "result": {"x": padding}}).encode()
         half = len(body) // 2
-        packed = gzip.compress(body[:half]) + gzip.compress(body[half:])
+        members = (body[:half], b"", body[half:])
+        packed = b"".join(map(gzip.compress, members))
         headers = {"Content-Type": "application/json", name: "GZIP"}
         one.connection.respond(200, packed, headers)
 
@@ -321,8 +324,7 @@ def test_an_answer_that_comes_on_the_listening_stream_after_202_is_too_late() ->
             (held if one.method == "GET" else answer)(one)
 
     with serving(script) as server, opened(server.url) as (transport, receiver):
-        transport.send(request("initialize"))
-        transport.adopt({"MCP-Protocol-Version": "2025-11-25"}, stateful=True)
+        start(transport)
         assert held.came.wait(WAIT)
         transport.send(request())
         assert isinstance(receiver.error, ProtocolError)

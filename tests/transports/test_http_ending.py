@@ -42,10 +42,12 @@ from .http_peer import (
     opened,
     request,
     serving,
+    start,
     withdraw,
 )
 from .phases import HOST, Mute, Resolver
 from .test_http_exchange import answer as stateful
+from .test_http_exchange import respond
 
 SOON = 20.0
 """Far more than ending may take, in seconds, and less than `WAIT`."""
@@ -243,8 +245,7 @@ def test_a_close_that_ctrl_c_interrupts_is_finished_later(monkeypatch: pytest.Mo
         serving(calling(held, stateful)) as server,
         opened(server.url) as (transport, receiver),
     ):
-        transport.send(request("initialize"))
-        transport.adopt({}, stateful=True)
+        start(transport)
         running = Running(transport, request("tools/call", seconds=None))
         assert held.came.wait(WAIT)
         monkeypatch.setattr(AbortableExchange, "abort", interrupted)
@@ -303,7 +304,6 @@ def test_the_rest_of_a_response_is_read_and_then_its_socket_is_left_alone(
     wire: str, certificates: Certificates, handovers: list[Handover]
 ) -> None:
     taken: list[socket.socket] = []
-    accept: Script = lambda one: one.connection.respond(202, b"accepted")  # noqa: E731
 
     def take(sock: socket.socket) -> None:
         sock.settimeout(None)  # for a request without a deadline
@@ -317,7 +317,7 @@ def test_the_rest_of_a_response_is_read_and_then_its_socket_is_left_alone(
             touched.append(seconds)
         settimeout(sock, seconds)
 
-    with opened_over(wire, accept, certificates) as (_, transport, _):
+    with opened_over(wire, respond(202, b"accepted"), certificates) as (_, transport, _):
         handovers.append(take)
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(socket.socket, "settimeout", watched)

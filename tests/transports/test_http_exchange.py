@@ -33,6 +33,7 @@ from .http_peer import (
     opened,
     request,
     serving,
+    start,
 )
 
 SECRET = "s3cret-t0ken-value"
@@ -120,21 +121,10 @@ def test_a_notification_that_is_not_accepted_raises() -> None:
 # Headers
 
 
-@pytest.mark.requirement("HTL-14", "HTM-03", "HTM-04")
-def test_headers_of_the_message_and_adopted_ones_are_sent() -> None:
-    with serving(answer) as server, opened(server.url) as (transport, _):
-        transport.send(request("initialize"))
-        transport.adopt({"MCP-Protocol-Version": "2026-07-28"}, stateful=False)
-        transport.send(request(headers={"Mcp-Method": "tools/call", "Mcp-Name": "add"}))
-    first, second = server.requests
-    assert "mcp-protocol-version" not in first.headers
-    assert second.headers["mcp-protocol-version"] == "2026-07-28"
-    assert second.headers["mcp-method"] == "tools/call"
-    assert second.headers["mcp-name"] == "add"
-
-
-@pytest.mark.requirement("HTL-02")
-def test_headers_of_the_user_are_sent_but_never_replace_those_of_the_protocol() -> None:
+@pytest.mark.requirement("HTL-02", "HTL-14", "HTM-03", "HTM-04")
+def test_headers_of_the_message_are_sent_and_none_of_the_user_replaces_those_of_the_protocol() -> (
+    None
+):
     theirs = {
         "X-Mine": "1",
         "accept": "text/html",
@@ -148,18 +138,19 @@ def test_headers_of_the_user_are_sent_but_never_replace_those_of_the_protocol() 
     with serving(answer) as server, opened(Http(server.url, headers=theirs)) as (transport, _):
         transport.send(request("initialize"))
         transport.send(request(headers={"Mcp-Name": "add", "MCP-Protocol-Version": "2025-11-25"}))
+        transport.adopt({"MCP-Protocol-Version": "2026-07-28"}, stateful=False)
         # Those of one call, too.
-        transport.send(request(headers={"X-Mine": "2", "transfer-encoding": "chunked"}))
-    *all_but_one, last = server.requests
-    assert last.headers["x-mine"] == "2"
+        own = {"X-Mine": "2", "transfer-encoding": "chunked", "Mcp-Method": "tools/call"}
+        transport.send(request(headers=own))
+    first, second, last = server.requests
+    assert [one.headers["x-mine"] for one in server.requests] == ["1", "1", "2"]
     assert last.headers["content-length"] == str(len(last.body))
-    for one in all_but_one:
-        assert one.headers["x-mine"] == "1"
+    assert last.headers["mcp-method"] == "tools/call"
+    assert last.headers["mcp-protocol-version"] == "2026-07-28"
     for one in server.requests:
         assert one.headers["content-type"] == "application/json"
         assert one.headers["accept"] == "application/json, text/event-stream"
         assert "transfer-encoding" not in one.headers
-    first, second, _ = server.requests
     assert not any(name.startswith("mcp-") for name in first.headers)
     assert second.headers["mcp-session-id"] == SECRET
     assert second.headers["mcp-name"] == "add"
@@ -222,9 +213,8 @@ def test_a_header_that_cannot_be_sent_is_refused_whoever_gives_it(headers: Any) 
 def test_the_session_id_is_sent_on_everything_after_initialize_and_deleted_at_close() -> None:
     with serving(answer) as server, opened(server.url) as (transport, receiver):
         for _ in range(2):  # a second one starts without the old session
-            transport.send(request("initialize"))
+            start(transport)
             transport.send(notification())
-            transport.adopt({"MCP-Protocol-Version": "2025-11-25"}, stateful=True)
             transport.send(request())
         transport.close(Deadline(WAIT))
         assert not receiver.failures
@@ -353,16 +343,15 @@ def test_an_endless_answer_to_a_notification_holds_nobody(
 
 @pytest.mark.pitfall("H8")
 def test_close_works_where_no_thread_can_be_started(monkeypatch: pytest.MonkeyPatch) -> None:
-    ours, start = threading.current_thread(), threading.Thread.start
+    ours, begin = threading.current_thread(), threading.Thread.start
 
     def refuse(thread: threading.Thread) -> None:
         if threading.current_thread() is ours:
             raise RuntimeError("can't create new thread at interpreter shutdown")
-        start(thread)
+        begin(thread)
 
     with serving(answer) as server, opened(server.url) as (transport, _):
-        transport.send(request("initialize"))
-        transport.adopt({}, stateful=True)
+        start(transport)
         transport.send(request())
         with monkeypatch.context() as patch:
             patch.setattr(threading.Thread, "start", refuse)

@@ -23,11 +23,12 @@ from tests.transports._stdio import Notes, frame
 from tests.transports.http_peer import (
     Held,
     Noting,
-    Script,
+    Request,
     notification,
     opened,
     request,
     serving,
+    start,
 )
 from tests.transports.old_peer import connected, old_server
 from tests.transports.test_http_exchange import answer
@@ -77,10 +78,11 @@ def test_the_end_of_a_session_is_told_for_half_a_second(
             limits.append(deadline.remaining())
             super().__init__(deadline)
 
-    script: Script = lambda one: (held if one.method == "DELETE" else answer)(one)  # noqa: E731
+    def script(one: Request) -> None:
+        (held if one.method == "DELETE" else answer)(one)
+
     with serving(script) as server, opened(server.url) as (transport, _):
-        transport.send(request("initialize"))
-        transport.adopt({}, stateful=True)
+        start(transport)
         monkeypatch.setattr(http_module, "AbortableExchange", Limited)
 
         def is_told() -> None:
@@ -102,8 +104,7 @@ def test_a_function_for_headers_does_not_hold_up_closing(moved: MovedTime) -> No
         return {}
 
     with serving(answer) as server, opened(Http(server.url, headers=headers)) as (transport, _):
-        transport.send(request("initialize"))
-        transport.adopt({}, stateful=True)
+        start(transport)
         assert transport._server_stream is not None
         assert transport._server_stream.answered.wait(PATIENCE)
         closing.set()
