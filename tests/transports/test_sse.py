@@ -219,15 +219,12 @@ def test_a_stream_that_names_no_address_ends_the_opening_in_time() -> None:
 
 
 def test_a_stream_that_ends_without_an_address_is_a_failed_connection() -> None:
-    class Brief(OldServer):
-        def open_stream(self, request: Request) -> None:
-            super().open_stream(request)
-            request.connection.end_events()
+    def brief(request: Request) -> None:
+        old.open_stream(request)
+        request.connection.end_events()
 
-    brief = Brief()
-    brief.address = None
     with old_server() as old:
-        old.server.script = brief
+        old.address, old.server.script = None, brief
         with pytest.raises(ConnectFailed, match="ended before the event `endpoint`"):
             syncmcp.connect(target(old))
 
@@ -263,10 +260,12 @@ def test_a_transport_that_never_opened_can_be_closed() -> None:
         assert old.server.requests == []
 
 
-def test_a_stateless_revision_is_not_spoken_over_it() -> None:
+def test_neither_a_stateless_revision_nor_another_transport_can_be_chosen() -> None:
     http = syncmcp.Http("http://127.0.0.1/sse", transport="sse")
     with pytest.raises(UsageError, match="2026-07-28"):
         syncmcp.Client(http, mode="2026-07-28")
+    with pytest.raises(UsageError, match="'auto', 'streamable' or 'sse'"):
+        syncmcp.Http("http://127.0.0.1/", transport="websocket")  # type: ignore[arg-type]
 
 
 # Messages on their way out
@@ -500,8 +499,3 @@ def test_a_client_knows_the_transport_until_the_server_is_no_old_one_any_more() 
         old.server.script = moved
         with client:
             assert client.server.revision == "2026-07-28"
-
-
-def test_a_transport_that_there_is_not_is_refused() -> None:
-    with pytest.raises(syncmcp.UsageError, match="'auto', 'streamable' or 'sse'"):
-        syncmcp.Http("http://127.0.0.1/", transport="websocket")  # type: ignore[arg-type]
