@@ -194,8 +194,9 @@ def test_lines_do_not_depend_on_how_the_bytes_are_cut_up(data: bytes, sizes: lis
         left = left[size:]
     *whole, rest = data.split(b"\n")
     wanted = [line.removesuffix(b"\r") for line in whole]
-    assert [line[:8] for line in wanted] == got
-    assert [isinstance(line, TruncatedLine) for line in got] == [len(line) > 8 for line in wanted]
+    found = got[: len(wanted)]  # of a long line without its end the beginning may be there, too
+    assert [line[:8] for line in wanted] == found
+    assert [isinstance(line, TruncatedLine) for line in found] == [len(line) > 8 for line in wanted]
     if len(rest) <= 8:
         assert lines.rest() == rest
 
