@@ -28,13 +28,13 @@ class Keyboard:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self._person, program = pty.openpty()
         self._files = [os.fdopen(program, "r"), os.fdopen(os.dup(program), "w")]
-        self._patch = monkeypatch
+        self.patch = monkeypatch
         self.shown = ""
 
     def attach(self, *names: str) -> None:
         """Give the program these streams. Not in a fixture: pytest sets them after that."""
         for name in names:
-            self._patch.setattr(sys, name, self._files[name != "stdin"])
+            self.patch.setattr(sys, name, self._files[name != "stdin"])
 
     def type(self, text: str) -> None:
         os.write(self._person, text.encode())
@@ -43,6 +43,12 @@ class Keyboard:
         """Read what is on the screen, until this is there, too."""
         while text not in self.shown:
             self.shown += os.read(self._person, 4096).decode()
+
+    def reply(self, question: Question, line: str) -> Any:
+        """What comes of this line behind the prompt."""
+        self.read_until("[y/N] ")
+        self.type(line)
+        return question.answer()
 
     def close(self) -> None:
         for file in self._files:
@@ -60,30 +66,31 @@ def keyboard(monkeypatch: pytest.MonkeyPatch) -> Iterator[Keyboard]:
 class Question:
     """A question whether to sign in somewhere, asked on a thread of its own."""
 
-    def __init__(self, make: Callable[..., Any], issuer: str = "as.example") -> None:
-        request = SignInRequest("https://mcp.example/mcp", f"https://{issuer}")
+    def __init__(self, make: Callable[..., Any] = LoopbackReceiver, of: str = "as.example") -> None:
+        request = SignInRequest("https://mcp.example/mcp", f"https://{of}")
         receiver = make()
         self._answer = elsewhere(lambda: receiver.agree(request, Deadline(WAIT)))
 
     def answer(self) -> Any:
         return self._answer.exception(2 * WAIT) or self._answer.result()
 
+    def is_refused(self, words: str) -> None:
+        error = self.answer()
+        assert isinstance(error, LoginRequired)
+        assert words in str(error)
 
-@pytest.mark.parametrize("make", [LoopbackReceiver, PasteReceiver])
-def test_a_yes_that_was_typed_ahead_agrees_to_nothing(
-    make: Callable[..., Any], keyboard: Keyboard
-) -> None:
+
+BOTH = pytest.mark.parametrize("make", [LoopbackReceiver, PasteReceiver])
+
+
+@BOTH
+def test_a_yes_that_was_typed_ahead_agrees_to_nothing(make: Any, keyboard: Keyboard) -> None:
     keyboard.attach("stdin", "stdout")
     keyboard.type("y\ny\nyes\n")
-    question = Question(make)
-    keyboard.read_until("[y/N] ")
-    keyboard.type("n\n")
-    assert question.answer() is False
+    assert keyboard.reply(Question(make), "n\n") is False
 
 
-def test_lines_that_go_on_to_come_answer_nothing(
-    keyboard: Keyboard, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_lines_that_go_on_to_come_answer_nothing(keyboard: Keyboard) -> None:
     """Somebody is typing, or has pasted a text."""
     keyboard.attach("stdin", "stdout")
     typed: list[str] = []
@@ -96,72 +103,52 @@ def test_lines_that_go_on_to_come_answer_nothing(
         keyboard.type("y\n")
         return True
 
-    monkeypatch.setattr(terminal, "_comes_input", comes)
-    question = Question(LoopbackReceiver)
-    keyboard.read_until("[y/N] ")
-    keyboard.type("n\n")
-    assert question.answer() is False
+    keyboard.patch.setattr(terminal, "_comes_input", comes)
+    assert keyboard.reply(Question(), "n\n") is False
 
 
-def test_lines_without_end_end_the_question(
-    keyboard: Keyboard, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_lines_without_end_end_the_question(keyboard: Keyboard) -> None:
     keyboard.attach("stdin", "stdout")
-    monkeypatch.setattr(terminal, "_comes_input", lambda number, seconds: True)
-    error = Question(LoopbackReceiver).answer()
-    assert isinstance(error, LoginRequired)
-    assert "lines come without a pause" in str(error)
+    keyboard.patch.setattr(terminal, "_comes_input", lambda number, seconds: True)
+    Question().is_refused("lines come without a pause")
 
 
 def test_a_line_answers_the_one_question_that_is_shown(keyboard: Keyboard) -> None:
     keyboard.attach("stdin", "stdout")
-    first = Question(LoopbackReceiver, "first.example")
+    first = Question(of="first.example")
     keyboard.read_until("[y/N] ")
     assert "first.example" in keyboard.shown
-    second = Question(LoopbackReceiver, "second.example")
+    second = Question(of="second.example")
     until(lambda: receivers._terminal.waiting == 1)
     assert "second.example" not in keyboard.shown
-    keyboard.type("y\n")
-    assert first.answer() is True
+    assert keyboard.reply(first, "y\n") is True
     keyboard.shown = ""
-    keyboard.read_until("[y/N] ")
+    assert keyboard.reply(second, "n\n") is False
     assert "second.example" in keyboard.shown
-    keyboard.type("n\n")
-    assert second.answer() is False
 
 
-@pytest.mark.parametrize("make", [LoopbackReceiver, PasteReceiver])
+@BOTH
 @pytest.mark.parametrize("redirected", ["stdout", "stderr"])
-def test_the_question_and_its_prompt_are_on_the_screen(
-    redirected: str,
-    make: Callable[..., Any],
-    keyboard: Keyboard,
-    monkeypatch: pytest.MonkeyPatch,
+def test_question_and_prompt_are_on_the_screen(
+    redirected: str, make: Any, keyboard: Keyboard
 ) -> None:
     keyboard.attach("stdin", "stderr" if redirected == "stdout" else "stdout")
-    with io.StringIO() as elsewhere:
-        monkeypatch.setattr(sys, redirected, elsewhere)
-        question = Question(make)
-        keyboard.read_until("[y/N] ")
-        keyboard.type("y\n")
-        assert question.answer() is True
+    with io.StringIO() as file:
+        keyboard.patch.setattr(sys, redirected, file)
+        assert keyboard.reply(Question(make), "y\n") is True
         assert "https://as.example" in keyboard.shown
-        assert elsewhere.getvalue() == ""
+        assert file.getvalue() == ""
 
 
-@pytest.mark.parametrize("make", [LoopbackReceiver, PasteReceiver])
-def test_nobody_is_asked_who_sees_no_question(
-    make: Callable[..., Any], keyboard: Keyboard, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@BOTH
+def test_nobody_is_asked_who_sees_no_question(make: Any, keyboard: Keyboard) -> None:
     keyboard.attach("stdin")
-    with io.StringIO() as elsewhere:
+    with io.StringIO() as file:
         for name in ("stdout", "stderr"):
-            monkeypatch.setattr(sys, name, elsewhere)
+            keyboard.patch.setattr(sys, name, file)
         keyboard.type("y\n")
-        error = Question(make).answer()
-        assert isinstance(error, LoginRequired)
-        assert "cannot ask anybody" in str(error)
-        assert elsewhere.getvalue() == ""
+        Question(make).is_refused("cannot ask anybody")
+        assert file.getvalue() == ""
 
 
 def test_prompts_of_the_interpreter_are_on_the_screen_too(tmp_path: Path) -> None:
@@ -172,50 +159,37 @@ def test_prompts_of_the_interpreter_are_on_the_screen_too(tmp_path: Path) -> Non
         "request = SignInRequest('https://mcp.example/mcp', 'https://as.example')\n"
         "raise SystemExit(not LoopbackReceiver().agree(request, Deadline(60.0)))\n"
     )
-    person, terminal_side = pty.openpty()
-    elsewhere = tmp_path / "stderr"
-    with open(elsewhere, "w") as stderr:
-        process = subprocess.Popen(
-            [sys.executable, "-c", program],
-            stdin=terminal_side,
-            stdout=terminal_side,
-            stderr=stderr,
-        )
-    try:
-        shown = b""
-        while b"[y/N] " not in shown:
-            shown += os.read(person, 4096)
-        os.write(person, b"y\n")
-        assert process.wait(WAIT) == 0
-    finally:
-        process.kill()
-        process.wait()
-        os.close(person)
-        os.close(terminal_side)
-    assert b"https://as.example" in shown
-    assert elsewhere.read_text() == ""
+    person, screen = pty.openpty()
+    command, shown = [sys.executable, "-c", program], b""
+    with open(tmp_path / "stderr", "w+") as stderr:
+        process = subprocess.Popen(command, stdin=screen, stdout=screen, stderr=stderr)
+        try:
+            while b"[y/N] " not in shown:
+                shown += os.read(person, 4096)
+            os.write(person, b"y\n")
+            assert process.wait(WAIT) == 0
+        finally:
+            process.kill()
+            process.wait()
+            os.close(person)
+            os.close(screen)
+        assert b"https://as.example" in shown
+        stderr.seek(0)
+        assert stderr.read() == ""
 
 
 @pytest.mark.parametrize("stdin", ["none", "closed", "file"])
-def test_without_a_terminal_nobody_is_asked(
-    stdin: str, keyboard: Keyboard, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_a_terminal_nobody_is_asked(stdin: str, keyboard: Keyboard) -> None:
     keyboard.attach("stdin", "stdout")
     with open(os.devnull) as file:
-        if stdin == "none":
-            monkeypatch.setattr(sys, "stdin", None)
-        elif stdin == "closed":
+        if stdin == "closed":
             sys.stdin.close()
         else:
-            monkeypatch.setattr(sys, "stdin", file)
-        error = Question(LoopbackReceiver).answer()
-    assert isinstance(error, LoginRequired)
-    assert "cannot ask anybody here" in str(error)
+            keyboard.patch.setattr(sys, "stdin", None if stdin == "none" else file)
+        Question().is_refused("cannot ask anybody here")
 
 
-def test_lines_at_a_terminal_count_half_a_second_after_the_last_one(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_lines_count_half_a_second_after_the_last_one(monkeypatch: pytest.MonkeyPatch) -> None:
     waits: list[float] = []
 
     def comes_input(number: int, seconds: float) -> bool:

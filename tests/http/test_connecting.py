@@ -63,7 +63,7 @@ def address_of(port: int) -> Any:
     return socket.AF_INET, socket.SOCK_STREAM, 0, "", ("127.0.0.1", port)
 
 
-def test_each_address_has_its_share_of_the_time(
+def test_each_address_has_its_share_of_time(
     moved: MovedTime, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shares: list[float | None] = []
@@ -135,9 +135,7 @@ def test_withdrawing_at_the_moment_when_it_is_connected_leaves_no_socket_open(
     assert [sock.fileno() for sock in connected] == [-1]
 
 
-def test_one_address_that_swallows_packets_leaves_time_for_the_next(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_an_address_that_is_silent_leaves_time_to_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
     connect_one = connecting._connect_one
 
     def connect(sock: socket.socket, address: Any, *args: Any) -> None:
@@ -146,12 +144,8 @@ def test_one_address_that_swallows_packets_leaves_time_for_the_next(
         connect_one(sock, address, *args)
 
     monkeypatch.setattr(connecting, "_connect_one", connect)
-    with (
-        serving(lambda one: one.connection.result(one)) as server,
-        opened("http://mcp.invalid/") as (transport, receiver),
-    ):
-        kind = (socket.AF_INET, socket.SOCK_STREAM, 0, "")
-        addresses = [(*kind, ("127.0.0.1", port)) for port in (1, server.port)]
+    with serving(answer) as server, opened("http://mcp.invalid/") as (transport, receiver):
+        addresses = [address_of(1), address_of(server.port)]
         monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: addresses)
         transport.send(request())
         assert not receiver.failures

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import gzip
+import io
 import socket
+from collections.abc import Callable, Iterator
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import requests
+import urllib3
 from requests.auth import AuthBase
 from urllib3.exceptions import HTTPError
 
 from syncmcp._concurrency.timing import Deadline
 from syncmcp._http import session as session_module
-from syncmcp._http.exchange import AbortableExchange
-from syncmcp._http.session import HttpSession, finish
+from syncmcp._http.exchange import AbortableExchange, ExchangeAborted
+from syncmcp._http.session import HttpSession, body_of, finish
 from syncmcp._http.url_guard import UrlGuard
 from syncmcp.config import Http
 from tests.support.moved_time import MovedTime, soonest
@@ -87,7 +91,7 @@ def test_a_response_that_is_read_after_its_exchange_gives_its_connection_back() 
 
 @pytest.mark.requirement("SEC-01")
 @pytest.mark.parametrize(("body", "headers"), [(b"no", {}), (b"", {"Connection": "close"})])
-def test_the_guard_learns_where_the_server_is_from_its_answers(
+def test_the_guard_learns_from_answers_where_a_server_is(
     body: bytes, headers: dict[str, str]
 ) -> None:
     guard = UrlGuard("https://unknown.example/mcp", look_up=lambda host, port: [])
@@ -108,8 +112,7 @@ def test_the_guard_learns_where_the_server_is_from_its_answers(
             one.connection.close()
 
     with serving(script) as server:
-        config = Http(f"http://mcp.example.org:{server.port}/mcp", auth=Auth())
-        session = HttpSession(config, 1)
+        session = HttpSession(Http(f"http://mcp.example.org:{server.port}/mcp", auth=Auth()), 1)
         exchange = AbortableExchange(Deadline(PATIENCE))
         exchange.resolve = lambda host, port: [
             (socket.AF_INET, socket.SOCK_STREAM, 6, "", ("127.0.0.1", port))
@@ -120,3 +123,46 @@ def test_the_guard_learns_where_the_server_is_from_its_answers(
         session.close()
         assert met == [response]
     guard.check("https://127.0.0.1/token")  # a server on this computer may name it
+
+
+# Bodies: what a compressed piece inflates to is processed part by part
+
+
+INFLATED = 8 * 2**20
+
+
+class Body:
+    """The body of a compressed response that comes in one piece; whoever reads it may be ended."""
+
+    def __init__(self, compressed: bytes) -> None:
+        self.deadline = SimpleNamespace(expired=False)
+        self.exchange = AbortableExchange(cast("Any", self.deadline))
+        response = requests.Response()
+        response.raw = urllib3.HTTPResponse(io.BytesIO(compressed), preload_content=False)
+        response.headers["Content-Encoding"] = "gzip"
+        self.parts: Iterator[bytes] = body_of(self.exchange, response)
+
+    def expire(self) -> None:
+        self.deadline.expired = True
+
+
+@pytest.mark.parametrize(
+    ("end", "error"),
+    [(Body.expire, TimeoutError), (lambda it: it.exchange.abort(), ExchangeAborted)],
+)
+def test_reading_ends_within_a_piece_that_inflates_to_a_thousand_times_its_size(
+    end: Callable[[Body], object], error: type[Exception]
+) -> None:
+    body = Body(gzip.compress(b"\n" * INFLATED))
+    assert 0 < len(next(body.parts)) <= INFLATED / 16
+    end(body)
+    with pytest.raises(error):
+        next(body.parts)
+
+
+def test_empty_members_of_a_compressed_body_count_as_parts() -> None:
+    body = Body(gzip.compress(b"first") + gzip.compress(b"") * 1_000 + gzip.compress(b"last"))
+    assert next(body.parts) == b"first"
+    body.expire()
+    with pytest.raises(TimeoutError):
+        next(body.parts)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -70,3 +71,12 @@ def without_pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 
     monkeypatch.setattr(AbortableExchange, "sleep", sleep)
     return pauses
+
+
+def raising(error: BaseException | type[BaseException]) -> Callable[..., Any]:
+    """A function that raises this, whatever it is given."""
+
+    def fail(*_: Any, **__: Any) -> Any:
+        raise error
+
+    return fail

@@ -19,6 +19,7 @@ from syncmcp.config import Stdio
 from syncmcp.testing.leaks import library_threads
 from syncmcp.transports.base import Outgoing
 from syncmcp.transports.stdio import StdioTransport
+from tests.support.parts import raising
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -72,32 +73,22 @@ class Notes:
 
     def receive(self, frame: bytes, out: Outgoing | None = None) -> bool:
         self.on_receive()
-        with self._changed:
-            self.frames.append(frame)
-            self._changed.notify_all()
+        self._note(self.frames, frame)
         return False
 
-    def alive(self, out: Outgoing | None) -> None:
-        raise AssertionError("stdio has no streams")
-
-    def messages_missed(self) -> None:
-        raise AssertionError("stdio has no streams")
-
-    def server_stream_ended(self, *, opened: bool) -> None:
-        raise AssertionError("stdio has no streams")
-
-    def settled(self, out: Outgoing) -> bool:
-        raise AssertionError("stdio asks nobody")
+    # Of streams, which stdio has none of.
+    alive = messages_missed = server_stream_ended = settled = raising(AssertionError)
 
     def failed(self, out: Outgoing, error: McpError) -> None:
-        with self._changed:
-            self.failures.append((out, error))
-            self._changed.notify_all()
+        self._note(self.failures, (out, error))
 
     def lost(self, error: McpError) -> None:
         self.on_lost()
+        self._note(self.losses, error)
+
+    def _note(self, notes: list[Any], note: object) -> None:
         with self._changed:
-            self.losses.append(error)
+            notes.append(note)
             self._changed.notify_all()
 
     def until(self, reached: Callable[[], object]) -> None:

@@ -73,23 +73,12 @@ def make(directory: Path) -> Certificates:
         )
         return str(path)
 
+    # For signatures, of certificates and of lists of those, and for nothing else.
+    usage = x509.KeyUsage(True, False, False, False, False, True, True, False, False)
     root = (
         build(authority_name, authority_key)
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-        .add_extension(
-            x509.KeyUsage(
-                digital_signature=True,
-                key_cert_sign=True,
-                crl_sign=True,
-                content_commitment=False,
-                key_encipherment=False,
-                data_encipherment=False,
-                key_agreement=False,
-                encipher_only=False,
-                decipher_only=False,
-            ),
-            critical=True,
-        )
+        .add_extension(usage, critical=True)
         .sign(authority_key, hashes.SHA256())
     )
     path = directory / "authority.pem"

@@ -114,6 +114,14 @@ class Connection:
         given = {name.replace("_", "-"): value for name, value in headers.items()}
         self.json({"jsonrpc": "2.0", "id": request.id, "result": {}}, headers=given)
 
+    def stream(self, *parts: Any, end: bool = True) -> None:
+        """Write a stream: bytes as a piece of their own, anything else as a message."""
+        self.start_events()
+        for part in parts:
+            self.chunk(part) if isinstance(part, bytes) else self.event(part)
+        if end:
+            self.end_events()
+
     def start_events(self, headers: Mapping[str, str] | None = None) -> None:
         given = {"Content-Type": "text/event-stream", **(headers or {})}
         lines = ["HTTP/1.1 200 OK", "Transfer-Encoding: chunked"]
@@ -129,6 +137,10 @@ class Connection:
 
     def end_events(self) -> None:
         self.write(b"0\r\n\r\n")
+
+    def hold(self) -> None:
+        """Say no more; the client has to end the connection."""
+        assert self.wait_for_end()
 
     def shut_down(self) -> None:
         """End what the connection's thread reads and writes; that thread closes it."""
@@ -249,40 +261,40 @@ class FakeReceiver:
     misses: int = 0
     changed: threading.Condition = field(default_factory=threading.Condition)
 
-    def receive(self, frame: bytes, out: Outgoing | None = None) -> bool:
+    @contextlib.contextmanager
+    def changing(self) -> Iterator[None]:
         with self.changed:
-            self.frames.append((frame, out))
+            yield
             self.changed.notify_all()
+
+    def receive(self, frame: bytes, out: Outgoing | None = None) -> bool:
+        with self.changing():
+            self.frames.append((frame, out))
         return settles(frame, out)
 
     def alive(self, out: Outgoing | None) -> None:
-        with self.changed:
+        with self.changing():
             self.signs.append(out)
-            self.changed.notify_all()
 
     def messages_missed(self) -> None:
-        with self.changed:
+        with self.changing():
             self.misses += 1
-            self.changed.notify_all()
 
     def server_stream_ended(self, *, opened: bool) -> None:
-        with self.changed:
+        with self.changing():
             self.is_silent, self.was_heard = True, opened
-            self.changed.notify_all()
 
     def settled(self, out: Outgoing) -> bool:
         with self.changed:
             return any(settles(frame, out) for frame, _ in self.frames)
 
     def failed(self, out: Outgoing, error: McpError) -> None:
-        with self.changed:
+        with self.changing():
             self.failures.append((out, error))
-            self.changed.notify_all()
 
     def lost(self, error: McpError) -> None:
-        with self.changed:
+        with self.changing():
             self.ends.append(error)
-            self.changed.notify_all()
 
     def wait_for(self, condition: Callable[[], bool]) -> None:
         with self.changed:
@@ -318,6 +330,41 @@ def request(
 def notification(method: str = "notifications/initialized", seconds: float = WAIT) -> Outgoing:
     body = json.dumps({"jsonrpc": "2.0", "method": method})
     return Outgoing(body.encode(), method, None, (), {}, Deadline(seconds))
+
+
+def streamed(*parts: Any, then: Callable[[Connection], object] = Connection.end_events) -> Script:
+    """Answer with a stream of these, and then end it, `close` or `hold` the connection."""
+
+    def script(one: Request) -> None:
+        one.connection.stream(*parts, end=False)
+        then(one.connection)
+
+    return script
+
+
+def calling(calls: Script, others: Script) -> Script:
+    """Give the calls of tools to one script, and anything else to another."""
+    return lambda one: (calls if b'"tools/call"' in one.body else others)(one)
+
+
+class Held:
+    """Leaves each request as it is once `begin` has said something, until the client goes.
+
+    Attributes:
+        came: Set when there is a request, and `begin` has been said.
+        gone: Set when the client has ended its connection.
+    """
+
+    def __init__(self, begin: Callable[[Connection], object] | None = None) -> None:
+        self.came, self.gone = threading.Event(), threading.Event()
+        self._begin = begin
+
+    def __call__(self, one: Request) -> None:
+        if self._begin is not None:
+            self._begin(one.connection)
+        self.came.set()
+        one.connection.hold()
+        self.gone.set()
 
 
 def dripping(begin: bytes, more: bytes) -> Script:
@@ -402,6 +449,22 @@ class Running:
     def join(self, seconds: float = WAIT) -> None:
         self.thread.join(seconds)
         assert not self.thread.is_alive(), "send did not return"
+
+
+def start(transport: HttpTransport, revision: str = "2025-11-25") -> None:
+    """Begin a session, with its listening stream."""
+    transport.send(request("initialize"))
+    transport.adopt({"MCP-Protocol-Version": revision}, stateful=True)
+
+
+def withdraw(transport: HttpTransport, came: threading.Event, delivery: str = "unknown") -> None:
+    """Send a request without a deadline, and take it back once it `came`."""
+    out = request(seconds=None)
+    running = Running(transport, out)
+    assert came.wait(WAIT)
+    assert transport.cancel(out) == delivery
+    running.join()
+    assert running.error is None
 
 
 class Logged(logging.Handler):

@@ -73,17 +73,13 @@ class OldServer:
         method = request.message.get("method")
         status, body = self.status if method == "tools/call" else (202, b"")
         request.connection.respond(status, body)
+        with self._changed:
+            self.calls += [request.id] * (method == "tools/call")
+            self._changed.notify_all()
         if method == "initialize":
             self.tell({"id": request.id, "result": STARTED})
-        elif method == "tools/call":
-            with self._changed:
-                self.calls.append(request.id)
-                self._changed.notify_all()
-            if self.answers and status == 202:
-                self.answer(request.id)
-        else:
-            with self._changed:
-                self._changed.notify_all()
+        elif method == "tools/call" and self.answers and status == 202:
+            self.answer(request.id)
 
     def answer(self, id: Any, text: str = "done") -> None:
         self.tell({"id": id, "result": {"content": [{"type": "text", "text": text}]}})

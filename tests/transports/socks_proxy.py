@@ -63,8 +63,8 @@ class SocksProxy:
             with socket.create_connection(("127.0.0.1", self._port)) as server:
                 self._sockets.append(server)
                 client.sendall(b"\5\0\0\1\0\0\0\0\0\0")
-                back = self._start(_copy, server, client)
-                _copy(client, server)
+                back = self._start(pump, server, client)
+                pump(client, server)
                 back.join(_WAIT)
 
 
@@ -75,7 +75,7 @@ def _read(stream: BinaryIO, size: int) -> bytes:
     return data
 
 
-def _copy(source: socket.socket, target: socket.socket) -> None:
+def pump(source: socket.socket, target: socket.socket) -> None:
     with contextlib.suppress(OSError):
         while data := source.recv(65536):
             target.sendall(data)

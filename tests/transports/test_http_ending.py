@@ -9,30 +9,45 @@ from __future__ import annotations
 import socket
 import threading
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
 import requests
+from urllib3.connectionpool import HTTPConnectionPool
 
 from syncmcp._http.exchange import AbortableExchange
 from syncmcp.auth import Deadline
 from syncmcp.config import Http
 from syncmcp.errors import ClosedError, RequestTimeout
+from syncmcp.transports.http import HttpTransport
+from tests.support.parts import raising
 from tests.support.stage import Clock, tick
 
+from .certificates import Certificates
 from .http_peer import (
     WAIT,
     Connection,
     FakeReceiver,
     ForeignAdapter,
+    Held,
+    RawServer,
     Request,
     Running,
+    Script,
+    calling,
     dripping,
+    notification,
     opened,
     request,
     serving,
+    start,
+    withdraw,
 )
 from .phases import HOST, Mute, Resolver
+from .test_http_exchange import answer as stateful
+from .test_http_exchange import respond
 
 SOON = 20.0
 """Far more than ending may take, in seconds, and less than `WAIT`."""
@@ -52,49 +67,29 @@ def mid_error(connection: Connection) -> None:
 PHASES = pytest.mark.parametrize("phase", [mid_headers, mid_error])
 
 
-def assert_ended_quietly(running: Running, receiver: FakeReceiver) -> None:
-    running.join(SOON)
-    assert running.error is None
-    assert not receiver.failures
+def answer(one: Request) -> None:
+    one.connection.result(one)
 
 
 @PHASES
 @pytest.mark.pitfall("H1", "H1b", "14")
 @pytest.mark.requirement("HTM-09")
 def test_withdrawing_ends_the_exchange_at_once_and_the_server_sees_it(phase: Any) -> None:
-    reached, gone = threading.Event(), threading.Event()
-
-    def script(one: Request) -> None:
-        phase(one.connection)
-        reached.set()
-        assert one.connection.wait_for_end()
-        gone.set()
-
-    with serving(script) as server, opened(server.url) as (transport, receiver):
-        out = request(seconds=None)
-        running = Running(transport, out)
-        assert reached.wait(WAIT)
-        assert transport.cancel(out) == "unknown"
-        assert_ended_quietly(running, receiver)
-        assert gone.wait(WAIT)
+    held = Held(phase)
+    with serving(held) as server, opened(server.url) as (transport, receiver):
+        withdraw(transport, held.came)
+        assert not receiver.failures
+        assert held.gone.wait(WAIT)
     assert [one.method for one in server.requests] == ["POST"]
 
 
 @PHASES
 @pytest.mark.pitfall("4")
-def test_the_deadline_ends_a_silent_exchange_without_anybody_s_help(
-    phase: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    reached, clock = threading.Event(), Clock(monkeypatch, "syncmcp._concurrency.timing")
-
-    def script(one: Request) -> None:
-        phase(one.connection)
-        reached.set()
-        assert one.connection.wait_for_end()
-
-    with serving(script) as server, opened(server.url) as (transport, receiver):
+def test_the_deadline_ends_a_silent_exchange(phase: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    held, clock = Held(phase), Clock(monkeypatch, "syncmcp._concurrency.timing")
+    with serving(held) as server, opened(server.url) as (transport, receiver):
         running = Running(transport, request(seconds=600))
-        assert reached.wait(WAIT)
+        assert held.came.wait(WAIT)
         clock.advance(601)
         tick()
         running.join()
@@ -108,32 +103,28 @@ def chunk(data: bytes) -> bytes:
     return b"%x\r\n%b\r\n" % (len(data), data)
 
 
+DRIPS = {
+    "json": (HEAD, b" "),
+    "events": (EVENTS, chunk(b'data: {"method": "notifications/x"}\n\n')),
+    "comments": (EVENTS, chunk(b":\n")),
+    "lines": (EVENTS, chunk(b"data:\n")),
+}
+
+
 @pytest.mark.pitfall("4", "H5")
-@pytest.mark.parametrize(
-    ("head", "more"),
-    [
-        pytest.param(HEAD, b" ", id="json"),
-        pytest.param(EVENTS, chunk(b'data: {"method": "notifications/x"}\n\n'), id="events"),
-        pytest.param(EVENTS, chunk(b":\n"), id="comments"),
-        pytest.param(EVENTS, chunk(b"data:\n"), id="lines"),
-    ],
-)
-def test_the_deadline_ends_a_dripping_exchange_without_anybody_s_help(
-    head: bytes, more: bytes
-) -> None:
-    with serving(dripping(head, more)) as server, opened(server.url) as (transport, receiver):
+@pytest.mark.parametrize("kind", DRIPS)
+def test_the_deadline_ends_a_dripping_exchange_by_itself(kind: str) -> None:
+    with serving(dripping(*DRIPS[kind])) as server, opened(server.url) as (transport, receiver):
         started = time.monotonic()
         transport.send(request(seconds=0.2))
         assert time.monotonic() - started < SOON
     assert isinstance(receiver.error, RequestTimeout)
-    if more == chunk(b":\n"):
+    if kind == "comments":
         assert len(receiver.signs) > 1
         assert not receiver.frames
 
 
-def test_the_socket_of_a_request_has_no_timeout_of_its_own_while_it_is_waited_for(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_the_socket_of_a_request_has_no_timeout_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[float | None] = []
     receive = socket.socket.recv_into
 
@@ -142,35 +133,20 @@ def test_the_socket_of_a_request_has_no_timeout_of_its_own_while_it_is_waited_fo
             seen.append(self.gettimeout())
         return receive(self, *args)
 
-    with (
-        serving(lambda one: one.connection.result(one)) as server,
-        opened(server.url) as (transport, receiver),
-    ):
-        monkeypatch.setattr(socket.socket, "recv_into", recv_into)
-        transport.send(request())
-        monkeypatch.undo()
+    with serving(answer) as server, opened(server.url) as (transport, receiver):
+        with monkeypatch.context() as patch:
+            patch.setattr(socket.socket, "recv_into", recv_into)
+            transport.send(request())
         assert not receiver.failures
     assert set(seen) == {None}
 
 
-def test_a_request_withdrawn_before_it_began_is_never_sent() -> None:
-    with (
-        serving(lambda one: one.connection.result(one)) as server,
-        opened(server.url) as (transport, receiver),
-    ):
+def test_a_request_that_was_withdrawn_or_is_too_late_is_never_sent() -> None:
+    with serving(answer) as server, opened(server.url) as (transport, receiver):
         out = request()
         assert transport.cancel(out) == "not_sent"
         transport.send(out)
-        assert not receiver.failures
-        assert not receiver.frames
-    assert not server.requests
-
-
-def test_a_request_whose_deadline_has_passed_is_never_sent() -> None:
-    with (
-        serving(lambda one: one.connection.result(one)) as server,
-        opened(server.url) as (transport, receiver),
-    ):
+        assert (receiver.failures, receiver.frames) == ([], [])
         transport.send(request(seconds=0))
         assert isinstance(receiver.error, RequestTimeout)
         assert receiver.error.delivery == "not_sent"
@@ -182,11 +158,8 @@ def test_withdrawing_ends_an_exchange_with_a_mute_proxy() -> None:
     mute = Mute()
     proxies = {"https": f"http://127.0.0.1:{mute.port}"}
     with opened(Http("https://mcp.invalid/", proxies=proxies)) as (transport, receiver):
-        out = request(seconds=None)
-        running = Running(transport, out)
-        assert mute.heard.wait(WAIT)
-        assert transport.cancel(out) == "not_sent"
-        assert_ended_quietly(running, receiver)
+        withdraw(transport, mute.heard, "not_sent")
+        assert not receiver.failures
     mute.close()
 
 
@@ -239,16 +212,10 @@ def test_withdrawing_a_finished_request_leaves_its_connection_alone() -> None:
 
 
 def test_closing_does_not_settle_what_was_withdrawn() -> None:
-    reached = threading.Event()
-
-    def script(one: Request) -> None:
-        reached.set()
-        assert one.connection.wait_for_end()
-
-    with serving(script) as server, opened(server.url) as (transport, receiver):
-        out = request(seconds=None)
+    held, out = Held(), request(seconds=None)
+    with serving(held) as server, opened(server.url) as (transport, receiver):
         running = Running(transport, out)
-        assert reached.wait(WAIT)
+        assert held.came.wait(WAIT)
         transport.cancel(out)
         transport.close(Deadline(WAIT))
         running.join(SOON)
@@ -267,31 +234,20 @@ def test_close_while_a_name_is_looked_up(monkeypatch: pytest.MonkeyPatch) -> Non
         assert receiver.error.delivery == "not_sent"
 
 
-def test_what_ctrl_c_interrupts_while_closing_the_next_close_finishes(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    reached, abort = threading.Event(), AbortableExchange.abort
-
-    def script(one: Request) -> None:
-        if one.method == "DELETE":
-            one.connection.respond(200)
-        elif one.method == "GET":
-            one.connection.respond(405)
-        elif one.message["method"] == "initialize":
-            one.connection.result(one, Mcp_Session_Id="s")
-        else:
-            reached.set()
-            assert one.connection.wait_for_end()
+def test_a_close_that_ctrl_c_interrupts_is_finished_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    held, abort = Held(), AbortableExchange.abort
 
     def interrupted(exchange: AbortableExchange) -> bool:
         monkeypatch.setattr(AbortableExchange, "abort", abort)
         raise KeyboardInterrupt
 
-    with serving(script) as server, opened(server.url) as (transport, receiver):
-        transport.send(request("initialize"))
-        transport.adopt({}, stateful=True)
+    with (
+        serving(calling(held, stateful)) as server,
+        opened(server.url) as (transport, receiver),
+    ):
+        start(transport)
         running = Running(transport, request("tools/call", seconds=None))
-        assert reached.wait(WAIT)
+        assert held.came.wait(WAIT)
         monkeypatch.setattr(AbortableExchange, "abort", interrupted)
         with pytest.raises(KeyboardInterrupt):
             transport.close(Deadline(WAIT))
@@ -301,3 +257,102 @@ def test_what_ctrl_c_interrupts_while_closing_the_next_close_finishes(
         assert type(receiver.error) is ClosedError
         assert receiver.error.delivery == "unknown"
         assert [one.method for one in server.requests].count("DELETE") == 1
+
+
+# A connection that went back to its pool is another request's
+
+
+WIRES = ("plain", "TLS", "foreign adapter")
+Handover = Callable[[socket.socket], None]
+
+
+@pytest.fixture
+def handovers(monkeypatch: pytest.MonkeyPatch) -> list[Handover]:
+    """What the next threads do that get a connection, at the very moment when they can have it."""
+    todo: list[Handover] = []
+    put = HTTPConnectionPool._put_conn
+
+    def put_and_take(pool: Any, connection: Any) -> None:
+        put(pool, connection)
+        if todo and connection is not None and connection.sock is not None:
+            todo.pop(0)(connection.sock)
+
+    monkeypatch.setattr(HTTPConnectionPool, "_put_conn", put_and_take)
+    return todo
+
+
+@contextmanager
+def opened_over(
+    wire: str, script: Script, certificates: Certificates
+) -> Iterator[tuple[RawServer, HttpTransport, FakeReceiver]]:
+    context = certificates.server_context() if wire == "TLS" else None
+    with serving(script, context) as server, requests.Session() as session:
+        options: dict[str, Any] = {}
+        if wire == "TLS":
+            options["verify"] = certificates.authority
+        elif wire != "plain":
+            session.mount("http://", ForeignAdapter())
+            options["session"] = session
+        with opened(Http(server.url, **options)) as (transport, receiver):
+            yield server, transport, receiver
+    assert len(server.connections) == 1
+
+
+@pytest.mark.parametrize("wire", WIRES)
+@pytest.mark.pitfall("H1c")
+def test_the_rest_of_a_response_is_read_and_then_its_socket_is_left_alone(
+    wire: str, certificates: Certificates, handovers: list[Handover]
+) -> None:
+    taken: list[socket.socket] = []
+
+    def take(sock: socket.socket) -> None:
+        sock.settimeout(None)  # for a request without a deadline
+        taken.append(sock)
+
+    touched: list[float | None] = []
+    settimeout = socket.socket.settimeout
+
+    def watched(sock: socket.socket, seconds: float | None) -> None:
+        if sock in taken:
+            touched.append(seconds)
+        settimeout(sock, seconds)
+
+    with opened_over(wire, respond(202, b"accepted"), certificates) as (_, transport, _):
+        handovers.append(take)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(socket.socket, "settimeout", watched)
+            transport.send(notification())
+        assert len(taken) == 1
+        assert touched == []
+        assert taken[0].gettimeout() is None
+        transport.send(notification())
+
+
+@pytest.mark.parametrize(
+    ("by", "wire"),
+    [*(("withdrawal", wire) for wire in WIRES), ("Ctrl-C", "plain"), ("Ctrl-C", "TLS")],
+)
+@pytest.mark.pitfall("H1c", "9")
+def test_ending_at_the_moment_of_release_leaves_the_connection_to_the_next(
+    by: str, wire: str, certificates: Certificates, handovers: list[Handover]
+) -> None:
+    out = request()
+
+    def withdraw_it(_: socket.socket) -> None:
+        thread = threading.Thread(target=transport.cancel, args=(out,))
+        thread.start()
+        thread.join(WAIT)
+        assert not thread.is_alive()
+
+    with opened_over(wire, answer, certificates) as (server, transport, receiver):
+        if by == "Ctrl-C":
+            handovers.append(raising(KeyboardInterrupt))
+            with pytest.raises(KeyboardInterrupt):
+                transport.send(out)
+        else:
+            handovers.append(withdraw_it)
+            transport.send(out)
+        assert handovers == []
+        transport.send(request())
+        assert receiver.failures == []
+        assert len(server.requests) == 2

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from functools import partial
 from types import SimpleNamespace
 
@@ -11,24 +12,26 @@ import requests
 
 from syncmcp.auth import Deadline
 from syncmcp.config import Http
+from syncmcp.errors import ConnectionLost
 from syncmcp.transports import http as http_module
 from syncmcp.transports.http import ReconnectPolicy
 from syncmcp.transports.memory import MemoryTransport
 from tests.support.moved_time import MovedTime
-from tests.support.parts import Exchange
+from tests.support.parts import Exchange, raising
 from tests.support.stage import PATIENCE
 from tests.transports._stdio import Notes, frame
 from tests.transports.http_peer import (
+    Held,
     Noting,
     Request,
     notification,
     opened,
     request,
     serving,
+    start,
 )
 from tests.transports.old_peer import connected, old_server
 from tests.transports.test_http_exchange import answer
-from tests.transports.test_memory import Echo
 from tests.transports.test_sse import Hasty
 
 LIMIT = 600.0
@@ -47,22 +50,16 @@ def test_an_adapter_of_the_program_is_told_the_time_that_is_left(moved: MovedTim
     assert noting.limits == [(LIMIT, LIMIT), (None, None)]
 
 
-def silent(one: Request) -> None:
-    one.connection.wait_for_end()
-
-
-def test_an_exchange_is_looked_at_a_quarter_of_a_second_after_its_deadline(
-    moved: MovedTime,
-) -> None:
+def test_an_exchange_is_looked_at_a_quarter_second_after_its_deadline(moved: MovedTime) -> None:
     """Of two of them the timer knows the sooner; it looks for the other one when that has ended."""
-    with serving(silent) as server, opened(server.url) as (transport, _):
-        first = moved.start(partial(transport.send, notification(seconds=10.0)))
+    with serving(Held()) as server, opened(server.url) as (transport, _):
+        first, later = notification(seconds=10.0), notification(seconds=LIMIT)
+        given_up = moved.start(partial(transport.send, first))
         server.connection(0)
-        later = partial(transport.send, notification(seconds=LIMIT))
-        ended = moved.start(later)
+        ended = moved.start(partial(transport.send, later))
         server.connection(1)
         moved.advance(10.25)
-        assert isinstance(first.get(timeout=PATIENCE), Exception)
+        assert isinstance(given_up.get(timeout=PATIENCE), Exception)
         moved.waits_for(LIMIT - 10.0)
         moved.advance(LIMIT - 10.0)
         assert isinstance(ended.get(timeout=PATIENCE), Exception)
@@ -73,7 +70,7 @@ def test_the_end_of_a_session_is_told_for_half_a_second(
     moved: MovedTime, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     limits: list[float | None] = []
-    deleting = threading.Event()
+    held = Held()
 
     class Limited(Exchange):
         def __init__(self, deadline: Deadline | None = None) -> None:
@@ -82,19 +79,14 @@ def test_the_end_of_a_session_is_told_for_half_a_second(
             super().__init__(deadline)
 
     def script(one: Request) -> None:
-        if one.method == "DELETE":
-            deleting.set()
-            one.connection.wait_for_end()
-        else:
-            answer(one)
+        (held if one.method == "DELETE" else answer)(one)
 
     with serving(script) as server, opened(server.url) as (transport, _):
-        transport.send(request("initialize"))
-        transport.adopt({}, stateful=True)
+        start(transport)
         monkeypatch.setattr(http_module, "AbortableExchange", Limited)
 
         def is_told() -> None:
-            assert deleting.wait(PATIENCE)
+            assert held.came.wait(PATIENCE)
             moved.waits_for(0.5)
 
         assert moved.ending(0.5, partial(transport.close, Deadline(None)), is_told) is None
@@ -112,8 +104,7 @@ def test_a_function_for_headers_does_not_hold_up_closing(moved: MovedTime) -> No
         return {}
 
     with serving(answer) as server, opened(Http(server.url, headers=headers)) as (transport, _):
-        transport.send(request("initialize"))
-        transport.adopt({}, stateful=True)
+        start(transport)
         assert transport._server_stream is not None
         assert transport._server_stream.answered.wait(PATIENCE)
         closing.set()
@@ -133,7 +124,7 @@ def test_a_function_for_headers_does_not_hold_up_closing(moved: MovedTime) -> No
 # -- streams
 
 
-def test_streams_are_taken_up_again_after_longer_and_longer_pauses(
+def test_streams_are_resumed_after_longer_and_longer_pauses(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(http_module, "random", SimpleNamespace(random=lambda: 0.0))
@@ -171,21 +162,55 @@ def test_a_post_whose_call_was_answered_has_a_tenth_of_a_second(moved: MovedTime
 # -- in memory
 
 
+class Echo:
+    """A server whose answer is the question."""
+
+    name = "echo"
+
+    def connect(self, deliver: Callable[[bytes], None], on_close: Callable[[], None]) -> Echo:
+        self._deliver = deliver
+        return self
+
+    def receive(self, frame: bytes) -> None:
+        self._deliver(frame)
+
+    def close(self) -> None:
+        """Nothing to end."""
+
+
+def echoed(on_receive: Callable[[], object]) -> tuple[MemoryTransport, Notes]:
+    """A transport whose reader does this when the first answer comes."""
+    notes, transport = Notes(), MemoryTransport(Echo())
+    notes.on_receive = on_receive  # type: ignore[assignment]
+    transport.open(notes, Deadline(None))
+    transport.send(frame())
+    return transport, notes
+
+
 def test_a_server_in_this_process_is_waited_for_until_the_deadline(moved: MovedTime) -> None:
-    notes, inside, gate = Notes(), threading.Event(), threading.Event()
+    inside, gate = threading.Event(), threading.Event()
 
     def hold() -> None:
         inside.set()
         gate.wait(3 * PATIENCE)
 
-    notes.on_receive = hold
-    transport = MemoryTransport(Echo())
-    transport.open(notes, Deadline(None))
-    transport.send(frame())
+    transport, _ = echoed(hold)
     assert inside.wait(PATIENCE)
-
-    def close() -> None:
-        transport.close(Deadline(LIMIT))
-
+    close = partial(transport.close, Deadline(LIMIT))
     assert moved.ending(LIMIT, close, partial(moved.waits_for, LIMIT)) is None
     gate.set()
+
+
+def test_a_reader_that_fails_unexpectedly_ends_the_connection_and_says_why(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    failure = ZeroDivisionError("surprise")
+
+    transport, notes = echoed(raising(failure))
+    error = notes.wait_lost()
+    transport.close(Deadline(PATIENCE))
+    assert type(error) is ConnectionLost
+    assert error.__cause__ is failure
+    assert notes.losses == [error]
+    assert [one.levelname for one in caplog.records if one.exc_info] == ["ERROR"]
+    assert transport.describe() == ""

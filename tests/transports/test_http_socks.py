@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import threading
-
 import pytest
 import requests
 
 import syncmcp
 from syncmcp.config import Http
 from syncmcp.errors import ConnectFailed, RequestTimeout, UsageError
+from tests.support.parts import raising
 from tests.transports.certificates import Certificates
-from tests.transports.http_peer import WAIT, Request, Running, request, serving
+from tests.transports.http_peer import WAIT, Held, request, serving, withdraw
 from tests.transports.http_peer import opened as opened_http
 from tests.transports.old_peer import connected, old_server, target
 from tests.transports.socks_proxy import socks_proxy
@@ -22,10 +21,10 @@ NAME = "mcp.invalid"
 
 @pytest.mark.pitfall("25")
 def test_calls_go_through_the_proxy_which_looks_the_name_up() -> None:
-    def script(one: Request) -> None:
-        one.connection.result(one)
-
-    with serving(script) as server, socks_proxy(server.port) as proxy:
+    with (
+        serving(lambda one: one.connection.result(one)) as server,
+        socks_proxy(server.port) as proxy,
+    ):
         http = Http(f"http://{NAME}:{server.port}/mcp", proxies={"http": proxy.url})
         with opened_http(http) as (transport, receiver):
             for _ in range(3):
@@ -39,23 +38,12 @@ def test_calls_go_through_the_proxy_which_looks_the_name_up() -> None:
 @pytest.mark.pitfall("H1b")
 @pytest.mark.parametrize("scheme", ["http", "https"])
 def test_withdrawing_ends_the_wait_for_an_answer(scheme: str, certificates: Certificates) -> None:
-    came, ended = threading.Event(), threading.Event()
-
-    def script(one: Request) -> None:
-        came.set()
-        if one.connection.wait_for_end():
-            ended.set()
-
-    context = certificates.server_context() if scheme == "https" else None
-    with serving(script, context) as server, socks_proxy(server.port) as proxy:
+    held, context = Held(), certificates.server_context() if scheme == "https" else None
+    with serving(held, context) as server, socks_proxy(server.port) as proxy:
         http = Http(server.url, proxies={scheme: proxy.url}, verify=certificates.authority)
         with opened_http(http) as (transport, receiver):
-            out = request(seconds=None)
-            running = Running(transport, out)
-            assert came.wait(WAIT)
-            assert transport.cancel(out) == "unknown"
-            running.join()
-            assert ended.wait(WAIT)
+            withdraw(transport, held.came)
+            assert held.gone.wait(WAIT)
             transport.send(request(seconds=0.1))
             assert isinstance(receiver.error, RequestTimeout)
 
@@ -69,13 +57,9 @@ def test_a_proxy_that_is_not_there_leaves_the_request_unsent() -> None:
     assert receiver.error.delivery == "not_sent"
 
 
-def test_without_its_package_the_error_says_what_to_install(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    def without_pysocks(*_args: object, **_kwargs: object) -> None:
-        raise requests.exceptions.InvalidSchema("Missing dependencies for SOCKS support.")
-
-    monkeypatch.setattr("requests.adapters.SOCKSProxyManager", without_pysocks)
+def test_without_its_package_an_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    missing = requests.exceptions.InvalidSchema("Missing dependencies for SOCKS support.")
+    monkeypatch.setattr("requests.adapters.SOCKSProxyManager", raising(missing))
     http = Http(f"http://{NAME}/mcp", proxies={"http": "socks5h://127.0.0.1:1"})
     with pytest.raises(UsageError, match=r"install syncmcp-client\[socks\]"):
         syncmcp.connect(http)

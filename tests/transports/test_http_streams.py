@@ -1,11 +1,13 @@
-"""Event streams over HTTP: kept connections, resumption, and listening."""
+"""Event streams over HTTP: kept connections, resumption, listening, and the pauses between."""
 
 from __future__ import annotations
 
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import chain, count, repeat
 from typing import Any
 
 import pytest
@@ -15,25 +17,32 @@ from syncmcp.config import Http
 from syncmcp.errors import (
     ConnectionLost,
     HttpError,
-    LimitExceeded,
-    ProtocolError,
+    McpError,
     RequestTimeout,
     SessionLost,
 )
 from syncmcp.transports.base import Outgoing
-from syncmcp.transports.http import SHORTEST_LISTEN_PAUSE
+from syncmcp.transports.http import SHORTEST_LISTEN_PAUSE, USEFUL_SECONDS, HttpTransport
 
 from .http_peer import (
     WAIT,
+    Connection,
+    FakeReceiver,
+    Held,
+    RawServer,
     Request,
     Running,
     Script,
+    calling,
     logged,
     notification,
     opened,
     request,
     serving,
     settles,
+    start,
+    streamed,
+    withdraw,
 )
 
 NOTE = {"jsonrpc": "2.0", "method": "notifications/x"}
@@ -43,57 +52,48 @@ def answer(id: Any) -> dict[str, Any]:
     return {"jsonrpc": "2.0", "id": id, "result": {}}
 
 
-def stateful(script: Script, get: Callable[[Request], None] | None = None) -> Script:
-    """A server of the stateful era whose calls and GET requests are scripted."""
+def refused(status: int, **headers: str) -> Script:
+    given = {name.replace("_", "-"): value for name, value in headers.items()}
+    return lambda one: one.connection.respond(status, headers=given)
+
+
+not_here = refused(405)
+
+
+def stateful(call: Script, resume: Script = not_here) -> Script:
+    """A server of the stateful era whose calls and resumed streams are scripted."""
 
     def run(one: Request) -> None:
-        if one.method == "GET" and (get is None or "last-event-id" not in one.headers):
-            one.connection.respond(405)
-        elif one.method == "GET":
-            assert get is not None
-            get(one)
-        elif one.method == "DELETE":
-            one.connection.respond(405)
+        if one.method != "POST":
+            (resume if "last-event-id" in one.headers else not_here)(one)
         elif one.message["method"] == "initialize":
             one.connection.result(one, Mcp_Session_Id="session-1")
         else:
-            script(one)
+            call(one)
 
     return run
 
 
-def start(transport: Any) -> None:
-    transport.send(request("initialize"))
-    transport.adopt({"MCP-Protocol-Version": "2025-11-25"}, stateful=True)
-
-
-def cut(one: Request) -> None:
-    one.connection.close()
+@contextmanager
+def started(script: Script) -> Iterator[tuple[RawServer, HttpTransport, FakeReceiver]]:
+    with serving(script) as server, opened(server.url) as (transport, receiver):
+        start(transport)
+        yield server, transport, receiver
 
 
 @pytest.mark.parametrize("separate", [True, False])
 def test_a_call_answered_by_events_keeps_its_connection(separate: bool) -> None:
-    receivers: list[Any] = []
-
     def script(one: Request) -> None:
-        connection = one.connection
-        connection.start_events()
         if separate:
-            frames = receivers[0].frames
-            before = len(frames)
-            connection.event(NOTE)
-            connection.event(answer(one.id))
+            before = len(receiver.frames)
+            one.connection.stream(NOTE, answer(one.id), end=False)
             # The end of the stream comes later than the answer.
-            receivers[0].wait_for(lambda: len(frames) == before + 2)
-            connection.end_events()
+            receiver.wait_for(lambda: len(receiver.frames) == before + 2)
+            one.connection.end_events()
         else:
-            connection.write(b"2\r\n:\n\r\n")
-            connection.event(answer(one.id))
-            connection.event(NOTE)
-            connection.end_events()
+            one.connection.stream(b":\n", answer(one.id), NOTE)
 
     with serving(script) as server, opened(server.url) as (transport, receiver):
-        receivers.append(receiver)
         for _ in range(5):
             transport.send(request())
     assert not receiver.failures
@@ -103,15 +103,14 @@ def test_a_call_answered_by_events_keeps_its_connection(separate: bool) -> None:
 
 def test_a_stream_that_does_not_end_after_the_answer_holds_nobody() -> None:
     def script(one: Request) -> None:
-        one.connection.start_events()
-        one.connection.event(answer(one.id))
-        assert one.connection.wait_for_end()
+        one.connection.stream(answer(one.id), end=False)
+        one.connection.hold()
 
     with serving(script) as server, opened(server.url) as (transport, receiver):
         for _ in range(2):
-            started = time.monotonic()
+            begun = time.monotonic()
             transport.send(request())
-            assert time.monotonic() - started < 0.8 * WAIT
+            assert time.monotonic() - begun < 0.8 * WAIT
     assert len(receiver.frames) == 2
     assert len(server.connections) == 2
 
@@ -143,8 +142,7 @@ def test_comments_are_a_sign_of_life_and_nothing_else() -> None:
     heard = threading.Event()
 
     def script(one: Request) -> None:
-        one.connection.start_events()
-        one.connection.chunk(b": ping\n: data: {}\n\n")
+        one.connection.stream(b": ping\n: data: {}\n\n", end=False)
         assert heard.wait(WAIT)
         one.connection.event(answer(one.id))
         one.connection.end_events()
@@ -159,16 +157,22 @@ def test_comments_are_a_sign_of_life_and_nothing_else() -> None:
     assert len(receiver.frames) == 1
 
 
-def test_an_event_beyond_the_limit_ends_the_call() -> None:
-    def script(one: Request) -> None:
-        one.connection.start_events()
-        one.connection.chunk(b"data: " + b"x" * 2000)
-        assert one.connection.wait_for_end()
+@pytest.mark.pitfall("H6")
+def test_as_many_connections_are_kept_as_calls_may_be_open() -> None:
+    count = 24
+    together = threading.Barrier(count)
 
-    with serving(script) as server, opened(Http(server.url, max_body=1000)) as (transport, got):
-        transport.send(request())
-    assert isinstance(got.error, LimitExceeded)
-    assert "max_body=1000" in str(got.error)
+    def script(one: Request) -> None:
+        together.wait(WAIT)
+        one.connection.result(one)
+
+    with serving(script) as server, opened(server.url, max_in_flight=count) as (transport, got):
+        for _ in range(2):
+            runs = [Running(transport, request()) for _ in range(count)]
+            for run in runs:
+                run.join()
+        assert not got.failures
+    assert len(server.connections) == count
 
 
 # Resumption
@@ -176,21 +180,18 @@ def test_an_event_beyond_the_limit_ends_the_call() -> None:
 
 @pytest.mark.requirement("HTL-04", "HTL-07", "HTL-08", "HTL-09", "HTL-10", "HTL-14")
 @pytest.mark.parametrize("clean", [True, False])
-def test_a_stream_that_ended_early_is_resumed_after_the_time_the_server_asked_for(
-    clean: bool, pauses: list[float]
-) -> None:
+def test_a_stream_that_ended_is_resumed_when_it_asked_for(clean: bool, pauses: list[float]) -> None:
     pending: list[Any] = []
 
     def call(one: Request) -> None:
         pending.append(one.id)
-        one.connection.start_events()
         # More than a client would wait by itself.
-        one.connection.chunk(b"id: first\nretry: 1500\ndata: \n\n")
+        first = b"id: first\nretry: 1500\ndata: \n\n"
         if clean:
-            one.connection.end_events()
+            one.connection.stream(first)
         else:
-            one.connection.chunk(b"id: second\ndata: {")
-            cut(one)
+            one.connection.stream(first, b"id: second\ndata: {", end=False)
+            one.connection.close()
 
     def resume(one: Request) -> None:
         one.connection.start_events()
@@ -198,8 +199,7 @@ def test_a_stream_that_ended_early_is_resumed_after_the_time_the_server_asked_fo
         one.connection.event(answer(pending[0]), id="third")
         one.connection.end_events()
 
-    with serving(stateful(call, resume)) as server, opened(server.url) as (transport, receiver):
-        start(transport)
+    with started(stateful(call, resume)) as (server, transport, receiver):
         out = request()
         transport.send(out)
         assert not receiver.failures
@@ -213,79 +213,41 @@ def test_a_stream_that_ended_early_is_resumed_after_the_time_the_server_asked_fo
     assert pauses == [1.5]
 
 
-def interrupted(one: Request) -> None:
-    one.connection.start_events()
-    one.connection.chunk(b"id: 1\nretry: 1\n\n")
-    one.connection.end_events()
-
-
+@pytest.mark.parametrize(
+    ("resume", "attempts", "error", "words"),
+    [
+        (streamed(), 3, ConnectionLost, "the event stream ended before the answer"),
+        (refused(405), 1, HttpError, "405"),
+        (refused(400), 1, HttpError, "400"),
+        (refused(503), 3, HttpError, "503"),
+        # Which does not mean that the call was refused.
+        (refused(404), 1, SessionLost, "no longer knows this session"),
+    ],
+    ids=["nothing", "405", "400", "503", "404"],
+)
 @pytest.mark.pitfall("4")
 @pytest.mark.usefixtures("pauses")
-def test_resuming_that_brings_nothing_is_given_up() -> None:
-    def resume(one: Request) -> None:
-        one.connection.start_events()
-        one.connection.end_events()
-
-    with serving(stateful(interrupted, resume)) as server, opened(server.url) as (transport, got):
-        start(transport)
-        transport.send(request(seconds=None))
-        assert type(got.error) is ConnectionLost
-        assert got.error.delivery == "unknown"
-    assert sum("last-event-id" in one.headers for one in server.requests) == 3
-
-
-@pytest.mark.parametrize(
-    ("status", "attempts", "error", "words"),
-    [
-        (405, 1, HttpError, "405"),
-        (400, 1, HttpError, "400"),
-        (503, 3, HttpError, "503"),
-        # Which does not mean that the call was refused.
-        (404, 1, SessionLost, "no longer knows this session"),
-    ],
-)
-@pytest.mark.usefixtures("pauses")
 def test_a_server_that_does_not_resume_leaves_the_outcome_unknown(
-    status: int, attempts: int, error: type[Exception], words: str
+    resume: Script, attempts: int, error: type[McpError], words: str
 ) -> None:
-    def resume(one: Request) -> None:
-        one.connection.respond(status)
-
-    with serving(stateful(interrupted, resume)) as server, opened(server.url) as (transport, got):
-        start(transport)
+    interrupted = streamed(b"id: 1\nretry: 1\n\n")
+    with started(stateful(interrupted, resume)) as (server, transport, receiver):
         transport.send(request(seconds=None))
-        assert type(got.error) is error
-        assert got.error.delivery == "unknown"  # type: ignore[attr-defined]
-        assert words in str(got.error)
+        assert type(receiver.error) is error
+        assert receiver.error.delivery == "unknown"  # type: ignore[attr-defined]
+        assert words in str(receiver.error)
     assert sum("last-event-id" in one.headers for one in server.requests) == attempts
-
-
-def test_an_event_stream_without_a_single_event_breaks_the_protocol() -> None:
-    def empty(one: Request) -> None:
-        one.connection.start_events()
-        one.connection.end_events()
-
-    with serving(stateful(empty)) as server, opened(server.url) as (transport, got):
-        start(transport)
-        transport.send(request(seconds=None))
-    assert type(got.error) is ProtocolError
-    assert "empty event stream" in str(got.error)
 
 
 def test_a_listener_that_fails_unexpectedly_ends_the_connection_and_says_why(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    def hold(one: Request) -> None:
-        one.connection.start_events()
-        one.connection.event({"jsonrpc": "2.0", "method": "notifications/x"})
-        assert one.connection.wait_for_end()
-
     def fail(frame: bytes, out: Outgoing | None = None) -> bool:
         if out is None:
             raise ZeroDivisionError("surprise")
         return settles(frame, out)
 
-    with serving(Listening(hold)) as server, opened(server.url) as (transport, receiver):
+    with serving(Listening(lasting)) as server, opened(server.url) as (transport, receiver):
         receiver.receive = fail  # type: ignore[method-assign]
         start(transport)
         receiver.wait_for(lambda: bool(receiver.ends))
@@ -299,23 +261,55 @@ def test_a_wait_before_resuming_ends_with_the_deadline_or_when_withdrawn() -> No
     waiting = threading.Event()
 
     def call(one: Request) -> None:
-        one.connection.start_events()
-        one.connection.chunk(b"id: 1\nretry: 3600000\n\n")
-        one.connection.end_events()
+        one.connection.stream(b"id: 1\nretry: 3600000\n\n")
         waiting.set()
 
-    with serving(stateful(call)) as server, opened(server.url) as (transport, receiver):
-        start(transport)
+    with started(stateful(call)) as (_, transport, receiver):
         transport.send(request(seconds=0.2))
         assert isinstance(receiver.error, RequestTimeout)
         receiver.failures.clear()
         waiting.clear()
-        out = request(seconds=None)
-        running = Running(transport, out)
-        assert waiting.wait(WAIT)
-        assert transport.cancel(out) == "unknown"
-        running.join()
+        withdraw(transport, waiting)
         assert not receiver.failures
+
+
+def test_a_resumption_refused_for_now_is_tried_when_it_is_wanted(pauses: list[float]) -> None:
+    asked: list[Any] = []
+
+    def call(one: Request) -> None:
+        asked.append(one.id)
+        streamed(b"retry: 10\nid: 1\n\n", then=Connection.close)(one)
+
+    def resume(one: Request) -> None:
+        asked.append("resumed")
+        last = len(asked) > 2
+        (streamed(answer(asked[0])) if last else refused(429, Retry_After="23"))(one)
+
+    with started(stateful(call, resume)) as (_, transport, receiver):
+        transport.send(request())
+        assert not receiver.failures
+    assert pauses == [0.05, 23]
+
+
+@pytest.mark.requirement("HTL-07", "HTL-09")
+@pytest.mark.pitfall("22")
+def test_a_call_whose_stream_brings_only_ids_polls_twice_a_second(pauses: list[float]) -> None:
+    numbers, asked = count(), list[Any]()
+
+    def script(one: Request) -> None:
+        number = next(numbers)
+        if one.method == "POST":
+            asked.append(one.id)
+        if number < 4:
+            one.connection.stream(b"retry: 0\nid: %d\ndata: \n\n" % number, end=False)
+            one.connection.close()
+        else:
+            one.connection.stream(answer(asked[0]))
+
+    with started(stateful(script, script)) as (_, transport, receiver):
+        transport.send(request())
+        assert not receiver.failures
+    assert pauses == [0.05, 0.5, 0.5, 0.5]
 
 
 # Listening
@@ -327,15 +321,11 @@ class Listening:
     def __init__(self, *scripts: Script) -> None:
         self.gets: list[Request] = []
         self._scripts = list(scripts)
-        self.all_done = threading.Event()
 
     def __call__(self, one: Request) -> None:
         if one.method == "GET":
             self.gets.append(one)
-            script = self._scripts.pop(0)
-            script(one)
-            if not self._scripts:
-                self.all_done.set()
+            self._scripts.pop(0)(one)
         elif one.method == "DELETE":
             one.connection.respond(200)
         elif "id" not in one.message:
@@ -344,15 +334,13 @@ class Listening:
             one.connection.result(one, Mcp_Session_Id="session-1")
 
 
+lasting = streamed(NOTE, then=Connection.hold)
+
+
 @pytest.mark.requirement("HTL-04", "HTL-10", "HTL-14")
 def test_the_listening_stream_opens_with_adopt_and_delivers_what_comes() -> None:
-    def stream(one: Request) -> None:
-        one.connection.start_events()
-        one.connection.event(NOTE)
-        one.connection.event({"jsonrpc": "2.0", "id": 1, "method": "ping"})
-        assert one.connection.wait_for_end()
-
-    server_side = Listening(stream)
+    ping = {"jsonrpc": "2.0", "id": 1, "method": "ping"}
+    server_side = Listening(streamed(NOTE, ping, then=Connection.hold))
     theirs = {"accept": "application/json", "Content-Type": "text/html"}
     with (
         serving(server_side) as server,
@@ -377,140 +365,75 @@ def test_the_listening_stream_opens_with_adopt_and_delivers_what_comes() -> None
 @pytest.mark.requirement("HTL-05")
 @pytest.mark.parametrize("status", [405, 404, 400, 401, 406])
 def test_a_server_without_a_listening_stream_is_asked_once(status: int) -> None:
-    server_side = Listening(lambda one: one.connection.respond(status))
+    server_side = Listening(refused(status))
     with (
         logged("no stream to listen to") as stopped,
-        serving(server_side) as server,
-        opened(server.url) as (transport, receiver),
+        started(server_side) as (_, transport, receiver),
     ):
-        start(transport)
         assert stopped.wait()
         receiver.wait_for(lambda: receiver.is_silent)  # nobody will ask again
         assert not receiver.was_heard
         transport.send(request())
-        assert not receiver.failures
-        assert not receiver.ends
+        assert (receiver.failures, receiver.ends) == ([], [])
         assert len(server_side.gets) == 1
 
 
 @pytest.mark.pitfall("4")
-@pytest.mark.parametrize("headers", [True, False])
-def test_a_server_that_holds_the_listening_stream_open_delays_nothing(headers: bool) -> None:
-    held = threading.Event()
-
-    def hold(one: Request) -> None:
-        if headers:
-            one.connection.start_events()
-        held.set()
-        assert one.connection.wait_for_end()
-
-    with serving(Listening(hold)) as server, opened(server.url) as (transport, receiver):
-        start(transport)
-        assert held.wait(WAIT)
+@pytest.mark.parametrize("begin", [Connection.start_events, None], ids=["headers", "nothing"])
+def test_a_server_that_holds_the_listening_stream_open_delays_nothing(begin: Any) -> None:
+    held = Held(begin)
+    with started(Listening(held)) as (_, transport, receiver):
+        assert held.came.wait(WAIT)
         transport.send(request())
         assert not receiver.failures
-        started = time.monotonic()
+        begun = time.monotonic()
         transport.close(Deadline(WAIT))
-        assert time.monotonic() - started < 0.8 * WAIT
+        assert time.monotonic() - begun < 0.8 * WAIT
 
 
 def test_the_listening_stream_ends_with_its_session() -> None:
-    held, ended = threading.Event(), threading.Event()
-
-    def hold(one: Request) -> None:
-        one.connection.start_events()
-        held.set()
-        assert one.connection.wait_for_end()
-        ended.set()
-
-    listening = Listening(hold)
-
-    def script(one: Request) -> None:
-        if one.method == "POST" and one.message["method"] == "tools/call":
-            one.connection.respond(404)
-        else:
-            listening(one)
-
-    with serving(script) as server, opened(server.url) as (transport, receiver):
-        start(transport)
-        assert held.wait(WAIT)
+    held = Held(Connection.start_events)
+    with started(calling(refused(404), Listening(held))) as (_, transport, receiver):
+        assert held.came.wait(WAIT)
         transport.send(request())
         assert isinstance(receiver.error, SessionLost)
-        assert ended.wait(WAIT)
+        assert held.gone.wait(WAIT)
 
 
 @pytest.mark.requirement("HTL-07", "HTL-09")
 @pytest.mark.usefixtures("pauses")
 def test_a_broken_listening_stream_is_reopened_where_it_broke() -> None:
     def first(one: Request) -> None:
-        one.connection.start_events()
-        one.connection.chunk(b"retry: 10\nid: 41\n\n")
+        one.connection.stream(b"retry: 10\nid: 41\n\n", end=False)
         one.connection.event(NOTE, id="42")
         one.connection.chunk(b"id: 43\ndata: {")
-        cut(one)
+        one.connection.close()
 
-    def second(one: Request) -> None:
-        one.connection.start_events()
-        one.connection.chunk(b": only a comment\n\n")
-        one.connection.end_events()
-
-    def third(one: Request) -> None:
-        one.connection.respond(503)
-
-    def last(one: Request) -> None:
-        one.connection.start_events()
-        one.connection.event(NOTE, id="44")
-        assert one.connection.wait_for_end()
-
-    server_side = Listening(first, second, third, last)
-    with serving(server_side) as server, opened(server.url) as (transport, receiver):
-        start(transport)
+    server_side = Listening(first, streamed(b": only a comment\n\n"), refused(503), lasting)
+    with started(server_side) as (_, _, receiver):
         receiver.wait_for(lambda: len(receiver.frames) == 3)
-    assert [get.headers.get("last-event-id") for get in server_side.gets] == [
-        None,
-        "42",
-        "42",
-        "42",
-    ]
+    last_ids = [get.headers.get("last-event-id") for get in server_side.gets]
+    assert last_ids == [None, "42", "42", "42"]
 
 
-def broken_off(*events: bytes) -> Script:
-    """A stream that ends after these events."""
-
-    def script(one: Request) -> None:
-        one.connection.start_events()
-        for event in events:
-            one.connection.chunk(event + b"\n\n")
-        one.connection.end_events()
-
-    return script
-
-
-def lasting(one: Request) -> None:
-    one.connection.start_events()
-    one.connection.event(NOTE)
-    assert one.connection.wait_for_end()
-
-
-SOME = b'data: {"jsonrpc":"2.0","method":"notifications/y"}'
+SOME = b'data: {"jsonrpc":"2.0","method":"notifications/y"}\n\n'
+with_id = streamed(b"id: 1\n" + SOME)
 GAPS: dict[str, tuple[list[Script], int]] = {
     "never interrupted": ([], 0),
-    "ended without an event": ([broken_off()], 1),
-    "ended after an event without an id": ([broken_off(SOME)], 1),
-    "ended after an event with an id": ([broken_off(b"id: 1\n" + SOME)], 0),
-    "ended after the id was taken back": ([broken_off(b"id: 1\n" + SOME, b"id:\ndata:")], 1),
-    "broken by the network": ([cut], 1),
-    "twice": ([broken_off(SOME), broken_off(SOME)], 2),
-    "refused at first": ([lambda one: one.connection.respond(503)], 1),
-    "too early": ([lambda one: one.connection.respond(429), broken_off(b"id: 1\n" + SOME)], 1),
+    "ended without an event": ([streamed()], 1),
+    "ended after an event without an id": ([streamed(SOME)], 1),
+    "ended after an event with an id": ([with_id], 0),
+    "ended after the id was taken back": ([streamed(b"id: 1\n" + SOME, b"id:\ndata:\n\n")], 1),
+    "broken by the network": ([lambda one: one.connection.close()], 1),
+    "twice": ([streamed(SOME), streamed(SOME)], 2),
+    "refused at first": ([refused(503)], 1),
+    "too early": ([refused(429), with_id], 1),
 }
 
 
 @pytest.mark.parametrize(("before", "misses"), GAPS.values(), ids=GAPS)
 @pytest.mark.usefixtures("pauses")
-def test_messages_may_be_missing_unless_the_stream_is_resumed_by_an_id(
-    before: list[Script], misses: int
-) -> None:
+def test_messages_may_be_missing_unless_an_id_resumes(before: list[Script], misses: int) -> None:
     server_side = Listening(*before, lasting)
     seen: list[int] = []
     with serving(server_side) as server, opened(server.url) as (transport, receiver):
@@ -528,38 +451,19 @@ def test_messages_may_be_missing_unless_the_stream_is_resumed_by_an_id(
     assert len(server_side.gets) == len(before) + 1
 
 
-def test_a_stream_cut_all_the_time_is_missed_twice_a_second_at_most(pauses: list[float]) -> None:
-    """Each time listeners fetch what may have changed."""
-    server_side = Listening(*[broken_off(b"retry: 0\n" + SOME)] * 20, lasting)
-    with serving(server_side) as server, opened(server.url) as (transport, receiver):
-        start(transport)
-        receiver.wait_for(lambda: any(b"notifications/x" in frame for frame, _ in receiver.frames))
-    assert receiver.misses == len(pauses) == 20
-    assert min(pauses) == SHORTEST_LISTEN_PAUSE == 0.5
-
-
 @pytest.mark.pitfall("4")
 @pytest.mark.usefixtures("pauses")
 def test_a_listening_stream_that_never_brings_anything_is_given_up() -> None:
     def broken(one: Request) -> None:
         one.connection.write(b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\n")
-        cut(one)
+        one.connection.close()
 
-    def told_to_hurry(one: Request) -> None:
-        one.connection.start_events()
-        one.connection.chunk(b"retry: 1\n\n")
-        cut(one)
-
-    def away(one: Request) -> None:
-        one.connection.respond(500)
-
-    server_side = Listening(told_to_hurry, broken, away, broken)
+    told_to_hurry = streamed(b"retry: 1\n\n", then=Connection.close)
+    server_side = Listening(told_to_hurry, broken, refused(500), broken)
     with (
         logged("gave up listening") as gave_up,
-        serving(server_side) as server,
-        opened(server.url) as (transport, receiver),
+        started(server_side) as (_, transport, receiver),
     ):
-        start(transport)
         assert gave_up.wait()
         assert gave_up.level_seen == logging.WARNING  # as it worked once
         receiver.wait_for(lambda: receiver.is_silent)
@@ -569,19 +473,56 @@ def test_a_listening_stream_that_never_brings_anything_is_given_up() -> None:
     assert len(server_side.gets) == 4
 
 
-@pytest.mark.pitfall("H6")
-def test_as_many_connections_are_kept_as_calls_may_be_open() -> None:
-    count = 24
-    together = threading.Barrier(count)
+# The pauses before a listening stream is opened again
 
-    def script(one: Request) -> None:
-        together.wait(WAIT)
-        one.connection.result(one)
 
-    with serving(script) as server, opened(server.url, max_in_flight=count) as (transport, got):
-        for _ in range(2):
-            runs = [Running(transport, request()) for _ in range(count)]
-            for run in runs:
-                run.join()
-        assert not got.failures
-    assert len(server.connections) == count
+def listened_to(*streams: Script) -> int:
+    """Listen until the last of these streams, which stays open; how often messages were missed."""
+    staying = Held(Connection.start_events)
+    with started(Listening(*streams, staying)) as (_, transport, receiver):
+        assert staying.came.wait(WAIT)
+        transport.send(request())
+        assert (receiver.failures, receiver.ends) == ([], [])
+    return receiver.misses
+
+
+closed_at_once = streamed(b"retry: 0\nid: 7\n\n: a comment\n\n", then=Connection.close)
+
+
+def test_a_stream_cut_all_the_time_is_missed_twice_a_second_at_most(pauses: list[float]) -> None:
+    """Each time listeners fetch what may have changed."""
+    assert listened_to(*[streamed(b"retry: 0\n" + SOME)] * 20) == len(pauses) == 20
+    assert min(pauses) == SHORTEST_LISTEN_PAUSE == 0.5
+
+
+@pytest.mark.requirement("HTL-15")
+@pytest.mark.pitfall("22")
+def test_a_stream_of_comments_that_is_cut_all_the_time_is_kept(pauses: list[float]) -> None:
+    listened_to(*[streamed(b": nothing new\n\n", then=Connection.close)] * 12)
+    assert len(pauses) == 12
+    assert pauses[-1] >= 30
+
+
+def test_a_message_on_a_listening_stream_lets_the_pauses_begin_anew(pauses: list[float]) -> None:
+    news = streamed({"jsonrpc": "2.0", "method": "acme/news"}, then=Connection.close)
+    listened_to(*[closed_at_once] * 4, news, closed_at_once, closed_at_once)
+    assert pauses[3] >= 4
+    assert 0.5 <= pauses[4] <= 0.625
+    assert 1.0 <= pauses[6] <= 2.5
+
+
+def test_a_listening_stream_that_was_open_for_seconds_lets_the_pauses_begin_anew(
+    pauses: list[float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks = chain([0.0] * 8, [0.0, USEFUL_SECONDS], repeat(0.0))  # two for each stream
+    monkeypatch.setattr("syncmcp.transports.http.monotonic", looks.__next__)
+    listened_to(*[closed_at_once] * 6)
+    assert pauses[3] >= 4
+    assert 0.5 <= pauses[4] <= 0.625
+    assert pauses[5] >= 1
+
+
+@pytest.mark.pitfall("22")
+def test_a_stream_refused_for_now_is_asked_for_when_it_is_wanted(pauses: list[float]) -> None:
+    listened_to(refused(503, Retry_After="17"))
+    assert pauses == [17]

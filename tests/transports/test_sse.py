@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import json
+import socket
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
+import requests
 from requests.auth import HTTPBasicAuth
 
 import syncmcp
 from syncmcp.auth import Deadline
+from syncmcp.config import Http
 from syncmcp.errors import (
     AuthError,
     ClosedError,
@@ -18,11 +24,15 @@ from syncmcp.errors import (
     HttpError,
     ProtocolError,
     RequestTimeout,
+    ServerError,
     UsageError,
 )
+from syncmcp.testing import Server, serve_http
 from syncmcp.transports._http_reply import MAX_ADDRESS
 from syncmcp.transports.sse import SseTransport
-from tests.transports.http_peer import WAIT, FakeReceiver, Request, request
+from tests.support.stage import elsewhere
+from tests.transports.certificates import Certificates
+from tests.transports.http_peer import WAIT, FakeReceiver, ForeignAdapter, Held, Request, calling
 from tests.transports.old_peer import ADDRESS, OldServer, connected, old_server, opened, target
 
 
@@ -62,26 +72,23 @@ def test_messages_are_posted_to_the_address_that_the_stream_names(named: str, pa
         assert {post.headers["content-type"] for post in posts} == {"application/json"}
 
 
-@pytest.mark.parametrize(
-    ("named", "there"),
-    [
-        ("http://127.0.0.1:1/messages", "http://127.0.0.1:1"),
-        ("https://127.0.0.1:{port}/messages", "https://127.0.0.1:{port}"),
-        ("http://localhost:{port}/messages", "http://localhost:{port}"),
-        ("//elsewhere.invalid/messages", "http://elsewhere.invalid"),
-        ("http://[::1]:{port}/messages", "http://[::1]:{port}"),
-        ("ftp://127.0.0.1:{port}/messages", "ftp://127.0.0.1:{port}"),
-    ],
+ELSEWHERE = (
+    "http://127.0.0.1:1 https://127.0.0.1:{port} http://localhost:{port} http://[::1]:{port}"
+    " ftp://127.0.0.1:{port} //elsewhere.invalid"
 )
+
+
+@pytest.mark.parametrize("named", ELSEWHERE.split())
 @pytest.mark.requirement("SSE-01", "SEC-05")
-def test_an_address_of_another_origin_is_refused_and_both_are_named(named: str, there: str) -> None:
+def test_an_address_of_another_origin_is_refused_and_both_are_named(named: str) -> None:
     with old_server() as old:
         port = old.server.port
-        old.address = named.format(port=port)
+        there = named.format(port=port)
+        old.address = f"{there}/messages"
         with pytest.raises(ProtocolError) as caught:
             syncmcp.connect(target(old))
         assert f"http://127.0.0.1:{port} " in str(caught.value)
-        assert f" {there.format(port=port)}," in str(caught.value)
+        assert f" {'http:' * there.startswith('//')}{there}," in str(caught.value)
         assert [one.method for one in old.server.requests] == ["GET"]
 
 
@@ -113,7 +120,7 @@ def test_an_address_has_a_longest_length() -> None:
 
 
 @pytest.mark.requirement("SSE-02")
-@pytest.mark.parametrize("size", [1, 7, 10_000])
+@pytest.mark.parametrize("size", [7, 10_000])
 def test_messages_are_read_from_the_events_named_message(size: int) -> None:
     with old_server() as old:
         old.prelude = b"\xef\xbb\xbf: hello\r\n\r\nid: 1\r\nretry: 5\r\n\r\n"
@@ -121,15 +128,11 @@ def test_messages_are_read_from_the_events_named_message(size: int) -> None:
         with connected(old) as client:
             future = client.call_tool.future("work")
             old.wait_for_calls(1)
-            [id] = old.calls
             answer = b'{"jsonrpc":"2.0","id":%d,"result":{"content":[{"type":"text","text":"%b"}]}}'
-            right, wrong = answer % (id, b"right"), answer % (id, b"wrong")
+            right, wrong = (answer % (old.calls[0], word) for word in (b"right", b"wrong"))
             stream = b"id: 3\r\n\r\n: comment\r\nevent: other\r\ndata: %b\r\n\r\n" % wrong
-            stream += b"event: endpoint\r\ndata: /elsewhere\r\n\r\n"
-            stream += b"event: message\r\nid: 4\r\ndata: %b\r\ndata: %b\r\n\r\n" % (
-                right[:17],
-                right[17:],
-            )
+            stream += b"event: endpoint\r\ndata: /elsewhere\r\n\r\nevent: message\r\nid: 4\r\n"
+            stream += b"data: %b\r\ndata: %b\r\n\r\n" % (right[:17], right[17:])
             for start in range(0, len(stream), size):
                 old.write(stream[start : start + size])
             assert future.result(WAIT).text == "right"
@@ -157,9 +160,7 @@ class Hasty(OldServer):
             self.given_up.set()
 
 
-def test_a_post_that_is_answered_after_the_call_keeps_its_connection(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_post_answered_late_keeps_its_connection(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("syncmcp.transports.sse._LATE_POST", WAIT)
     hasty = Hasty(accepts=True)
     with old_server() as old:
@@ -186,24 +187,20 @@ def test_comments_are_a_sign_of_life_for_every_call() -> None:
         assert receiver.frames == []
 
 
-@pytest.mark.parametrize("way", ["end", "cut"])
+@pytest.mark.parametrize("ends", [True, False], ids=["end", "cut"])
 @pytest.mark.pitfall("22")
-def test_the_end_of_the_stream_is_the_end_of_all_calls_and_the_next_one_opens_another(
-    way: str,
-) -> None:
+def test_the_end_of_the_stream_ends_all_calls_and_the_next_one_opens_another(ends: bool) -> None:
     with old_server() as old, connected(old) as client:
         old.answers = False
         futures = [client.call_tool.future("work") for _ in range(3)]
         old.wait_for_calls(3)
-        stream = old.streams[0]
-        if way == "end":
-            stream.end_events()
-        stream.close()
+        if ends:
+            old.streams[0].end_events()
+        old.streams[0].close()
         for future in futures:
             error = future.exception(WAIT)
             assert isinstance(error, ConnectionLost)
-            assert error.delivery == "unknown"
-            assert error.server == client.server.name
+            assert (error.delivery, error.server) == ("unknown", client.server.name)
         old.answers = True
         assert call(client) == "done"
         assert len(old.streams) == 2
@@ -215,23 +212,19 @@ def test_the_end_of_the_stream_is_the_end_of_all_calls_and_the_next_one_opens_an
 def test_a_stream_that_names_no_address_ends_the_opening_in_time() -> None:
     with old_server() as old:
         old.address = None
-        with pytest.raises(RequestTimeout) as caught:
-            syncmcp.connect(target(old), open_timeout=1.0)
-        assert (caught.value.kind, caught.value.seconds) == ("open", 1.0)
-        assert "has named no URL for messages" in str(caught.value)
+        with pytest.raises(RequestTimeout, match="has named no URL for messages") as caught:
+            syncmcp.connect(target(old), open_timeout=0.2)
+        assert (caught.value.kind, caught.value.seconds) == ("open", 0.2)
         assert old.streams[0].ended.wait(WAIT)
 
 
 def test_a_stream_that_ends_without_an_address_is_a_failed_connection() -> None:
-    class Brief(OldServer):
-        def open_stream(self, request: Request) -> None:
-            super().open_stream(request)
-            request.connection.end_events()
+    def brief(request: Request) -> None:
+        old.open_stream(request)
+        request.connection.end_events()
 
-    brief = Brief()
-    brief.address = None
     with old_server() as old:
-        old.server.script = brief
+        old.address, old.server.script = None, brief
         with pytest.raises(ConnectFailed, match="ended before the event `endpoint`"):
             syncmcp.connect(target(old))
 
@@ -243,26 +236,15 @@ def test_a_stream_that_begins_with_a_message_is_none_of_an_old_server() -> None:
             syncmcp.connect(target(old))
 
 
-@pytest.mark.parametrize(
-    ("status", "kind", "error"),
-    [
-        (200, "text/html", HttpError),
-        (204, "", HttpError),
-        (404, "", HttpError),
-        (405, "", HttpError),
-        (401, "", AuthError),
-        (503, "", HttpError),
-    ],
-)
-def test_a_get_that_brings_no_stream_says_what_came(
-    status: int, kind: str, error: type[HttpError]
-) -> None:
+@pytest.mark.parametrize("status", [200, 204, 404, 405, 401, 503])
+def test_a_get_that_brings_no_stream_says_what_came(status: int) -> None:
     def script(request: Request) -> None:
+        kind = "text/html" if status == 200 else ""
         request.connection.respond(status, b"" if status == 204 else b"no", {"Content-Type": kind})
 
     with old_server() as old:
         old.server.script = script
-        with pytest.raises(error) as caught:
+        with pytest.raises(AuthError if status == 401 else HttpError) as caught:
             syncmcp.connect(target(old), retry=None)
         assert caught.value.status == status
         assert old.server.url in str(caught.value)
@@ -278,10 +260,12 @@ def test_a_transport_that_never_opened_can_be_closed() -> None:
         assert old.server.requests == []
 
 
-def test_a_stateless_revision_is_not_spoken_over_it() -> None:
+def test_neither_a_stateless_revision_nor_another_transport_can_be_chosen() -> None:
     http = syncmcp.Http("http://127.0.0.1/sse", transport="sse")
     with pytest.raises(UsageError, match="2026-07-28"):
         syncmcp.Client(http, mode="2026-07-28")
+    with pytest.raises(UsageError, match="'auto', 'streamable' or 'sse'"):
+        syncmcp.Http("http://127.0.0.1/", transport="websocket")  # type: ignore[arg-type]
 
 
 # Messages on their way out
@@ -309,58 +293,209 @@ def test_a_call_refused_by_a_forgotten_session_goes_to_a_new_one() -> None:
     with old_server() as old, connected(old) as client:
         old.status = (404, b"Could not find session")
 
-        class Fresh(OldServer):
-            def open_stream(self, request: Request) -> None:
+        def fresh(request: Request) -> None:
+            if request.method == "GET":
                 old.status = (202, b"")
-                old.open_stream(request)
+            old(request)
 
-            def take(self, request: Request) -> None:
-                old.take(request)
-
-        old.server.script = Fresh()
+        old.server.script = fresh
         assert call(client) == "done"
         assert len(old.streams) == 2
         assert len(old.calls) == 2
 
 
-def test_a_post_that_is_not_accepted_ends_with_its_deadline() -> None:
-    class Deaf(OldServer):
-        def take(self, request: Request) -> None:
-            assert request.connection.wait_for_end()
-
-    with old_server() as old:
-        old.server.script = Deaf()
-        with opened(old) as (transport, receiver):
-            transport.send(request(seconds=0.1))
-            assert isinstance(receiver.error, RequestTimeout)
-            assert receiver.error.delivery == "unknown"
+@pytest.mark.parametrize("wire", ["plain", "TLS"])
+@pytest.mark.pitfall("H1")
+def test_a_post_that_is_not_accepted_ends_with_its_deadline_or_when_cancelled(
+    wire: str, certificates: Certificates
+) -> None:
+    with reached_over(wire, certificates) as (old, http), connected(old, http) as client:
+        held = Held()
+        old.server.script = calling(held, old)
+        with pytest.raises(RequestTimeout) as caught:
+            call(client, timeout=0.1)
+        assert caught.value.delivery == "unknown"
+        assert held.gone.wait(WAIT)
+        held.came.clear()
+        held.gone.clear()
+        future = client.call_tool.future("work", timeout=None)
+        assert held.came.wait(WAIT)
+        assert future.cancel()
+        assert held.gone.wait(WAIT)
 
 
 def test_headers_and_credentials_go_with_the_stream_and_with_every_message() -> None:
     with old_server() as old:
         http = target(old, headers={"X-Key": "k"}, auth=HTTPBasicAuth("me", "pw"))
-        with syncmcp.connect(http) as client:
+        with connected(old, http) as client:
             assert call(client, headers={"X-Call": "one"}) == "done"
         for one in old.server.requests:
             assert one.headers["x-key"] == "k"
             assert one.headers["authorization"].startswith("Basic ")
-        assert [one.headers.get("x-call") for one in old.posted("tools/call")] == ["one"]
-        assert old.posted("initialize")[0].headers.get("x-call") is None
+            is_call = one in old.posted("tools/call")
+            assert one.headers.get("x-call") == ("one" if is_call else None)
 
 
 def test_a_redirect_within_the_origin_is_followed() -> None:
-    class Moved(OldServer):
-        def __call__(self, request: Request) -> None:
-            if request.path.startswith("/new"):
-                super().__call__(request)
-            else:
-                request.connection.respond(307, b"", {"Location": f"/new{request.path}"})
+    def moved(request: Request) -> None:
+        if request.path.startswith("/new"):
+            old(request)
+        else:
+            request.connection.respond(307, b"", {"Location": f"/new{request.path}"})
 
-    moved = Moved()
     with old_server() as old:
         old.server.script = moved
-        moved.server = old.server
-        with connected(moved) as client:
+        with connected(old) as client:
             assert call(client) == "done"
-        assert [one.path for one in moved.requests("GET")] == ["/mcp", "/new/mcp"]
-        assert [one.path for one in moved.posted("tools/call")] == [ADDRESS, f"/new{ADDRESS}"]
+        assert [one.path for one in old.requests("GET")] == ["/mcp", "/new/mcp"]
+        assert [one.path for one in old.posted("tools/call")] == [ADDRESS, f"/new{ADDRESS}"]
+
+
+# Over TLS, through SOCKS proxies, and with connections that are not ours
+
+WIRES = ("plain", "TLS", "foreign adapter")
+
+
+@contextmanager
+def reached_over(wire: str, certificates: Certificates) -> Iterator[tuple[OldServer, Http]]:
+    """A server of 2024-11-05, and the way to it."""
+    context = certificates.server_context() if wire == "TLS" else None
+    with old_server(context) as old, requests.Session() as session:
+        if wire == "TLS":
+            yield old, target(old, verify=certificates.authority)
+        elif wire == "plain":
+            yield old, target(old)
+        else:
+            session.mount("http://", ForeignAdapter())
+            yield old, target(old, session=session)
+
+
+@pytest.mark.parametrize("wire", WIRES)
+@pytest.mark.requirement("SSE-01", "SSE-02")
+def test_calls_are_made_over_any_kind_of_connection(wire: str, certificates: Certificates) -> None:
+    with reached_over(wire, certificates) as (old, http):
+        with connected(old, http) as client:
+            assert [call(client) for _ in range(3)] == ["done"] * 3
+            stream = old.streams[0]
+        assert stream.ended.wait(WAIT)
+        assert {one.path for one in old.requests("POST")} == {ADDRESS}
+
+
+@pytest.mark.parametrize(
+    ("wire", "closes"), [("plain", True), ("TLS", False), ("TLS", True), ("foreign adapter", True)]
+)
+def test_the_time_for_opening_does_not_bound_the_silence_of_the_stream(
+    wire: str, closes: bool, certificates: Certificates, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[float | None] = []
+    receive = socket.SocketIO.readinto
+
+    def readinto(self: Any, buffer: Any) -> int | None:
+        if threading.current_thread().name.startswith("syncmcp-read"):
+            seen.append(self._sock.gettimeout())
+        return receive(self, buffer)
+
+    monkeypatch.setattr(socket.SocketIO, "readinto", readinto)
+    with reached_over(wire, certificates) as (old, http):
+        old.closes = closes
+        with connected(old, http, open_timeout=WAIT) as client:
+            assert call(client) == "done"
+    assert set(seen) == {None}
+
+
+@pytest.mark.parametrize("wire", ["plain", "TLS"])
+def test_closing_ends_a_wait_for_the_address(wire: str, certificates: Certificates) -> None:
+    with reached_over(wire, certificates) as (old, http):
+        old.address = None
+        client = syncmcp.Client(http)
+        opening = elsewhere(client.open)
+        old.wait_for(lambda: len(old.streams) == 1)
+        client.close()
+        assert type(opening.exception(WAIT)) is syncmcp.ClosedError
+        assert old.streams[0].ended.wait(WAIT)
+
+
+# Which transport a URL leads to
+
+
+def error(code: int, data: Any = None) -> bytes:
+    """The body of a JSON-RPC error that answers no request by its id."""
+    body = {"jsonrpc": "2.0", "id": None, "error": {"code": code, "message": "no", "data": data}}
+    return json.dumps(body).encode()
+
+
+def methods(old: OldServer) -> list[str]:
+    """What came to the stream's own address: `GET`, or the JSON-RPC method of a POST."""
+    return [
+        one.method if one.method == "GET" else one.message["method"]
+        for one in old.server.requests
+        if one.path == "/mcp"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("status", "body"),
+    [
+        (400, error(-32000)),
+        (404, b"Cannot POST /mcp"),
+        (404, b'{"detail":"no"}'),
+        (405, b""),
+        (405, error(-32000)),
+    ],
+)
+@pytest.mark.requirement("HTL-16", "SSE-01", "SSE-03")
+@pytest.mark.pitfall("18")
+def test_who_refuses_the_handshake_so_is_reached_over_http_sse(status: int, body: bytes) -> None:
+    with old_server() as old:
+        old.refuse_post = (status, body)
+        with syncmcp.connect(old.server.url) as client:
+            assert client.server.revision == "2024-11-05"
+            assert call(client) == "done"
+        assert methods(old) == ["server/discover", "initialize", "GET"]
+
+
+def test_an_error_that_came_with_success_is_the_servers_own_word() -> None:
+    with old_server() as old:
+        old.server.script = lambda one: one.connection.json(json.loads(error(-32000)))
+        with pytest.raises(ServerError) as caught:
+            syncmcp.connect(old.server.url, mode="legacy")
+        assert caught.value.status == 0
+        assert methods(old) == ["initialize"]
+
+
+def test_a_stream_that_is_none_of_an_old_server_costs_no_more_than_a_probe() -> None:
+    with old_server() as old:
+        old.address = None
+        with pytest.raises(HttpError, match=r"HTTP\+SSE") as caught:
+            syncmcp.connect(old.server.url, probe_timeout=0.2)
+        assert caught.value.status == 405
+
+
+def test_by_option_there_is_no_fallback() -> None:
+    with old_server() as old:
+        with pytest.raises(HttpError) as caught:
+            syncmcp.connect(syncmcp.Http(old.server.url, transport="streamable"))
+        assert caught.value.status == 405
+        assert methods(old) == ["server/discover", "initialize"]
+
+
+@pytest.mark.requirement("VER-16")
+def test_a_client_knows_the_transport_until_the_server_is_no_old_one_any_more() -> None:
+    def moved(request: Request) -> None:
+        if request.method == "GET":
+            request.connection.respond(405)
+        else:
+            reply = new.endpoint.handle_post(request.headers, request.body)
+            assert isinstance(reply.body, bytes)
+            request.connection.respond(reply.status, reply.body, reply.headers)
+
+    with old_server() as old, serve_http(Server("new")) as new:
+        client = syncmcp.Client(old.server.url)
+        for _ in range(2):
+            with client:
+                assert client.server.revision == "2024-11-05"
+                assert call(client) == "done"
+        assert methods(old) == ["server/discover", "initialize", "GET", "GET"]
+        old.server.script = moved
+        with client:
+            assert client.server.revision == "2026-07-28"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import pty
 import subprocess
@@ -23,6 +22,7 @@ from tests.transports._stdio import (
     ECHO,
     PATIENCE,
     PROGRAM,
+    ROOT,
     Notes,
     frame,
     is_running,
@@ -31,20 +31,22 @@ from tests.transports._stdio import (
     python,
     run,
     running,
+    said,
     threads,
     wait_gone,
 )
 
-# Says who it is; ignores the end of its input.
-DEAF = "import os, signal\nos.write(1, b'{\"pid\":%d}\\n' % os.getpid())\n"
+# Says who it is.
+SAY_PID = "import os, signal\nos.write(1, b'{\"pid\":%d}\\n' % os.getpid())\n"
 PAUSE = "while True: signal.pause()\n"
 
 
-def grandchild(ignoring: str = "", **options: object) -> str:
+IGNORE = "signal.signal(signal.SIGTERM, signal.SIG_IGN)"
+
+
+def grandchild(before: str = "", then: str = PAUSE, **options: object) -> str:
     """Code that starts another process, which holds the pipes, and tells its id."""
-    code = (
-        f"import os, signal\n{ignoring}\nos.write(1, b'{{\"child\":%d}}\\n' % os.getpid())\n{PAUSE}"
-    )
+    code = f"import signal\n{before}\n{SAY_PID}{then}"
     return (
         "import subprocess, sys\n"
         f"subprocess.Popen([sys.executable, '-I', '-S', '-c', {code!r}], **{options!r})\n"
@@ -56,53 +58,34 @@ def orphan(code: str) -> str:
     return f"import os\nif not os.fork():\n    exec({code!r})\n    os._exit(0)\nos.wait()\n"
 
 
-def child_of(notes: Notes) -> int:
-    child: int = json.loads(notes.wait_frames(1)[0])["child"]
-    return child
-
-
 @pytest.mark.requirement("STD-06")
-def test_a_server_that_ends_with_its_input_gets_no_signal(tmp_path: Path) -> None:
+@pytest.mark.pitfall("7")
+@pytest.mark.parametrize("obedient", [True, False])
+def test_a_server_ends_with_its_input_or_when_asked(obedient: bool, tmp_path: Path) -> None:
     file = tmp_path / "end"
     code = f"""
-import signal, sys
-signal.signal(signal.SIGTERM, lambda *_: open({str(file)!r}, "a").write("term"))
-sys.stdout.write("{{}}\\n")
-sys.stdout.flush()
-sys.stdin.read()
-open({str(file)!r}, "a").write("end of input")
+import os, signal, sys
+def end(said):
+    open({str(file)!r}, "a").write(said)
+    os._exit(0)
+signal.signal(signal.SIGTERM, lambda *_: end("asked"))
+{SAY_PID}
+{"sys.stdin.read()" if obedient else PAUSE}
+end("end of input")
 """
-    with running(python(code)) as (transport, notes):
-        notes.wait_frames(1)
-        pid = pid_of(transport)
-    assert file.read_text() == "end of input"
+    with running(python(code, grace=(PATIENCE if obedient else 0.05, PATIENCE))) as (_, notes):
+        pid = said(notes)
+    assert file.read_text() == ("end of input" if obedient else "asked")
     assert not is_running(pid)
     assert notes.losses == []
 
 
 @pytest.mark.requirement("STD-06")
 @pytest.mark.pitfall("7")
-def test_a_server_that_ignores_the_end_of_its_input_is_asked_to_terminate(tmp_path: Path) -> None:
-    file = tmp_path / "end"
-    code = f"""
-import os, signal, sys
-def end(*_):
-    open({str(file)!r}, "w").write("terminated")
-    os._exit(0)
-signal.signal(signal.SIGTERM, end)
-{DEAF}{PAUSE}"""
-    with running(python(code, grace=(0.05, PATIENCE))) as (_, notes):
-        notes.wait_frames(1)
-    assert file.read_text() == "terminated"
-
-
-@pytest.mark.requirement("STD-06")
-@pytest.mark.pitfall("7")
 def test_a_server_that_ignores_everything_is_killed_with_its_children() -> None:
-    ignore = "signal.signal(signal.SIGTERM, signal.SIG_IGN)"
-    code = f"import signal\n{ignore}\n{grandchild(ignore)}{PAUSE}"
+    code = f"import signal\n{IGNORE}\n{grandchild(IGNORE)}{PAUSE}"
     with running(python(code, grace=(0.05, 0.05))) as (transport, notes):
-        child, pid = child_of(notes), pid_of(transport)
+        child, pid = said(notes), pid_of(transport)
     assert not is_running(pid)
     assert wait_gone(child)
 
@@ -110,17 +93,13 @@ def test_a_server_that_ignores_everything_is_killed_with_its_children() -> None:
 @pytest.mark.pitfall("7")
 @pytest.mark.parametrize(
     "started",
-    [
-        grandchild(),
-        grandchild("signal.signal(signal.SIGTERM, signal.SIG_IGN)", env={}),
-        orphan(grandchild("signal.signal(signal.SIGTERM, signal.SIG_IGN)", env={})),
-    ],
+    [grandchild(), grandchild(IGNORE, env={}), orphan(grandchild(IGNORE, env={}))],
     ids=["marked", "unmarked", "unmarked and an orphan"],
 )
 def test_what_a_wrapper_leaves_behind_is_killed(started: str) -> None:
     code = f"{started}import sys\nsys.stdin.read()"
     with running(python(code, grace=(PATIENCE, 0.05))) as (_, notes):
-        child = child_of(notes)
+        child = said(notes)
     assert wait_gone(child)
     assert notes.losses == []
 
@@ -134,7 +113,7 @@ def test_a_process_that_escaped_with_the_pipes_does_not_hold_the_reader(
         monkeypatch.setattr("syncmcp.transports._posix.PosixProcess._wake_reader", lambda *_: False)
     code = f"{orphan(grandchild(start_new_session=True, env={}))}import sys\nsys.stdin.read()"
     with running(python(code, grace=(PATIENCE, 0.05))) as (_, notes):
-        child = child_of(notes)
+        child = said(notes)
     try:
         assert threads() == []
         assert is_running(child)
@@ -146,10 +125,10 @@ def test_a_process_that_escaped_with_the_pipes_does_not_hold_the_reader(
 @pytest.mark.pitfall("7")
 def test_a_daemon_that_is_meant_to_stay_outlives_its_server(tmp_path: Path) -> None:
     daemon = tmp_path / "daemon"
-    daemon.write_text("""echo "{\\"child\\":$$}"\nexec sleep 60 <&- >&- 2>&-\n""")
+    daemon.write_text("""echo "{\\"pid\\":$$}"\nexec sleep 60 <&- >&- 2>&-\n""")
     code = f"(env -u SYNCMCP_SERVER setsid sh {daemon} &)\nexec cat"
     with running(Stdio("sh", "-c", code, grace=(PATIENCE, 0.05))) as (_, notes):
-        child = child_of(notes)
+        child = said(notes)
     assert is_running(child)
     kill(child)
     assert wait_gone(child)
@@ -157,78 +136,51 @@ def test_a_daemon_that_is_meant_to_stay_outlives_its_server(tmp_path: Path) -> N
 
 @pytest.mark.pitfall("7")
 def test_an_escaped_process_that_writes_for_ever_does_not_hold_the_reader() -> None:
-    flood = """
-import os
-os.write(1, b'{"child":%d}\\n' % os.getpid())
-while True:
-    os.write(1, b'{}\\n' * 1000)
-    os.write(2, b'noise\\n' * 1000)
-"""
-    code = (
-        "import subprocess, sys\n"
-        f"subprocess.Popen([sys.executable, '-I', '-S', '-c', {flood!r}],"
-        " start_new_session=True, env={})\n"
-    )
-    code = f"{orphan(code)}import sys\nsys.stdin.read()"
+    flood = "while True:\n    os.write(1, b'{}\\n' * 1000)\n    os.write(2, b'noise\\n' * 1000)\n"
+    escaped = orphan(grandchild(then=flood, start_new_session=True, env={}))
+    code = f"{escaped}import sys\nsys.stdin.read()"
     with running(python(code, grace=(PATIENCE, 0.05), stderr="devnull")) as (_, notes):
-        child = child_of(notes)
+        child = said(notes)
     assert threads() == []
     assert wait_gone(child)  # its pipes are closed: it gets a signal
 
 
-def test_what_a_server_writes_when_it_is_closed_is_read_but_not_looked_at(tmp_path: Path) -> None:
-    file = tmp_path / "end"
-    code = f"""
-import sys
-sys.stdin.read()
-sys.stdout.write("noise\\n" * 100_000)
-sys.stdout.flush()
-open({str(file)!r}, "w").write("end")
-"""
-    with running(python(code, grace=(PATIENCE, PATIENCE))) as (transport, _):
-        pass
-    assert file.read_text() == "end"
-    assert transport.noise == 0
-
-
 @pytest.mark.pitfall("7")
-def test_a_server_that_flushes_much_output_at_its_end_can_end(tmp_path: Path) -> None:
+@pytest.mark.parametrize("written", ["'noise\\n' * 100_000", "'x' * 5_000_000 + '\\n{}\\n'"])
+def test_what_is_written_when_closed_is_read_but_not_looked_at(
+    written: str, tmp_path: Path
+) -> None:
     file = tmp_path / "end"
     code = f"""
 import sys
 sys.stdin.read()
-sys.stdout.write("x" * 5_000_000 + "\\n{{}}\\n")
+sys.stdout.write({written})
 sys.stdout.flush()
 open({str(file)!r}, "w").write("flushed")
 """
-    with running(python(code, grace=(PATIENCE, 0.0))) as (_, notes):
+    with running(python(code, grace=(PATIENCE, 0.0))) as (transport, notes):
         pass
     assert file.read_text() == "flushed"
-    assert notes.frames == []
+    assert (transport.noise, notes.frames) == (0, [])
 
 
 @pytest.mark.pitfall("1", "6")
 @pytest.mark.parametrize("where", ["receive", "lost", "stderr"])
 def test_the_transport_can_be_closed_on_its_own_threads(where: str) -> None:
-    notes = Notes()
-    closed = threading.Event()
-    opened = threading.Event()
+    notes, closed, opened = Notes(), threading.Event(), threading.Event()
 
     def close(*_: object) -> None:
         assert opened.wait(PATIENCE)
         transport.close(Deadline(PATIENCE))
         closed.set()
 
-    code = "import sys\nsys.stdout.write('{}\\n')\nsys.stdout.flush()\n"
-    if where == "receive":
-        notes.on_receive = close
-    elif where == "lost":
-        notes.on_lost = close
-    else:
+    code = "import sys\nprint('{}', flush=True)\n"
+    if where == "stderr":
         code += "print('closing', file=sys.stderr)\n"
+    else:
+        setattr(notes, f"on_{where}", close)
     code += "" if where == "lost" else "sys.stdin.read()"
-    sink = close if where == "stderr" else "log"
-    transport = StdioTransport(python(code, stderr=sink))
+    transport = StdioTransport(python(code, stderr=close if where == "stderr" else "log"))
     transport.open(notes, Deadline(PATIENCE))
     opened.set()
     assert closed.wait(PATIENCE)
@@ -269,15 +221,13 @@ def test_a_server_closed_while_it_is_opening_does_not_stay(monkeypatch: pytest.M
 
 @pytest.mark.pitfall("4", "6")
 def test_closing_ends_by_its_deadline_though_nothing_yields() -> None:
-    release = threading.Event()
-    entered = threading.Event()
+    release, entered = threading.Event(), threading.Event()
 
     def stuck(_: str) -> None:
         entered.set()
         release.wait(3 * PATIENCE)
 
-    ignore = "import signal\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
-    code = f"{ignore}import sys\nprint('x', file=sys.stderr, flush=True)\n{PAUSE}"
+    code = f"import signal, sys\n{IGNORE}\nprint('x', file=sys.stderr, flush=True)\n{PAUSE}"
     with running(python(code, stderr=stuck, grace=(60, 60)), close=0.5) as (transport, _):
         assert entered.wait(PATIENCE)
         started = time.monotonic()
@@ -288,16 +238,15 @@ def test_closing_ends_by_its_deadline_though_nothing_yields() -> None:
 
 
 @pytest.mark.pitfall("7", "H12")
-@pytest.mark.parametrize("end", ["os._exit(0)", "os.kill(os.getpid(), signal.SIGKILL)"])
-def test_a_server_ends_with_a_parent_that_had_no_time_to_close(end: str) -> None:
+def test_a_server_ends_with_a_parent_that_had_no_time_to_close() -> None:
     done = run(
-        f"""
+        """
 from syncmcp.transports._posix import watch
 os.kill(watch._watcher._pid, signal.SIGKILL)  # the end of its input has to do
 sleeper = subprocess.Popen(["sleep", "60"], stdin=subprocess.DEVNULL, close_fds=False,
     stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 print(pid_of(transport), sleeper.pid, flush=True)
-{end}
+os.kill(os.getpid(), signal.SIGKILL)
 """
     )
     server, sleeper = map(int, done.stdout.split())
@@ -368,38 +317,32 @@ print(os.waitpid(child, 0)[1])
 @pytest.mark.pitfall("9")
 def test_ctrl_c_at_the_terminal_does_not_reach_the_server() -> None:
     controller, terminal = pty.openpty()
-    try:
-        root = Path(__file__).parents[2]
-        code = """
+    code = """
 import fcntl, termios
 fcntl.ioctl(0, termios.TIOCSCTTY, 0)
 foreground = os.tcgetpgrp(0)
-server = StdioTransport(python(ECHO))
-server.open(notes, Deadline(10))
-try:
-    print("ready", flush=True)
-    threading.Event().wait(30)
-except KeyboardInterrupt:
-    server.send(frame())
-    print(notes.wait_frames(1), os.tcgetpgrp(0) == foreground, flush=True)
-server.close(Deadline(10))
+with running(python(ECHO)) as (server, heard):
+    try:
+        print("ready", flush=True)
+        threading.Event().wait(30)
+    except KeyboardInterrupt:
+        server.send(frame())
+        print(heard.wait_frames(1), os.tcgetpgrp(0) == foreground, flush=True)
 transport.close(Deadline(10))
 """
-        program = subprocess.Popen(
+    try:
+        with subprocess.Popen(
             [sys.executable, "-c", PROGRAM + code],
-            cwd=root,
+            cwd=ROOT,
             stdin=terminal,
             stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
             text=True,
             start_new_session=True,
-        )
-        with program:
+        ) as program:
             assert program.stdout is not None
-            assert program.stderr is not None
             assert program.stdout.readline() == "ready\n"
             os.write(controller, b"\x03")
-            assert program.stdout.readline() == "[b'{\"id\":1}'] True\n", program.stderr.read()
+            assert program.stdout.readline() == "[b'{\"id\":1}'] True\n"
             assert program.wait(PATIENCE) == 0
     finally:
         os.close(controller)

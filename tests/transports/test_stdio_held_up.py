@@ -89,12 +89,6 @@ def prompt(action: Callable[[], object]) -> None:
     assert time.monotonic() - started < PROMPT
 
 
-def use_another() -> None:
-    with running(python(ECHO)) as (transport, notes):
-        transport.send(frame())
-        notes.wait_frames(1)
-
-
 def fork() -> None:
     if not (child := os.fork()):
         os._exit(0)
@@ -109,19 +103,20 @@ def nothing_waits_for(transport: StdioTransport) -> threading.Thread:
             transport.open(Notes(), Deadline(0.1))
         assert (caught.value.kind, caught.value.delivery) == ("open", "not_sent")
 
-    prompt(open)
-    prompt(use_another)
-    prompt(fork)
-    prompt(lambda: transport.close(Deadline(PATIENCE)))
+    def use_another() -> None:
+        with running(python(ECHO)) as (another, notes):
+            another.send(frame())
+            notes.wait_frames(1)
+
+    for action in (open, use_another, fork, lambda: transport.close(Deadline(PATIENCE))):
+        prompt(action)
     return next(t for t in threading.enumerate() if t.name == f"syncmcp-stderr[{transport.label}]")
 
 
 @pytest.mark.parametrize(
     "where", ["program", "interpreter", "link", "working folder", "PATH", "stderr"]
 )
-def test_a_file_system_that_does_not_respond_holds_up_nothing_else(
-    where: str, program: Path, tmp_path: Path
-) -> None:
+def test_a_silent_file_system_holds_up_nothing(where: str, program: Path, tmp_path: Path) -> None:
     config, held = Stdio(program), lease(program)
     if where == "interpreter":
         shell = tmp_path / "sh"
@@ -135,9 +130,8 @@ def test_a_file_system_that_does_not_respond_holds_up_nothing_else(
         config, held = Stdio(program, stderr=tmp_path / "e"), fifo_for_stderr(tmp_path / "e")
     elif where != "program":
         held = gate(os, "stat", lambda path, *_: str(path).startswith(str(tmp_path)))
-        config = Stdio(program, cwd=tmp_path)
-        if where == "PATH":
-            config = Stdio("server", env={"PATH": str(tmp_path)})
+        on_path = Stdio("server", env={"PATH": str(tmp_path)})
+        config = on_path if where == "PATH" else Stdio(program, cwd=tmp_path)
     transport = StdioTransport(config)
     with held:
         drain = nothing_waits_for(transport)
@@ -147,7 +141,7 @@ def test_a_file_system_that_does_not_respond_holds_up_nothing_else(
 
 
 @pytest.mark.pitfall("H12")
-def test_a_start_that_the_system_holds_up_after_all(program: Path, tmp_path: Path) -> None:
+def test_a_start_that_the_system_holds_up_after_all(program: Path) -> None:
     transport = StdioTransport(Stdio(program))
     with gate(stdio, "start", lambda argv, *_: argv[0] == str(program)):
         drain = nothing_waits_for(transport)

@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -17,6 +18,7 @@ from syncmcp.errors import ConnectFailed, RequestTimeout
 from syncmcp.transports import _watcher, stdio
 from syncmcp.transports.stdio import StdioTransport
 from tests.support.moved_time import MovedTime, soonest
+from tests.support.parts import raising
 from tests.transports._stdio import PATIENCE, Notes, frame, pid_of, python, running
 from tests.transports.test_stdio_writing import FakeOwner, FakeProcess, finish, outbox
 
@@ -96,49 +98,40 @@ def start(moved: MovedTime, monkeypatch: pytest.MonkeyPatch) -> Iterator[Started
 @pytest.mark.parametrize(
     ("code", "limit", "waits"),
     [
-        (ENDS_WITH_ITS_INPUT, None, [("wait", 0.05), ("tree_ended", 0.05), ("wait", 1.0)]),
-        (
-            ENDS_AT_SIGTERM,
-            None,
-            [("wait", 0.05), ("wait", 0.1), ("tree_ended", 0.1), ("wait", 1.0)],
-        ),
-        (NEVER_ENDS, None, [("wait", 0.05), ("wait", 0.1), ("wait", 1.0)]),
-        (NEVER_ENDS, 0.08, [("wait", 0.04), ("wait", 0.04), ("wait", 1.0)]),
+        (ENDS_WITH_ITS_INPUT, None, "wait 0.05, tree_ended 0.05, wait 1.0"),
+        (ENDS_AT_SIGTERM, None, "wait 0.05, wait 0.1, tree_ended 0.1, wait 1.0"),
+        (NEVER_ENDS, None, "wait 0.05, wait 0.1, wait 1.0"),
+        (NEVER_ENDS, 0.08, "wait 0.04, wait 0.04, wait 1.0"),
     ],
     ids=["input", "SIGTERM", "SIGKILL", "in a hurry"],
 )
-def test_a_server_has_its_time_to_end(
-    code: str, limit: float | None, waits: list[tuple[str, float]], start: Started
+def test_servers_have_time_to_end(
+    code: str, limit: float | None, waits: str, start: Started
 ) -> None:
     transport, noted, _ = start(code)
     transport.close(Deadline(limit))
-    assert noted.of("wait", "tree_ended") == waits
+    assert (
+        ", ".join(f"{name} {seconds}" for name, seconds in noted.of("wait", "tree_ended")) == waits
+    )
     assert noted.of("join") == [("join", 1.0 if limit is None else limit)] * 2
-    grace = dict(zip((ENDS_WITH_ITS_INPUT, ENDS_AT_SIGTERM), (0.05, 0.1), strict=True))
-    assert noted.of("output") == ([("output", grace[code])] if code in grace else [])
+    grace = {ENDS_WITH_ITS_INPUT: 0.05, ENDS_AT_SIGTERM: 0.1}.get(code)
+    assert noted.of("output") == ([("output", grace)] if grace else [])
 
 
-def test_the_processes_that_are_killed_with_a_server_have_a_second(
+def test_those_killed_with_a_server_have_a_second(
     start: Started, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    limits: list[float] = []
-
-    def wait(members: Any, seconds: float) -> bool:
-        limits.append(seconds)
-        return True
-
     transport, _, _ = start(NEVER_ENDS)
+    wait = Mock(return_value=True)
     monkeypatch.setattr(_watcher, "wait", wait)
     transport.close(Deadline(0))
-    assert limits[-1] == 1.0
+    assert wait.call_args.args[1] == 1.0
 
 
 @pytest.mark.parametrize(
     ("code", "errors"), [(DIES, 0.25), (SAYS_NO_MORE, 0.02)], ids=["dies", "says no more"]
 )
-def test_the_last_words_of_a_server_are_waited_for(
-    code: str, errors: float, start: Started
-) -> None:
+def test_last_words_of_a_server_are_waited_for(code: str, errors: float, start: Started) -> None:
     transport, noted, notes = start(code)
     transport.send(frame())
     notes.wait_lost()
@@ -160,15 +153,13 @@ def test_who_closes_second_waits_until_their_own_limit(start: Started, moved: Mo
     first = moved.start(partial(transport.close, Deadline(None)))
     assert closing.wait(PATIENCE)
 
-    def second() -> None:
-        transport.close(Deadline(LIMIT))
-
+    second = partial(transport.close, Deadline(LIMIT))
     assert moved.ending(LIMIT, second, partial(moved.waits_for, LIMIT)) is None
     gate.set()
     assert first.get(timeout=PATIENCE) is None
 
 
-def test_a_start_that_is_held_up_is_given_up_at_its_limit(
+def test_a_held_up_start_ends_at_its_limit(
     moved: MovedTime, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     gate = threading.Event()
@@ -178,34 +169,28 @@ def test_a_start_that_is_held_up_is_given_up_at_its_limit(
         raise OSError("too late")
 
     monkeypatch.setattr(stdio, "start", held_up)
-    transport = StdioTransport(python("pass"))
-
-    def begin() -> None:
-        transport.open(Notes(), Deadline(LIMIT))
-
+    begin = partial(StdioTransport(python("pass")).open, Notes(), Deadline(LIMIT))
     error = moved.ending(LIMIT, begin, partial(moved.waits_for, LIMIT))
     gate.set()
     assert isinstance(error, RequestTimeout)
 
 
-def test_what_could_not_be_started_is_closed_within_a_second(
+def test_what_did_not_start_is_closed_at_once(
     moved: MovedTime, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     limits: list[float | None] = []
     join = threading.Thread.join
 
-    def no_thread(thread: threading.Thread) -> None:
-        raise RuntimeError("can't start new thread")
+    def closed(transport: StdioTransport, deadline: Deadline) -> None:
+        limits.append(deadline.remaining())
 
     def joined(thread: threading.Thread, timeout: float | None = None) -> None:
         limits.append(timeout)
         join(thread, timeout)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(stdio, "start_thread", no_thread)
-        patch.setattr(
-            StdioTransport, "close", lambda _, deadline: limits.append(deadline.remaining())
-        )
+        patch.setattr(stdio, "start_thread", raising(RuntimeError))
+        patch.setattr(StdioTransport, "close", closed)
         with pytest.raises(ConnectFailed):
             StdioTransport(python("pass")).open(Notes(), Deadline(LIMIT))
     monkeypatch.setattr(threading.Thread, "join", joined)
@@ -227,15 +212,12 @@ def test_a_server_that_takes_no_frame_any_more_is_given_a_moment_to_end() -> Non
             if len(waits) == 2:
                 failed.set()
 
-    def refuse() -> None:
-        raise BrokenPipeError
-
     process = FakeProcess(3)
     process.writable.clear()
     box = outbox(process, Owner())
     for _ in range(2):
         box.send(frame())
-    process.on_write = refuse
+    process.on_write = raising(BrokenPipeError)
     process.writable.set()
     assert failed.wait(PATIENCE)
     finish(box)
@@ -247,7 +229,7 @@ def test_a_server_that_takes_no_frame_any_more_is_given_a_moment_to_end() -> Non
 
 @pytest.mark.alone
 @pytest.mark.parametrize("way", ["pidfd", "without"])
-def test_a_process_that_goes_on_is_waited_for_as_long_as_is_said(
+def test_a_process_is_waited_for_as_long_as_is_said(
     way: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if way == "without":
@@ -292,7 +274,7 @@ class Survivor(_watcher.Member):
         """It stays."""
 
 
-def test_the_watcher_gives_servers_a_second_for_each_step(
+def test_the_watcher_gives_a_second_a_step(
     moved: MovedTime, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     one, now = Survivor(os.getpid()), [100.0]

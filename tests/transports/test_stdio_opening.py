@@ -36,36 +36,37 @@ def environment_of(**options: Any) -> dict[str, str]:
     return shown
 
 
-def opening_fails(config: Stdio) -> ConnectFailed:
+def opening_fails(config: Stdio, cause: type[Exception] | None = None) -> str:
+    """What the error says, whose cause is one of these."""
     with pytest.raises(ConnectFailed) as caught:
         StdioTransport(config).open(Notes(), Deadline(5))
     assert threads() == []
     assert caught.value.delivery == "not_sent"
-    return caught.value
+    assert cause is None or isinstance(caught.value.__cause__, cause)
+    return str(caught.value)
 
 
 @pytest.mark.pitfall("26")
 @pytest.mark.requirement("STD-10")
-def test_a_server_gets_what_programs_need_and_what_the_caller_gives(
+def test_a_server_gets_what_programs_need_and_what_is_given(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setenv("SECRET_OF_THIS_PROGRAM", "canary")
-    monkeypatch.setenv("HOME", "/somewhere")
-    monkeypatch.setenv("LC_ALL", "C.UTF-8")
-    monkeypatch.setenv("SHELL", "() { echo; }")
-    monkeypatch.setenv("TERM", "dumb")
+    own = {
+        "SECRET_OF_THIS_PROGRAM": "canary",
+        "HOME": "/somewhere",
+        "LC_ALL": "C.UTF-8",
+        "SHELL": "() { echo; }",
+        "TERM": "dumb",
+    }
+    for name, value in own.items():
+        monkeypatch.setenv(name, value)
     got = environment_of(env={"API_TOKEN": "given", "TERM": "xterm"})
-    assert "SECRET_OF_THIS_PROGRAM" not in got
-    assert "SHELL" not in got
+    assert not {"SECRET_OF_THIS_PROGRAM", "SHELL"} & set(got)
     assert got["PATH"] == os.environ["PATH"]
     assert (got["HOME"], got["LC_ALL"]) == ("/somewhere", "C.UTF-8")
     assert (got["API_TOKEN"], got["TERM"]) == ("given", "xterm")
-
-
-@pytest.mark.pitfall("26")
-def test_everything_or_nothing_can_be_inherited(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("ANYTHING", "at all")
-    assert environment_of(inherit_env="all")["ANYTHING"] == "at all"
+    # Everything or nothing can be inherited, too.
+    assert environment_of(inherit_env="all")["SECRET_OF_THIS_PROGRAM"] == "canary"
     assert environment_of(inherit_env="none", env={"ONLY": "this"}) == {"ONLY": "this"}
 
 
@@ -81,74 +82,43 @@ def test_on_windows_names_differ_by_more_than_case() -> None:
 
 @pytest.mark.pitfall("8", "26")
 def test_a_command_that_is_nowhere_is_reported_with_the_path_that_was_searched() -> None:
-    error = opening_fails(Stdio("no-such-command", env={"PATH": "/here:/there"}))
-    assert "command not found: 'no-such-command'; PATH searched: /here:/there" in str(error)
-    assert isinstance(error.__cause__, FileNotFoundError)
-    assert "PATH" not in str(opening_fails(Stdio("/no/such/command")))
+    config = Stdio("no-such-command", env={"PATH": "/here:/there"})
+    text = opening_fails(config, FileNotFoundError)
+    assert "command not found: 'no-such-command'; PATH searched: /here:/there" in text
+    assert "separate strings" not in text
+    assert "separate strings" in opening_fails(Stdio("no-such-program server.py"))
+    assert "PATH" not in opening_fails(Stdio("/no/such/command"))
 
 
 @pytest.mark.pitfall("26")
-def test_a_command_is_looked_up_on_the_path_of_the_server(tmp_path: Path) -> None:
+def test_a_command_is_looked_up_on_the_path_and_in_the_directory(tmp_path: Path) -> None:
     script = tmp_path / "our-server"
     script.write_text("#!/bin/sh\necho '{\"found\":true}'\nread line\n")
     script.chmod(0o755)
-    with running(Stdio("our-server", env={"PATH": f"{tmp_path}:/usr/bin:/bin"})) as (_, notes):
-        assert notes.wait_frames(1) == [b'{"found":true}']
-
-
-@pytest.mark.pitfall("26")
-def test_a_command_with_a_directory_is_relative_to_the_directory_of_the_server(
-    tmp_path: Path,
-) -> None:
-    script = tmp_path / "server.sh"
-    script.write_text("#!/bin/sh\necho '{}'\nread line\n")
-    script.chmod(0o755)
-    with running(Stdio("./server.sh", cwd=tmp_path)) as (_, notes):
-        notes.wait_frames(1)
+    on_path = Stdio("our-server", env={"PATH": f"{tmp_path}:/usr/bin:/bin"})
+    for config in (on_path, Stdio("./our-server", cwd=tmp_path)):
+        with running(config) as (_, notes):
+            assert notes.wait_frames(1) == [b'{"found":true}']
 
 
 @pytest.mark.pitfall("8")
-def test_a_file_that_is_no_program_is_another_error(tmp_path: Path) -> None:
-    script = tmp_path / "plain"
-    script.write_text("text")
-    for config in (Stdio("plain", env={"PATH": str(tmp_path)}), Stdio(script)):
-        error = opening_fails(config)
-        assert "not executable" in str(error)
-        assert isinstance(error.__cause__, PermissionError)
-    script.chmod(0o755)
-    error = opening_fails(Stdio(script))
-    assert f"cannot run {str(script)!r}: " in str(error)
-    assert isinstance(error.__cause__, OSError)
-
-
-@pytest.mark.pitfall("8")
-def test_a_bad_working_directory_is_another_error(tmp_path: Path) -> None:
-    error = opening_fails(python(ECHO, cwd=tmp_path / "missing"))
-    assert "working directory" in str(error)
-    assert isinstance(error.__cause__, FileNotFoundError)
+def test_a_file_or_folder_that_is_none_is_another_error(tmp_path: Path) -> None:
     plain = tmp_path / "plain"
-    plain.write_text("")
-    error = opening_fails(python(ECHO, cwd=plain))
-    assert "working directory" in str(error)
-    assert isinstance(error.__cause__, NotADirectoryError)
-
-
-def test_a_file_for_stderr_that_cannot_be_opened_is_an_error(tmp_path: Path) -> None:
-    error = opening_fails(python(ECHO, stderr=tmp_path))
-    assert "stderr" in str(error)
-    assert isinstance(error.__cause__, IsADirectoryError)
+    plain.write_text("text")
+    for config in (Stdio("plain", env={"PATH": str(tmp_path)}), Stdio(plain)):
+        assert "not executable" in opening_fails(config, PermissionError)
+    missing = python(ECHO, cwd=tmp_path / "missing")
+    assert "working directory" in opening_fails(missing, FileNotFoundError)
+    assert "working directory" in opening_fails(python(ECHO, cwd=plain), NotADirectoryError)
+    assert "stderr" in opening_fails(python(ECHO, stderr=tmp_path), IsADirectoryError)
+    plain.chmod(0o755)
+    assert f"cannot run {str(plain)!r}: " in opening_fails(Stdio(plain), OSError)
 
 
 def test_what_no_process_can_take_is_the_mistake_of_the_caller() -> None:
     with pytest.raises(UsageError) as caught:
         StdioTransport(python(ECHO, env={"A": "\ud800"})).open(Notes(), Deadline(5))
     assert isinstance(caught.value.__cause__, ValueError)
-
-
-def test_a_command_line_in_one_string_is_told_to_be_separate_strings() -> None:
-    error = opening_fails(Stdio("no-such-program server.py"))
-    assert "separate strings" in str(error)
-    assert "separate strings" not in str(opening_fails(Stdio("no-such-program")))
 
 
 def test_no_server_is_started_when_no_time_is_left() -> None:
@@ -159,21 +129,18 @@ def test_no_server_is_started_when_no_time_is_left() -> None:
 
 @pytest.mark.pitfall("7")
 @pytest.mark.parametrize("started", [0, 1])
-def test_a_server_whose_threads_cannot_be_started_does_not_stay(
+def test_a_server_without_threads_does_not_stay(
     started: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    start, left = threading.Thread.start, [started]
+    start, left = threading.Thread.start, iter(range(started))
 
     def refuse(thread: threading.Thread) -> None:
-        if not left[0]:
+        if next(left, None) is None:
             raise RuntimeError("can't start new thread")
-        left[0] -= 1
         start(thread)
 
     monkeypatch.setattr(threading.Thread, "start", refuse)
-    with pytest.raises(ConnectFailed) as caught:
-        StdioTransport(python(ECHO)).open(Notes(), Deadline(5))
-    assert isinstance(caught.value.__cause__, RuntimeError)
+    opening_fails(python(ECHO), RuntimeError)
 
 
 @pytest.mark.pitfall("7")
@@ -220,17 +187,12 @@ def test_no_shell_reads_the_arguments() -> None:
 
 @pytest.mark.requirement("STD-09")
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux can be asked for that")
-def test_a_server_that_ends_with_the_thread_that_started_it_outlives_the_one_that_opened_it() -> (
-    None
-):
-    dies_with_it = """
-import ctypes, signal, sys
+def test_a_server_that_ends_with_the_thread_that_started_it_outlives_who_opened_it() -> None:
+    dies_with_it = f"""
+import ctypes, signal
 PR_SET_PDEATHSIG = 1
 ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-print("{}", flush=True)
-for line in sys.stdin:
-    print(line, end="", flush=True)
-"""
+print("{{}}", flush=True){ECHO}"""
     transport, notes = StdioTransport(python(dies_with_it)), Notes()
 
     def opened() -> int:

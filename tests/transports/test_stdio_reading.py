@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import io
-import json
 import logging
-import random
 import sys
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from syncmcp.errors import ConnectionLost, LimitExceeded
 from syncmcp.transports._pipes import LineReader, StderrSink, TruncatedLine
 from tests.support.memory import peak
+from tests.support.parts import raising
 from tests.support.stage import Clock
 from tests.transports._stdio import (
     ECHO,
@@ -25,6 +27,7 @@ from tests.transports._stdio import (
     pid_of,
     python,
     running,
+    said,
     wait_gone,
 )
 
@@ -34,15 +37,12 @@ def writes(data: bytes) -> str:
     return f"import sys\nsys.stdout.buffer.write({data!r})\nsys.stdout.flush()\nsys.stdin.read()"
 
 
-@pytest.mark.requirement("STD-11")
-def test_a_frame_goes_out_and_the_answer_comes_back() -> None:
-    with running(python(ECHO)) as (transport, notes):
-        transport.send(frame(b'{"id":1}'))
-        assert notes.wait_frames(1) == [b'{"id":1}']
-        transport.post(frame(b'{"method":"x"}', None))
-        assert notes.wait_frames(2)[1] == b'{"method":"x"}'
-        assert transport.describe() == ""
-    assert notes.losses == []
+def death_of(code: str, **options: Any) -> ConnectionLost:
+    """The error of a server that ends by itself."""
+    with running(python(code, **options)) as (_, notes):
+        error = notes.wait_lost()
+    assert isinstance(error, ConnectionLost)
+    return error
 
 
 @pytest.mark.pitfall("12")
@@ -100,13 +100,8 @@ def test_a_transport_describes_what_the_server_wrote_that_was_no_message() -> No
 def test_a_reader_that_fails_unexpectedly_ends_the_connection_and_says_why(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    notes = Notes()
-    failure = ZeroDivisionError("surprise")
-
-    def fail() -> None:
-        raise failure
-
-    notes.on_receive = fail
+    notes, failure = Notes(), ZeroDivisionError("surprise")
+    notes.on_receive = raising(failure)
     with running(python(writes(b"{}\n")), notes):
         error = notes.wait_lost()
     assert type(error) is ConnectionLost
@@ -115,38 +110,41 @@ def test_a_reader_that_fails_unexpectedly_ends_the_connection_and_says_why(
     assert [one.levelname for one in caplog.records if one.exc_info] == ["ERROR"]
 
 
-def test_a_stderr_reader_that_fails_unexpectedly_ends_the_connection(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    def fail(self: StderrSink, chunk: bytes) -> None:
-        raise ZeroDivisionError
+def test_a_reader_of_stderr_that_fails_ends_the_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(StderrSink, "feed", raising(ZeroDivisionError))
+    error = death_of("import sys; sys.stderr.write('x\\n'); sys.stdin.read()")
+    assert isinstance(error.__cause__, ZeroDivisionError)
 
-    monkeypatch.setattr(StderrSink, "feed", fail)
-    with running(python("import sys; sys.stderr.write('x\\n'); sys.stdin.read()")) as (_, notes):
-        assert isinstance(notes.wait_lost().__cause__, ZeroDivisionError)
+
+LONGEST = b'{"text":"' + b"x" * 989 + b'"}'
 
 
 @pytest.mark.pitfall("12")
-@pytest.mark.parametrize("first", [b'{"id":1}', b'[{"id":1}]'])
-def test_a_byte_order_mark_before_the_first_message_is_dropped(first: bytes) -> None:
-    with running(python(writes(b"\xef\xbb\xbf" + first + b"\n"))) as (transport, notes):
-        assert notes.wait_frames(1) == [first]
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        *((b"\xef\xbb\xbf" + first, first) for first in (b'{"id":1}', b'[{"id":1}]')),
+        (LONGEST + b"\r", LONGEST),
+    ],
+    ids=["byte order mark", "before a list", "of exactly the bound"],
+)
+def test_what_is_around_a_message_does_not_belong_to_it(line: bytes, message: bytes) -> None:
+    with running(python(writes(line + b"\n"), max_frame=1000)) as (transport, notes):
+        assert notes.wait_frames(1) == [message]
         assert transport.noise == 0
 
 
 @pytest.mark.alone
 @pytest.mark.pitfall("12")
 def test_a_line_of_50_megabytes_is_skipped_without_being_kept() -> None:
-    code = """
+    line = """
 import sys
 for _ in range(50):
     sys.stdout.write("x" * 1_000_000)
-sys.stdout.write('\\n{"id":1}\\n')
-sys.stdout.flush()
-sys.stdin.read()
 """
 
     def read() -> None:
+        code = line + writes(b'\n{"id":1}\n')
         with running(python(code, max_frame=1_000_000)) as (transport, notes):
             assert notes.wait_frames(1) == [b'{"id":1}']
             assert transport.noise == 1
@@ -159,15 +157,9 @@ def test_a_message_longer_than_the_bound_ends_the_connection_with_its_name() -> 
     code = writes(b'{"text":"' + b"x" * 2000 + b'"}\n{"id":2}\n')
     with running(python(code, max_frame=1000)) as (_, notes):
         error = notes.wait_lost()
-        assert isinstance(error, LimitExceeded)
-        assert "max_frame" in str(error)
-        assert notes.frames == []
-
-
-def test_a_message_of_exactly_the_bound_is_taken() -> None:
-    body = b'{"text":"' + b"x" * 989 + b'"}'
-    with running(python(writes(body + b"\r\n"), max_frame=1000)) as (_, notes):
-        assert notes.wait_frames(1) == [body]
+    assert isinstance(error, LimitExceeded)
+    assert "max_frame" in str(error)
+    assert notes.frames == []
 
 
 @pytest.mark.pitfall("12")
@@ -175,10 +167,9 @@ def test_a_message_of_exactly_the_bound_is_taken() -> None:
 def test_a_last_line_without_its_end_counts_only_if_it_is_whole(last: bytes, taken: bool) -> None:
     code = f"import os\nos.write(1, {b'{}' + bytes([10]) + last!r})"
     with running(python(code)) as (transport, notes):
-        error = notes.wait_lost()
-        assert isinstance(error, ConnectionLost)
-        assert notes.frames == ([b"{}", last] if taken else [b"{}"])
-        assert transport.noise == (0 if taken else 1)
+        assert isinstance(notes.wait_lost(), ConnectionLost)
+        assert notes.frames == [b"{}", *[last] * taken]
+        assert transport.noise == (not taken)
 
 
 def test_a_line_in_tiny_pieces_takes_no_more_memory_than_its_bytes() -> None:
@@ -192,25 +183,22 @@ def test_a_line_in_tiny_pieces_takes_no_more_memory_than_its_bytes() -> None:
     assert lines.feed(b"\n") == [line]
 
 
-def test_lines_do_not_depend_on_how_the_bytes_are_cut_up() -> None:
-    seed = random.randrange(2**32)
-    chance = random.Random(seed)
-    for _ in range(300):
-        data = bytes(chance.choice(b"ab\r\n") for _ in range(chance.randrange(60)))
-        lines = LineReader(8)
-        got: list[bytes] = []
-        left = data
-        while left:
-            size = chance.randrange(1, 9)
-            got += lines.feed(left[:size])
-            left = left[size:]
-        *whole, rest = data.split(b"\n")
-        wanted = [line[:-1] if line.endswith(b"\r") else line for line in whole]
-        cut = [isinstance(line, TruncatedLine) for line in got[: len(wanted)]]
-        assert [line[:8] for line in wanted] == got[: len(wanted)], f"seed {seed}"
-        assert cut == [len(line) > 8 for line in wanted], f"seed {seed}"
-        if len(rest) <= 8:
-            assert lines.rest() == rest, f"seed {seed}"
+@given(
+    st.lists(st.sampled_from([b"a", b"b", b"\r", b"\n"]), max_size=60).map(b"".join),
+    st.lists(st.integers(1, 8), min_size=60, max_size=60),
+)
+def test_lines_do_not_depend_on_how_the_bytes_are_cut_up(data: bytes, sizes: list[int]) -> None:
+    lines, got, left = LineReader(8), list[bytes](), data
+    for size in sizes:
+        got += lines.feed(left[:size])
+        left = left[size:]
+    *whole, rest = data.split(b"\n")
+    wanted = [line.removesuffix(b"\r") for line in whole]
+    found = got[: len(wanted)]  # of a long line without its end the beginning may be there, too
+    assert [line[:8] for line in wanted] == found
+    assert [isinstance(line, TruncatedLine) for line in found] == [len(line) > 8 for line in wanted]
+    if len(rest) <= 8:
+        assert lines.rest() == rest
 
 
 @pytest.mark.pitfall("10")
@@ -218,22 +206,21 @@ def test_lines_do_not_depend_on_how_the_bytes_are_cut_up() -> None:
 def test_a_megabyte_on_stderr_does_not_stop_the_answer(newline: str) -> None:
     code = f"""
 import sys
-for line in sys.stdin:
-    for number in range(10_000):
-        sys.stderr.write(f"{{number:05}}" + "e" * 100 + "{newline}")
-    sys.stderr.flush()
-    sys.stdout.write(line)
-    sys.stdout.flush()
-    sys.exit(4)
+line = sys.stdin.readline()
+for number in range(10_000):
+    sys.stderr.write(f"{{number:05}}" + "e" * 100 + "{newline}")
+sys.stderr.flush()
+sys.stdout.write(line)
+sys.exit(4)
 """
     with running(python(code)) as (transport, notes):
         transport.send(frame())
         assert notes.wait_frames(1) == [b'{"id":1}']
         error = notes.wait_lost()
-        assert isinstance(error, ConnectionLost)
-        assert error.stderr_tail.endswith("09999" + "e" * 100)
-        assert len(error.stderr_tail) <= 4096
-        assert error.stderr_tail.count("\n") < 20
+    assert isinstance(error, ConnectionLost)
+    assert error.stderr_tail.endswith("09999" + "e" * 100)
+    assert len(error.stderr_tail) <= 4096
+    assert error.stderr_tail.count("\n") < 20
 
 
 @pytest.mark.alone
@@ -271,17 +258,10 @@ def test_text_on_stderr_is_not_an_error() -> None:
 @pytest.mark.parametrize("target", ["log", "inherit", "devnull"])
 @pytest.mark.parametrize("own", [None, io.StringIO()])
 def test_no_real_stderr_is_needed(
-    target: str,
-    own: io.StringIO | None,
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
+    target: str, own: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(sys, "stderr", own)
-    code = "import sys\nsys.exit('last words')"
-    with running(python(code, stderr=target)) as (_, notes):
-        error = notes.wait_lost()
-        assert isinstance(error, ConnectionLost)
-        assert error.stderr_tail == "last words"
+    assert death_of("import sys\nsys.exit('last words')", stderr=target).stderr_tail == "last words"
     assert [record.levelname for record in caplog.records if record.levelname == "ERROR"] == []
     if own is not None and target == "inherit":
         assert own.getvalue() == "last words\n"
@@ -289,51 +269,43 @@ def test_no_real_stderr_is_needed(
 
 def test_stderr_goes_to_the_log_redacted(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "syncmcp.stderr")
-    code = "import sys\nsys.exit('with s3cr3t-canary')"
-    with running(python(code, env={"KEY": "s3cr3t-canary"})) as (_, notes):
-        notes.wait_lost()
+    death_of("import sys\nsys.exit('with s3cr3t-canary')", env={"KEY": "s3cr3t-canary"})
     assert [record.getMessage().endswith("with ***") for record in caplog.records] == [True]
 
 
 def test_stderr_is_appended_to_a_file(tmp_path: Path) -> None:
     file = tmp_path / "stderr.txt"
     file.write_text("before\n")
-    code = r"import sys; sys.exit('\x1b[1mafter')"
-    with running(python(code, stderr=file)) as (_, notes):
-        notes.wait_lost()
+    death_of(r"import sys; sys.exit('\x1b[1mafter')", stderr=file)
     assert file.read_text() == "before\n\x1b[1mafter\n"
 
 
+NOISY = "import sys\nfor _ in range(30000): print('noise', file=sys.stderr)\n" + ECHO
+
+
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="Linux has a full disk")
-def test_stderr_that_finds_no_room_on_the_disk_is_dropped_and_logged_once(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    uncaught: list[object] = []
-    monkeypatch.setattr(threading, "excepthook", uncaught.append)
-    code = "import sys\nfor _ in range(30000): print('noise', file=sys.stderr)\n" + ECHO
-    with running(python(code, stderr="/dev/full")) as (transport, notes):
-        transport.send(frame())
-        assert notes.wait_frames(1)
-    assert uncaught == []
-    assert [record.name for record in caplog.records] == ["syncmcp.stderr"]
-
-
 @pytest.mark.pitfall("10")
-def test_a_stderr_function_that_raises_is_dropped_and_the_draining_goes_on(
-    caplog: pytest.LogCaptureFixture,
+@pytest.mark.parametrize("sink", ["/dev/full", "a function"])
+def test_where_stderr_cannot_go_it_is_dropped_and_logged_once(
+    sink: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     calls: list[str] = []
+    uncaught: list[object] = []
 
-    def sink(line: str) -> None:
+    def raises(line: str) -> None:
         calls.append(line)
         raise ValueError("no")
 
-    code = "import sys\nfor _ in range(30000): print('noise', file=sys.stderr)\n" + ECHO
-    with running(python(code, stderr=sink)) as (transport, notes):
+    monkeypatch.setattr(threading, "excepthook", uncaught.append)
+    stderr = sink if sink == "/dev/full" else raises
+    with running(python(NOISY, stderr=stderr)) as (transport, notes):
         transport.send(frame())
         assert notes.wait_frames(1)
-    assert calls == ["noise"]
-    assert len([record for record in caplog.records if record.levelname == "ERROR"]) == 1
+    assert uncaught == []
+    assert calls == ([] if sink == "/dev/full" else ["noise"])
+    [record] = caplog.records
+    assert record.name == "syncmcp.stderr"
+    assert sink == "/dev/full" or record.levelname == "ERROR"
 
 
 @pytest.mark.pitfall("5")
@@ -343,66 +315,48 @@ def test_a_death_is_told_once_with_exit_code_and_last_words(end: str, code: int)
     with running(python(server)) as (transport, notes):
         transport.send(frame())
         error = notes.wait_lost()
-        assert isinstance(error, ConnectionLost)
-        assert (error.exit_code, error.stderr_tail, error.delivery) == (code, "dying", "unknown")
-    assert len(notes.losses) == 1
+    assert isinstance(error, ConnectionLost)
+    assert (error.exit_code, error.stderr_tail, error.delivery) == (code, "dying", "unknown")
+    assert notes.losses == [error]
+
+
+# A child of the server that holds its pipes.
+CHILD = """
+import subprocess, sys
+child = subprocess.Popen([sys.executable, "-I", "-S", "-c", "import signal; signal.pause()"])
+"""
 
 
 @pytest.mark.pitfall("5")
 def test_a_killed_server_is_told_though_its_child_holds_the_pipes() -> None:
-    code = """
-import subprocess, sys
-child = subprocess.Popen([sys.executable, "-I", "-S", "-c", "import signal; signal.pause()"])
-print('{"child":%d}' % child.pid, flush=True)
-sys.stdin.read()
-"""
+    code = CHILD + "print('{\"pid\":%d}' % child.pid, flush=True)\nsys.stdin.read()"
     with running(python(code)) as (transport, notes):
-        child = json.loads(notes.wait_frames(1)[0])["child"]
+        child = said(notes)
         kill(pid_of(transport))
         error = notes.wait_lost()
-        assert isinstance(error, ConnectionLost)
-        assert error.exit_code == -9
-        assert "killed by signal 9 (SIGKILL)" in str(error)
+    assert isinstance(error, ConnectionLost)
+    assert error.exit_code == -9
+    assert "killed by signal 9 (SIGKILL)" in str(error)
     assert wait_gone(child)
-
-
-def test_what_a_dead_server_had_written_is_still_received() -> None:
-    code = """
-import subprocess, sys
-subprocess.Popen([sys.executable, "-I", "-S", "-c", "import signal; signal.pause()"])
-for number in range(5000):
-    sys.stdout.write('{"id":%d}\\n' % number)
-"""
-    with running(python(code)) as (_, notes):
-        notes.wait_lost()
-        assert len(notes.frames) == 5000
 
 
 @pytest.mark.pitfall("5")
 def test_a_server_that_closes_its_stdout_and_stays_is_lost_too() -> None:
-    with running(python("import os, sys\nos.close(1)\nsys.stdin.read()")) as (_, notes):
-        error = notes.wait_lost()
-        assert isinstance(error, ConnectionLost)
-        assert error.exit_code is None
+    assert death_of("import os, sys\nos.close(1)\nsys.stdin.read()").exit_code is None
 
 
-@pytest.mark.parametrize("without", ["nudge", "pidfd"])
-def test_systems_with_fewer_means_get_the_same_news(
+@pytest.mark.parametrize("without", ["nothing", "nudge", "pidfd"])
+def test_what_a_dead_server_had_written_is_still_received_though_its_child_lives(
     without: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Whatever means the system has."""
     if without == "nudge":
         monkeypatch.setattr("syncmcp.transports._posix.PosixProcess._wake_reader", lambda *_: False)
-    else:
+    elif without == "pidfd":
         monkeypatch.setattr("syncmcp.transports._watcher.open_pidfd", lambda _: None)
-    code = """
-import subprocess, sys
-subprocess.Popen([sys.executable, "-I", "-S", "-c", "import signal; signal.pause()"])
-sys.stdout.write(sys.stdin.readline())
-sys.exit(5)
-"""
-    with running(python(code)) as (transport, notes):
-        transport.send(frame())
-        assert notes.wait_frames(1) == [b'{"id":1}']
+    code = CHILD + "for n in range(5000): sys.stdout.write('{\"id\":%d}\\n' % n)\nsys.exit(5)"
+    with running(python(code)) as (_, notes):
         error = notes.wait_lost()
-        assert isinstance(error, ConnectionLost)
-        assert error.exit_code == 5
+        assert len(notes.frames) == 5000
+    assert isinstance(error, ConnectionLost)
+    assert error.exit_code == 5

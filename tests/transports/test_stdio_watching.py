@@ -16,18 +16,15 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from syncmcp.auth import Deadline
 from syncmcp.config import Stdio
 from syncmcp.testing.leaks import child_processes
 from syncmcp.transports import _posix, _watcher
-from syncmcp.transports.stdio import StdioTransport
 from tests.transports._stdio import (
     ECHO,
     PATIENCE,
     PROGRAM,
     ROOT,
     STUBBORN,
-    Notes,
     is_running,
     kill,
     pid_of,
@@ -43,24 +40,26 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 
+IMPORTS = """
+import json, signal
+signal.signal(signal.SIGHUP, signal.SIG_DFL)  # the suite may run under nohup
+from syncmcp.transports import _posix
+from tests.transports._stdio import STUBBORN, said, watcher, with_daemon
+def opened(code):
+    notes = Notes()
+    transport = StdioTransport(python(code, grace=(0, 0)))
+    transport.open(notes, Deadline(10))
+    opened.all.append(transport)
+    return said(notes)
+opened.all = []
+"""
+
+
 @contextlib.contextmanager
 def program(code: str) -> Iterator[subprocess.Popen[str]]:
     """A program that has opened a server, and says the process ids that `code` prints."""
-    imports = (
-        "import json, signal\n"
-        "signal.signal(signal.SIGHUP, signal.SIG_DFL)  # the suite may run under nohup\n"
-        "from syncmcp.transports import _posix\n"
-        "from tests.transports._stdio import STUBBORN, said, watcher, with_daemon\n"
-        "def opened(code):\n"
-        "    notes = Notes()\n"
-        "    transport = StdioTransport(python(code, grace=(0, 0)))\n"
-        "    transport.open(notes, Deadline(10))\n"
-        "    opened.all.append(transport)\n"
-        "    return said(notes)\n"
-        "opened.all = []\n"
-    )
     process = subprocess.Popen(
-        [sys.executable, "-c", PROGRAM + imports + code],
+        [sys.executable, "-c", PROGRAM + IMPORTS + code],
         cwd=ROOT,
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
@@ -97,8 +96,11 @@ ENDS: dict[str, Callable[[subprocess.Popen[str]], None]] = {
 def test_servers_end_with_a_program_that_had_no_time_to_close_them(end: str) -> None:
     code = """
 signal.signal(signal.SIGINT, signal.SIG_DFL)
-hidden = with_daemon(STUBBORN, env={}).replace("sys.stdin.read()", "__import__('signal').pause()")
-print(opened(STUBBORN), opened(with_daemon(STUBBORN)), opened(hidden), end=" ")
+def deaf(**options):
+    code = with_daemon(STUBBORN, env={}, **options)
+    return code.replace("sys.stdin.read()", "__import__('signal').pause()")
+of_its_group = deaf(start_new_session=False, stdin=None, stdout=None, stderr=None)
+print(*map(opened, (STUBBORN, with_daemon(STUBBORN), deaf(), of_its_group)), end=" ")
 print(*map(pid_of, opened.all), watcher(), flush=True)
 input()
 os.execv("/bin/sleep", ["sleep", "60"])
@@ -106,7 +108,7 @@ os.execv("/bin/sleep", ["sleep", "60"])
     with program(code) as process:
         pids = set(printed(process))
         ENDS[end](process)
-        assert [wait_gone(pid) for pid in pids] == [True] * 6  # with the watcher
+        assert [wait_gone(pid) for pid in pids] == [True] * 8  # with the watcher
 
 
 @pytest.mark.pitfall("7")
@@ -126,9 +128,7 @@ open({str(file)!r}, "w").write("end of input")
 
 @pytest.mark.pitfall("7")
 @pytest.mark.parametrize("kind", ["marked", "unmarked", "on an old kernel"])
-def test_a_process_in_a_session_of_its_own_ends_with_the_server(
-    kind: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_process_in_another_session_is_ended(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     if kind == "on an old kernel":
         monkeypatch.setattr(_watcher, "open_pidfd", lambda _: None)
     options: dict[str, Any] = {"env": {}} if kind == "unmarked" else {}
@@ -139,9 +139,7 @@ def test_a_process_in_a_session_of_its_own_ends_with_the_server(
 
 
 @pytest.mark.pitfall("7")
-def test_however_many_processes_there_are_few_descriptors_hold_them(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_few_descriptors_hold_however_many_processes(monkeypatch: pytest.MonkeyPatch) -> None:
     held, most = set[Any](), 0
 
     class Counted(_watcher.Member):
@@ -172,17 +170,11 @@ def test_however_many_processes_there_are_few_descriptors_hold_them(
 def test_of_an_environment_without_end_the_beginning_is_read(
     before: int, found: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    pid, mark, really = 2**22 + 1, b"0123456789abcdef", os.open
+    mark, really = b"0123456789abcdef", os.open
     environ = tmp_path / "environ"
     environ.write_bytes(bytes(before) + mark + bytes(_watcher.MAX_ENVIRONMENT))
-
-    def open_it(path: Any, *flags: Any, **options: Any) -> int:
-        named = str(path) == f"/proc/{pid}/environ"
-        return really(environ if named else path, *flags, **options)
-
-    monkeypatch.setattr(os, "open", open_it)
-
-    assert _watcher._has_mark(pid, [mark], time.monotonic()) is found
+    monkeypatch.setattr(os, "open", lambda path, *flags: really(tmp_path / Path(path).name, *flags))
+    assert _watcher._has_mark(2**22 + 1, [mark], time.monotonic()) is found
 
 
 @pytest.mark.pitfall("7")
@@ -212,38 +204,38 @@ def test_a_process_that_begins_a_program_is_found(
     assert len(waited) == waits
 
 
+@pytest.fixture
+def sleeper() -> Iterator[subprocess.Popen[bytes]]:
+    """A child of this process, in a session of its own."""
+    with subprocess.Popen(["sleep", "60"], start_new_session=True) as process:
+        yield process
+        process.kill()
+
+
 def test_a_process_that_gets_the_id_of_a_descendant_is_not_ended(
-    monkeypatch: pytest.MonkeyPatch,
+    sleeper: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     starts = count()
-    monkeypatch.setattr(_watcher, "_origin", lambda _: (os.getpid(), b"%d" % next(starts)))
     members: list[_watcher.Member] = []
-    with subprocess.Popen(["sleep", "60"], start_new_session=True) as process:
-        try:
-            _watcher.add_descendants(members, os.getpid())
-            assert members == []
-            monkeypatch.undo()
-            _watcher.add_descendants(members, os.getpid())
-            assert process.pid in {member.pid for member in members}
-        finally:
-            _watcher.close(members)
-            process.kill()
+    with monkeypatch.context() as patch:
+        patch.setattr(_watcher, "_origin", lambda _: (os.getpid(), b"%d" % next(starts)))
+        _watcher.add_descendants(members, os.getpid())
+        assert members == []
+    _watcher.add_descendants(members, os.getpid())
+    assert sleeper.pid in {member.pid for member in members}
+    _watcher.close(members)
 
 
-def test_a_process_that_has_got_the_id_of_a_held_one_keeps_its_children() -> None:
+def test_who_gets_the_id_of_a_held_one_keeps_its_children(sleeper: subprocess.Popen[bytes]) -> None:
     exited = subprocess.Popen(["sleep", "60"])
     member = _watcher.Member(exited.pid)
     exited.kill()
     exited.wait(PATIENCE)
     members = [member]
-    with subprocess.Popen(["sleep", "60"], start_new_session=True) as child:
-        try:
-            member.pid = os.getpid()
-            _watcher.add_descendants(members)
-            assert members == [member]
-        finally:
-            child.kill()
-            _watcher.close(members)
+    member.pid = os.getpid()
+    _watcher.add_descendants(members)
+    assert members == [member]
+    _watcher.close(members)
 
 
 @pytest.mark.pitfall("7")
@@ -269,9 +261,7 @@ while True:
     assert file.read_text() == "asked"
 
 
-def test_the_processes_of_a_server_that_is_itself_a_client_are_found(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_processes_of_a_server_that_is_a_client_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SYNCMCP_SERVER", "outer")
     show = "import json, os\nprint(json.dumps([dict(os.environ)]), flush=True)\ninput()"
     with running(python(show, inherit_env="none")) as (transport, notes):
@@ -284,17 +274,12 @@ def test_the_processes_of_a_server_that_is_itself_a_client_are_found(
 
 def test_a_group_whose_leader_is_not_the_server_is_not_ended() -> None:
     mark = os.urandom(16).hex()
-    code = (
-        "import os, signal\nfor _ in range(2):\n    os.fork()\nos.write(1, b'.')\nsignal.pause()\n"
-    )
+    code = "import os, signal\nfor _ in '12':\n    os.fork()\nos.write(1, b'.')\nsignal.pause()\n"
 
     def start(**env: str) -> subprocess.Popen[bytes]:
-        return subprocess.Popen(
-            [sys.executable, "-I", "-S", "-c", code],
-            env=env,
-            stdout=subprocess.PIPE,
-            start_new_session=True,
-        )
+        command = [sys.executable, "-I", "-S", "-c", code]
+        pipe = subprocess.PIPE
+        return subprocess.Popen(command, env=env, stdout=pipe, start_new_session=True)
 
     with start() as other, start(SYNCMCP_SERVER=f"outer:{mark}") as server:
         try:
@@ -313,19 +298,8 @@ def test_a_group_whose_leader_is_not_the_server_is_not_ended() -> None:
                     os.killpg(process.pid, signal.SIGKILL)
 
 
-def test_a_process_of_the_group_without_the_mark_ends_with_the_program() -> None:
-    code = (
-        "import os, subprocess, sys\n"
-        f"subprocess.Popen([sys.executable, '-I', '-S', '-c', {STUBBORN!r}], env={{}})\n"
-        "import signal\nsignal.pause()\n"
-    )
-    with program(f"print(opened({code!r}), flush=True)\nos._exit(0)") as process:
-        (child,) = printed(process)
-        assert wait_gone(child)
-
-
 @pytest.mark.pitfall("32", "H12")
-def test_a_forked_child_has_a_watcher_of_its_own() -> None:
+def test_servers_end_with_the_process_that_opened_them_whoever_was_forked() -> None:
     code = """
 mine = opened(STUBBORN)
 ready = os.pipe()
@@ -334,59 +308,49 @@ if not child:
     assert watcher() is None
     os.write(ready[1], b"%d %d" % (opened(STUBBORN), watcher()))
     signal.pause()
-print(mine, watcher(), child, os.read(ready[0], 99).decode(), flush=True)
+idle = os.fork()
+if not idle:
+    signal.pause()
+print(mine, watcher(), child, os.read(ready[0], 99).decode(), idle, flush=True)
 input()
 """
     with program(code) as process:
-        server, mine, child, of_child, its_own = printed(process)
+        server, mine, child, of_child, its_own, idle = printed(process)
         assert mine != its_own
         kill(child)
         assert wait_gone(of_child)
         assert wait_gone(its_own)
         assert is_running(server)
         assert is_running(mine)
-    assert wait_gone(server)
-
-
-@pytest.mark.pitfall("32", "H12")
-def test_servers_end_with_their_program_though_its_forked_child_lives_on() -> None:
-    code = """
-mine = opened(STUBBORN)
-child = os.fork()
-if not child:
-    signal.pause()
-print(mine, child, flush=True)
-os.kill(os.getpid(), signal.SIGKILL)
-"""
-    with program(code) as process:
-        server, child = printed(process)
+        kill(process.pid)
         try:
             assert wait_gone(server)
-            assert is_running(child)
+            assert is_running(idle)
         finally:
-            kill(child)
+            kill(idle)
 
 
-@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP])
-def test_a_watcher_that_somebody_has_killed_or_stopped_is_replaced(how: int) -> None:
-    code = f"""
-first = opened(STUBBORN)
-old = watcher()
-os.kill(old, {int(how)})
-if {int(how)} == signal.SIGKILL:
-    os.waitid(os.P_PID, old, os.WEXITED | os.WNOWAIT)
-else:  # until its pipe is full
-    signal.signal(signal.SIGPIPE, signal.SIG_DFL)
-    for _ in range(20_000):
-        _posix.watch.set_group("00", 0)
-    _posix.watch.remove("00")
-print(first, opened(STUBBORN), old, watcher(), flush=True)
+def test_a_watcher_that_somebody_has_killed_or_stopped_is_replaced() -> None:
+    code = """
+servers, watchers = [opened(STUBBORN)], [watcher()]
+signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+for how in (signal.SIGKILL, signal.SIGSTOP):
+    os.kill(watchers[-1], how)
+    if how == signal.SIGKILL:
+        os.waitid(os.P_PID, watchers[-1], os.WEXITED | os.WNOWAIT)
+    else:  # until its pipe is full
+        for _ in range(20_000):
+            _posix.watch.set_group("00", 0)
+        _posix.watch.remove("00")
+    servers.append(opened(STUBBORN))
+    watchers.append(watcher())
+print(*servers, *watchers, flush=True)
 os._exit(0)
 """
     with program(code) as process:
-        first, second, old, new = printed(process)
-        assert old != new
-        assert [wait_gone(pid) for pid in (first, second, old, new)] == [True] * 4
+        pids = printed(process)
+        assert len(set(pids)) == 6
+        assert [wait_gone(pid) for pid in pids] == [True] * 6
 
 
 def test_a_dead_watcher_does_not_disturb_the_servers_that_it_watched() -> None:
@@ -425,13 +389,10 @@ os._exit(0)
 @pytest.mark.pitfall("2")
 def test_many_servers_have_one_watcher_and_leave_nothing() -> None:
     before = child_processes()
-    transports = [StdioTransport(Stdio("cat")) for _ in range(10)]
-    for transport in transports:
-        transport.open(Notes(), Deadline(PATIENCE))
-    servers = {pid_of(transport) for transport in transports}
-    assert child_processes() - before - servers == {watcher()}
-    for transport in transports:
-        transport.close(Deadline(PATIENCE))
+    with contextlib.ExitStack() as stack:
+        opened = [stack.enter_context(running(Stdio("cat"))) for _ in range(10)]
+        servers = {pid_of(transport) for transport, _ in opened}
+        assert child_processes() - before - servers == {watcher()}
     assert child_processes() == before
     assert watcher() is None
 
@@ -448,8 +409,7 @@ def test_where_no_interpreter_is_known_servers_run_without_a_watcher(
     for _ in range(2):
         with running(Stdio("cat")):
             assert watcher() is None
-    texts = [record.getMessage() for record in caplog.records]
-    assert len([text for text in texts if "no watcher" in text]) == 1
+    assert sum("no watcher" in record.getMessage() for record in caplog.records) == 1
 
 
 def test_a_watcher_that_is_started_too_late_does_not_stay(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -469,9 +429,7 @@ def test_a_watcher_that_is_started_too_late_does_not_stay(monkeypatch: pytest.Mo
 
 
 @pytest.mark.pitfall("7")
-def test_no_signal_goes_to_the_group_of_a_server_that_the_program_has_reaped(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_no_signal_goes_to_the_group_of_a_reaped_server(monkeypatch: pytest.MonkeyPatch) -> None:
     groups: list[int] = []
     monkeypatch.setattr(os, "killpg", lambda group, _: groups.append(group))
     daemon = with_daemon(STUBBORN).replace("sys.stdin.read()", "")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import threading
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -93,77 +94,78 @@ class Server:
         os.close(self.stdin)
 
 
-@pytest.fixture(params=[True, False], ids=["obedient", "deaf"])
-def server(request: pytest.FixtureRequest) -> Iterator[Server]:
-    server = Server(obedient=request.param)
+@contextmanager
+def serving(*, obedient: bool = True) -> Iterator[Server]:
+    server = Server(obedient=obedient)
     yield server
     server.finish()
 
 
-@pytest.mark.pitfall("7")
-def test_a_job_ends_the_tree_of_a_server_that_does_not_end_by_itself(
-    server: Server, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    process = server.process()
-    monkeypatch.setattr("syncmcp.transports.stdio.start", lambda *_: process)
-    notes = Notes()
-    transport = StdioTransport(python("", grace=(0.05 if not server.obedient else PATIENCE, 0.05)))
+@contextmanager
+def opened(
+    server: Server, patch: pytest.MonkeyPatch, grace: tuple[float, float] = (PATIENCE, 0.05)
+) -> Iterator[tuple[StdioTransport, Notes]]:
+    process, notes = server.process(), Notes()
+    patch.setattr("syncmcp.transports.stdio.start", lambda *_: process)
+    transport = StdioTransport(python("", grace=grace))
     transport.open(notes, Deadline(PATIENCE))
-    transport.send(frame())
-    assert notes.wait_frames(1) == [b'{"id":1}']
+    yield transport, notes
     transport.close(Deadline(PATIENCE))
-    # What a server that ended left behind is ended too: hence never none.
-    assert server.job.terminated >= 1
-    assert server.job.closed == 1
-    assert notes.losses == []
+
+
+@pytest.mark.pitfall("7")
+@pytest.mark.parametrize("obedient", [True, False])
+def test_a_job_ends_the_tree_of_a_server_that_does_not_end_by_itself(
+    obedient: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    grace = (PATIENCE if obedient else 0.05, 0.05)
+    with serving(obedient=obedient) as server:
+        with opened(server, monkeypatch, grace) as (transport, notes):
+            transport.send(frame())
+            assert notes.wait_frames(1) == [b'{"id":1}']
+        # What a server that ended left behind is ended too: hence never none.
+        assert server.job.terminated >= 1
+        assert server.job.closed == 1
+        assert notes.losses == []
 
 
 @pytest.mark.pitfall("5")
 def test_a_death_shows_when_the_pipes_close(monkeypatch: pytest.MonkeyPatch) -> None:
-    server = Server()
-    process = server.process()
-    monkeypatch.setattr("syncmcp.transports.stdio.start", lambda *_: process)
-    notes = Notes()
-    transport = StdioTransport(python(""))
-    transport.open(notes, Deadline(PATIENCE))
-    os.write(server.stderr, b"crash")
-    server.child.code = 7
-    server.child.ended.set()
-    server.end()
-    error: Any = notes.wait_lost()
-    assert (error.exit_code, error.stderr_tail) == (7, "crash")
-    transport.close(Deadline(PATIENCE))
-    server.finish()
+    with serving() as server, opened(server, monkeypatch) as (_, notes):
+        os.write(server.stderr, b"crash")
+        server.child.code = 7
+        server.child.ended.set()
+        server.end()
+        error: Any = notes.wait_lost()
+        assert (error.exit_code, error.stderr_tail) == (7, "crash")
 
 
 def test_without_a_job_the_server_alone_is_killed_and_only_while_it_lives() -> None:
-    server = Server()
-    process = server.process(job=False)
-    process.terminate()
-    process.kill()
-    assert server.child.kills == 1
-    assert process.wait(0) == 1
-    process.close_input()
-    process.close_output()
-    process.close_errors()
-    process.release()
-    server.finish()
+    with serving() as server:
+        process = server.process(job=False)
+        process.terminate()
+        process.kill()
+        assert server.child.kills == 1
+        assert process.wait(0) == 1
+        process.close_input()
+        process.close_output()
+        process.close_errors()
+        process.release()
 
 
 def test_waiting_for_a_server_that_lives_gives_nothing() -> None:
-    server = Server()
-    process = server.process()
-    assert process.wait(0) is None
-    process.close_input()
-    assert process.wait(PATIENCE) == 0
-    process.end_output()
-    process.end_errors()
-    process.end_input()
-    assert (process.read_output(), process.read_errors()) == (b"", b"")
-    assert process.wait_writable() is False
-    process.close_output()
-    process.close_errors()
-    server.finish()
+    with serving() as server:
+        process = server.process()
+        assert process.wait(0) is None
+        process.close_input()
+        assert process.wait(PATIENCE) == 0
+        process.end_output()
+        process.end_errors()
+        process.end_input()
+        assert (process.read_output(), process.read_errors()) == (b"", b"")
+        assert process.wait_writable() is False
+        process.close_output()
+        process.close_errors()
 
 
 @pytest.mark.pitfall("26")
@@ -173,6 +175,16 @@ def test_a_batch_file_gets_no_argument_that_its_interpreter_would_act_on(argumen
         check_arguments(["C:\\npx.CMD", "fine", argument])
     check_arguments(["C:\\node.exe", argument])
     check_arguments(["C:\\npx.cmd", "-y", "@scope/server", "C:\\Program Files\\x"])
+
+
+@pytest.mark.pitfall("26")
+@pytest.mark.parametrize("end", [".cmd", ".CMD.", ".bat ", ".bat. ."])
+def test_the_path_of_a_batch_file_is_read_by_its_interpreter_too(end: str) -> None:
+    for argv in ([f"C:\\R&D\\npx{end}"], [f"C:\\npx{end}", "\x1a"]):
+        with pytest.raises(ValueError, match="batch file"):
+            check_arguments(argv)
+    check_arguments([f"C:\\Program Files (x86)\\npx{end}", "a\tb", "--port=1", "(x)"])
+    check_arguments(["C:\\R&D\\npx.exe"])
 
 
 def test_such_an_argument_is_the_mistake_of_the_caller(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -211,9 +223,7 @@ def located(command: str, *files: str, cwd: str | None = None, **env: str) -> st
         (f'" ";"{NODE}"', "npx.cmd"),
     ],
 )
-def test_a_program_of_the_current_folder_is_not_found_before_those_of_the_path(
-    path: str, planted: str
-) -> None:
+def test_a_program_of_the_current_folder_is_not_found_first(path: str, planted: str) -> None:
     real = f"{NODE}\\npx.cmd"
     assert located("npx", planted, real, Path=path) == real
     with pytest.raises(FileNotFoundError):
@@ -247,17 +257,6 @@ def test_a_command_with_a_folder_is_not_searched_for() -> None:
     assert located("bin\\x", "D:\\work\\bin\\x.EXE", cwd="D:\\work") == "D:\\work\\bin\\x.EXE"
     assert located("bin/x", "D:\\work\\bin/x.EXE", cwd="D:\\work") == "D:\\work\\bin/x.EXE"
     assert located("bin\\x", f"{NODE}\\bin\\x.EXE") == "bin\\x"  # missing: the start says so
-
-
-@pytest.mark.pitfall("26")
-@pytest.mark.parametrize("end", [".cmd", ".CMD.", ".bat ", ".bat. ."])
-def test_the_path_of_a_batch_file_is_read_by_its_interpreter_too(end: str) -> None:
-    with pytest.raises(ValueError, match="batch file"):
-        check_arguments([f"C:\\R&D\\npx{end}"])
-    with pytest.raises(ValueError, match="batch file"):
-        check_arguments([f"C:\\npx{end}", "\x1a"])
-    check_arguments([f"C:\\Program Files (x86)\\npx{end}", "a\tb", "--port=1", "(x)"])
-    check_arguments(["C:\\R&D\\npx.exe"])
 
 
 @pytest.mark.pitfall("26")

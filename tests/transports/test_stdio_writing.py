@@ -20,19 +20,13 @@ from syncmcp.testing.leaks import Footprint
 from syncmcp.transports._pipes import StdinWriter
 from syncmcp.transports.stdio import StdioTransport
 from tests.client.test_interrupts import struck
+from tests.support.parts import raising
 from tests.support.stage import Clock, in_threads, nervous, tick
-from tests.transports._stdio import (
-    ECHO,
-    PATIENCE,
-    Notes,
-    frame,
-    python,
-    running,
-    threads,
-)
+from tests.transports._stdio import ECHO, PATIENCE, Notes, frame, python, running, threads
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from typing import Any
 
     from syncmcp.errors import Delivery, McpError
     from syncmcp.transports.base import Outgoing
@@ -62,9 +56,7 @@ def big(number: int) -> bytes:
 
 
 @pytest.mark.requirement("STD-01", "STD-02")
-def test_a_server_gets_one_line_for_each_message_and_nothing_of_what_was_withdrawn(
-    tmp_path: Path,
-) -> None:
+def test_a_server_gets_a_line_for_each_message_that_stays(tmp_path: Path) -> None:
     file = tmp_path / "stdin"
     code = f"import sys\nopen({str(file)!r}, 'wb').write(sys.stdin.buffer.read())"
     with running(python(code)) as (transport, _):
@@ -93,13 +85,13 @@ def test_a_frame_half_written_when_it_is_withdrawn_is_completed(gate: Path) -> N
 @pytest.mark.pitfall("H13")
 def test_frames_of_many_threads_neither_mix_nor_change_places(gate: Path) -> None:
     senders, each = 8, 40
+
+    def send(sender: int) -> None:
+        for number in range(each):
+            size = (number * 7919 * (sender + 1)) % 70_000
+            transport.send(frame(b'{"s":%d,"n":%d,"x":"%s"}' % (sender, number, b"x" * size)))
+
     with nervous(), running(python(reads_after(gate))) as (transport, notes):
-
-        def send(sender: int) -> None:
-            for number in range(each):
-                size = (number * 7919 * (sender + 1)) % 70_000
-                transport.send(frame(b'{"s":%d,"n":%d,"x":"%s"}' % (sender, number, b"x" * size)))
-
         sending = [partial(send, number) for number in range(senders)]
         assert in_threads(*sending, partial(release, gate)) == [None] * (senders + 1)
         got = notes.wait_frames(senders * each)
@@ -111,20 +103,29 @@ def test_frames_of_many_threads_neither_mix_nor_change_places(gate: Path) -> Non
 
 
 @pytest.mark.pitfall("H13")
-def test_what_waits_for_a_server_that_does_not_read_is_bounded(gate: Path) -> None:
+@pytest.mark.parametrize(
+    ("begun", "body", "least", "most"),
+    [([], big(1), 4, 8), ([big(1) * 2], b"{}", 1, 4999)],
+    ids=["bytes", "what a frame takes beside them"],
+)
+def test_what_waits_for_a_server_that_does_not_read_is_bounded(
+    begun: list[bytes], body: bytes, least: int, most: int, gate: Path
+) -> None:
     with running(python(reads_after(gate), max_frame=MEGABYTE)) as (transport, _):
+        for first in begun:
+            transport.send(frame(first))  # more than the pipe takes
         sent = []
 
         def fill() -> None:
-            for number in range(20):
-                out = frame(big(number), number)
+            for number in range(5000):
+                out = frame(body, number)
                 transport.send(out)
                 sent.append(out)
 
         with pytest.raises(LimitExceeded, match="4 times max_frame") as caught:
             fill()
         assert caught.value.delivery == "not_sent"
-        assert 4 <= len(sent) <= 8
+        assert least <= len(sent) <= most
         transport.cancel(sent[-1])
         transport.send(frame(b"{}"))
         release(gate)
@@ -154,10 +155,8 @@ def test_requests_that_waited_are_told_when_the_server_closes_its_stdin(gate: Pa
         assert ledger.items == 1
         release(gate)
         notes.until(lambda: len(notes.failures) == 2)
-        assert [(out, error.delivery) for out, error in notes.failures] == [  # type: ignore[attr-defined]
-            (begun, "unknown"),
-            (waiting, "not_sent"),
-        ]
+        told: Any = [(out, error.delivery) for out, error in notes.failures]  # type: ignore[attr-defined]
+        assert told == [(begun, "unknown"), (waiting, "not_sent")]
         assert [transport.cancel(out) for out in (begun, waiting)] == ["unknown", "not_sent"]
         assert ledger.items == 0  # what is dropped with the pipe is owed no longer
 
@@ -172,12 +171,11 @@ def test_a_send_to_a_dead_server_says_how_it_died() -> None:
 
 
 def test_nothing_is_sent_before_opening_or_after_closing() -> None:
-    transport = StdioTransport(python(ECHO))
+    transport, out = StdioTransport(python(ECHO)), frame()
     with pytest.raises(ClosedError):
-        transport.send(frame())
+        transport.send(out)
     with running(python(ECHO)) as (transport, _):
         pass
-    out = frame()
     with pytest.raises(ClosedError):
         transport.send(out)
     assert transport.cancel(out) == "not_sent"
@@ -189,12 +187,10 @@ def test_nothing_is_sent_before_opening_or_after_closing() -> None:
 def test_a_thread_that_cannot_be_started_fails_the_send_and_not_the_close(
     gate: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def refuse(_: threading.Thread) -> None:
-        raise RuntimeError("can't create new thread at interpreter shutdown")
-
+    no_thread = RuntimeError("can't create new thread at interpreter shutdown")
     with running(python(reads_after(gate))) as (transport, _):
         with monkeypatch.context() as patch:
-            patch.setattr(threading.Thread, "start", refuse)
+            patch.setattr(threading.Thread, "start", raising(no_thread))
             errors = []
             for body in (big(1) * 2, b"{}"):
                 with pytest.raises(ConnectionLost) as caught:
@@ -204,15 +200,16 @@ def test_a_thread_that_cannot_be_started_fails_the_send_and_not_the_close(
         release(gate)
 
 
+@pytest.mark.requirement("STD-11")
 def test_a_fast_server_needs_no_writer_thread() -> None:
     with running(python(ECHO)) as (transport, notes):
         for number in range(1, 50):
             transport.send(frame())
-            notes.wait_frames(number)
-        assert sorted(thread.name.split("[")[0] for thread in threads()) == [
-            "syncmcp-read",
-            "syncmcp-stderr",
-        ]
+            assert notes.wait_frames(number) == [b'{"id":1}'] * number
+        names = sorted(thread.name.split("[")[0] for thread in threads())
+        assert names == ["syncmcp-read", "syncmcp-stderr"]
+        assert transport.describe() == ""
+    assert notes.losses == []
 
 
 class FakeProcess:
@@ -224,12 +221,15 @@ class FakeProcess:
         self.taken = b""
         self.changed = threading.Condition()
         self.writers: list[str] = []
-        self.waits = 0
+        self.waits = self.closed = 0
         self.on_write: Callable[[], None] = lambda: None
         self.writable = threading.Event()
         self.writable.set()
-        self.closed = 0
         self.ended = False
+
+    def wait_for(self, reached: Callable[[], bool]) -> None:
+        with self.changed:
+            assert self.changed.wait_for(reached, PATIENCE)
 
     def write(self, data: bytes | memoryview, taken: list[int]) -> None:
         self.writers.append(threading.current_thread().name)
@@ -304,24 +304,21 @@ def test_a_signal_handler_that_sends_in_mid_write_does_not_cut_the_frame() -> No
     box.send(frame(b"{outer}"))
     assert process.taken == b"{ou"
     process.writable.set()
-    with process.changed:
-        assert process.changed.wait_for(lambda: process.taken.endswith(b"{inner}\n"), PATIENCE)
+    process.wait_for(lambda: process.taken == b"{outer}\n{inner}\n")
     finish(box)
-    assert process.taken == b"{outer}\n{inner}\n"
 
 
 def test_a_signal_handler_that_closes_in_mid_write_leaves_the_pipe_to_the_writer() -> None:
     process = FakeProcess()
     box = outbox(process)
-    closed_meanwhile: list[int] = []
 
     def interrupt() -> None:
         box.close()
-        closed_meanwhile.append(process.closed)
+        assert process.closed == 0
 
     process.on_write = interrupt
     box.send(frame(b"{}"))
-    assert (process.taken, closed_meanwhile, process.closed) == (b"{}\n", [0], 1)
+    assert (process.taken, process.closed) == (b"{}\n", 1)
     with pytest.raises(ClosedError):
         box.send(frame(b"{}"))
     finish(box)
@@ -356,21 +353,19 @@ def test_where_writes_block_only_the_writer_thread_writes() -> None:
 @pytest.mark.skipif(shutil.which("sleep") is None, reason="needs a server that never reads")
 @pytest.mark.pitfall("9")
 def test_ctrl_c_while_the_writer_thread_is_started_leaves_one_writer_and_no_descriptor() -> None:
-    big, number, more = frame(b"x" * 3 * 1024 * 1024), 1, True
-    before = Footprint()
+    def writers() -> list[threading.Thread]:
+        return [thread for thread in threads() if "syncmcp-write" in thread.name]
+
+    body, number, more, before = b"x" * 3 * 1024 * 1024, 1, True, Footprint()
     while more:
         with running(Stdio("sleep", "600"), close=0) as (transport, _):
-            more = struck(partial(transport.send, big), number, everywhere=True)
-            big = frame(big.body)
-            transport.send(big)
-            writer = transport._stdin_writer.writer
-            writers = [thread for thread in threads() if "syncmcp-write" in thread.name]
+            more = struck(partial(transport.send, frame(body)), number, everywhere=True)
+            transport.send(frame(body))
             deadline = Deadline(PATIENCE)
             # A thread that was cut off finds that there is another one, and ends. It cannot be
             # joined: perhaps it has not even begun.
-            while writers != [writer] and not deadline.expired:
-                writers = [thread for thread in threads() if "syncmcp-write" in thread.name]
-            assert writers == [writer]
+            while (found := writers()) != [transport._stdin_writer.writer]:
+                assert not deadline.expired, found
         assert before.left_behind() == [], f"after the interrupt at moment {number}"
         number += 1
     assert number > 20
@@ -406,14 +401,12 @@ class Stalled:
     def read(self, size: int) -> None:
         """The server reads a piece, and stops again; more is waiting for it."""
         process = self.process
-        with process.changed:
-            assert process.changed.wait_for(lambda: process.waits > 0, PATIENCE)
-            waits = process.waits
+        process.wait_for(lambda: process.waits > 0)
+        waits = process.waits
         process.sizes.append(size)
         process.on_write = process.writable.clear
         process.writable.set()
-        with process.changed:
-            assert process.changed.wait_for(lambda: process.waits > waits, PATIENCE)
+        process.wait_for(lambda: process.waits > waits)
 
 
 @pytest.fixture
@@ -435,17 +428,17 @@ def test_a_server_that_reads_nothing_while_answers_wait_is_given_up(stalled: Sta
     assert stalled.after(60) == [30]  # once
 
 
-def test_an_answer_half_written_is_owed_as_well(stalled: Stalled) -> None:
-    stalled.box.send(owed(b"{answer}"))
-    assert stalled.after(30.1) == [30]
-
-
 def test_a_server_that_reads_slowly_is_not_given_up(stalled: Stalled) -> None:
     stalled.box.send(frame(b"{a long request}"))
     stalled.box.send(owed(b"{an answer}"))
     for _ in range(5):
         assert stalled.after(20) == []
         stalled.read(2)
+    assert stalled.after(30.1) == [30]
+
+
+def test_an_answer_half_written_is_owed_as_well(stalled: Stalled) -> None:
+    stalled.box.send(owed(b"{answer}"))
     assert stalled.after(30.1) == [30]
 
 
@@ -464,14 +457,9 @@ def test_a_server_that_has_read_all_of_it_is_left_alone(stalled: Stalled) -> Non
     assert stalled.after(3600) == []
 
 
-def test_the_last_answers_of_a_server_that_closed_its_stdin_come_within_a_second(
-    stalled: Stalled,
-) -> None:
-    def refuse() -> None:
-        raise BrokenPipeError
-
+def test_last_answers_of_a_closed_stdin_come_within_a_second(stalled: Stalled) -> None:
     process = stalled.process
-    process.on_write, process.sizes = refuse, deque()
+    process.on_write, process.sizes = raising(BrokenPipeError), deque()
     with pytest.raises(ConnectionLost):
         stalled.box.send(frame(b"{request}"))
     stalled.after(0.5)
@@ -484,20 +472,6 @@ def test_where_writes_block_a_long_frame_is_written_in_pieces() -> None:
     process = FakeProcess(writes_block=True)
     box, answer = outbox(process), owed(b"x" * MEGABYTE, Budget(MEGABYTE, None, ""))
     box.send(answer)
-    with process.changed:
-        assert process.changed.wait_for(lambda: len(process.taken) == MEGABYTE + 1, PATIENCE)
+    process.wait_for(lambda: len(process.taken) == MEGABYTE + 1)
     finish(box)
     assert len(process.writers) == 16
-
-
-def test_what_a_queued_frame_takes_beside_its_bytes_counts(gate: Path) -> None:
-    with running(python(reads_after(gate), max_frame=MEGABYTE)) as (transport, _):
-        transport.send(frame(big(1) * 2))  # more than the pipe takes
-
-        def fill() -> None:
-            for _ in range(5000):
-                transport.send(frame(b"{}"))
-
-        with pytest.raises(LimitExceeded, match="4 times max_frame"):
-            fill()
-        release(gate)

@@ -10,54 +10,23 @@ import pytest
 
 import syncmcp.types
 
-
-def run(program: str) -> str:
-    """Run a program in a fresh interpreter, where no model has been used yet."""
-    done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", program],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-        cwd=Path(syncmcp.types.__file__).parents[2],
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
-
-
-def test_only_the_modules_that_are_used_are_loaded() -> None:
-    loaded = run(
-        "import sys, syncmcp.types as t; t.CallToolResult;"
-        "print(*sorted(m for m in sys.modules if m.startswith('syncmcp.types.')))"
-    ).split()
-    assert "syncmcp.types.server_features" in loaded
-    for unused in ("sampling", "elicitation", "form", "task", "prompt", "lifecycle", "error"):
-        assert f"syncmcp.types.{unused}" not in loaded
-
-
-def test_the_package_itself_loads_no_pydantic() -> None:
-    assert run(
-        "import sys; before = set(sys.modules); import syncmcp; own = set(sys.modules);"
-        "import syncmcp.types; print('pydantic' in set(sys.modules) - own)"
-    ).split() == ["False"]
-
-
-def test_nothing_is_built_by_loading() -> None:
-    assert run(
-        "from syncmcp import types;"
-        "names = [n for n in types.__all__ if hasattr(getattr(types, n), 'model_fields')];"
-        "print(len(names) > 50,"
-        " [n for n in names if getattr(types, n).__pydantic_complete__])"
-    ).split() == ["True", "[]"]
-
-
-def test_sixteen_threads_may_be_the_first_to_use_the_models() -> None:
-    assert run(
-        """
+# Runs where no model has been used yet.
+PROGRAM = """
 import sys, threading
-sys.setswitchinterval(1e-6)
-from syncmcp import types
 
+before = set(sys.modules)
+import syncmcp
+own = set(sys.modules)
+import syncmcp.types as types
+print("pydantic" in set(sys.modules) - own)
+
+types.CallToolResult
+print(*sorted(m for m in sys.modules if m.startswith("syncmcp.types.")))
+
+names = [n for n in types.__all__ if hasattr(getattr(types, n), "model_fields")]
+print(len(names) > 50, [n for n in names if getattr(types, n).__pydantic_complete__])
+
+sys.setswitchinterval(1e-6)
 text = {"type": "text", "text": "x"}
 use = {"type": "tool_result", "toolUseId": "1", "content": [text]}
 samples = [
@@ -80,7 +49,25 @@ for thread in threads: thread.start()
 for thread in threads: thread.join()
 print(len(came_back), all(came_back))
 """
-    ).split() == ["64", "True"]
+
+
+def test_models_are_loaded_and_built_when_sixteen_threads_first_use_them() -> None:
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", PROGRAM],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+        cwd=Path(syncmcp.types.__file__).parents[2],
+    )
+    assert done.returncode == 0, done.stderr
+    loads_pydantic, loaded, built, used = done.stdout.splitlines()
+    assert loads_pydantic == "False"
+    assert "syncmcp.types.server_features" in loaded.split()
+    for unused in ("sampling", "elicitation", "form", "task", "prompt", "lifecycle", "error"):
+        assert f"syncmcp.types.{unused}" not in loaded.split()
+    assert built == "True []"
+    assert used == "64 True"
 
 
 def test_a_misspelt_name_is_an_attribute_error() -> None:
