@@ -130,8 +130,8 @@ def test_no_exchange_shows_what_was_sent_in_its_error_its_traceback_or_the_log(
             connection.result(request)
 
     def use() -> None:
-        transport = "sse" if place.startswith("sse") else "streamable"
-        target = Http(peer.url, transport=transport, headers={"Authorization": f"Bearer {TOKEN}"})
+        options: Any = {"transport": "sse" if place.startswith("sse") else "streamable"}
+        target = Http(peer.url, headers={"Authorization": f"Bearer {TOKEN}"}, **options)
         with syncmcp.Client(target, mode="legacy", retry=None) as client:
             client.call_tool("x")
 

@@ -7,7 +7,7 @@ import uuid
 from concurrent.futures import CancelledError
 from functools import partial
 from threading import Event
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -131,7 +131,8 @@ def answers_a_batch_or_refuses_all_of_it(row: Row, client: syncmcp.Client) -> No
         assert isinstance(wrong.exception(PATIENCE), syncmcp.ServerError)
         assert call.tool in [tool.name for tool in tools.result(PATIENCE).tools]
     else:
-        errors = [future.exception(PATIENCE) for future in (*calls, wrong, tools)]
+        futures: list[syncmcp.RequestFuture[Any]] = [*calls, wrong, tools]
+        errors = [future.exception(PATIENCE) for future in futures]
         assert {type(error) for error in errors} <= {syncmcp.HttpError, syncmcp.InvalidParams}
         assert len({id(error) for error in errors}) == 5
         answers_a_call(row, client)

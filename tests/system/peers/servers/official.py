@@ -6,6 +6,7 @@ Besides the tools of all peers it has content, tells of changes, and says when a
 from __future__ import annotations
 
 import sys
+from typing import Any
 
 from mcp.server.mcpserver import Context, MCPServer
 from mcp.server.mcpserver.exceptions import ToolError
@@ -31,7 +32,8 @@ def fail(reason: str) -> str:
     raise ToolError(reason)
 
 
-for tool in (*tools.TOOLS, fail, *context_tools(Context, same_stream=how != "json")):
+offered: list[Any] = [*tools.TOOLS, fail, *context_tools(Context, same_stream=how != "json")]
+for tool in offered:
     server.tool()(tool)
 
 
