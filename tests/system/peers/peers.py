@@ -238,17 +238,15 @@ MCP_1_12 = _python_peer(
     **_VERSION_1,
 )
 _FALLS_OVER = Limit("cancel", "cancelling a request ends its session, and over stdio the server")
-_VERSION_1 |= {"one_session": True, "limits": (_FALLS_OVER,)}
+_OLDER: dict[str, Any] = {**_VERSION_1, "one_session": True, "limits": (_FALLS_OVER,)}
 MCP_1_9 = _python_peer(
     "mcp 1.9.4",
     venv_python("mcp-1.9"),
     "official_1",
     ("2024-11-05", "2025-03-26"),
-    **_VERSION_1,
+    **_OLDER,
 )
-MCP_1_8 = _python_peer(
-    "mcp 1.8.1", venv_python("mcp-1.8"), "official_1", ("2024-11-05",), **_VERSION_1
-)
+MCP_1_8 = _python_peer("mcp 1.8.1", venv_python("mcp-1.8"), "official_1", ("2024-11-05",), **_OLDER)
 
 _PYTHON_OLD_HTTP = tuple(
     _over_old_http(peer, _own(python, module, "old", "{port}"), one_session=False, limits=limits)

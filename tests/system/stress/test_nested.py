@@ -65,7 +65,7 @@ class Meeting:
             message = {"role": "user", "content": {"type": "text", "text": text}}
             sampling = {"messages": [message], "maxTokens": 10}
             elicitation = {"message": form, "requestedSchema": SCHEMA}
-            questions = {
+            questions: dict[str, tuple[str, dict[str, Any]]] = {
                 "text": ("sampling/createMessage", sampling),
                 "form": ("elicitation/create", elicitation),
             }

@@ -3,9 +3,9 @@
 For every server whose context is, or is made like, that of the official SDK 2.x.
 """
 
-# Not with annotations as strings, which could not name the type of the context.
-from collections.abc import Callable
-from typing import Any
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
 
 from mcp.shared.message import ServerMessageMetadata
 from mcp_types import (
@@ -25,6 +25,9 @@ from mcp_types import (
 
 from tests.system.peers.servers import tools
 from tests.system.peers.servers.tools import FORM, in_words
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 STATE = "asked once"
 
@@ -50,11 +53,11 @@ def context_tools(context_type: Any, *, same_stream: bool) -> list[Callable[...,
             raise ValueError(f"the state came back as {context.request_state!r}")
         return result_type.model_validate(context.input_responses["answer"].model_dump())
 
-    async def count(steps: int, context: context_type) -> str:
+    async def count(steps: int, context: Any) -> str:
         """Reports progress once for each step."""
         return await tools.count(steps, context.report_progress)
 
-    async def ask_model(question: str, context: context_type) -> str | InputRequiredResult:
+    async def ask_model(question: str, context: Any) -> str | InputRequiredResult:
         """Has the client's model answer."""
         message = SamplingMessage(role="user", content=TextContent(text=question))
         params = CreateMessageRequestParams(messages=[message], max_tokens=100)
@@ -63,7 +66,7 @@ def context_tools(context_type: Any, *, same_stream: bool) -> list[Callable[...,
             return result
         return f"{result.model}: {result.content.text}"
 
-    async def ask_form(context: context_type) -> str | InputRequiredResult:
+    async def ask_form(context: Any) -> str | InputRequiredResult:
         """Has a person fill in a form."""
         params = ElicitRequestFormParams(message="Who are you?", requested_schema=FORM)
         result = await ask(context, ElicitRequest(params=params), ElicitResult)
@@ -71,17 +74,20 @@ def context_tools(context_type: Any, *, same_stream: bool) -> list[Callable[...,
             return result
         return f"{result.action}: {in_words(result.content or {})}"
 
-    async def ask_url(url: str, context: context_type) -> str | InputRequiredResult:
+    async def ask_url(url: str, context: Any) -> str | InputRequiredResult:
         """Sends a person to a URL."""
         params = ElicitRequestURLParams(message="Please agree.", url=url, elicitation_id="agree")
         result = await ask(context, ElicitRequest(params=params), ElicitResult)
         return result if isinstance(result, InputRequiredResult) else result.action
 
-    async def ask_roots(context: context_type) -> str | InputRequiredResult:
+    async def ask_roots(context: Any) -> str | InputRequiredResult:
         """Asks where it may work."""
         result = await ask(context, ListRootsRequest(), ListRootsResult)
         if isinstance(result, InputRequiredResult):
             return result
         return " ".join(str(root.uri) for root in result.roots)
 
-    return [count, ask_model, ask_form, ask_url, ask_roots]
+    found: list[Callable[..., Any]] = [count, ask_model, ask_form, ask_url, ask_roots]
+    for tool in found:
+        tool.__annotations__["context"] = context_type
+    return found
