@@ -59,9 +59,8 @@ def test_what_a_server_logs_is_logged_by_a_logger_of_its_own(
     with wire.connect(speaker(), on_log=SERVERS, name="acme.example\n:80") as client:
         client.set_log_level("debug")
         client.call_tool("speak")
-    records = [
-        record for record in caplog.records if record.name == "servers.acme_example\u240a:80"
-    ]
+    name = "servers.acme_example\u240a:80"
+    records = [record for record in caplog.records if record.name == name]
     assert [(record.levelname, record.getMessage()) for record in records] == [
         (ours, f"[acme] a matter of {theirs}") for theirs, ours in LEVELS.items()
     ]
@@ -90,24 +89,22 @@ def test_a_record_is_one_line_whatever_a_server_says(
     assert [record.getMessage() for record in caplog.records] == [f"[a\u240db] {text}", text]
 
 
-def test_a_level_that_there_is_not_is_the_lowest(caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.requirement("LOG-01")
+def test_levels_and_names_that_a_server_thinks_of_make_no_levels_and_no_loggers(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     caplog.set_level(logging.DEBUG, "servers")
-    LogRecords(SERVERS)(said("loud", "hey"))
-    assert [record.levelname for record in caplog.records] == ["DEBUG"]
+    before = len(logging.Logger.manager.loggerDict)
+    for number in range(100):
+        LogRecords(SERVERS)(said("loud", "x", f"name {number}"))
+    assert len(logging.Logger.manager.loggerDict) == before
+    assert [record.levelname for record in caplog.records] == ["DEBUG"] * 100
 
 
 def test_what_the_logger_does_not_want_is_not_made() -> None:
     quiet = logging.getLogger("servers.quiet")
     quiet.setLevel(logging.ERROR)
     LogRecords(quiet)(said("warning", {object()}))  # which is not JSON: nobody looks at it
-
-
-@pytest.mark.requirement("LOG-01")
-def test_names_that_a_server_thinks_of_make_no_loggers() -> None:
-    before = len(logging.Logger.manager.loggerDict)
-    for number in range(100):
-        LogRecords(SERVERS)(said("error", "x", f"name {number}"))
-    assert len(logging.Logger.manager.loggerDict) == before
 
 
 def test_a_client_that_is_pickled_goes_on_logging(caplog: pytest.LogCaptureFixture) -> None:

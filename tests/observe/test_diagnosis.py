@@ -7,7 +7,9 @@ import logging
 import sys
 import threading
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from opentelemetry import trace
@@ -21,7 +23,7 @@ from syncmcp._connection import wire_log
 from syncmcp.observe.diagnosis import Dump
 from syncmcp.observe.metrics import Measured
 from syncmcp.observe.tracing import Spans
-from syncmcp.testing import Cut, FaultProxy, ToolContext, serve_http
+from syncmcp.testing import Cut, FaultProxy, Server, ToolContext, serve_http
 from tests.support import programs
 from tests.support.scripts import OLD
 from tests.support.stage import PATIENCE, STATEFUL, Stage, Wire, rotated
@@ -43,25 +45,22 @@ def test_a_dump_shows_the_calls_in_flight_and_who_waits_for_them(wire: Wire) -> 
     stage = Stage()
     with wire.connect(stage.server) as client:
         future = client.call_tool.future("hold", {"key": "future"}, timeout=PATIENCE)
-        caller = threading.Thread(
-            target=lambda: client.call_tool("hold", {"key": "thread"}), name="the caller"
-        )
+        hold = partial(client.call_tool, "hold", {"key": "thread"})
+        caller = threading.Thread(target=hold, name="the caller")
         caller.start()
         stage.inside("future", "thread")
-        facts = dumped(client)
-        text = str(client.dump())
+        facts, text = dumped(client), str(client.dump())
         stage.gate.set()
         future.result(PATIENCE)
         caller.join(PATIENCE)
         assert dumped(client)["calls"] == []
-    calls = {call["id"]: call for call in facts["calls"]}
-    assert [(call["method"], call["name"]) for call in calls.values()] == [
-        ("tools/call", "hold")
-    ] * 2
-    assert all(call["age"] >= 0 and call["state"] == "sent" for call in calls.values())
-    assert min(call["left"] for call in calls.values()) <= PATIENCE
+    calls = facts["calls"]
+    shown = [(call["method"], call["name"], call["state"]) for call in calls]
+    assert shown == [("tools/call", "hold", "sent")] * 2
+    assert min(call["age"] for call in calls) >= 0
+    assert min(call["left"] for call in calls) <= PATIENCE
     (ours,) = [thread for thread in facts["threads"] if thread["name"] == "the caller"]
-    assert ours["waits_for"] in {f"the answer to {id} tools/call" for id in calls}
+    assert ours["waits_for"] in {f"the answer to {call['id']} tools/call" for call in calls}
     assert any("connection.py" in call or "_http" in call for call in ours["calls"])
     assert "the caller, waits for the answer to" in text
     assert facts["client"]["revision"] == wire.revision
@@ -124,25 +123,22 @@ def test_a_dump_works_in_every_state_and_outlives_the_connection() -> None:
 
 
 def test_threads_of_other_clients_are_left_out() -> None:
-    stage = Stage()
-    with (
-        syncmcp.connect(stage.server, name="one") as one,
-        syncmcp.connect(stage.server, name="two"),
-    ):
-        names = [thread["name"] for thread in dumped(one)["threads"]]
-    assert any("[one]" in name for name in names)
-    assert not any("[two]" in name for name in names)
+    server = Stage().server
+    with syncmcp.connect(server, name="one") as one, syncmcp.connect(server, name="two"):
+        names = str([thread["name"] for thread in dumped(one)["threads"]])
+    assert "[one]" in names
+    assert "[two]" not in names
 
 
 def test_neither_a_dump_nor_the_log_shows_a_secret(caplog: pytest.LogCaptureFixture) -> None:
-    stage = Stage()
     caplog.set_level(logging.DEBUG, "syncmcp.wire")
-    with serve_http(stage.server) as http:
-        target = Http(http.url, headers={"X-Key": CANARY})
-        with syncmcp.connect(target) as client:
-            client.call_tool("echo", {"text": f"said with {CANARY}"})
-            client.call_tool("echo", {"text": "x", "api_key": "another-canary-77"})
-            dump = client.dump()
+    with (
+        serve_http(Stage().server) as http,
+        syncmcp.connect(Http(http.url, headers={"X-Key": CANARY})) as client,
+    ):
+        client.call_tool("echo", {"text": f"said with {CANARY}"})
+        client.call_tool("echo", {"text": "x", "api_key": "another-canary-77"})
+        dump = client.dump()
     texts = str(dump) + json.dumps(dump.facts) + caplog.text
     assert texts.count("said with ***") > 2
     assert CANARY not in texts
@@ -150,21 +146,17 @@ def test_neither_a_dump_nor_the_log_shows_a_secret(caplog: pytest.LogCaptureFixt
 
 
 @rotated
-def test_the_log_has_every_message_once(wire: Wire, caplog: pytest.LogCaptureFixture) -> None:
-    stage = Stage()
-    with wire.connect(stage.server) as client:
+def test_the_log_has_every_message_once_and_without_debug_none(
+    wire: Wire, caplog: pytest.LogCaptureFixture
+) -> None:
+    with wire.connect(Stage().server) as client:
+        caplog.set_level(logging.INFO, "syncmcp.wire")
+        client.call_tool("echo", {"text": "hear me"})
+        assert "syncmcp.wire" not in [record.name for record in caplog.records]
         caplog.set_level(logging.DEBUG, "syncmcp.wire")
         client.call_tool("echo", {"text": "hear me"})
         lines = [record.getMessage() for record in caplog.records if "hear me" in record.message]
     assert [("->" in line, "<-" in line) for line in lines] == [(True, False), (False, True)]
-
-
-def test_without_debug_nothing_is_logged(caplog: pytest.LogCaptureFixture) -> None:
-    stage = Stage()
-    caplog.set_level(logging.INFO, "syncmcp.wire")
-    with syncmcp.connect(stage.server) as client:
-        client.call_tool("echo", {"text": "x"})
-    assert not [record for record in caplog.records if record.name == "syncmcp.wire"]
 
 
 class Numbers:
@@ -187,8 +179,8 @@ class Numbers:
 
 @rotated
 def test_requests_and_bytes_are_counted(wire: Wire) -> None:
-    stage, numbers = Stage(), Numbers()
-    with wire.connect(stage.server, interceptors=[Measured(numbers)], name="mine") as client:
+    numbers = Numbers()
+    with wire.connect(Stage().server, interceptors=[Measured(numbers)], name="mine") as client:
         numbers.frames.clear()
         numbers.requests.clear()
         client.call_tool("echo", {"text": "x" * 3000})
@@ -199,15 +191,13 @@ def test_requests_and_bytes_are_counted(wire: Wire) -> None:
         ("mine", "tools/call", "InvalidParams"),
     ]
     assert all(seconds > 0 for _, _, seconds, _ in numbers.requests)
-    assert [direction for _, direction, size in numbers.frames if size > 3000] == [
-        "sent",
-        "received",
-    ]
+    long = [direction for _, direction, size in numbers.frames if size > 3000]
+    assert long == ["sent", "received"]
 
 
 def test_repetitions_are_counted() -> None:
-    stage, numbers = Stage(), Numbers()
-    with serve_http(stage.server) as http, FaultProxy(http.url) as proxy:
+    numbers = Numbers()
+    with serve_http(Stage().server) as http, FaultProxy(http.url) as proxy:
         retry = syncmcp.Retry(pause=0.01)
         options: Any = {"interceptors": [Measured(numbers)], "retry": retry, "name": "mine"}
         with syncmcp.connect(proxy.url, **options) as client:
@@ -218,19 +208,9 @@ def test_repetitions_are_counted() -> None:
     assert lists == ["ConnectionLost", None]
 
 
-class Broken:
-    """Counts nothing."""
-
-    def request(self, *facts: object) -> None:
-        raise ZeroDivisionError
-
-    frame = repetition = request
-
-
 def test_broken_metrics_harm_no_call(caplog: pytest.LogCaptureFixture) -> None:
-    stage = Stage()
-    broken: Any = Broken()
-    with syncmcp.connect(stage.server, interceptors=[Measured(broken)]) as client:
+    broken = Mock(**dict.fromkeys(("request.side_effect", "frame.side_effect"), ZeroDivisionError))
+    with syncmcp.connect(Stage().server, interceptors=[Measured(broken)]) as client:
         assert client.call_tool("echo", {"text": "x"}).text == "x"
     assert "the metrics of stage were not taken" in caplog.text
 
@@ -249,12 +229,10 @@ class Recorder:
         self.provider = TracerProvider()
         self.provider.add_span_processor(SimpleSpanProcessor(self._spans))
 
-    def of(self, method: str) -> list[ReadableSpan]:
-        return [
-            span
-            for span in self._spans.get_finished_spans()
-            if (span.attributes or {}).get("mcp.method.name") == method
-        ]
+    def of(self, method: str) -> list[tuple[ReadableSpan, dict[str, Any]]]:
+        """The spans of this method, each with its attributes."""
+        spans = [(span, dict(span.attributes or {})) for span in self._spans.get_finished_spans()]
+        return [(span, facts) for span, facts in spans if facts.get("mcp.method.name") == method]
 
 
 @pytest.fixture
@@ -264,47 +242,46 @@ def recorder() -> Iterator[Recorder]:
     recorder.provider.shutdown()
 
 
-@rotated
-def test_a_request_is_a_span_under_that_of_the_program(wire: Wire, recorder: Recorder) -> None:
-    stage = Stage()
+def tracing() -> Server:
+    """A server that says which span a call belongs to, and one that fails."""
+    server = Stage().server
 
-    @stage.server.tool()
+    @server.tool()
     def whose(context: ToolContext) -> str:
         return str(context.meta.get("traceparent"))
 
+    @server.tool()
+    def fail() -> str:
+        raise ValueError("no luck")
+
+    return server
+
+
+@rotated
+def test_a_request_is_a_span_under_that_of_the_program(wire: Wire, recorder: Recorder) -> None:
     tracer = recorder.provider.get_tracer("test")
     with (
-        wire.connect(stage.server, interceptors=[Spans(recorder.provider)]) as client,
+        wire.connect(tracing(), interceptors=[Spans(recorder.provider)]) as client,
         tracer.start_as_current_span("mine") as mine,
     ):
         future = client.call_tool.future("whose")
         texts = [future.result(PATIENCE).text, client.call_tool("whose").text]
-    spans = recorder.of("tools/call")
-    assert [span.name for span in spans] == ["tools/call whose"] * 2
-    for text, span in zip(texts, spans, strict=True):
+    for text, (span, facts) in zip(texts, recorder.of("tools/call"), strict=True):
+        assert span.name == "tools/call whose"
         assert span.kind is trace.SpanKind.CLIENT
         assert span.parent is not None
         assert span.parent.span_id == mine.get_span_context().span_id
-        attributes = dict(span.attributes or {})
-        assert attributes["gen_ai.tool.name"] == "whose"
-        assert attributes["gen_ai.operation.name"] == "execute_tool"
-        assert int(str(attributes["jsonrpc.request.id"])) > 0
-        assert "mcp.session.id" not in attributes
+        assert facts["gen_ai.tool.name"] == "whose"
+        assert facts["gen_ai.operation.name"] == "execute_tool"
+        assert int(facts["jsonrpc.request.id"]) > 0
+        assert "mcp.session.id" not in facts
         assert span.context is not None
-        assert text.split("-")[1:3] == [
-            f"{span.context.trace_id:032x}",
-            f"{span.context.span_id:016x}",
-        ]
+        ids = [f"{span.context.trace_id:032x}", f"{span.context.span_id:016x}"]
+        assert text.split("-")[1:3] == ids
 
 
 def test_what_went_wrong_is_in_the_span(recorder: Recorder) -> None:
-    stage = Stage()
-
-    @stage.server.tool()
-    def fail() -> str:
-        raise ValueError("no luck")
-
-    with syncmcp.connect(stage.server, interceptors=[Spans(recorder.provider)]) as client:
+    with syncmcp.connect(tracing(), interceptors=[Spans(recorder.provider)]) as client:
         client.call_tool("fail")
         with pytest.raises(syncmcp.InvalidParams):
             client.call_tool("unknown")
@@ -312,12 +289,8 @@ def test_what_went_wrong_is_in_the_span(recorder: Recorder) -> None:
             client.call_tool("hold", timeout=0.05)
         client.call_tool("echo", {"text": "fine"})
     seen = [
-        (
-            (span.attributes or {}).get("error.type"),
-            (span.attributes or {}).get("rpc.response.status_code"),
-            span.status.status_code.name,
-        )
-        for span in recorder.of("tools/call")
+        (*map(facts.get, ("error.type", "rpc.response.status_code")), span.status.status_code.name)
+        for span, facts in recorder.of("tools/call")
     ]
     assert seen == [
         ("tool_error", None, "ERROR"),
@@ -328,26 +301,19 @@ def test_what_went_wrong_is_in_the_span(recorder: Recorder) -> None:
 
 
 def test_a_session_is_named_only_if_the_program_says_so(recorder: Recorder) -> None:
-    stage = Stage()
-    with serve_http(stage.server) as http:
+    with serve_http(Stage().server) as http:
         spans = Spans(recorder.provider, session_id=lambda: client.session_id)
         client = Client(http.url, mode=STATEFUL, interceptors=[spans])
         with client:
             session = client.session_id
             client.list_tools()
-    (span,) = recorder.of("tools/list")
+    ((_, facts),) = recorder.of("tools/list")
     assert session is not None
-    assert (span.attributes or {})["mcp.session.id"] == session
+    assert facts["mcp.session.id"] == session
 
 
 def test_without_a_provider_nothing_is_added_to_a_request() -> None:
-    stage = Stage()
-
-    @stage.server.tool()
-    def whose(context: ToolContext) -> str:
-        return str(context.meta.get("traceparent"))
-
-    with syncmcp.connect(stage.server, interceptors=[Spans(trace.NoOpTracerProvider())]) as client:
+    with syncmcp.connect(tracing(), interceptors=[Spans(trace.NoOpTracerProvider())]) as client:
         assert client.call_tool("whose").text == "None"
 
 
@@ -359,8 +325,7 @@ def test_without_opentelemetry_spans_say_what_to_install(monkeypatch: pytest.Mon
 
 # -- the frames that a dump shows: the newest, and of each its beginning
 def test_only_the_newest_frames_are_kept_and_of_each_its_beginning() -> None:
-    stage = Stage()
-    with syncmcp.connect(stage.server) as client:
+    with syncmcp.connect(Stage().server) as client:
         for _ in range(wire_log.FRAMES):
             client.call_tool("echo", {"text": "x" * 5000})
         frames = dumped(client)["frames"]

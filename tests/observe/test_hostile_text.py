@@ -176,9 +176,7 @@ NOTICES: dict[str, list[s.Step]] = {
     "elicitation": [s.request("elicitation/create", {"message": EVIL, "requestedSchema": EVIL})],
     "wrong id": [s.message({"jsonrpc": "2.0", "id": EVIL, "result": {}})],
     "no version": [s.message({"jsonrpc": EVIL, "id": EVIL, "method": EVIL})],
-    "error without id": [
-        s.message({"jsonrpc": "2.0", "id": None, "error": {"code": 1, "message": EVIL}})
-    ],
+    "no id": [s.message({"jsonrpc": "2.0", "id": None, "error": {"code": 1, "message": EVIL}})],
     "malformed error": [s.message({"jsonrpc": "2.0", "id": 99, "error": {"code": EVIL}})],
     "no message": [s.message(EVIL), s.message([EVIL]), s.message({EVIL: EVIL})],
 }
@@ -189,16 +187,9 @@ def test_every_message_that_nobody_asked_for(kind: str, watch: Watch) -> None:
     def failing(*args: Any) -> Any:
         raise ValueError(f"{args}: {EVIL}")
 
-    talk(
-        watch,
-        [s.expect("tools/call"), *NOTICES[kind], s.reply({"content": []})],
-        lambda client: client.call_tool("t"),
-        on_log=failing,
-        on_progress=failing,
-        on_notification=failing,
-        sampling=failing,
-        elicitation=failing,
-    )
+    names = ("on_log", "on_progress", "on_notification", "sampling", "elicitation")
+    steps = [s.expect("tools/call"), *NOTICES[kind], s.reply({"content": []})]
+    talk(watch, steps, lambda client: client.call_tool("t"), **dict.fromkeys(names, failing))
 
 
 @pytest.mark.parametrize("revision", [OLD, NEW, EVIL])
@@ -221,11 +212,10 @@ def test_the_handshake(revision: str, watch: Watch) -> None:
 
 DIES = f"""
 import sys
-evil = {EVIL!r}
-sys.stderr.buffer.write(evil.encode() + b"\\n" + evil.encode())
-sys.stderr.flush()
-sys.stdout.buffer.write(evil.encode() + b"\\n")
-sys.stdout.flush()
+evil = {EVIL!r}.encode()
+for stream, data in ((sys.stderr, evil + b"\\n" + evil), (sys.stdout, evil + b"\\n")):
+    stream.buffer.write(data)
+    stream.flush()
 sys.stdin.readline()
 sys.exit(3)
 """
@@ -276,9 +266,8 @@ def test_a_status_line_of_any_text(line: str, watch: Watch) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         thread = threading.Thread(target=answer)
         thread.start()
-        client = Client(
-            Http(f"http://127.0.0.1:{listener.getsockname()[1]}/"), mode="legacy", retry=None
-        )
+        url = f"http://127.0.0.1:{listener.getsockname()[1]}/"
+        client = Client(Http(url), mode="legacy", retry=None)
         watch(client.open)
         client.close()
         thread.join()

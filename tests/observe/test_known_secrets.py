@@ -25,10 +25,9 @@ from syncmcp.testing import Recording, RpcError, ScriptedPeer, Server, serve_htt
 from syncmcp.testing import script as s
 from tests.auth.authorization_server import Answer, Person, call, signed_in, world
 from tests.auth.token_desk import TokenDesk
+from tests.observe.test_repeated_secrets import TOKEN, shown_by
 from tests.support.scripts import EVERYTHING, OLD
 from tests.transports.http_peer import Request, serving
-
-TOKEN = "t0ken-aaaa-bbbb-cccc"
 
 
 def test_lines_of_secrets_of_a_recording_are_masked_unless_they_are_short(tmp_path: Path) -> None:
@@ -53,32 +52,20 @@ def test_a_server_that_repeats_what_was_sent_shows_nothing(
     ]  # fmt: skip
     words = " and ".join([*sent, quote(sent[2]), base64.b64encode(sent[3].encode()).decode()])
     failure = {"error": {"code": 1, "message": words}}
-    status, kind, body = {
-        "error": (200, "application/json", rpc(2, failure)),
-        "type": (200, words.replace(" ", "-"), b"x"),
-        "encoding": (200, "application/json", b"x"),
-        "page": (500, "text/plain", words.encode()),
+    json_type = {"Content-Type": "application/json"}
+    status, head, body = {
+        "error": (200, json_type, rpc(2, failure)),
+        "type": (200, {"Content-Type": words.replace(" ", "-")}, b"x"),
+        "encoding": (200, {**json_type, "Content-Encoding": sent[2]}, b"x"),
+        "page": (500, {"Content-Type": "text/plain"}, words.encode()),
     }[way]
-    encoded = {"Content-Encoding": sent[2]} if way == "encoding" else {}
     opened = {"protocolVersion": OLD, "capabilities": EVERYTHING, "serverInfo": {}}
     script = [
         s.expect("initialize"),
-        s.head(
-            200,
-            {
-                "Content-Type": "application/json",
-                "Mcp-Session-Id": sent[3],
-                "Set-Cookie": f"sid={sent[5]}",
-            },
-        ),
-        s.chunk(rpc(1, {"result": opened})),
-        s.end(),
-        s.expect("notifications/initialized"),
-        s.accept(),
-        s.expect("tools/call"),
-        s.head(status, {"Content-Type": kind, **encoded}),
-        s.chunk(body),
-        s.end(),
+        s.head(200, {**json_type, "Mcp-Session-Id": sent[3], "Set-Cookie": f"sid={sent[5]}"}),
+        *(s.chunk(rpc(1, {"result": opened})), s.end()),
+        *(s.expect("notifications/initialized"), s.accept()),
+        *(s.expect("tools/call"), s.head(status, head), s.chunk(body), s.end()),
     ]
     basic = base64.b64encode(f"{sent[1]}:{sent[2]}".encode()).decode()
     with ScriptedPeer(script) as peer:
@@ -119,7 +106,6 @@ def repeat_in_a_redirect(request: Request) -> None:
 def test_no_exchange_shows_what_was_sent_in_its_error_its_traceback_or_the_log(
     place: str, repeat: Callable[[Request], None], caplog: pytest.LogCaptureFixture
 ) -> None:
-    caplog.set_level(logging.DEBUG)
     session = "session-0123456789"
 
     def serve(request: Request) -> None:
@@ -132,33 +118,26 @@ def test_no_exchange_shows_what_was_sent_in_its_error_its_traceback_or_the_log(
                 connection.shut_down()
             else:
                 repeat(request)
+        elif request.id is None:
+            connection.respond(202)
         elif request.message["method"] == "initialize":
             opened = {"protocolVersion": OLD, "capabilities": EVERYTHING, "serverInfo": {}}
             answer = {"jsonrpc": "2.0", "id": request.id, "result": opened}
             connection.json(answer, headers={"Mcp-Session-Id": session})
-        elif request.id is None:
-            connection.respond(202)
         elif place == "call":
             repeat(request)
         else:
             connection.result(request)
 
+    def use() -> None:
+        options: Any = {"transport": "sse" if place.startswith("sse") else "streamable"}
+        target = Http(peer.url, headers={"Authorization": f"Bearer {TOKEN}"}, **options)
+        with syncmcp.Client(target, mode="legacy", retry=None) as client:
+            client.call_tool("x")
+
     with serving(serve) as peer:
-        target = Http(
-            peer.url,
-            transport="sse" if place.startswith("sse") else "streamable",
-            headers={"Authorization": f"Bearer {TOKEN}"},
-        )
-        shown = ""
-        try:
-            with syncmcp.Client(target, mode="legacy", retry=None) as client:
-                client.call_tool("x")
-        except McpError as error:
-            logging.getLogger("program").exception("failed")
-            shown = "".join(traceback.format_exception(error))
-        assert shown or place == "listening"
-    logged = logging.Formatter()
-    shown += "".join(map(logged.format, caplog.records))
+        shown = shown_by(use, caplog)
+    assert ("Traceback" in shown) is (place != "listening")
     assert TOKEN not in shown
     assert session not in shown
 
@@ -190,13 +169,8 @@ def test_what_signing_in_receives_is_masked_for_client_and_errors() -> None:
         desk.extra = {"refresh_token": "refresh-me-please", "id_token": "who-i-am-token"}
         auth = ClientCredentials("me", client_secret="hush-hush-hush", issuer=None)
         assert desk.call(auth).status_code == 200
-        for secret in (
-            "refresh-me-please",
-            "who-i-am-token",
-            "hush-hush-hush",
-            "access-1-very-secret",
-        ):
-            assert auth.secrets.redact(f"<{secret}>") == "<***>"
+        secrets = ["refresh-me-please", "who-i-am-token", "hush-hush-hush", "access-1-very-secret"]
+        assert {auth.secrets.redact(f"<{secret}>") for secret in secrets} == {"<***>"}
 
 
 def test_the_secret_of_a_client_is_masked_although_it_is_sent_encoded() -> None:
@@ -222,10 +196,6 @@ def test_what_a_session_adds_to_the_query_is_masked() -> None:
     assert "it was ***" in str(caught.value)
 
 
-def proxy_url(port: int) -> str:
-    return f"http://bob:hunter2secret@127.0.0.1:{port}"
-
-
 def answer_with_credentials(request: Request) -> None:
     """A proxy that repeats the password, as it is and as it was sent."""
     sent = request.headers.get("proxy-authorization", "")
@@ -242,19 +212,18 @@ def test_the_password_of_a_proxy_is_masked_wherever_it_was_given(
     place: str, scheme: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG)
-    monkeypatch.delenv("NO_PROXY", raising=False)
-    monkeypatch.delenv("no_proxy", raising=False)
+    for name in ("NO_PROXY", "no_proxy"):
+        monkeypatch.delenv(name, raising=False)
     with serving(answer_with_credentials) as proxy:
-        url = proxy_url(proxy.port)
+        url = f"http://bob:hunter2secret@127.0.0.1:{proxy.port}"
+        proxies = {"http": url, "https": url}
         with requests.Session() as session:
             if place == "environment":
                 for name in ("HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy"):
                     monkeypatch.setenv(name, url)
             else:
-                session.proxies = {"http": url, "https": url}
-            options: dict[str, Any] = {"session": session}
-            if place == "option":
-                options = {"proxies": {"http": url, "https": url}}
+                session.proxies = proxies
+            options: Any = {"proxies": proxies} if place == "option" else {"session": session}
             target = Http(f"{scheme}://srv.example/mcp", **options)
             ask: Callable[[], object]
             if place == "sign-in":
@@ -298,11 +267,8 @@ def test_an_authorization_server_that_repeats_a_secret_shows_no_part_of_it(
             return Answer(200, {**good.body, "token_type": "p" * pad + secret})
 
         if place == "method":
-            more = {
-                "client_id": "a",
-                "client_secret": "code-1-very-secret",
-                "token_endpoint_auth_method": "p" * pad + "code-1-very-secret",
-            }
+            more = {"client_id": "a", "client_secret": "code-1-very-secret"}
+            more["token_endpoint_auth_method"] = "p" * pad + "code-1-very-secret"
             server.registered = lambda metadata: Answer(201, {**metadata, **more})
         server.token_answer = answer
         with pytest.raises(AuthError) as caught:

@@ -42,6 +42,11 @@ def shown_by(function: Callable[[], object], caplog: pytest.LogCaptureFixture) -
     return text + "".join(map(logging.Formatter().format, caplog.records))
 
 
+def with_header(name: str) -> dict[str, Any]:
+    """The schema of a tool whose header cannot be made of an object."""
+    return {"type": "object", "properties": {"a": {"type": "object", "x-mcp-header": name}}}
+
+
 @pytest.mark.parametrize(("mode", "method"), [("legacy", "initialize"), (NEW, "server/discover")])
 def test_the_handshake(mode: Any, method: str, caplog: pytest.LogCaptureFixture) -> None:
     answer = {
@@ -61,10 +66,9 @@ def test_a_tool_that_is_left_out(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     Clock(monkeypatch, "syncmcp._concurrency.limited_log", stands=True)
-    schema = {"type": "object", "properties": {"a": {"type": "object", "x-mcp-header": TOKEN}}}
     server = Server("one")
     for number in range(3):
-        server.add_tool(lambda a: 1, name=f"{TOKEN}-{number}", input_schema=schema)
+        server.add_tool(lambda a: 1, name=f"{TOKEN}-{number}", input_schema=with_header(TOKEN))
 
     def use() -> None:
         with syncmcp.connect(target(http.url), mode=NEW) as client:
@@ -80,22 +84,17 @@ def test_a_tool_that_is_left_out(
 def test_no_name_is_cut_within_a_secret(width: int, caplog: pytest.LogCaptureFixture) -> None:
     """All of it would be masked, but a part of it would not be found."""
     name = "x" * (width - 10) + TOKEN
-    schema = {"type": "object", "properties": {"a": {"type": "object", "x-mcp-header": f"{name}("}}}
     server = Server("one")
-    server.add_tool(lambda a: 1, name="tool", input_schema=schema)
+    server.add_tool(lambda a: 1, name="tool", input_schema=with_header(f"{name}("))
     for number in range(2):
         server.add_tool(lambda: 1, name=f"{name}{number}")
     output = {"type": "object", "required": [name]}
     result: dict[str, Any] = {"content": [], "structuredContent": {}}
     server.add_tool(lambda: result, name="wrong", output_schema=output)
-
-    def use() -> None:
-        with syncmcp.connect(target(http.url), mode=NEW) as client:
-            client.list_tools()
-            client.call_tool("wrong")
-
     with serve_http(server) as http:
-        shown = shown_by(use, caplog)
+        with syncmcp.connect(target(http.url), mode=NEW) as client:
+            shown = shown_by(client.list_tools, caplog)
+            shown += shown_by(partial(client.call_tool, "wrong"), caplog)
         with ClientGroup({"a": target(http.url)}, name_hook=lambda name, server: "same"):
             shown += caplog.text
     assert "is not an HTTP token" in shown
@@ -115,11 +114,8 @@ def test_a_schema(place: str, caplog: pytest.LogCaptureFixture) -> None:
     calls = [s.expect("tools/call"), s.reply(result)]
     steps = [*lists, *(lists if place == "input" else [*calls, *lists])]
     with ScriptedPeer([*s.handshake(OLD, capabilities=EVERYTHING), *steps]) as peer:
-        options: dict[str, Any] = {
-            "validate_input": True,
-            "validate_output": "warn" if place == "log" else "raise",
-        }
-        with Client(target(peer.url), mode=OLD, retry=None, **options) as client:
+        options: Any = {"validate_output": "warn" if place == "log" else "raise", "retry": None}
+        with Client(target(peer.url), mode=OLD, validate_input=True, **options) as client:
             client.list_tools()
             shown = shown_by(partial(client.call_tool, "t", {TOKEN: 2}), caplog)
     words = "the result of the tool 't'" if place == "log" else "\nsyncmcp.errors.Invalid"

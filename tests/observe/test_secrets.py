@@ -7,7 +7,7 @@ import logging
 import pickle
 import sys
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 
@@ -20,52 +20,43 @@ from tests.support.scripts import EVERYTHING, OLD
 CANARY = "canary-7f3a9c"
 
 
-class Output:
-    """All that a person, a log file or another process might get to see."""
-
-    def __init__(self, caplog: pytest.LogCaptureFixture) -> None:
-        self._caplog = caplog
-        self._texts: list[str] = []
-
-    def add(self, thing: object) -> None:
-        """Take in how `thing` is shown."""
-        self._texts += [str(thing), repr(thing), f"{thing}"]
-        if isinstance(thing, BaseException):
-            copy = pickle.loads(pickle.dumps(thing))
-            self._texts += [repr(pickle.dumps(thing)), repr(vars(thing)), str(copy), repr(copy)]
-            # Not the lines of this file, which hold the canaries: the messages of the whole chain.
-            error: BaseException | None = thing
-            while error is not None:
-                self._texts += traceback.format_exception_only(type(error), error)
-                error = error.__cause__ or error.__context__
-
-    @property
-    def logged(self) -> str:
-        """What was logged, with the tracebacks."""
-        formatter = logging.Formatter("%(name)s %(threadName)s %(message)s")
-        return "\n".join(formatter.format(record) for record in self._caplog.records)
-
-    def check(self) -> None:
-        """Look for canaries."""
-        everything = [*self._texts, self.logged]
-        found = [text for text in everything if CANARY in text]
-        assert not found, found[0]
+def texts_of(thing: object) -> Iterator[str]:
+    """All that a person, a log file or another process might get to see of it."""
+    yield from (str(thing), repr(thing), f"{thing}")
+    if isinstance(thing, BaseException):
+        pickled = pickle.dumps(thing)
+        copy = pickle.loads(pickled)
+        yield from (repr(pickled), repr(vars(thing)), str(copy), repr(copy))
+        # Not the lines of this file, which hold the canaries: the messages of the whole chain.
+        error: BaseException | None = thing
+        while error is not None:
+            yield from traceback.format_exception_only(type(error), error)
+            error = error.__cause__ or error.__context__
 
 
 @pytest.fixture
-def output(caplog: pytest.LogCaptureFixture) -> Iterator[Output]:
+def logged(caplog: pytest.LogCaptureFixture) -> Callable[[], str]:
+    """What was logged, with the tracebacks."""
     caplog.set_level(logging.DEBUG)
-    seen = Output(caplog)
-    yield seen
-    seen.check()
+    formatter = logging.Formatter("%(name)s %(threadName)s %(message)s")
+    return lambda: "\n".join(map(formatter.format, caplog.records))
+
+
+@pytest.fixture
+def output(logged: Callable[[], str]) -> Iterator[list[object]]:
+    """What is to be shown; it and the log are searched for canaries."""
+    things: list[object] = []
+    yield things
+    everything = [logged(), *(text for thing in things for text in texts_of(thing))]
+    assert [text for text in everything if CANARY in text] == []
 
 
 @contextlib.contextmanager
-def errors_into(output: Output) -> Iterator[None]:
+def errors_into(output: list[object]) -> Iterator[None]:
     """Collect the error that must come."""
     with pytest.raises(McpError) as caught:
         yield
-    output.add(caught.value)
+    output.append(caught.value)
 
 
 # It says all its secrets on stderr and on stdout, and dies.
@@ -82,40 +73,35 @@ sys.exit(4)
 """
 
 
-def test_a_server_that_prints_its_environment_betrays_nothing(output: Output) -> None:
+def test_a_server_that_prints_its_environment_betrays_nothing(
+    output: list[object], logged: Callable[[], str]
+) -> None:
     server = Stdio(sys.executable, "-c", TALKATIVE, env={"API_TOKEN": f"{CANARY}-env"})
     with errors_into(output):
         syncmcp.connect(server)
-    output.add(server)
-    output.add(syncmcp.Client(server))
-    assert "starting with ***" in output.logged
-    assert "noise with ***" in output.logged
+    output += [server, syncmcp.Client(server)]
+    assert "starting with ***" in logged()
+    assert "noise with ***" in logged()
 
 
-def test_secrets_on_a_command_line_are_hidden(output: Output) -> None:
+def test_secrets_on_a_command_line_are_hidden(output: list[object]) -> None:
     server = Stdio(
         "no-such-command",
         f"--api-key={CANARY}",
         f"https://me:{CANARY}@example.com/?key={CANARY}",
         env={"TOKEN": CANARY},
     )
-    output.add(server)
-    output.add(server.label)
+    output += [server, server.label]
     with errors_into(output):
         syncmcp.connect(server)
 
 
-def test_cursors_arguments_and_results_stay_out_of_logs_and_errors(output: Output) -> None:
+def test_cursors_arguments_and_results_stay_out_of_logs_and_errors(output: list[object]) -> None:
     script = [
         *s.handshake(OLD, capabilities=EVERYTHING),
-        s.expect("tools/list"),
-        s.reply({"nextCursor": f"{CANARY}-cursor"}),
-        s.expect("tools/list"),
-        s.reply({"tools": [], "nextCursor": f"{CANARY}-cursor"}),
-        s.expect("tools/list"),
-        s.reply({"tools": [], "nextCursor": f"{CANARY}-cursor"}),
-        s.expect("tools/call"),
-        s.reply({"content": f"{CANARY}-result"}),
+        *(s.expect("tools/list"), s.reply({"nextCursor": f"{CANARY}-cursor"})),
+        *[s.expect("tools/list"), s.reply({"tools": [], "nextCursor": f"{CANARY}-cursor"})] * 2,
+        *(s.expect("tools/call"), s.reply({"content": f"{CANARY}-result"})),
     ]
     with ScriptedPeer(script) as peer:
         with syncmcp.connect(Stdio(*peer.command), mode=OLD) as client:
@@ -125,4 +111,4 @@ def test_cursors_arguments_and_results_stay_out_of_logs_and_errors(output: Outpu
                 client.list_tools()  # a cursor that comes back
             with errors_into(output):
                 client.call_tool("x", {"secret": f"{CANARY}-argument"})
-        output.add(client)
+        output.append(client)

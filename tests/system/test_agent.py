@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 import shlex
 import sys
-import threading
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
+from queue import SimpleQueue
 from typing import Any
 
 import pytest
@@ -30,17 +30,12 @@ YES, NO = (DOWN, ENTER, "run", ENTER), (ENTER,)
 
 
 class Shop:
-    """A server on loopback.
-
-    Attributes:
-        inside: The calls of `slow`, as they come.
-    """
+    """A server on loopback."""
 
     def __init__(self) -> None:
         self.server = Server("shop")
         self.url = ""
-        self._came = threading.Condition()
-        self._inside: list[ToolContext] = []
+        self._inside: SimpleQueue[ToolContext] = SimpleQueue()
         self.server.tool()(self.price)
         self.server.tool()(self.slow)
 
@@ -51,17 +46,13 @@ class Shop:
     def slow(self, context: ToolContext) -> str:
         """Never end by itself."""
         context.report_progress(1, 3, "one of three")
-        with self._came:
-            self._inside.append(context)
-            self._came.notify_all()
+        self._inside.put(context)
         context.cancelled.wait(2 * STARTED)
         return "cancelled"
 
     def held(self) -> ToolContext:
-        """Wait for the first call of `slow`."""
-        with self._came:
-            assert self._came.wait_for(lambda: bool(self._inside), STARTED)
-            return self._inside[0]
+        """Wait for a call of `slow`."""
+        return self._inside.get(timeout=STARTED)
 
 
 @pytest.fixture
@@ -109,7 +100,9 @@ def says(person: AtTerminal, line: str, *keys: str) -> None:
         person.types(*keys)
 
 
-def test_without_a_key_tools_are_called_after_a_yes_and_not_after_a_no(shop: Shop) -> None:
+def test_without_a_key_tools_are_called_after_a_yes_and_not_after_a_no_and_ctrl_c_ends_a_call(
+    shop: Shop,
+) -> None:
     with chat("--url", shop.url) as person:
         says(person, 'price {"fruit": "pear"}', *NO)
         person.sees("-> the call was not allowed: a person said no")
@@ -123,6 +116,16 @@ def test_without_a_key_tools_are_called_after_a_yes_and_not_after_a_no(shop: Sho
         person.sees("stopped: ")
         says(person, "Good day.")
         person.sees("agent: You said: Good day.")
+
+        says(person, "slow", *YES)
+        person.sees("slow one of three ━")
+        held = shop.held()
+        person.types(CTRL_C)
+        assert held.cancelled.wait(PATIENCE)
+        person.sees("stopped: the tool loop was cancelled")
+        assert "one of three ━" not in person.screen
+        says(person, 'price {"fruit": "fig"}', *YES)
+        person.sees("agent: That gave: figs cost 30")
 
 
 def test_a_broken_server_of_three_is_reported_and_every_command_answers(
@@ -158,19 +161,6 @@ def test_a_broken_server_of_three_is_reported_and_every_command_answers(
         prompted(person)
         person.types("half a line", CTRL_C)
         prompted(person)
-
-
-def test_ctrl_c_ends_a_call_that_shows_its_progress_and_the_chat_goes_on(shop: Shop) -> None:
-    with chat("--url", shop.url) as person:
-        says(person, "slow", *YES)
-        person.sees("slow one of three ━")
-        held = shop.held()
-        person.types(CTRL_C)
-        assert held.cancelled.wait(PATIENCE)
-        person.sees("stopped: the tool loop was cancelled")
-        assert "one of three ━" not in person.screen
-        says(person, 'price {"fruit": "plum"}', *YES)
-        person.sees("agent: That gave: plums cost 30")
 
 
 def test_a_server_that_dies_ends_its_call_and_comes_back_with_the_next(tmp_path: Path) -> None:

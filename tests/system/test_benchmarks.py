@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import math
+import subprocess
+import sys
 from typing import Any, get_args
 from xml.etree import ElementTree
 
@@ -23,18 +25,9 @@ from tests.transports.phases import PHASES
 
 DOCS = ROOT / "docs"
 SMALL: dict[str, Any] = {
-    "calls": 3,
-    "rounds": 2,
-    "threads": 2,
-    "times": 2,
-    "questions": 3,
-    "size": 100_000,
-    "count": 3,
-    "tools": 6,
-    "pages": 2,
-    "seconds": 0.01,
-    "timeout": 0.05,
-}
+    "calls": 3, "rounds": 2, "threads": 2, "times": 2, "questions": 3, "size": 100_000,
+    "count": 3, "tools": 6, "pages": 2, "seconds": 0.01, "timeout": 0.05,
+}  # fmt: skip
 
 
 def expected(row: Row) -> int:
@@ -129,3 +122,32 @@ def test_the_page_says_which_phase_ends_too_late() -> None:
     table = report.markdown(summary)
     assert "| JSON | 120.0 ms | 1.50 s | - | - | missed |" in table
     assert "| SSE | 10.0 ms | 1.50 s | - | - | met |" in table
+
+
+# -- what a tool call costs in Python, by counts that no machine changes
+
+# The functions that one call enters, those of other packages too, and the files of the library.
+# With many futures in flight, it depends on the load how many answers come with one read.
+CEILINGS = {
+    "stdio": (62, 18),
+    "stdio_futures": (80, 20),
+    "json": (218, 21),
+    "json_futures": (288, 27),
+    "sse": (260, 22),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.version_info < (3, 12), reason="there, comprehensions are functions, too")
+def test_a_tool_call_enters_no_more_functions_and_files_than_these() -> None:
+    program = [sys.executable, "-m", "benchmarks.calls"]
+    ran = subprocess.run(program, cwd=ROOT, capture_output=True, text=True, check=True)
+    counted = json.loads(ran.stdout.splitlines()[-1])
+    assert counted.keys() == CEILINGS.keys()
+    more = {
+        key: one
+        for key, one in counted.items()
+        if one["calls"] > CEILINGS[key][0] or one["files"] > CEILINGS[key][1]
+    }
+    assert more == {}
+    assert all(one["calls"] > 20 for one in counted.values())

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 import runpy
+import subprocess
 import sys
 import threading
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from importlib import metadata
 from pathlib import Path
@@ -20,11 +21,12 @@ import pytest
 
 from syncmcp.testing import AuthorizationServer, Server, demo_server, serve_http
 from tests.support.pages import address_behind
+from tests.support.programs import CEILING, ROOT, environment
 from tests.support.stage import PATIENCE
+from tests.system.peers.setup_peers import venv_python
 
 pytestmark = pytest.mark.slow
 
-ROOT = Path(__file__).parents[2]
 PROGRAMS = ROOT / "examples" / "from_official_sdk"
 PAGE = (ROOT / "docs" / "from-the-official-sdk.md").read_text(encoding="utf-8")
 
@@ -42,6 +44,7 @@ SAYS = {
 }
 
 Play = Callable[..., str]
+both_sides = pytest.mark.parametrize("side", ["official", "syncmcp"])
 
 
 @pytest.fixture
@@ -58,19 +61,19 @@ def play(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) ->
 
 
 @pytest.mark.parametrize("name", SAYS)
-@pytest.mark.parametrize("side", ["official", "syncmcp"])
+@both_sides
 def test_both_sides_say_the_same(name: str, side: str, play: Play) -> None:
     assert play(f"{name}_{side}") == SAYS[name]
 
 
-@pytest.mark.parametrize("side", ["official", "syncmcp"])
+@both_sides
 def test_both_sides_open_servers_of_each_kind(side: str, play: Play) -> None:
     with serve_http(demo_server()) as http:
         said = play(f"connect_{side}", http.url, http.sse_url)
     assert said == "14\n" * 4
 
 
-@pytest.mark.parametrize("side", ["official", "syncmcp"])
+@both_sides
 def test_both_sides_answer_what_a_server_asks(
     side: str, play: Play, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -82,18 +85,14 @@ def test_both_sides_answer_what_a_server_asks(
     assert '"files":1' in roots
 
 
-class _Stays(urllib.request.HTTPRedirectHandler):
-    """Goes nowhere by itself."""
-
-    def redirect_request(self, *_: Any, **__: Any) -> None:
-        return None
-
-
-class Somebody:
+class Somebody(urllib.request.HTTPRedirectHandler):
     """A person with a browser, who agrees to everything and pastes where they end up."""
 
     def __init__(self) -> None:
         self._ends: SimpleQueue[str] = SimpleQueue()
+
+    def redirect_request(self, *_: Any, **__: Any) -> None:
+        """Go nowhere without us."""
 
     def visit(self, address: str) -> bool:
         """Do what the browser does, on a thread of its own."""
@@ -103,42 +102,58 @@ class Somebody:
         return True
 
     def _go(self, address: str) -> None:
-        opener = urllib.request.build_opener(_Stays)
-        try:
-            opener.open(address, timeout=PATIENCE).close()
-        except urllib.error.HTTPError as answer:
+        opener = urllib.request.build_opener(self)
+        with pytest.raises(urllib.error.HTTPError) as redirect:
+            opener.open(address, timeout=PATIENCE)
+        with redirect.value as answer:
             end = answer.headers["Location"]
-            answer.close()
-            self._ends.put(end)
-            # The official SDK's program listens nowhere, and asks for the address.
-            with suppress(urllib.error.URLError):
-                opener.open(end, timeout=PATIENCE).close()
+        self._ends.put(end)
+        # The official SDK's program listens nowhere, and asks for the address.
+        with suppress(urllib.error.URLError):
+            opener.open(end, timeout=PATIENCE).close()
 
     def paste(self, prompt: str = "") -> str:
         """A yes to our question where to sign in, or the address that the browser ended up at."""
         return self._ends.get(timeout=PATIENCE) if prompt else "y"
 
 
-@pytest.fixture
-def notebook() -> Iterator[str]:
-    """The URL of a server that wants somebody to sign in."""
-    server = Server("notebook")
+@both_sides
+def test_both_sides_sign_in(side: str, play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
+    server, somebody = Server("notebook"), Somebody()
     server.add_tool(lambda: "a line", name="read")
-    with AuthorizationServer() as issuer, serve_http(server, authorization_server=issuer) as http:
-        yield http.url
-
-
-@pytest.mark.parametrize("side", ["official", "syncmcp"])
-def test_both_sides_sign_in(
-    side: str, play: Play, notebook: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    somebody = Somebody()
     monkeypatch.setenv("BROWSER", "true")
     monkeypatch.setattr("webbrowser.open", somebody.visit)
     monkeypatch.setattr("builtins.input", somebody.paste)
     for stream in ("stdin", "stderr"):
         monkeypatch.setattr(f"sys.{stream}.isatty", lambda: True)
-    assert play(f"signing_in_{side}", notebook) == "read\n"
+    with AuthorizationServer() as issuer, serve_http(server, authorization_server=issuer) as http:
+        assert play(f"signing_in_{side}", http.url) == "read\n"
+
+
+@pytest.mark.peer
+@pytest.mark.parametrize(
+    ("python", "program"),
+    [
+        (venv_python("mcp-1.12"), "version_1.py"),
+        (Path(sys.executable), "version_1_syncmcp.py"),
+    ],
+    ids=["official", "syncmcp"],
+)
+def test_what_is_written_for_version_1_and_what_takes_its_place_say_the_same(
+    python: Path, program: str
+) -> None:
+    with serve_http(demo_server(page_size=4)) as http:
+        said = subprocess.run(
+            [python, str(PROGRAMS / program), http.url],
+            env=environment(),
+            capture_output=True,
+            text=True,
+            timeout=6 * CEILING,
+            check=False,
+        )
+    assert said.stdout == (
+        "False {'city': 'Cairo', 'celsius': 31.0, 'sky': 'sun'}\n14 object\nint\n"
+    ), said.stderr
 
 
 def test_the_page_shows_every_program_and_names_the_version_that_runs_here() -> None:

@@ -83,31 +83,32 @@ ANSWERS: dict[str, Any] = {
 }
 
 
-def connect_only(client: syncmcp.Client) -> None:
-    """Opening the client is all there is to see."""
-
-
-def list_tools(client: syncmcp.Client) -> None:
-    """Fetches the tools."""
-    client.list_tools()
+def call(client: syncmcp.Client, tool: str, *arguments: Any) -> None:
+    """Calls a tool, which has to succeed."""
+    client.call_tool(tool, *arguments).raise_for_error()
 
 
 def add_numbers(client: syncmcp.Client) -> None:
     """Calls the one tool there is."""
     client.list_tools()
-    client.call_tool("add_numbers", {"a": 5, "b": 3}).raise_for_error()
+    call(client, "add_numbers", {"a": 5, "b": 3})
 
 
 def reconnect(client: syncmcp.Client) -> None:
     """Calls a tool whose answer comes on another stream than it began on."""
     client.list_tools()
-    client.call_tool("test_reconnection").raise_for_error()
+    call(client, "test_reconnection")
+
+
+def call_what_is_listed(client: syncmcp.Client) -> None:
+    """Calls each tool that the list holds."""
+    for tool in client.list_tools().tools:
+        call(client, tool.name)
 
 
 def use_everything(client: syncmcp.Client) -> None:
     """Calls each tool, reads each resource, gets each prompt."""
-    for tool in client.list_tools().tools:
-        client.call_tool(tool.name).raise_for_error()
+    call_what_is_listed(client)
     for resource in client.list_resources().resources:
         client.read_resource(resource.uri)
     for prompt in client.list_prompts().prompts:
@@ -117,33 +118,21 @@ def use_everything(client: syncmcp.Client) -> None:
 def call_as_told(client: syncmcp.Client) -> None:
     """Calls tools with the arguments that the suite gives."""
     client.list_tools()
-    for call in json.loads(os.environ["MCP_CONFORMANCE_CONTEXT"])["toolCalls"]:
-        client.call_tool(call["name"], call["arguments"]).raise_for_error()
-
-
-def call_what_is_listed(client: syncmcp.Client) -> None:
-    """Calls each tool that the list holds."""
-    for tool in client.list_tools().tools:
-        client.call_tool(tool.name).raise_for_error()
+    for told in json.loads(os.environ["MCP_CONFORMANCE_CONTEXT"])["toolCalls"]:
+        call(client, told["name"], told["arguments"])
 
 
 def echo_schema(client: syncmcp.Client) -> None:
     """Sends a tool's input schema back as it came."""
     tools = {tool.name: tool for tool in client.list_tools().tools}
-    schema = tools["json_schema_2020_12_tool"].input_schema
-    client.call_tool("json_schema_echo", {"schema": schema}).raise_for_error()
-
-
-def accept_defaults(client: syncmcp.Client) -> None:
-    """Calls a tool that shows a form in which every field has a default."""
-    client.call_tool("test_client_elicitation_defaults").raise_for_error()
+    call(client, "json_schema_echo", {"schema": tools["json_schema_2020_12_tool"].input_schema})
 
 
 def answer_in_rounds(client: syncmcp.Client) -> None:
     """Calls tools that ask in `input_required` results, with another call between the rounds."""
 
     def confirm_later(request: ElicitRequestFormParams, context: HandlerContext) -> ElicitResult:
-        context.client.call_tool("test_mrtr_unrelated").raise_for_error()
+        call(context.client, "test_mrtr_unrelated")
         return confirm(request, context)
 
     asking_back = Handlers(elicitation=confirm_later)
@@ -152,12 +141,7 @@ def answer_in_rounds(client: syncmcp.Client) -> None:
     if not isinstance(by_hand, InputRequired):
         raise SystemExit(f"nothing was asked: {by_hand!r}")
     client.resume(by_hand, {"confirm": ElicitResult.accept({"confirmed": True})})
-    client.call_tool("test_mrtr_no_result_type").raise_for_error()
-
-
-def list_skills(client: syncmcp.Client) -> None:
-    """Fetches the entries of the skills, and nothing of the skills."""
-    Skills(client).list()
+    call(client, "test_mrtr_no_result_type")
 
 
 def load_a_skill(client: syncmcp.Client) -> None:
@@ -171,7 +155,7 @@ def load_a_skill(client: syncmcp.Client) -> None:
 def use_a_tool(client: syncmcp.Client) -> None:
     """Lists the tools and calls the one there is, which needs more than the list does."""
     client.list_tools()
-    client.call_tool("test-tool").raise_for_error()
+    call(client, "test-tool")
 
 
 def sign_in(context: Mapping[str, str]) -> OAuth:
@@ -185,40 +169,33 @@ def sign_in_with_proofs(context: Mapping[str, str]) -> OAuth:
     return OAuth(receiver=Browser(), dpop=True)
 
 
+def chosen(context: Mapping[str, str], *names: str) -> dict[str, Any]:
+    """Some of what the suite gives."""
+    return {name: context[name] for name in names}
+
+
 def sign_in_as_registered(context: Mapping[str, str]) -> OAuth:
     """A person signs in; the program has a name and a secret."""
-    return OAuth(
-        receiver=Browser(),
-        client_id=context["client_id"],
-        client_secret=context["client_secret"],
-        issuer=context["issuer"],
-    )
+    known = chosen(context, "client_id", "client_secret", "issuer")
+    return OAuth(receiver=Browser(), **known)
 
 
 def prove_by_secret(context: Mapping[str, str]) -> ClientCredentials:
     """The program signs in as itself; it trusts any server that it is sent to."""
-    secret = context["client_secret"]
-    return ClientCredentials(context["client_id"], client_secret=secret, issuer=None)
+    return ClientCredentials(**chosen(context, "client_id", "client_secret"), issuer=None)
 
 
 def prove_by_key(context: Mapping[str, str]) -> ClientCredentials:
     """The same, with a signature."""
-    key = context["private_key_pem"]
-    algorithm = context["signing_algorithm"]
+    key, algorithm = context["private_key_pem"], context["signing_algorithm"]
     client = context["client_id"]
     return ClientCredentials(client, private_key=key, algorithm=algorithm, issuer=None)
 
 
 def let_the_company_decide(context: Mapping[str, str]) -> EnterpriseManaged:
     """An employee has signed in at their company's identity provider already."""
-    return EnterpriseManaged(
-        context["idp_id_token"],
-        idp_token_endpoint=context["idp_token_endpoint"],
-        idp_client_id=context["idp_client_id"],
-        client_id=context["client_id"],
-        client_secret=context["client_secret"],
-        issuer=None,
-    )
+    known = chosen(context, "idp_token_endpoint", "idp_client_id", "client_id", "client_secret")
+    return EnterpriseManaged(context["idp_id_token"], **known, issuer=None)
 
 
 def let_the_platform_vouch(context: Mapping[str, str]) -> WorkloadIdentity:
@@ -226,24 +203,27 @@ def let_the_platform_vouch(context: Mapping[str, str]) -> WorkloadIdentity:
     return WorkloadIdentity(context["valid_jwt"], client_id=context["client_id"], issuer=None)
 
 
-SCENARIOS = {
-    "initialize": connect_only,
+SCENARIOS: dict[str, Callable[[syncmcp.Client], object]] = {
+    "initialize": lambda client: None,  # opening the client is all there is to see
     "tools_call": add_numbers,
     "sse-retry": reconnect,
-    "request-metadata": connect_only,
+    "request-metadata": lambda client: None,
     "http-standard-headers": use_everything,
     "http-custom-headers": call_as_told,
     "http-invalid-tool-headers": call_what_is_listed,
-    "json-schema-ref-no-deref": list_tools,
+    "json-schema-ref-no-deref": lambda client: client.list_tools(),
     "json-schema-2020-12-preservation": echo_schema,
-    "elicitation-sep1034-client-defaults": accept_defaults,
+    "elicitation-sep1034-client-defaults": lambda client: call(
+        client, "test_client_elicitation_defaults"
+    ),
     "sep-2322-client-request-state": answer_in_rounds,
-    "sep-2640-client-no-prefetch": list_skills,
+    "sep-2640-client-no-prefetch": lambda client: Skills(client).list(),
     "sep-2640-client-verify-digest": load_a_skill,
     "sep-2640-client-verify-size": load_a_skill,
     "sep-2640-client-verify-frontmatter": load_a_skill,
 }
 
+# In all other scenarios that begin with `auth/`: `sign_in`.
 SIGNING_IN: dict[str, Callable[[Mapping[str, str]], AuthBase]] = {
     "auth/client-credentials-basic": prove_by_secret,
     "auth/client-credentials-jwt": prove_by_key,
@@ -253,7 +233,6 @@ SIGNING_IN: dict[str, Callable[[Mapping[str, str]], AuthBase]] = {
     "auth/pre-registration": sign_in_as_registered,
     "auth/wif-jwt-bearer": let_the_platform_vouch,
 }
-"""In all other scenarios that begin with ``auth/`` a person signs in: `sign_in`."""
 
 
 def main(url: str) -> None:

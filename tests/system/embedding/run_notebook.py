@@ -1,7 +1,6 @@
-"""Runs cells in a kernel, as a notebook does, and prints what they say.
+"""Runs cells in a kernel, as a notebook does, and prints what they say: ``run_notebook.py FILE``.
 
-``python run_notebook.py FILE run``: the cells of a file in the percent format, with `nbclient`.
-``python run_notebook.py FILE stop``: its first cell, then one that is stopped and one after it.
+The cells of a file in the percent format, then one that is stopped, and one after it.
 """
 
 from __future__ import annotations
@@ -11,9 +10,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import nbformat.v4
 from jupyter_client.manager import start_new_kernel
-from nbclient import NotebookClient
 
 PATIENCE = 60
 
@@ -22,6 +19,7 @@ def started(steps, *_):
     if steps == 1:  # a second one would stop the next cell
         print("started", flush=True)
 
+client = syncmcp.connect(syncmcp.Stdio(sys.executable, "-m", "syncmcp.testing"))
 client.call_tool("countdown", {"steps": 100, "delay": 1}, on_progress=started)
 """
 AWAITING = """
@@ -34,23 +32,10 @@ client.close()
 """
 
 
-def cells(file: str) -> list[str]:
-    """The code of the cells; what is before the first one describes the file."""
-    _, *found = re.split(r"^# %%.*\n", Path(file).read_text("utf-8"), flags=re.MULTILINE)
-    return found
-
-
-def run(file: str) -> None:
-    """Run all cells."""
-    notebook = nbformat.v4.new_notebook(cells=list(map(nbformat.v4.new_code_cell, cells(file))))
-    NotebookClient(notebook, timeout=PATIENCE, kernel_name="python3").execute()
-    for cell in notebook.cells:
-        for output in cell.outputs:
-            print(output.get("text", output), end="")
-
-
-def stop(file: str) -> None:
-    """Press the stop button in the middle of a cell."""
+def main(file: str) -> None:
+    """Run all cells, and press the stop button in the middle of one."""
+    # What is before the first cell describes the file.
+    _, *cells = re.split(r"^# %%.*\n", Path(file).read_text("utf-8"), flags=re.MULTILINE)
     manager, kernel = start_new_kernel(kernel_name="python3")
 
     def show(message: dict[str, Any]) -> None:
@@ -63,7 +48,7 @@ def stop(file: str) -> None:
             print(content["ename"])
 
     try:
-        for code in (cells(file)[0], STOPPED, AWAITING):
+        for code in (*cells, STOPPED, AWAITING):
             kernel.execute_interactive(code, timeout=PATIENCE, output_hook=show)
     finally:
         kernel.stop_channels()
@@ -71,4 +56,4 @@ def stop(file: str) -> None:
 
 
 if __name__ == "__main__":
-    {"stop": stop, "run": run}[sys.argv[2]](sys.argv[1])
+    main(sys.argv[1])

@@ -59,13 +59,29 @@ def test_the_example_runs(wire: str) -> None:
 
 
 @pytest.mark.peer
-@pytest.mark.pitfall("3", "23")
+@pytest.mark.pitfall("3", "4", "14", "23")
 @over_each
-def test_a_greenlet_calls_while_another_one_waits_for_its_answer(wire: str) -> None:
+def test_greenlets_call_beside_each_other_and_limits_tokens_futures_and_closing_end_calls(
+    wire: str,
+) -> None:
     stage = Stage()
-    with target(wire, stage.server) as where:
-        code = """
-with syncmcp.connect(TARGET) as client:
+    code = """
+client = syncmcp.connect(TARGET)
+stop = syncmcp.CancelToken()
+calls = [
+    client.call_tool.future("hold", {"key": "timeout"}, timeout=0.2),
+    client.call_tool.future("hold", {"key": "token"}, cancel=stop),
+    client.call_tool.future("hold", {"key": "future"}),
+]
+say(type(calls[0].exception()).__name__)
+gevent.spawn(stop.cancel)
+say(type(calls[1].exception()).__name__)
+say(calls[2].cancel())
+last = gevent.spawn(outcome, client.call_tool, "hold", {"key": "last"})
+client.call_tool("echo", {"text": "what came before this is at the server by now"})
+gevent.spawn(client.close)
+say(last.get())
+with client:
     held = [gevent.spawn(client.call_tool, "hold", {"key": key}) for key in "abc"]
     gevent.sleep(0)
     say(client.call_tool("echo", {"text": "x" * 300_000}).text == "x" * 300_000)
@@ -75,46 +91,14 @@ with syncmcp.connect(TARGET) as client:
     client.call_tool("count", {"steps": 50}, on_progress=lambda done, *_: reports.append(done))
     say(reports == list(range(1, 51)))
 """
-        with patched(where + code) as program:
-            stage.inside("a", "b", "c")
-            assert program.line() == "True"  # while three calls are held
-            stage.gate.set()
-            assert program.line() == "abc"
-            assert program.line() == "['d', 'e']"
-            assert program.line() == "True"
-            assert program.end() == (0, "", "")
-    stage.server.close()
-
-
-@pytest.mark.peer
-@pytest.mark.pitfall("3", "4", "14")
-@over_each
-def test_limits_tokens_futures_and_closing_end_calls(wire: str) -> None:
-    stage = Stage()
-    with target(wire, stage.server) as where:
-        code = """
-client = syncmcp.connect(TARGET)
-stop = syncmcp.CancelToken()
-calls = [
-    client.call_tool.future("hold", {"key": "a"}, timeout=0.2),
-    client.call_tool.future("hold", {"key": "b"}, cancel=stop),
-    client.call_tool.future("hold", {"key": "c"}),
-]
-say(type(calls[0].exception()).__name__)
-gevent.spawn(stop.cancel)
-say(type(calls[1].exception()).__name__)
-say(calls[2].cancel())
-last = gevent.spawn(outcome, client.call_tool, "hold", {"key": "d"})
-client.call_tool("echo", {"text": "what came before this is at the server by now"})
-gevent.spawn(client.close)
-say(last.get())
-"""
-        with patched(where + OUTCOME + code) as program:
-            assert program.line() == "RequestTimeout"
-            assert program.line() == "RequestCancelled"
-            assert program.line() == "True"
-            assert program.line() == "ClosedError"
-            assert program.end() == (0, "", "")
+    ends = ["RequestTimeout", "RequestCancelled", "True", "ClosedError"]
+    with target(wire, stage.server) as where, patched(where + OUTCOME + code) as program:
+        assert [program.line() for _ in ends] == ends
+        stage.inside("a", "b", "c")
+        assert program.line() == "True"  # while three calls are held
+        stage.gate.set()
+        assert [program.line() for _ in range(3)] == ["abc", "['d', 'e']", "True"]
+        assert program.end() == (0, "", "")
     stage.server.close()
 
 
@@ -138,11 +122,8 @@ say(client.call_tool("pid").text != pid)
 say("open at the end")
 """
     with patched(OUTCOME + code) as program:
-        assert program.line() == "True"
-        assert program.line() == "4 the disk is full"
-        assert program.line() == "{'OutcomeUnknown'}"
-        assert program.line() == "True"
-        assert program.line() == "open at the end"
+        lines = ["True", "4 the disk is full", "{'OutcomeUnknown'}", "True", "open at the end"]
+        assert [program.line() for _ in lines] == lines
         assert program.end() == (0, "", "")
 
 
@@ -161,10 +142,12 @@ for target in (SERVER, "http://127.0.0.1:9/mcp"):
     ("first", "advice"),
     [
         (LATE, "before `import syncmcp`"),
-        (ALL.replace("()", "(thread=False)"), "or patch none of them"),
-        (ALL.replace("()", "(queue=False, subprocess=False)"), "but not queue, subprocess"),
+        (
+            ALL.replace("()", "(thread=False, queue=False, subprocess=False)"),
+            "but not threading, queue, subprocess: ",
+        ),
     ],
-    ids=["too late", "without threads", "without queues and processes"],
+    ids=["too late", "a part"],
 )
 @pytest.mark.pitfall("3")
 def test_what_would_hang_is_refused_when_it_is_opened(first: str, advice: str) -> None:

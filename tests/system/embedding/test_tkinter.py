@@ -90,41 +90,26 @@ def sees(view: StandIn | Real, text: str) -> None:
         view.turn()
 
 
-class Clockwork:
-    """A server whose countdown waits to be told to go on."""
+@pytest.mark.pitfall("3", "14")
+def test_progress_is_shown_a_button_cancels_and_the_result_of_another_call_is_shown(
+    screen: Any,
+) -> None:
+    server, go_on = Server("clockwork"), threading.Event()
 
-    def __init__(self) -> None:
-        self.server = Server("clockwork")
-        self.go_on = threading.Event()
-        self.server.tool()(self.countdown)
-
-    def countdown(self, context: ToolContext, steps: int, delay: float) -> str:
+    @server.tool()
+    def countdown(context: ToolContext, steps: int, delay: float) -> str:
         context.report_progress(1, steps, f"{delay} s each")
-        while not (self.go_on.wait(0.01) or context.cancelled.is_set()):
+        while not (go_on.wait(0.01) or context.cancelled.is_set()):
             pass
         return "lift-off"
 
-
-@pytest.mark.pitfall("3")
-def test_progress_and_result_are_shown_while_the_window_goes_on(screen: Any) -> None:
-    clockwork = Clockwork()
-    with syncmcp.connect(clockwork.server) as client, shown(client, screen) as view:
+    with syncmcp.connect(server) as client, shown(client, screen) as view:
         view.start()
         sees(view, "1 of 30: 0.1 s each")
-        clockwork.go_on.set()
-        sees(view, "lift-off")
-
-
-@pytest.mark.pitfall("3", "14")
-def test_a_button_cancels_the_call_and_another_one_can_be_started(screen: Any) -> None:
-    clockwork = Clockwork()
-    with syncmcp.connect(clockwork.server) as client, shown(client, screen) as view:
-        view.start()
-        sees(view, "1 of 30")
         view.cancel()
         sees(view, "cancelled")
-        assert clockwork.server.stats.wait_for(lambda stats: stats.cancelled == 1, PATIENCE)
-        clockwork.go_on.set()
+        assert server.stats.wait_for(lambda stats: stats.cancelled == 1, PATIENCE)
+        go_on.set()
         view.start()
         sees(view, "lift-off")
 

@@ -48,6 +48,12 @@ def peers() -> Iterator[Peers]:
         yield Peers(stack)
 
 
+@pytest.fixture(scope="module")
+def target(row: Row, peers: Peers) -> syncmcp.Stdio | str:
+    """What to open a client of a row on; a server that listens runs from here on."""
+    return peers.target(row)
+
+
 @pytest.fixture(scope="session")
 def table() -> Table:
     """The table that this run fills."""

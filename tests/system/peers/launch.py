@@ -6,7 +6,6 @@ import os
 import signal
 import socket
 import subprocess
-import sys
 import tempfile
 import time
 from contextlib import contextmanager, suppress
@@ -48,47 +47,31 @@ class HttpServer:
         return self._log.read_text("utf-8", errors="replace")
 
     def wait_until_it_listens(self) -> None:
-        """Returns when a connection is accepted.
-
-        Raises:
-            AssertionError: The process ended, or nothing listens after `START_TIMEOUT` seconds.
-        """
         deadline = time.monotonic() + START_TIMEOUT
         while time.monotonic() < deadline:
-            try:
+            with suppress(OSError):
                 socket.create_connection(("127.0.0.1", self._port), timeout=1.0).close()
                 return
-            except OSError:
-                try:
-                    code = self._process.wait(0.05)
-                except subprocess.TimeoutExpired:
-                    continue
-                raise AssertionError(f"exit code {code}:\n{self.output()}") from None
+            with suppress(subprocess.TimeoutExpired):
+                code = self._process.wait(0.05)
+                raise AssertionError(f"exit code {code}:\n{self.output()}")
         raise AssertionError(f"nothing listens on port {self._port}:\n{self.output()}")
 
     def stop(self) -> None:
-        """Ends the process and all its children, gently at first; it may be called again.
-
-        Raises:
-            AssertionError: Something else had killed the process.
-        """
+        """Ends the process and all its children, gently at first; it may be called again."""
         ended, self._stopped = self._stopped, True
         code = None if ended else self._process.poll()
-        self._terminate(signal.SIGTERM)
+        self._signal(signal.SIGTERM)
         with suppress(subprocess.TimeoutExpired):
             self._process.wait(STOP_TIMEOUT)
-        self._terminate(None)
+        self._signal(signal.SIGKILL)
         self._process.wait(KILL_TIMEOUT)
-        if code is not None and code < 0:
-            raise AssertionError(f"signal {-code} had ended the peer:\n{self.output()}")
+        assert code is None or code >= 0, f"signal {-code} had ended the peer:\n{self.output()}"
 
-    def _terminate(self, gently: signal.Signals | None) -> None:
-        if sys.platform == "win32":
-            self._process.kill()
-            return
+    def _signal(self, number: signal.Signals) -> None:
         # The group outlives its leader for as long as any child is in it.
         with suppress(ProcessLookupError):
-            os.killpg(self._process.pid, gently or signal.SIGKILL)
+            os.killpg(self._process.pid, number)
 
 
 @contextmanager

@@ -129,18 +129,24 @@ class Peer:
     limits: tuple[Limit, ...] = ()
 
 
-def own_server(
-    module: str, python: str | Path = sys.executable, path: str = "/mcp"
-) -> Mapping[str, Program]:
-    """A server of ours in ``servers/``, which takes ``stdio`` or the port to listen on."""
-    command = (str(python), "-m", f"tests.system.peers.servers.{module}")
-    return {STDIO: Program((*command, "stdio")), HTTP: Program((*command, "{port}"), path=path)}
+def _own(python: str | Path, module: str, *words: str, path: str = "/mcp") -> Program:
+    """A program of ours, in ``servers/``."""
+    command = (str(python), "-m", f"tests.system.peers.servers.{module}", *words)
+    return Program(command, path=path)
+
+
+def own_server(module: str, python: str | Path, path: str) -> Mapping[str, Program]:
+    """A server of ours, which takes ``stdio`` or the port to listen on."""
+    return {
+        STDIO: _own(python, module, "stdio"),
+        HTTP: _own(python, module, "{port}", path=path),
+    }
 
 
 def _own_peer(
     name: str, programs: Mapping[str, Program], revisions: tuple[Mode, ...], **rest: Any
 ) -> Peer:
-    """A server of ours, in ``servers/``; they all have the same tools."""
+    """A server of ours; they all have the same tools."""
     return Peer(
         name,
         programs,
@@ -154,13 +160,13 @@ def _own_peer(
     )
 
 
-def _python_programs(python: str | Path, module: str) -> Mapping[str, Program]:
-    command = (str(python), "-m", f"tests.system.peers.servers.{module}")
-    return {
-        STDIO: Program((*command, "stdio")),
-        HTTP_JSON: Program((*command, "json", "{port}")),
-        HTTP_SSE: Program((*command, "sse", "{port}")),
+def _python_peer(name: str, python: str | Path, module: str, *args: Any, **rest: Any) -> Peer:
+    programs = {
+        STDIO: _own(python, module, "stdio"),
+        HTTP_JSON: _own(python, module, "json", "{port}"),
+        HTTP_SSE: _own(python, module, "sse", "{port}"),
     }
+    return _own_peer(name, programs, *args, **rest)
 
 
 def _over_old_http(peer: Peer, program: Program, **changes: Any) -> Peer:
@@ -169,10 +175,6 @@ def _over_old_http(peer: Peer, program: Program, **changes: Any) -> Peer:
     revisions = tuple(one for one in peer.revisions if one != REVISIONS[-1])
     program = replace(program, path="/sse")
     return replace(peer, programs={OLD_HTTP: program}, revisions=revisions, **changes)
-
-
-def _python_old_http(python: str | Path, module: str) -> Program:
-    return Program((str(python), "-m", f"tests.system.peers.servers.{module}", "old", "{port}"))
 
 
 def _npm_program(package: str, script: str, *arguments: str, **env: str) -> Program:
@@ -202,16 +204,18 @@ LIMITS_OF_REVISIONS = (
     Limit("url", "URLs came with 2025-11-25", revisions=REVISIONS[:3]),
 )
 
-OFFICIAL = _own_peer(
+OFFICIAL = _python_peer(
     "mcp 2.3.0",
-    _python_programs(sys.executable, "official"),
+    sys.executable,
+    "official",
     REVISIONS,
     questions=_QUESTIONS,
     limits=_JSON_LIMITS,
 )
-FASTMCP = _own_peer(
+FASTMCP = _python_peer(
     "fastmcp 4.1.2",
-    _python_programs(venv_python("fastmcp-4"), "fastmcp_4"),
+    venv_python("fastmcp-4"),
+    "fastmcp_4",
     REVISIONS,
     questions=_QUESTIONS,
     limits=_JSON_LIMITS,
@@ -225,35 +229,27 @@ TYPESCRIPT = _own_peer(
     REVISIONS,
     questions=_QUESTIONS,
 )
-MCP_1_12 = _own_peer(
+_VERSION_1: dict[str, Any] = {"questions": _QUESTIONS_1, "progress_apart": True}
+MCP_1_12 = _python_peer(
     "mcp 1.12.4",
-    _python_programs(venv_python("mcp-1.12"), "official_1"),
+    venv_python("mcp-1.12"),
+    "official_1",
     ("2025-03-26", "2025-06-18"),
-    questions=_QUESTIONS_1,
-    progress_apart=True,
+    **_VERSION_1,
 )
 _FALLS_OVER = Limit("cancel", "cancelling a request ends its session, and over stdio the server")
-MCP_1_9 = _own_peer(
+_OLDER: dict[str, Any] = {**_VERSION_1, "one_session": True, "limits": (_FALLS_OVER,)}
+MCP_1_9 = _python_peer(
     "mcp 1.9.4",
-    _python_programs(venv_python("mcp-1.9"), "official_1"),
+    venv_python("mcp-1.9"),
+    "official_1",
     ("2024-11-05", "2025-03-26"),
-    questions=_QUESTIONS_1,
-    progress_apart=True,
-    one_session=True,
-    limits=(_FALLS_OVER,),
+    **_OLDER,
 )
-MCP_1_8 = _own_peer(
-    "mcp 1.8.1",
-    _python_programs(venv_python("mcp-1.8"), "official_1"),
-    ("2024-11-05",),
-    questions=_QUESTIONS_1,
-    progress_apart=True,
-    one_session=True,
-    limits=(_FALLS_OVER,),
-)
+MCP_1_8 = _python_peer("mcp 1.8.1", venv_python("mcp-1.8"), "official_1", ("2024-11-05",), **_OLDER)
 
 _PYTHON_OLD_HTTP = tuple(
-    _over_old_http(peer, _python_old_http(python, module), one_session=False, limits=limits)
+    _over_old_http(peer, _own(python, module, "old", "{port}"), one_session=False, limits=limits)
     for peer, python, module, limits in (
         (OFFICIAL, sys.executable, "official", ()),
         (MCP_1_12, venv_python("mcp-1.12"), "official_1", ()),

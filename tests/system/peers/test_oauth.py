@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from queue import Queue
 from threading import Barrier
 from typing import TYPE_CHECKING, Any
@@ -15,35 +16,30 @@ import requests
 from cryptography.hazmat.primitives.asymmetric import rsa
 
 import syncmcp
-from syncmcp import AuthError
+from syncmcp import AuthError, UsageError
 from syncmcp.auth import (
     ClientCredentials,
-    Deadline,
     FileStore,
     LoopbackReceiver,
     OAuth,
     PrivateKeyJwt,
-    Redirect,
     SigningKey,
-    SignInRequest,
-    Waiting,
 )
-from syncmcp.errors import LoginRequired, TokenRefused
+from syncmcp.errors import TokenRefused
 from tests.support.ports import free_port
 from tests.support.setup_programs import CHROMIUM, in_ci
 from tests.system.peers.launch import HttpServer, http_server
-from tests.system.peers.oauth.guarded import guarded
+from tests.system.peers.oauth.guarded import Proofs, guarded
 from tests.system.peers.oauth.person import Person, anywhere
-from tests.system.peers.oauth.proofs import Proofs
-from tests.system.peers.oauth.published import Published, published
 from tests.system.peers.oauth.sign_ins import ASKING, DEMO, FASTMCP, JUDGING, MCP_1_9
 from tests.system.peers.oauth.stage import AN_HOUR, PATIENCE, Stage, notebook, set_clock, staged
 from tests.system.peers.peers import Program
 from tests.system.peers.setup_peers import HERE, NODE_MODULES, venv_python
 from tests.transports import certificates
+from tests.transports.http_peer import Request, serving
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
 
@@ -83,10 +79,24 @@ def running(key: SigningKey, papers: certificates.Certificates) -> Iterator[Http
         yield server
 
 
+class Published:
+    """An address where a program publishes who it is; notes whether somebody looked."""
+
+    def __init__(self) -> None:
+        self.url = ""
+        self.document: dict[str, Any] = {}
+        self.asked = False
+
+    def answer(self, request: Request) -> None:
+        self.asked = True
+        request.connection.json(self.document)
+
+
 @pytest.fixture
 def page(papers: certificates.Certificates) -> Iterator[Published]:
-    """An address where a program can publish who it is."""
-    with published(papers.server_context()) as page:
+    page = Published()
+    with serving(page.answer, papers.server_context()) as server:
+        page.url = server.url
         yield page
 
 
@@ -216,9 +226,9 @@ def test_what_needs_more_scope_leads_back_to_the_page_for_old_and_new(stage: Sta
     assert calls == [("read", "mcp:read"), ("write", both), ("read", both)]
 
 
-def sign_in_by_document(stage: Stage, page: Published, **proof: Any) -> OAuth:
+def sign_in_by_document(show: Callable[[str], None], page: Published, **proof: Any) -> OAuth:
     """What signs in as the client whose document is at an address; it is published, too."""
-    receiver = LoopbackReceiver(port=free_port(), open_browser=False, show=stage.person.read)
+    receiver = LoopbackReceiver(port=free_port(), open_browser=False, show=show)
     auth = OAuth(
         client_metadata_url=page.url,
         client_name="Notes",
@@ -236,7 +246,7 @@ def sign_in_by_document(stage: Stage, page: Published, **proof: Any) -> OAuth:
 def test_the_address_of_a_document_is_a_client_that_needs_no_registration(
     stage: Stage, page: Published
 ) -> None:
-    auth = sign_in_by_document(stage, page)
+    auth = sign_in_by_document(stage.person.read, page)
     with stage.connect(auth) as client:
         assert client.call_tool("read").text == "a line"
         stage.an_hour_passes()
@@ -257,7 +267,7 @@ def test_the_address_of_a_document_is_a_client_that_needs_no_registration(
 def test_a_document_with_a_key_is_a_client_that_proves_itself_by_it(
     stage: Stage, page: Published, key: SigningKey
 ) -> None:
-    auth = sign_in_by_document(stage, page, assertion=PrivateKeyJwt(page.url, key))
+    auth = sign_in_by_document(stage.person.read, page, assertion=PrivateKeyJwt(page.url, key))
     page.document["jwks"] = {"keys": [key.public]}
     with stage.connect(auth) as client:
         assert client.call_tool("read").text == "a line"
@@ -270,37 +280,11 @@ def test_a_document_with_a_key_is_a_client_that_proves_itself_by_it(
 @pytest.mark.requirement("REG-03")
 def test_a_document_with_another_key_is_no_proof(stage: Stage, page: Published) -> None:
     ours, theirs = SigningKey.generate("ES256"), SigningKey.generate("ES256")
-    auth = sign_in_by_document(stage, page, assertion=PrivateKeyJwt(page.url, ours))
+    auth = sign_in_by_document(stage.person.read, page, assertion=PrivateKeyJwt(page.url, ours))
     page.document["jwks"] = {"keys": [theirs.public]}
     with pytest.raises(TokenRefused) as caught:
         stage.connect(auth)
     assert caught.value.error == "invalid_client"
-
-
-class Passer:
-    """Opens the address and looks whether anybody is asked to sign in there."""
-
-    redirect_uri = "http://127.0.0.1:51764/callback"
-
-    def __init__(self) -> None:
-        self.saw: list[int] = []
-
-    def agree(self, request: SignInRequest, deadline: Deadline) -> bool:
-        return True
-
-    def start(self, registered: Sequence[str] = ()) -> Waiting:
-        return self
-
-    def receive(self, redirect: Redirect, deadline: Deadline) -> Mapping[str, str]:
-        answer = requests.get(redirect.url, timeout=deadline.remaining())
-        self.saw.append(answer.status_code)
-        raise LoginRequired("somebody passed by")
-
-    def __enter__(self) -> Waiting:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        """Nothing was held."""
 
 
 @pytest.mark.requirement("REG-03", "REG-09")
@@ -316,12 +300,18 @@ class Passer:
 def test_a_document_has_to_name_itself_and_where_people_come_back_to(
     stage: Stage, page: Published, change: dict[str, Any], status: int
 ) -> None:
-    passer = Passer()
-    auth = OAuth(client_metadata_url=page.url, receiver=passer)
-    page.document = {**auth.client_metadata([passer.redirect_uri]), **change}
-    with pytest.raises(LoginRequired):
+    saw: list[int] = []
+
+    def pass_by(shown: str) -> None:
+        [address] = [word for word in shown.split() if word.startswith("http")]
+        saw.append(requests.get(address, timeout=PATIENCE).status_code)
+        raise LookupError("somebody passed by")
+
+    auth = sign_in_by_document(pass_by, page)
+    page.document.update(change)
+    with pytest.raises(UsageError, match="show failed: LookupError"):
         stage.connect(auth)
-    assert passer.saw == [status]
+    assert saw == [status]
     assert page.asked
 
 
@@ -464,9 +454,8 @@ def official(running: HttpServer) -> Iterator[str]:
 @pytest.fixture
 def person() -> Iterator[Person]:
     """Somebody who signs in."""
-    person = Person()
-    yield person
-    person.leave()
+    with closing(Person()) as person:
+        yield person
 
 
 @pytest.mark.signs_in(ASKING, "login", "renewal", "logout")
@@ -500,19 +489,41 @@ def test_too_small_a_scope_that_the_official_server_does_not_name_is_an_error(
     assert person.pages == ["login", "consent"]
 
 
-# -- FastMCP as both servers ---------------------------------------------------------------------
+# -- servers that are their own authorization servers: FastMCP, and an old one without metadata
 
 
-@pytest.mark.signs_in(FASTMCP, "login", "renewal", "logout")
-def test_fastmcp_signs_people_in_renews_their_tokens_and_takes_them_back(person: Person) -> None:
-    command = (str(venv_python("fastmcp-4")), "-m", "tests.system.peers.oauth.fastmcp_4", "{port}")
+@pytest.mark.parametrize(
+    ("venv", "module", "revision"),
+    [
+        pytest.param(
+            "fastmcp-4",
+            "fastmcp_4",
+            "2026-07-28",
+            marks=pytest.mark.signs_in(FASTMCP, "login", "renewal", "logout"),
+        ),
+        pytest.param(
+            "mcp-1.9",
+            "official_1",
+            "2025-03-26",
+            marks=[
+                pytest.mark.signs_in(MCP_1_9, "login", "renewal", "logout"),
+                pytest.mark.requirement("AUD-08"),
+            ],
+        ),
+    ],
+)
+def test_a_server_signs_people_in_by_itself_renews_their_tokens_and_takes_them_back(
+    venv: str, module: str, revision: str, person: Person
+) -> None:
+    command = (str(venv_python(venv)), "-m", f"tests.system.peers.oauth.{module}", "{port}")
     auth = OAuth(allow=anywhere, receiver=person.receiver())
     with (
         http_server(Program(command)) as server,
         syncmcp.connect(syncmcp.Http(server.url, auth=auth)) as client,
     ):
+        assert client.server.revision == revision
         first = auth.token
-        assert client.call_tool("expire").data == {"result": 1}
+        assert client.call_tool("expire").text == "1"
         assert client.call_tool("read").text == "a line"
         second = auth.token
         assert first
@@ -520,29 +531,7 @@ def test_fastmcp_signs_people_in_renews_their_tokens_and_takes_them_back(person:
         assert first.refresh_token != second.refresh_token
         auth.logout()
         assert status_for(server.url, second.access_token) == 401
-    assert "Back to your program" in person.saw
-
-
-# -- an old server, which is its own authorization server ----------------------------------------
-
-
-@pytest.mark.signs_in(MCP_1_9, "login", "renewal", "logout")
-@pytest.mark.requirement("AUD-08")
-def test_an_old_server_signs_people_in_by_itself(person: Person) -> None:
-    command = (str(venv_python("mcp-1.9")), "-m", "tests.system.peers.oauth.official_1", "{port}")
-    auth = OAuth(allow=anywhere, receiver=person.receiver())
-    with (
-        http_server(Program(command)) as server,
-        syncmcp.connect(syncmcp.Http(server.url, auth=auth)) as client,
-    ):
-        assert client.server.revision == "2025-03-26"
-        assert client.call_tool("expire").text == "1"
-        assert client.call_tool("read").text == "a line"
-        token = auth.token
-        auth.logout()
-        assert token
-        assert status_for(server.url, token.access_token) == 401
-    assert token.issuer == server.url.replace("/mcp", "/")
+    assert second.issuer == server.url.replace("/mcp", "/")
     assert "Back to your program" in person.saw
 
 

@@ -7,13 +7,23 @@ import uuid
 from concurrent.futures import CancelledError
 from functools import partial
 from threading import Event
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 import syncmcp
 from tests.system.peers.answers import ANSWERS
-from tests.system.peers.peers import ROWS, STDIO, Call, Peer, Row
+from tests.system.peers.peers import (
+    EVERYTHING,
+    EVERYTHING_2025_03,
+    HTTP,
+    ROWS,
+    STDIO,
+    TYPESCRIPT,
+    Call,
+    Peer,
+    Row,
+)
 from tests.system.peers.table import PAGE, Table
 
 if TYPE_CHECKING:
@@ -21,22 +31,19 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from syncmcp.types import CallToolResult
-    from tests.system.peers.conftest import Peers
 
 # With the others that fill the table.
 pytestmark = [pytest.mark.peer, pytest.mark.together("peers")]
 
 PATIENCE = 30.0
 
-
-@pytest.fixture(scope="module")
-def target(row: Row, peers: Peers) -> syncmcp.Stdio | str:
-    """What to open a client on; a server that listens runs from here on."""
-    return peers.target(row)
+# The one revision with batches, and over HTTP who knows them.
+BATCHING = "2025-03-26"
+ANSWERING = [(peer.name, HTTP) for peer in (TYPESCRIPT, EVERYTHING, EVERYTHING_2025_03)]
 
 
 @pytest.mark.parametrize("row", ROWS, ids=str, scope="module")
-@pytest.mark.requirement("M-03", "M-04", "M-06", "M-07", "M-09", "HTL-03")
+@pytest.mark.requirement("M-04", "M-06", "M-09", "M-24", "HTL-03", "RPC-12")
 @pytest.mark.pitfall("13", "14", "18", "30")
 def test_a_peer_does_all_that_its_row_says(
     row: Row, target: syncmcp.Stdio | str, table: Table, subtests: pytest.Subtests
@@ -47,6 +54,9 @@ def test_a_peer_does_all_that_its_row_says(
             if limit is None or limit.half:
                 with subtests.test(cell), table.cell(row, cell):
                     check(row, client)
+        if row.mode == BATCHING and row.transport != STDIO:
+            with subtests.test("batch"):
+                answers_a_batch_or_refuses_all_of_it(row, client)
 
 
 def lists_its_tools(row: Row, client: syncmcp.Client) -> None:
@@ -108,6 +118,24 @@ def has_its_question_answered(cell: str, row: Row, client: syncmcp.Client) -> No
     result = ask(client, question)
     assert not result.is_error, result.text
     assert question.text in result.text
+
+
+def answers_a_batch_or_refuses_all_of_it(row: Row, client: syncmcp.Client) -> None:
+    call = row.peer.call
+    with client.batch() as batch:
+        calls = [batch.call_tool(call.tool, call.arguments) for _ in range(3)]
+        wrong = batch.request("acme/no-such-method")
+        tools = batch.list_tools()
+    if (row.peer.name, row.transport) in ANSWERING:
+        assert all(call.text in future.result(PATIENCE).text for future in calls)
+        assert isinstance(wrong.exception(PATIENCE), syncmcp.ServerError)
+        assert call.tool in [tool.name for tool in tools.result(PATIENCE).tools]
+    else:
+        futures: list[syncmcp.RequestFuture[Any]] = [*calls, wrong, tools]
+        errors = [future.exception(PATIENCE) for future in futures]
+        assert {type(error) for error in errors} <= {syncmcp.HttpError, syncmcp.InvalidParams}
+        assert len({id(error) for error in errors}) == 5
+        answers_a_call(row, client)
 
 
 CHECKS: Mapping[str, Callable[[Row, syncmcp.Client], None]] = {

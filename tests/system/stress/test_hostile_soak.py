@@ -18,7 +18,7 @@ from syncmcp import LimitExceeded
 from syncmcp.auth import Deadline
 from tests.connection.puppet import Puppet
 from tests.connection.test_log_floods import note
-from tests.support.session_server import SessionServer, session_server
+from tests.support.session_server import session_server
 from tests.support.stage import PATIENCE, STATEFUL
 from tests.transports.http_peer import Connection, Request
 
@@ -36,21 +36,18 @@ class Memory:
         self.before = tracemalloc.get_traced_memory()[0]
         tracemalloc.reset_peak()
 
-    def growth(self) -> int:
-        """What has grown once it is no more than `GROWTH`, or after `PATIENCE` seconds.
+    def grows_no_more(self) -> bool:
+        """Whether it has grown by no more than `GROWTH`, now or within `PATIENCE` seconds.
 
         Threads of a client that was closed need a moment to let go of what was queued.
         """
         deadline, pause = Deadline(PATIENCE), threading.Event()
-        while True:
+        while not deadline.expired:
             gc.collect()
-            grown = tracemalloc.get_traced_memory()[0] - self.before
-            if grown < GROWTH or deadline.expired:
-                return grown
+            if tracemalloc.get_traced_memory()[0] - self.before < GROWTH:
+                return True
             pause.wait(0.05)
-
-    def peak(self) -> int:
-        return tracemalloc.get_traced_memory()[1] - self.before
+        return False
 
 
 @pytest.fixture(autouse=True)
@@ -64,51 +61,39 @@ def ping(id: Any) -> dict[str, Any]:
     return {"jsonrpc": "2.0", "id": id, "method": "ping"}
 
 
-class Streaming:
-    """A server over HTTP with a stream for notifications, which takes no answer to its pings."""
-
-    def __init__(self, server: SessionServer) -> None:
-        self._streams: SimpleQueue[Connection] = SimpleQueue()
-        self._over = threading.Event()
-        server.before = self._take
-
-    def _take(self, one: Request) -> bool:
-        if one.method == "GET":
-            one.connection.start_events()
-            self._streams.put(one.connection)
-            return True
-        if one.body and b'"method"' not in one.body:
-            self._over.wait(PATIENCE)
-            return True
-        return False
-
-    def stream(self) -> Connection:
-        return self._streams.get(timeout=PATIENCE)
-
-    def end(self) -> None:
-        self._over.set()
-
-
 def event(message: dict[str, Any]) -> bytes:
     return b"data: " + json.dumps(message).encode() + b"\n\n"
 
 
 def test_pings_whose_answers_nobody_takes_cost_no_more_than_the_bound() -> None:
+    streams: SimpleQueue[Connection] = SimpleQueue()
+    over = threading.Event()
+
+    def take(one: Request) -> bool:
+        if one.method == "GET":
+            one.connection.start_events()
+            streams.put(one.connection)
+            return True
+        is_answer = bool(one.body) and b'"method"' not in one.body
+        if is_answer:
+            over.wait(PATIENCE)
+        return is_answer
+
     with session_server() as server:
-        side = Streaming(server)
+        server.before = take
         with syncmcp.connect(server.url, mode=STATEFUL) as client:
             connection = client._core.connection
             assert connection is not None
-            stream = side.stream()
+            stream = streams.get(timeout=PATIENCE)
             memory = Memory()
             for number in range(0, 30_000, 100):
                 stream.chunk(b"".join(event(ping(number + each)) for each in range(100)))
             assert connection.wait_closed(PATIENCE)
             assert isinstance(connection.close_error, LimitExceeded)
-            assert memory.peak() < 16 * MIB
-            side.end()
+            assert tracemalloc.get_traced_memory()[1] - memory.before < 16 * MIB
+            over.set()
             del connection
-        assert memory.growth() < GROWTH
+        assert memory.grows_no_more()
 
 
 class Flood(Puppet):
@@ -152,7 +137,7 @@ def test_floods_of_pings_and_of_what_is_no_message_leave_nothing(
         for _ in range(4):
             flood()
             client.ping()
-        assert memory.growth() < GROWTH
+        assert memory.grows_no_more()
         assert client.dump().facts["queues"]["owed"] == 0
     # Of 4,800 odd messages.
     assert len(caplog.records) - logged < 400

@@ -13,10 +13,9 @@ from typing import Any
 
 import pytest
 
-from syncmcp import HandlerContext, RequestFuture
+from syncmcp import HandlerContext
 from syncmcp.testing import Server, ToolContext
 from syncmcp.types import (
-    CallToolResult,
     CreateMessageRequestParams,
     CreateMessageResult,
     ElicitRequestFormParams,
@@ -34,11 +33,7 @@ QUORUM = MAX_HANDLERS + 1
 # Nothing may take longer, in seconds; it is the bound that catches what would hang.
 LIMIT = 300.0
 
-SCHEMA = {
-    "type": "object",
-    "properties": {"said": {"type": "string"}},
-    "required": ["said"],
-}
+SCHEMA = {"type": "object", "properties": {"said": {"type": "string"}}, "required": ["said"]}
 
 
 class Meeting:
@@ -51,9 +46,8 @@ class Meeting:
 
     def __init__(self) -> None:
         self.server = Server("meeting")
-        self.server.tool()(self.ask)
-        self.server.tool()(self.meet)
-        self.server.tool()(self.echo)
+        for tool in (self.ask, self.meet, self.echo):
+            self.server.tool()(tool)
         # Guards what follows, and tells of each change.
         self._changed = threading.Condition()
         self._met = False
@@ -71,12 +65,11 @@ class Meeting:
             message = {"role": "user", "content": {"type": "text", "text": text}}
             sampling = {"messages": [message], "maxTokens": 10}
             elicitation = {"message": form, "requestedSchema": SCHEMA}
-            answers = context.ask_all(
-                {
-                    "text": ("sampling/createMessage", sampling),
-                    "form": ("elicitation/create", elicitation),
-                }
-            )
+            questions: dict[str, tuple[str, dict[str, Any]]] = {
+                "text": ("sampling/createMessage", sampling),
+                "form": ("elicitation/create", elicitation),
+            }
+            answers = context.ask_all(questions)
             sampled, filled = answers["text"], answers["form"]
         else:
             sampled = context.sample(text, max_tokens=10)
@@ -87,14 +80,13 @@ class Meeting:
         """Wait until enough are here."""
         with self._changed:
             self._in_tool += 1
-            self._met = self._met or self._in_tool >= QUORUM
-            self._changed.notify_all()
+            if self._in_tool >= QUORUM:
+                self.let_go()
             assert self._changed.wait_for(lambda: self._met, LIMIT), "nobody else came"
             self._in_tool -= 1
         return f"met {nonce}"
 
     def echo(self, nonce: str) -> str:
-        """Say it again."""
         return nonce
 
     def let_go(self) -> None:
@@ -108,19 +100,16 @@ class Meeting:
     def sampling(
         self, request: CreateMessageRequestParams, context: HandlerContext
     ) -> CreateMessageResult:
-        asked = request.messages[0].content
-        assert isinstance(asked, TextContent)
-        content = TextContent(text=self._call_back(asked.text, context))
+        content = TextContent(text=self._call_back(request.messages[0].text, context))
         return CreateMessageResult(role="assistant", content=content, model="none")
 
     def form(self, request: ElicitRequestFormParams, context: HandlerContext) -> ElicitResult:
         return ElicitResult.accept({"said": self._call_back(request.message, context)})
 
     def _call_back(self, question: str, context: HandlerContext) -> str:
-        nonce = question.split()[1]
         if context.call is not None:
             arguments = (context.call.params or {})["arguments"]
-            if arguments["nonce"] != nonce:
+            if arguments["nonce"] != question.split()[1]:
                 self.wrong.append(f"{question} was said to come from {arguments}")
         with self._changed:
             self._nested += 1
@@ -131,35 +120,27 @@ class Meeting:
         return f"{met}, {context.client.call_tool('echo', {'nonce': question}).text}"
 
 
-def expected(nonce: str) -> str:
-    """What the tool `ask` returns if no word of it was lost or mixed up."""
-    return "; ".join(f"met {kind} {nonce}, {kind} {nonce}" for kind in ("text", "form"))
-
-
-def run(wire: Wire, calls: int) -> int:
-    """Make that many calls at one time, and check every result.
-
-    Returns:
-        How many handlers were in a nested call at one time.
-    """
-    dice = random.Random(seeded())
-    together = [dice.random() < 0.5 for _ in range(calls)]
-    meeting = Meeting()
+@pytest.mark.pitfall("13")
+@rotated
+@sizes(24, 200, 1800)
+def test_more_handlers_than_threads_call_back_at_one_time(wire: Wire, size: int) -> None:
+    dice, meeting = random.Random(seeded()), Meeting()
     options: dict[str, Any] = {
         "sampling": meeting.sampling,
         "elicitation": meeting.form,
         "max_handlers": MAX_HANDLERS,
-        "max_questions": 2 * calls,
+        "max_questions": 2 * size,
         "timeout": LIMIT,
         "idle_timeout": None,
     }
     with wire.connect(meeting.server, **options) as client, nervous():
+        ask = client.call_tool.future
         futures = {
-            str(number): client.call_tool.future("ask", {"nonce": str(number), "together": both})
-            for number, both in enumerate(together)
+            nonce: ask("ask", {"nonce": nonce, "together": dice.random() < 0.5})
+            for nonce in map(str, range(size))
         }
         try:
-            check(futures)
+            results = {nonce: future.result(LIMIT).text for nonce, future in futures.items()}
         finally:
             meeting.let_go()
         connection = client._core.connection
@@ -167,18 +148,11 @@ def run(wire: Wire, calls: int) -> int:
         assert len(connection._table) == 0
         assert len(connection.questions) == 0
         assert client._core.pools.handlers.waiting == 0
+    # No word was lost or mixed up.
+    assert results == {
+        nonce: "; ".join(f"met {kind} {nonce}, {kind} {nonce}" for kind in ("text", "form"))
+        for nonce in futures
+    }
     assert meeting.wrong == []
     assert meeting.server.stats.violations == []
-    return meeting.most_nested
-
-
-def check(futures: dict[str, RequestFuture[CallToolResult]]) -> None:
-    results = {nonce: future.result(LIMIT).text for nonce, future in futures.items()}
-    assert results == {nonce: expected(nonce) for nonce in futures}
-
-
-@pytest.mark.pitfall("13")
-@rotated
-@sizes(24, 200, 1800)
-def test_more_handlers_than_threads_call_back_at_one_time(wire: Wire, size: int) -> None:
-    assert run(wire, size) > MAX_HANDLERS
+    assert meeting.most_nested > MAX_HANDLERS

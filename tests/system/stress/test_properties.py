@@ -52,6 +52,8 @@ EACH: Final = MANY // len(WAYS)
 """So many for each way of a target that has several."""
 
 every_way = pytest.mark.parametrize("way", WAYS, ids=str)
+# For what is decided far from the wire.
+in_memory = pytest.mark.parametrize("way", [WAYS[0], WAYS[2]], ids=str)
 
 
 @pytest.fixture(autouse=True)
@@ -303,8 +305,8 @@ def follow_cursors(bench: Bench, given: tuple[list[str], Any, bool]) -> None:
     assert asked == followed
 
 
-@every_way
-@sizes(FEW, EACH, 1800)
+@in_memory
+@sizes(FEW, MANY // 2, 1800)
 def test_cursors_are_followed_to_their_end(way: Way, size: int) -> None:
     lists = st.tuples(st.lists(cursors, max_size=12), ends, st.booleans())
     with bench(way) as place:
@@ -418,8 +420,8 @@ def check_schemas(bench: Bench, given: tuple[Any, Any, Any, dict[str, Any]]) -> 
     assert not isinstance(outcome, syncmcp.TransportError), outcome
 
 
-@every_way
-@sizes(4 * FEW, EACH, 1800)
+@in_memory
+@sizes(4 * FEW, MANY // 2, 1800)
 def test_schemas_give_a_verdict_or_an_error(way: Way, size: int) -> None:
     arguments = st.dictionaries(st.sampled_from(["a", "b"]), st.integers() | st.text(), max_size=2)
     with bench(way) as place:

@@ -14,6 +14,7 @@ import signal
 import sys
 import threading
 import time
+import tracemalloc
 import weakref
 from collections.abc import Iterable, Iterator
 from concurrent.futures import CancelledError
@@ -26,8 +27,20 @@ import pytest
 import syncmcp
 from syncmcp import CancelToken, Stdio
 from syncmcp._concurrency.timing import timer
+from syncmcp._connection.connection import Connection
+from syncmcp.testing import Server
+from tests.client.test_listening import held, let_go, shop, updated
 from tests.support.programs import server_processes
-from tests.support.stage import PATIENCE, STATEFUL, STATELESS, Stage, Wire, in_threads, rotated
+from tests.support.stage import (
+    PATIENCE,
+    STATEFUL,
+    STATELESS,
+    WIRES,
+    Stage,
+    Wire,
+    in_threads,
+    rotated,
+)
 from tests.system.stress.crowd import shuffling_server
 from tests.system.stress.sizes import sizes
 
@@ -101,6 +114,14 @@ def assert_gone(things: Iterable[object]) -> None:
         # A thread that is done with the last of them cannot be waited for from here.
         threading.Event().wait(0.01)
         gc.collect()
+
+
+def idle(client: syncmcp.Client) -> Connection:
+    """The connection of a client, which no call uses."""
+    connection = client._core.connection
+    assert connection is not None
+    assert len(connection._table) == 0
+    return connection
 
 
 # Connect and kill
@@ -195,10 +216,7 @@ def test_talkative_calls_leave_nothing_behind(wire: Wire, size: int) -> None:
         before = Size()
         run(size - int(size * WARM_UP))
         Size().assert_like(before)
-        connection = client._core.connection
-        assert connection is not None
-        assert len(connection._table) == 0
-        assert not connection._timeouts.finishing_calls
+        assert not idle(client)._timeouts.finishing_calls
 
 
 # A server that dies again and again
@@ -264,9 +282,7 @@ def test_cancelled_futures_are_held_by_nobody(wire: Wire, size: int) -> None:
         assert client.call_tool("echo", {"text": "still there"}).text == "still there"
         assert_gone(futures)
         assert_gone(markers)
-        connection = client._core.connection
-        assert connection is not None
-        assert len(connection._table) == 0
+        idle(client)
         assert stage.stats.wait_for(lambda stats: stats.running == 0)
 
 
@@ -294,8 +310,63 @@ def test_timed_tokens_are_held_by_nobody(wire: Wire, size: int) -> None:
         for number in range(size):
             call(number)
         assert_gone(tokens)
-        connection = client._core.connection
-        assert connection is not None
-        assert len(connection._table) == 0
+        idle(client)
     # The clock lets go of those that were given up, but not of each one by itself.
     assert len(timer._heap) < 200
+
+
+# Subscriptions, one after another and beside each other
+
+CYCLES = {"memory": 10_000, "stdio": 2_500, "http": 2_500, "sse": 2_500}
+THREADS = 4
+
+
+def listen(client: syncmcp.Client, server: Server, uri: str, cycles: int) -> None:
+    for number in range(cycles):
+        events = client.listen(tools=True, uris=[uri], timeout=PATIENCE)
+        server.resource_updated(uri)
+        assert next(events) == updated(uri)
+        if number % 2:
+            events.close()
+
+
+@pytest.mark.stress
+@pytest.mark.requirement("M-12")
+@pytest.mark.parametrize("wire", WIRES, ids=str)
+def test_after_ten_thousand_cycles_neither_side_holds_anything(wire: Wire) -> None:
+    server = shop()
+    count = CYCLES[wire.transport]
+    with wire.connect(server) as client:
+        listen(client, server, "a:1", 200)
+        gc.collect()
+        tracemalloc.start()
+        try:
+            listen(client, server, "a:1", count)
+            assert let_go(server)
+            client.listen(uris=["a:1"]).close()
+            server.stats.cancels.clear()  # a record of everything, kept on purpose
+            gc.collect()
+            grown, _ = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+        assert grown < 500_000, f"{grown} bytes after {count} cycles"
+        assert let_go(server)
+        assert client._core.session_state.listeners == []
+        assert len(client._core.session_state.resources) == 0
+        assert idle(client)._table.open_calls() == []
+
+
+@pytest.mark.stress
+@pytest.mark.requirement("M-12")
+@pytest.mark.parametrize("wire", WIRES, ids=str)
+def test_threads_that_come_and_go_share_what_they_listen_to(wire: Wire) -> None:
+    server = shop()
+    with wire.connect(server) as client:
+        jobs = [
+            lambda uri=uri: listen(client, server, uri, 150)
+            for uri in ("a:1", "a:2")
+            for _ in range(THREADS // 2)
+        ]
+        assert in_threads(*jobs, patience=30 * PATIENCE) == [None] * THREADS
+        assert let_go(server)
+        assert held(server) == 0

@@ -27,6 +27,7 @@ from tests.support.stage import PATIENCE, STATEFUL, STATELESS, Wire, in_threads,
 from tests.system.stress.sizes import seeded, sizes
 
 KILLS = 3
+CROWD = "tests.system.stress.crowd"
 
 # No call may take longer, in seconds; it is the bound that catches a call that would hang.
 LIMIT = 60.0
@@ -39,30 +40,23 @@ class Host:
 
     def __init__(self, seed: int) -> None:
         self._seed = seed
-        self._process, self.url = self._start(0)
+        self._start(0)
 
-    def _start(self, port: int) -> tuple[subprocess.Popen[str], str]:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "tests.system.stress.crowd", str(self._seed), str(port)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        assert process.stdout is not None
-        return process, process.stdout.readline().strip()
+    def _start(self, port: int) -> None:
+        command = [sys.executable, "-m", CROWD, str(self._seed), str(port)]
+        pipe = subprocess.PIPE
+        self._process = subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True)
+        assert self._process.stdout is not None
+        self.url = self._process.stdout.readline().strip()
 
     def kill(self) -> None:
         """Kill the server and start another."""
-        self._end(signal.SIGKILL)
-        port = int(self.url.rsplit(":", 1)[1].split("/")[0])
-        self._process, url = self._start(port)
-        assert url == self.url
+        before = self.url
+        self.end(signal.SIGKILL)
+        self._start(int(before.rsplit(":", 1)[1].split("/")[0]))
+        assert self.url == before
 
-    def close(self) -> None:
-        """End it."""
-        self._end(signal.SIGTERM)
-
-    def _end(self, number: signal.Signals) -> None:
+    def end(self, number: signal.Signals = signal.SIGTERM) -> None:
         self._process.send_signal(number)
         self._process.communicate(timeout=PATIENCE)
 
@@ -120,10 +114,8 @@ class Crowd:
                 assert self._up.wait(LIMIT)
 
     def _call(self, dice: random.Random, nonce: str) -> str:
-        kind = dice.choices(
-            ("blocking", "future", "cancel", "token", "given up", "timeout"),
-            (40, 40, 8, 6, 3, 3),
-        )[0]
+        kinds = ("blocking", "future", "cancel", "token", "given up", "timeout")
+        [kind] = dice.choices(kinds, (40, 40, 8, 6, 3, 3))
         arguments = {"nonce": nonce}
         call = self._client.call_tool
         try:
@@ -177,7 +169,7 @@ class Crowd:
 def served(wire: Wire, seed: int) -> Iterator[tuple[Any, Callable[[], None]]]:
     """A server, and what kills it and brings it back."""
     if wire.transport == "stdio":
-        command = (sys.executable, "-m", "tests.system.stress.crowd", str(seed))
+        command = (sys.executable, "-m", CROWD, str(seed))
         others = server_processes()
 
         def kill() -> None:
@@ -190,7 +182,7 @@ def served(wire: Wire, seed: int) -> Iterator[tuple[Any, Callable[[], None]]]:
     try:
         yield host.url, host.kill
     finally:
-        host.close()
+        host.end()
 
 
 def overtaken(client: syncmcp.Client) -> int:
@@ -204,14 +196,8 @@ def overtaken(client: syncmcp.Client) -> int:
 
 
 ALL_WAYS = (
-    "answered",
-    "cancel lost",
-    "cancel won",
-    "kills with calls in flight",
-    "lost in flight",
-    "out of order",
-    "timeout",
-    "token won",
+    *("answered", "cancel lost", "cancel won", "kills with calls in flight"),
+    *("lost in flight", "out of order", "timeout", "token won"),
 )
 
 

@@ -39,38 +39,27 @@ class Logins:
     async def register_client(self, client_info: OAuthClientInformationFull) -> None:
         self.clients[client_info.client_id] = client_info
 
-    async def authorize(
-        self, client: OAuthClientInformationFull, params: AuthorizationParams
-    ) -> str:
+    async def authorize(self, client: Any, params: AuthorizationParams) -> str:
         code = secrets.token_urlsafe(32)
         facts: dict[str, Any] = {**params.model_dump(exclude={"state", "scopes"})}
-        self.codes[code] = AuthorizationCode(
-            code=code,
-            scopes=params.scopes or [],
-            client_id=client.client_id or "",
-            expires_at=time.time() + AN_HOUR,
-            **facts,
-        )
+        facts.update(client_id=client.client_id or "", expires_at=time.time() + AN_HOUR)
+        self.codes[code] = AuthorizationCode(code=code, scopes=params.scopes or [], **facts)
         return construct_redirect_uri(str(params.redirect_uri), code=code, state=params.state)
 
-    async def load_authorization_code(
-        self, client: OAuthClientInformationFull, authorization_code: str
-    ) -> AuthorizationCode | None:
-        return self.codes.get(authorization_code)
+    async def load_authorization_code(self, client: Any, code: str) -> AuthorizationCode | None:
+        return self.codes.get(code)
 
     async def exchange_authorization_code(
-        self, client: OAuthClientInformationFull, authorization_code: AuthorizationCode
+        self, client: Any, authorization_code: AuthorizationCode
     ) -> OAuthToken:
         del self.codes[authorization_code.code]
         return self._issue(authorization_code.client_id, authorization_code.scopes)
 
-    async def load_refresh_token(
-        self, client: OAuthClientInformationFull, refresh_token: str
-    ) -> RefreshToken | None:
+    async def load_refresh_token(self, client: Any, refresh_token: str) -> RefreshToken | None:
         return self.refresh.get(refresh_token)
 
     async def exchange_refresh_token(
-        self, client: OAuthClientInformationFull, refresh_token: RefreshToken, scopes: list[str]
+        self, client: Any, refresh_token: RefreshToken, scopes: list[str]
     ) -> OAuthToken:
         del self.refresh[refresh_token.token]
         return self._issue(refresh_token.client_id, scopes)

@@ -65,8 +65,7 @@ class Person:
         failure: What kept them from getting there.
     """
 
-    def __init__(self, name: str = "ann") -> None:
-        self.name = name
+    def __init__(self) -> None:
         self.agrees = True
         self.pages: list[str] = []
         self.saw = ""
@@ -86,7 +85,7 @@ class Person:
         self._threads.append(thread)
         thread.start()
 
-    def leave(self) -> None:
+    def close(self) -> None:
         """Waits for the browser to be done.
 
         Raises:
@@ -101,26 +100,22 @@ class Person:
 
     def _browse(self, address: str) -> None:
         try:
-            self._go(address)
+            response = self._session.get(address, timeout=PATIENCE)
+            for _ in range(MOST_PAGES):
+                self.saw = response.text
+                response.raise_for_status()
+                page = Page(response.text)
+                if page.action is None:
+                    return
+                response = self._fill_in(page, response.url)
+            raise AssertionError(f"no end of pages: {self.pages}")
         except BaseException as error:
             self.failure = error
-
-    def _go(self, address: str) -> None:
-        response = self._session.get(address, timeout=PATIENCE)
-        for _ in range(MOST_PAGES):
-            self.saw = response.text
-            response.raise_for_status()
-            page = Page(response.text)
-            if page.action is None:
-                return
-            response = self._fill_in(page, response.url)
-        raise AssertionError(f"no end of pages: {self.pages}")
 
     def _fill_in(self, page: Page, where: str) -> requests.Response:
         self.pages.append(page.fields["prompt"])
         if not self.agrees:
             return self._session.get(urljoin(where, page.links["Cancel"]), timeout=PATIENCE)
-        form = dict(page.fields)
-        if "login" in form:
-            form.update(login=self.name, password="open sesame")
+        known = {"login": "ann", "password": "open sesame"}
+        form = {name: known.get(name, value) for name, value in page.fields.items()}
         return self._session.post(urljoin(where, page.action), data=form, timeout=PATIENCE)

@@ -41,6 +41,10 @@ class SignIn:
 CELLS = ("login", "renewal", "more scope", "logout", "document", "DPoP", "as itself")
 
 _OIDC_PROVIDER = "oidc-provider 9.13.3"
+_PEOPLE_ALONE = (
+    Limit("DPoP", "its tokens are not bound to keys"),
+    Limit("as itself", "it signs in people alone"),
+)
 _ABOVE = "tried with syncmcp.testing, where each token is judged by itself"
 
 JUDGING = SignIn(_OIDC_PROVIDER, "syncmcp.testing")
@@ -58,8 +62,7 @@ FASTMCP = SignIn(
     (
         Limit("more scope", "all its tools need the same scope"),
         Limit("document", "the kind that keeps everything in memory knows registered clients only"),
-        Limit("DPoP", "its tokens are not bound to keys"),
-        Limit("as itself", "it signs in people alone"),
+        *_PEOPLE_ALONE,
     ),
 )
 MCP_1_9 = SignIn(
@@ -68,8 +71,7 @@ MCP_1_9 = SignIn(
     (
         Limit("more scope", "its refusal does not say what is missing"),
         Limit("document", "it knows registered clients only"),
-        Limit("DPoP", "its tokens are not bound to keys"),
-        Limit("as itself", "it signs in people alone"),
+        *_PEOPLE_ALONE,
     ),
 )
 DEMO = SignIn(
@@ -80,8 +82,7 @@ DEMO = SignIn(
         Limit("more scope", "all its tools need the same scope"),
         Limit("logout", "it takes no token back"),
         Limit("document", "it knows registered clients only"),
-        Limit("DPoP", "its tokens are not bound to keys"),
-        Limit("as itself", "it signs in people alone"),
+        *_PEOPLE_ALONE,
     ),
 )
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import requests
@@ -20,8 +20,7 @@ if TYPE_CHECKING:
     from requests.auth import AuthBase
 
     from tests.system.peers.launch import HttpServer
-    from tests.system.peers.oauth.guarded import Guard
-    from tests.system.peers.oauth.proofs import Proofs
+    from tests.system.peers.oauth.guarded import Guard, Proofs
 
 AN_HOUR = 3600.0
 PATIENCE = 30.0
@@ -69,25 +68,14 @@ def set_clock(issuer: HttpServer, ahead: float) -> None:
 @contextmanager
 def staged(issuer: HttpServer, proofs: Proofs | None = None) -> Iterator[Stage]:
     """Everything that a login needs; with `proofs`, one with a key."""
-    before = notes(issuer)
-    person = Person()
-    with guarded(notebook(), issuer.url, proofs) as guard:
-        try:
-            yield Stage(guard, issuer, person, MemoryStore(), len(before))
-        finally:
-            person.leave()
+    before = len(notes(issuer))
+    with guarded(notebook(), issuer.url, proofs) as guard, closing(Person()) as person:
+        yield Stage(guard, issuer, person, MemoryStore(), before)
 
 
 def notebook() -> Server:
     """A server with something to read and something to write."""
     server = Server("notebook")
-
-    @server.tool()
-    def read() -> str:
-        return "a line"
-
-    @server.tool()
-    def write() -> str:
-        return "written"
-
+    server.tool(name="read")(lambda: "a line")
+    server.tool(name="write")(lambda: "written")
     return server

@@ -5,48 +5,17 @@ from __future__ import annotations
 import sys
 
 from fastmcp import Context, FastMCP  # type: ignore[import-not-found]  # in its own environment
-from mcp_types import InputRequiredResult
 
 from tests.system.peers.servers import tools
-from tests.system.peers.servers.questions import Questions
+from tests.system.peers.servers.questions import context_tools
 
-
-async def count(steps: int, context: Context) -> str:
-    """Reports progress once for each step."""
-    return await tools.count(steps, context.report_progress)
-
-
-questions = Questions(same_stream=sys.argv[1] != "json")
-
-
-async def ask_model(question: str, context: Context) -> str | InputRequiredResult:
-    """Has the client's model answer."""
-    return await questions.ask_model(context, question)
-
-
-async def ask_form(context: Context) -> str | InputRequiredResult:
-    """Has a person fill in a form."""
-    return await questions.ask_form(context)
-
-
-async def ask_url(url: str, context: Context) -> str | InputRequiredResult:
-    """Sends a person to a URL."""
-    return await questions.ask_url(context, url)
-
-
-async def ask_roots(context: Context) -> str | InputRequiredResult:
-    """Asks where it may work."""
-    return await questions.ask_roots(context)
-
-
+how, *port = sys.argv[1:]
 server = FastMCP("fastmcp")
-for tool in (tools.add, tools.fail, count, tools.wait, tools.started, tools.cancelled):
+for tool in (*tools.TOOLS, tools.fail, *context_tools(Context, same_stream=how != "json")):
     server.tool(tool)
-for question in (ask_model, ask_form, ask_url, ask_roots):
-    server.tool(question)
 
 quiet = {"show_banner": False, "log_level": "WARNING"}
-if sys.argv[1] == "stdio":
+if how == "stdio":
     server.run("stdio", **quiet)
 else:
-    server.run("http", port=int(sys.argv[2]), json_response=sys.argv[1] == "json", **quiet)
+    server.run("http", port=int(port[0]), json_response=how == "json", **quiet)

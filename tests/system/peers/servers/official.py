@@ -1,15 +1,30 @@
-"""A server on the official SDK 2.x: ``official stdio`` or ``official json|sse|old PORT``."""
+"""A server on the official SDK 2.x: ``official stdio`` or ``official json|sse|old PORT``.
+
+Besides the tools of all peers it has content, tells of changes, and says when a visit is done.
+"""
 
 from __future__ import annotations
 
 import sys
+from typing import Any
 
 from mcp.server.mcpserver import Context, MCPServer
 from mcp.server.mcpserver.exceptions import ToolError
-from mcp_types import InputRequiredResult
+from mcp.shared.exceptions import UrlElicitationRequiredError
+from mcp_types import (
+    Completion,
+    CompletionArgument,
+    CompletionContext,
+    ElicitRequestURLParams,
+    PromptReference,
+    ResourceTemplateReference,
+)
 
 from tests.system.peers.servers import tools
-from tests.system.peers.servers.questions import Questions
+from tests.system.peers.servers.questions import context_tools
+
+how, *port = sys.argv[1:]
+server = MCPServer("official", log_level="WARNING")
 
 
 def fail(reason: str) -> str:
@@ -17,43 +32,104 @@ def fail(reason: str) -> str:
     raise ToolError(reason)
 
 
-async def count(steps: int, context: Context) -> str:
-    """Reports progress once for each step."""
-    return await tools.count(steps, context.report_progress)
-
-
-questions = Questions(same_stream=sys.argv[1] != "json")
-
-
-async def ask_model(question: str, context: Context) -> str | InputRequiredResult:
-    """Has the client's model answer."""
-    return await questions.ask_model(context, question)
-
-
-async def ask_form(context: Context) -> str | InputRequiredResult:
-    """Has a person fill in a form."""
-    return await questions.ask_form(context)
-
-
-async def ask_url(url: str, context: Context) -> str | InputRequiredResult:
-    """Sends a person to a URL."""
-    return await questions.ask_url(context, url)
-
-
-async def ask_roots(context: Context) -> str | InputRequiredResult:
-    """Asks where it may work."""
-    return await questions.ask_roots(context)
-
-
-server = MCPServer("official", log_level="WARNING")
-for tool in (tools.add, fail, count, tools.wait, tools.started, tools.cancelled):
+offered: list[Any] = [*tools.TOOLS, fail, *context_tools(Context, same_stream=how != "json")]
+for tool in offered:
     server.tool()(tool)
-for question in (ask_model, ask_form, ask_url, ask_roots):
-    server.tool()(question)
 
-if sys.argv[1] == "stdio":
+
+# -- content
+
+
+@server.resource("shop://{country}/{city}")
+def shop(country: str, city: str) -> str:
+    """A shop."""
+    return f"The shop in {city}, {country}."
+
+
+@server.resource("papers://{+path}")
+def paper(path: str) -> bytes:
+    """A paper."""
+    return path.encode()
+
+
+@server.resource("find://shops{?name,page}")
+def find(name: str = "any", page: str = "1") -> str:
+    """A search."""
+    return f"{name} on page {page}"
+
+
+@server.prompt()
+def order(city: str, what: str = "bread") -> str:
+    """An order."""
+    return f"Order {what} in {city}."
+
+
+CITIES = {"Norway": ["Bergen", "Bodø"], "Japan": ["Beppu", "Kyoto"]}
+
+
+@server.completion()  # type: ignore[no-untyped-call, untyped-decorator]
+async def complete(
+    ref: PromptReference | ResourceTemplateReference,
+    argument: CompletionArgument,
+    context: CompletionContext | None,
+) -> Completion | None:
+    """Completes cities, those of a country where one is settled."""
+    if argument.name != "city":
+        return None
+    settled = (context.arguments if context else None) or {}
+    everywhere = [city for cities in CITIES.values() for city in cities]
+    known = CITIES.get(settled.get("country", ""), everywhere)
+    return Completion(values=[city for city in known if city.startswith(argument.value)])
+
+
+# -- changes
+
+
+@server.resource("stock://fruit")
+def fruit() -> str:
+    """What there is."""
+    return "apple"
+
+
+@server.tool()
+async def stir(context: Context) -> str:
+    """Says that the tools have changed, and the fruit."""
+    await context.notify_tools_changed()
+    await context.notify_resource_updated("stock://fruit")
+    return "stirred"
+
+
+# -- visits
+
+done: set[str] = set()
+
+
+@server.tool()
+async def visit(url: str, elicitation_id: str, context: Context) -> str:
+    """Asks for a visit; says what came back."""
+    return (await context.elicit_url("Please agree.", url, elicitation_id)).action
+
+
+@server.tool()
+async def locked(url: str, elicitation_id: str) -> str:
+    """Fails for want of a visit, until it is done."""
+    if elicitation_id in done:
+        return "accept"
+    link = ElicitRequestURLParams(message="Please agree.", url=url, elicitation_id=elicitation_id)
+    raise UrlElicitationRequiredError([link])
+
+
+@server.tool()
+async def tell_of_visit(elicitation_id: str, context: Context) -> str:
+    """Says that a visit is done."""
+    done.add(elicitation_id)
+    await context.session.send_elicit_complete(elicitation_id, context.request_id)
+    return "told"
+
+
+if how == "stdio":
     server.run("stdio")
-elif sys.argv[1] == "old":
-    server.run("sse", port=int(sys.argv[2]))
+elif how == "old":
+    server.run("sse", port=int(port[0]))
 else:
-    server.run("streamable-http", port=int(sys.argv[2]), json_response=sys.argv[1] == "json")
+    server.run("streamable-http", port=int(port[0]), json_response=how == "json")

@@ -8,7 +8,7 @@ from mcp import types
 from mcp.server.fastmcp import FastMCP  # type: ignore[attr-defined]  # gone from 2.x
 
 from tests.system.peers.servers import tools
-from tests.system.peers.servers.forms import FORM, in_words
+from tests.system.peers.servers.tools import FORM, in_words
 
 server = FastMCP("official", log_level="WARNING")
 
@@ -40,10 +40,8 @@ async def ask_roots() -> str:
     return " ".join(str(root.uri) for root in result.roots)
 
 
-for tool in (tools.add, tools.fail, count, tools.wait, tools.started, tools.cancelled):
+for tool in (*tools.TOOLS, tools.fail, count, ask_model, ask_form, ask_roots):
     server.tool()(tool)
-for question in (ask_model, ask_form, ask_roots):
-    server.tool()(question)
 
 if sys.argv[1] == "stdio":
     server.run("stdio")

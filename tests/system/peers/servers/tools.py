@@ -5,19 +5,35 @@ Each server program wraps these functions in the decorators of its own SDK.
 
 from __future__ import annotations
 
+import json
 from collections import defaultdict
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import anyio
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Mapping
 
 # A test that is wrong gets an answer saying so, well before its own deadline.
 PATIENCE = 20.0
 
 # Where reports and result take different ways, the result must not overtake the first of them.
 STEP = 0.1
+
+FORM: dict[str, Any] = {
+    "type": "object",
+    "properties": {
+        "name": {"type": "string"},
+        "polite": {"type": "boolean", "default": True},
+    },
+    "required": ["name"],
+}
+
+
+def in_words(content: Mapping[str, Any]) -> str:
+    """The fields of a form as text, in the order of their names."""
+    return " ".join(f"{name}={json.dumps(value)}" for name, value in sorted(content.items()))
+
 
 _started: defaultdict[str, anyio.Event] = defaultdict(anyio.Event)
 _cancelled: defaultdict[str, anyio.Event] = defaultdict(anyio.Event)
@@ -66,3 +82,6 @@ async def _say_when(event: anyio.Event) -> str:
     with anyio.move_on_after(PATIENCE):
         await event.wait()
     return "yes" if event.is_set() else "no"
+
+
+TOOLS = (add, wait, started, cancelled)
