@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import product
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import pytest
 
@@ -15,9 +16,6 @@ from syncmcp._concurrency.futures import wake_when_done
 from syncmcp.testing import script as s
 from tests.support.scripts import Scripted, opening
 from tests.support.stage import PATIENCE
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 BATCHING: Final = "2025-03-26"
 CALLS = ("a", "b", "c")
@@ -41,17 +39,15 @@ class Sent:
     """A batch of three calls that was sent to a scripted server."""
 
     def __init__(self, peer: Scripted, client: Client) -> None:
-        self.client = client
         with client.batch() as batch:
             self.futures = [batch.call_tool(name) for name in CALLS]
         self.frame: Any = peer.requests("batch")[0]
 
-    def answers(self) -> list[str]:
-        """What each call was answered; it must be its own answer."""
+    def assert_answered(self) -> None:
+        """Each call has its own answer."""
         texts = [future.result(PATIENCE).text for future in self.futures]
         own = {message["params"]["name"]: str(message["id"]) for message in self.frame}
         assert texts == [own[name] for name in CALLS]
-        return texts
 
     def by_id(self) -> dict[int, Any]:
         """The calls by the ids that they got."""
@@ -84,8 +80,6 @@ ANSWERS: dict[str, list[s.Step]] = {
     # An error that names no request is about those that nothing else is about.
     "an array with an error": [s.message([refusal(None), result(3), result(2), result(4)])],
 }
-
-
 EVENTS = [s.head(), s.event([result(3)]), s.event(result(2)), s.event([result(99), result(4)])]
 
 
@@ -97,7 +91,7 @@ def test_answers_in_any_form_and_order_answer_each_call(wire: str, answer: str) 
     with sent(wire, *ANSWERS.get(answer, EVENTS)) as batch:
         assert [message["params"]["name"] for message in batch.frame] == [*CALLS]
         assert sorted(message["id"] for message in batch.frame) == [*IDS]
-        batch.answers()
+        batch.assert_answered()
 
 
 @every_wire
@@ -129,20 +123,12 @@ def test_what_an_answer_leaves_out_was_answered_wrongly_or_may_have_been_done(
 
 
 def test_a_stream_that_breaks_is_resumed_for_what_is_missing() -> None:
-    script = [
-        *opening(BATCHING),
-        s.expect("GET"),  # for what belongs to no request
-        s.accept(405),
-        s.expect("batch"),
-        s.head(),
-        s.event(result(3), identifier="e1", retry=1),
-        s.end(),
-        s.expect("GET"),
-        s.head(),
-        s.event([result(4), result(2)]),
-    ]
+    listening = [s.expect("GET"), s.accept(405)]  # for what belongs to no request
+    broken = [s.head(), s.event(result(3), identifier="e1", retry=1), s.end()]
+    rest = [s.expect("GET"), s.head(), s.event([result(4), result(2)])]
+    script = [*opening(BATCHING), *listening, s.expect("batch"), *broken, *rest]
     with Scripted(script) as peer, syncmcp.connect(peer.url, mode=BATCHING) as client:
-        Sent(peer, client).answers()
+        Sent(peer, client).assert_answered()
         resumption = peer.transcript.wait_received("GET", 2)[1]
         assert resumption.headers["last-event-id"] == "e1"
 
@@ -169,7 +155,7 @@ def test_an_error_that_names_no_request_reaches_every_call_of_the_frame(wire: st
 def test_an_error_that_names_no_request_is_not_about_a_frame_that_was_read(wire: str) -> None:
     steps = [s.message(result(2)), s.message(refusal(None)), s.message([result(4), result(3)])]
     with sent(wire, *steps) as batch:
-        batch.answers()
+        batch.assert_answered()
 
 
 @shared_streams
@@ -241,8 +227,8 @@ def test_what_may_be_done_twice_is_sent_again_alone(failure: str) -> None:
                 assert prompts.result(PATIENCE).prompts == []
                 assert prompts.attempts == 2
             sent: Any = peer.requests("batch")[0]
-            methods = ["tools/call", *["prompts/list"] * 2]
-            assert [message["method"] for message in sent] == methods
+            methods = [message["method"] for message in sent]
+            assert methods == ["tools/call", *["prompts/list"] * 2]
             assert len(peer.requests("prompts/list", 2)) == 2
             # The tool is not called again, and what is sent again is in no frame with others.
             assert call.attempts == 1

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pydoc
-import threading
 from collections.abc import Callable
 from concurrent.futures import as_completed, wait
 from contextlib import nullcontext
 from typing import Any, Final
+from unittest.mock import DEFAULT, Mock
 
 import pytest
 
@@ -18,12 +18,11 @@ from syncmcp._client import operations
 from syncmcp.cache import CachedResult, MemoryCache
 from syncmcp.testing import Batches, Server, ToolContext, serve_http
 from tests.support.intercepting import Gate, Seen, on_call
-from tests.support.stage import PATIENCE, STATELESS, WIRES, Stage, Wire, in_threads
+from tests.support.stage import PATIENCE, STATELESS, WIRES, Stage, Wire, elsewhere, in_threads
 
 BATCHING: Final = "2025-03-26"
-MEMORY = Wire("memory", BATCHING)
-HTTP = Wire("http", BATCHING)
 FRAMING = [Wire(transport, BATCHING) for transport in ("memory", "stdio", "http", "sse")]
+MEMORY, _, HTTP, _ = FRAMING
 
 with_frames = pytest.mark.parametrize("wire", FRAMING, ids=str)
 everywhere = pytest.mark.parametrize("wire", [*FRAMING, *WIRES], ids=str)
@@ -123,11 +122,10 @@ def test_what_is_collected_leaves_in_frames_of_the_size_in_its_order_and_a_singl
 @pytest.mark.requirement("M-24")
 def test_a_larger_batch_is_refused_at_the_call_that_is_too_much_if_asked_for() -> None:
     stage = Placed()
+    words = r"more than 2 calls.*\(the request was not sent\)"
     with MEMORY.connect(stage.server) as client:
-        with (
-            pytest.raises(LimitExceeded, match=r"more than 2 calls.*\(the request was not sent\)"),
-            client.batch(max_size=2, oversize="refuse") as batch,
-        ):
+        refused = pytest.raises(LimitExceeded, match=words)
+        with refused, client.batch(max_size=2, oversize="refuse") as batch:
             places(batch, *"abc")
         assert [future.cancelled() for future in batch.futures] == [True] * 2
         client.ping()
@@ -182,9 +180,7 @@ def test_a_handshake_by_hand_stands_in_no_frame_either() -> None:
             again = batch.request("initialize", {})
         assert texts(batch.futures[:2]) == ["a", "b"]
         error = again.exception(PATIENCE)
-        assert isinstance(
-            error, syncmcp.InvalidParams
-        )  # what the server says to one that goes alone
+        assert isinstance(error, syncmcp.InvalidParams)  # so the server says to one that goes alone
     assert stage.places == {"a": (0, 2), "b": (1, 2)}
 
 
@@ -268,16 +264,8 @@ def test_ctrl_c_while_a_batch_is_sent_ends_all_of_it(monkeypatch: pytest.MonkeyP
     stage = Placed()
     stage.server.resource("demo://a")(lambda: "a")
     with MEMORY.connect(stage.server) as client:
-        second: list[object] = []
-
-        def interrupted(*args: Any) -> None:
-            if second:
-                raise KeyboardInterrupt
-            second.append(args)
-            start(*args)
-
-        start = batch_module._start
-        monkeypatch.setattr(batch_module, "_start", interrupted)
+        start = Mock(side_effect=[DEFAULT, KeyboardInterrupt], wraps=batch_module._start)
+        monkeypatch.setattr(batch_module, "_start", start)
         leaving = pytest.raises(KeyboardInterrupt)
         with leaving, client.batch() as batch:
             places(batch, "a", "b")
@@ -329,15 +317,8 @@ def test_the_block_cannot_wait_for_its_own_calls_and_another_thread_can(parallel
             dropped.cancel()
             assert wait([dropped], PATIENCE).done == {dropped}
             assert len(list(as_completed([dropped, other], PATIENCE))) == 2
-            found: list[object] = []
-            waiting = threading.Thread(
-                target=lambda: found.extend(
-                    [future.result(PATIENCE).text, wait([future], PATIENCE).done]
-                )
-            )
-            waiting.start()
-        waiting.join(2 * PATIENCE)
-        assert found == ["counted", {future}]
+            found = elsewhere(lambda: (future.result(PATIENCE).text, wait([future], PATIENCE).done))
+        assert found.result(2 * PATIENCE) == ("counted", {future})
         assert [report.progress for report in future.progress(PATIENCE)] == [1, 2]
         assert list(as_completed([future], PATIENCE)) == [future]
 
@@ -361,14 +342,15 @@ def test_code_of_the_callers_that_collecting_runs_holds_no_other_thread_up() -> 
 @with_frames
 def test_closing_the_client_ends_every_call_of_a_frame(wire: Wire) -> None:
     stage = Placed()
-    for parallel in (True, False):
-        with wire.connect(stage.server) as client:
+    with wire.connect(stage.server) as client:
+        for parallel in (True, False):
+            client.open()
             with client.batch(parallel=parallel) as batch:
                 batch.ping()
                 batch.ping()
                 client.close()  # within the block
             assert errors(batch) == [ClosedError] * 2
-    with wire.connect(stage.server) as client:
+        client.open()
         with client.batch() as batch:
             for key in "ab":
                 batch.call_tool("hold", {"key": key})
@@ -379,16 +361,13 @@ def test_closing_the_client_ends_every_call_of_a_frame(wire: Wire) -> None:
 
 
 def test_a_batch_has_every_operation_of_a_client() -> None:
-    known = {
-        name for name, value in vars(operations).items() if type(value).__name__ == "Operation"
-    }
-    assert known == {
-        name for name, value in vars(Batch).items() if type(value).__name__ == "Collected"
-    }
+    def named(place: object, kind: str) -> set[str]:
+        return {name for name, value in vars(place).items() if type(value).__name__ == kind}
+
+    assert named(operations, "Operation") == named(Batch, "Collected")
     shown = pydoc.plain(pydoc.render_doc(Client(Server("x")).batch().call_tool))
-    assert [
-        each for each in ("Call a tool", "name:", "-> 'RequestFuture[") if each not in shown
-    ] == []
+    for words in ("Call a tool", "name:", "-> 'RequestFuture["):
+        assert words in shown
 
 
 # -- how calls end ---------------------------------------------------------------------------------
@@ -411,8 +390,8 @@ def test_withdrawing_one_call_of_a_frame_leaves_the_others_alone(wire: Wire) -> 
         assert stage.stats.wait_for(lambda stats: len(stats.cancels) == 3)
         for withdrawn in (first, second):
             assert withdrawn.cancelled.wait(PATIENCE)
-        assert [step.progress for step in counts[0].progress(PATIENCE)] == [1]
-        assert [step.progress for step in counts[1].progress(PATIENCE)] == [1, 2, 3]
+        steps = [[step.progress for step in count.progress(PATIENCE)] for count in counts]
+        assert steps == [[1], [1, 2, 3]]
         # What comes early does not wait for the rest.
         assert texts(counts) == ["counted"] * 2
         assert not patient.done()
@@ -445,8 +424,7 @@ def test_with_interceptors_each_call_is_sent_alone_and_waits_for_no_other(wire: 
         if key == "stuck":
             gate(message)
 
-    hooks = [seen, on_call("outgoing", look)]
-    with wire.connect(stage.server, interceptors=hooks) as client:
+    with wire.connect(stage.server, interceptors=[seen, on_call("outgoing", look)]) as client:
         with client.batch() as batch:
             places(batch, "stuck", "refused", "a", "b")
         gate.reached()

@@ -3,27 +3,47 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, NamedTuple, cast
+from unittest import mock
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import syncmcp
-from syncmcp import ClosedError, Handlers, RequestCancelled, UsageError, types
+from syncmcp import (
+    ChangeEvent,
+    ClosedError,
+    Handlers,
+    InvalidParams,
+    RequestCancelled,
+    SubscriptionLost,
+    UsageError,
+    types,
+)
+from syncmcp._client.caching import ResultCache
+from syncmcp._client.pages import cached_or_exchange
+from syncmcp._connection.options import CacheUse, ResolvedOptions
+from syncmcp._protocol.capabilities import NO_OFFER
+from syncmcp._protocol.dialect import Reply
+from syncmcp._protocol.revisions import dialect_for
+from syncmcp._protocol.steps import CacheLookup, Send, Steps
 from syncmcp.cache import CachedResult, MemoryCache
+from syncmcp.config import Http
 from syncmcp.testing import RpcError, Server, ToolContext, serve_http
 from tests.support.stage import PATIENCE, STATEFUL, STATELESS, Clock, Wire, rotated_stateless
 
-Fetch = Callable[..., Any]
 MEMORY = Wire("memory", STATELESS)
 DAY = 24 * 3600.0
 
-FETCHES: dict[str, Fetch] = {
-    "tools/list": lambda client, **options: client.list_tools(**options),
-    "prompts/list": lambda client, **options: client.list_prompts(**options),
-    "resources/list": lambda client, **options: client.list_resources(**options),
-    "resources/templates/list": lambda client, **options: client.list_resource_templates(**options),
-    "resources/read": lambda client, **options: client.read_resource("shelf:/new", **options),
-    "server/discover": lambda client, **options: client.request("server/discover", **options),
+FETCHES: dict[str, Callable[..., Any]] = {
+    "tools/list": lambda client, **how: client.list_tools(**how),
+    "prompts/list": lambda client, **how: client.list_prompts(**how),
+    "resources/list": lambda client, **how: client.list_resources(**how),
+    "resources/templates/list": lambda client, **how: client.list_resource_templates(**how),
+    "resources/read": lambda client, **how: client.read_resource("shelf:/new", **how),
+    "server/discover": lambda client, **how: client.request("server/discover", **how),
 }
 every_fetch = pytest.mark.parametrize("method", FETCHES)
 
@@ -45,14 +65,8 @@ def shop(ttl_ms: int | None = 60_000, **options: Any) -> Server:
     """A server with one of each, whose results may be kept for a minute."""
     server = Server("shop", ttl_ms=ttl_ms, **options)
 
-    @server.tool()
-    def echo(text: str) -> str:
-        return text
-
-    @server.prompt()
-    def greet() -> str:
-        return "hello"
-
+    server.add_tool(lambda text: text, name="echo")
+    server.prompt(name="greet")(lambda: "hello")
     server.resource("shelf:/new")(lambda: "Moby-Dick")
     server.resource("shelf:/old")(lambda: "Ulysses")
     server.resource_template("shelf:/{name}")(lambda name: f"a book of {name}")
@@ -129,10 +143,8 @@ def test_after_its_lifetime_it_is_asked_for_when_somebody_wants_it_and_not_befor
 def test_until_2025_nothing_is_kept_whatever_a_server_says(transport: str) -> None:
     server = shop()
     hints = {"ttlMs": 60_000, "cacheScope": "public"}
-    server.on_request(
-        "tools/list",
-        lambda params, context: {**server.features.list_tools(params, context), **hints},
-    )
+    whole = server.features.list_tools
+    server.on_request("tools/list", lambda *given: {**whole(*given), **hints})
     store = Recorder()
     with Wire(transport, STATEFUL).connect(server, cache=store) as client:
         assert client.list_tools() == client.list_tools()
@@ -142,22 +154,19 @@ def test_until_2025_nothing_is_kept_whatever_a_server_says(transport: str) -> No
 
 def test_an_error_is_not_kept_nor_a_result_that_does_not_fit() -> None:
     server = shop()
-    answers: list[Any] = [RpcError(-32603, "broken"), {"tools": 7}]
 
     def answer(params: Any, context: ToolContext) -> Any:
-        if not answers:
-            return server.features.list_tools(params, context)
-        given = answers.pop(0)
-        if isinstance(given, RpcError):
-            raise given
-        return {**given, "ttlMs": 0}
+        if asked(server, "tools/list") == 1:
+            raise RpcError(-32603, "broken")
+        unfit = {"tools": 7, "ttlMs": 0}
+        later = asked(server, "tools/list") > 2
+        return server.features.list_tools(params, context) if later else unfit
 
     server.on_request("tools/list", answer)
     with MEMORY.connect(server) as client:
-        with pytest.raises(syncmcp.InternalError):
-            client.list_tools()
-        with pytest.raises(syncmcp.InvalidOutput):
-            client.list_tools()
+        for error in (syncmcp.InternalError, syncmcp.InvalidOutput):
+            with pytest.raises(error):
+                client.list_tools()
         assert names(client) == ["echo"]
 
 
@@ -284,3 +293,283 @@ def test_a_kept_list_teaches_which_arguments_headers_repeat() -> None:
                 assert client.call_tool("start", {"region": "eu"}).text == "eu"
         # No call was refused for want of its header, and none was listed for.
         assert (asked(server, "tools/list"), asked(server, "tools/call")) == (1, 2)
+
+
+CHANGES: dict[str, Any] = {
+    "tools/list": "tools",
+    "prompts/list": "prompts",
+    "resources/list": "resources",
+    "resources/templates/list": "resources",
+    "resources/read": None,
+}
+
+
+@rotated_stateless
+@pytest.mark.parametrize("method", CHANGES)
+@pytest.mark.requirement("CCH-06")
+def test_news_outdate_what_they_are_about_and_nothing_else(wire: Wire, method: str) -> None:
+    server = shop()
+    with wire.connect(server) as client:
+        for fetch in FETCHES.values():
+            fetch(client)
+        before = dict(server.stats.requests)
+        wanted: Any = {"tools": True, "prompts": True, "resources": True, "uris": ["shelf:/new"]}
+        with client.listen(**wanted, timeout=PATIENCE) as events:
+            kind = CHANGES[method]
+            server.list_changed(kind) if kind else server.resource_updated("shelf:/new")
+            next(events)
+            for _ in range(2):
+                for fetch in FETCHES.values():
+                    fetch(client)
+        for other in FETCHES:
+            changed = other == method or (kind and CHANGES.get(other) == kind)
+            assert asked(server, other) == before[other] + bool(changed), other
+
+
+@pytest.mark.requirement("CCH-06")
+@pytest.mark.parametrize("by", ["interruption", "server", "connection"])
+def test_what_nobody_told_or_a_lost_subscription_was_about_counts_as_changed(
+    by: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server = shop()
+
+    def refuse(params: Any, context: ToolContext) -> Any:
+        raise RpcError(-32600, "not again")
+
+    with (
+        serve_http(server) as http,
+        syncmcp.connect(http.url, mode=STATELESS) as client,
+        client.listen(tools=True, timeout=PATIENCE) as events,
+    ):
+        end = events._inbox.close
+
+        def ask_and_end(error: syncmcp.McpError | None = None) -> None:
+            names(client)  # as a thread may that is woken by the end
+            assert asked(server, "tools/list") == 2
+            end(error)
+
+        names(client)
+        client.list_prompts()
+        if by == "interruption":
+            http.drop_connections()
+            assert next(events) == ChangeEvent("tools", missed=True)
+        else:
+            monkeypatch.setattr(events._inbox, "close", ask_and_end)
+            if by == "server":
+                server.listeners.end()
+            else:
+                server.on_request("subscriptions/listen", refuse)
+                http.drop_connections()
+            with pytest.raises(SubscriptionLost) as caught:
+                next(events)
+            assert caught.value.by == by
+        names(client)
+        client.list_prompts()
+        monkeypatch.undo()
+    assert (asked(server, "tools/list"), asked(server, "prompts/list")) == (2, 1)
+
+
+@pytest.mark.parametrize(("transport", "lists"), [("stdio", 2), ("memory", 2), ("http", 1)])
+def test_only_what_a_url_gave_is_good_after_opening_again(transport: str, lists: int) -> None:
+    server = shop()
+    with Wire(transport, STATELESS).connect(server) as client:
+        assert names(client) == ["echo"]
+        client.close()
+        client.open()
+        assert names(client) == names(client) == ["echo"]
+    assert asked(server, "tools/list") == lists
+
+
+# -- pages ----------------------------------------------------------------------------------------
+@rotated_stateless
+@pytest.mark.requirement("CCH-07")
+def test_a_list_is_taken_from_kept_pages_only_if_all_are_there(wire: Wire) -> None:
+    server = shop(page_size=2)
+    for number in range(5):
+        server.add_tool(lambda: "", name=f"tool{number}")
+    with wire.connect(server) as client:
+        first = client.list_tools(cursor=None)
+        client.list_tools(cursor=first.next_cursor)
+        assert asked(server, "tools/list") == 2
+        assert len(client.list_tools().tools) == 6  # the third is not there: all are fetched
+        assert asked(server, "tools/list") == 5
+        assert len(client.list_tools().tools) == 6
+        assert client.list_tools(cursor=None) == first
+        client.list_prompts()
+        assert asked(server, "tools/list") == 5
+        with pytest.raises(InvalidParams):  # which throws all pages of this list away
+            client.list_tools(cursor="of another time")
+        assert asked(server, "tools/list") == 6
+        client.list_tools()
+        assert asked(server, "tools/list") == 9
+        client.list_prompts()
+        assert asked(server, "prompts/list") == 1
+
+
+DIALECT = dialect_for("2026-07-28", None)
+LIFETIME = 10
+METHODS = {"tools/list": ChangeEvent("tools"), "resources/read": ChangeEvent("resource", "a:1")}
+
+
+class Keeper:
+    """What a client is to what it keeps; and the news that are on their way to it."""
+
+    def __init__(self, store: MemoryCache) -> None:
+        self.cache: ResultCache | None = ResultCache(
+            store, Http("https://example.com/mcp"), extensions={}, offer=lambda: NO_OFFER
+        )
+        self.settings = SimpleNamespace(max_rounds=1)
+        self.heard = dict.fromkeys(METHODS, 0)
+        self.news: list[tuple[str, int]] = []
+
+    def live(self) -> Any:
+        agreed = SimpleNamespace(check=lambda method, undeclared: DIALECT)
+        return SimpleNamespace(dialect=DIALECT, agreed=agreed)
+
+
+class Fetch(NamedTuple):
+    """One call that found nothing kept: asked for, then answered by the server, then finished."""
+
+    method: str
+    steps: Steps[Any]
+    store: Callable[[Reply], None]
+    answer: dict[str, Any]
+
+
+def advance(steps: Steps[Any], value: Any) -> tuple[Any, Any]:
+    """Take the next step; return what is to be done, or what it all came to."""
+    try:
+        return steps.send(value), None
+    except StopIteration as stop:
+        return None, stop.value
+
+
+class World:
+    """One server, two clients that share a store, and a clock."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.versions = dict.fromkeys(METHODS, 0)
+        self.store = MemoryCache()
+        self.clients = [Keeper(self.store), Keeper(self.store)]
+        self.fetches: list[Fetch] = []
+        self.hits = 0
+
+    def time(self) -> float:
+        return self.now
+
+    def call(self, client: Keeper, method: str, use: CacheUse) -> None:
+        options = ResolvedOptions(None, None).but(cache=use)
+        params = {"uri": "a:1"} if method == "resources/read" else None
+        assert client.cache is not None
+        steps: Steps[Any] = cached_or_exchange(cast("Any", client), method, params)
+        effect, found = advance(steps, None)
+        assert isinstance(effect, CacheLookup)
+        effect, found = advance(steps, client.cache.look_up(effect, client.live(), options))
+        if found is None:
+            assert isinstance(effect, Send)
+            store = client.cache.reply_handler(effect, options)
+            assert store is not None
+            self.fetches.append(Fetch(method, steps, store, {}))
+            return
+        assert use == "use"
+        self.hits += 1
+        # The point of it all: never older than what this client was told of...
+        assert found["version"] >= client.heard[method]
+        # ... nor longer kept than the server allows.
+        assert self.now < found["answered"] + LIFETIME
+
+    def serve(self, fetch: Fetch) -> None:
+        if not fetch.answer:
+            version = self.versions[fetch.method]
+            fetch.answer.update(resultType="complete", version=version, cacheScope="public")
+            fetch.answer["ttlMs"] = LIFETIME * 1000
+
+    def finish(self, fetch: Fetch) -> None:
+        self.serve(fetch)
+        fetch.answer["answered"] = self.now  # when it arrives; for the check alone
+        self.fetches.remove(fetch)
+        reply = Reply(fetch.answer, DIALECT)
+        fetch.store(reply)
+        assert advance(fetch.steps, reply) == (None, fetch.answer)
+
+    def change(self, method: str) -> None:
+        self.versions[method] += 1
+        for client in self.clients:
+            client.news.append((method, self.versions[method]))
+
+    def hear(self, client: Keeper) -> None:
+        if client.news:
+            method, version = client.news.pop(0)
+            assert client.cache is not None
+            client.cache.on_change(METHODS[method])
+            client.heard[method] = version
+
+
+METHOD = st.sampled_from(["tools/list"] * 3 + ["resources/read"])
+WHO = st.integers(0, 1)
+STEPS = st.lists(
+    st.one_of(
+        st.tuples(st.just("call"), WHO, METHOD, st.sampled_from(["use", "use", "refresh"])),
+        st.tuples(st.just("call"), WHO, METHOD, st.just("use")),
+        st.tuples(st.sampled_from(["serve", "finish"]), st.integers(0, 2)),
+        st.tuples(st.just("finish"), st.integers(0, 2)),
+        st.tuples(st.just("change"), METHOD),
+        st.tuples(st.just("hear"), WHO),
+        st.tuples(st.just("wait"), st.integers(1, 9)),
+    ),
+    min_size=12,
+    max_size=40,
+)
+
+
+def play(steps: list[Any]) -> World:
+    world = World()
+    with mock.patch("syncmcp._client.caching.monotonic", world.time):
+        for kind, *rest in steps:
+            # Everything up to the next call happens at one tick of the clock.
+            if kind == "call":
+                world.now += 0.25
+                world.call(world.clients[rest[0]], rest[1], rest[2])
+            elif kind in ("serve", "finish") and world.fetches:
+                getattr(world, kind)(world.fetches[rest[0] % len(world.fetches)])
+            elif kind == "change":
+                world.change(rest[0])
+            elif kind == "hear":
+                world.hear(world.clients[rest[0]])
+            elif kind == "wait":
+                world.now += float(rest[0])
+    return world
+
+
+@given(STEPS)
+def test_no_interleaving_shows_anybody_what_they_were_told_is_old(steps: list[Any]) -> None:
+    play(steps)
+
+
+def asks(client: int, use: CacheUse = "use") -> tuple[Any, ...]:
+    return ("call", client, "tools/list", use)
+
+
+CHANGE = ("change", "tools/list")
+
+
+@pytest.mark.requirement("CCH-06")
+@pytest.mark.parametrize(
+    ("steps", "hits"),
+    [
+        ([asks(0), ("serve", 0), CHANGE, ("hear", 0), ("finish", 0), asks(0)], 0),
+        ([asks(0), ("finish", 0), ("wait", 9), asks(0), ("wait", 1), asks(0)], 1),
+        ([asks(0), ("finish", 0), asks(1), CHANGE, ("hear", 1), asks(1), asks(0)], 2),
+    ],
+    ids=["answered before the change", "kept for its lifetime", "kept by another client"],
+)
+def test_what_is_outdated_is_asked_for_again(steps: list[Any], hits: int) -> None:
+    world = play(steps)
+    assert (world.hits, len(world.fetches)) == (hits, 1)
+
+
+def test_an_answer_that_was_asked_for_earlier_does_not_replace_one_asked_for_later() -> None:
+    steps = [asks(0), ("serve", 0), CHANGE, asks(1, "refresh"), ("finish", 1), ("finish", 0)]
+    (kept,) = play([*steps, ("hear", 1)]).store._entries.values()
+    assert b'"version":1' in kept.body

@@ -26,30 +26,23 @@ from tests.transports.http_peer import RawServer, Request, serving
 
 
 class Mirror:
-    """A server whose list of tools is the name of whoever asks.
-
-    Attributes:
-        asked: Who asked, each time.
-        scope: Who may have the list.
-    """
+    """A server whose list of tools, for those of a scope, is the name of whoever asks."""
 
     def __init__(self, scope: str | None = "private") -> None:
         self.asked: list[str] = []
         self.scope = scope
 
     def __call__(self, one: Request) -> None:
-        result: dict[str, Any] = {
-            "resultType": "complete",
-            "supportedVersions": [STATELESS],
-            "capabilities": {"tools": {}},
-        }
+        result: dict[str, Any] = {"resultType": "complete"}
         if one.message["method"] == "tools/list":
             who = one.headers.get("authorization", "") + one.headers.get("x-who", "")
             self.asked.append(who)
             tool = {"name": who or "nobody", "inputSchema": {"type": "object"}}
-            result = {"resultType": "complete", "tools": [tool], "ttlMs": 60_000}
+            result.update(tools=[tool], ttlMs=60_000)
             if self.scope is not None:
                 result["cacheScope"] = self.scope
+        else:
+            result.update(supportedVersions=[STATELESS], capabilities={"tools": {}})
         one.connection.json({"jsonrpc": "2.0", "id": one.id, "result": result})
 
 
@@ -71,13 +64,11 @@ def connected(raw: RawServer, cache: Any = True, **options: Any) -> Iterator[syn
 
 
 def who(client: syncmcp.Client, **options: Any) -> str:
-    (tool,) = client.list_tools(**options).tools
-    return tool.name
+    return client.list_tools(**options).tools[0].name
 
 
 def by_future(client: syncmcp.Client) -> str:
-    (tool,) = client.list_tools.future().result(PATIENCE).tools
-    return tool.name
+    return client.list_tools.future().result(PATIENCE).tools[0].name
 
 
 Ask = Callable[[syncmcp.Client], str]
@@ -186,14 +177,11 @@ def test_each_user_is_told_their_own_where_the_user_may_change(
         for name in ("ada", "ada", "bob", "ada", "bob"):
             who.switch(name)
             assert ask(client) == mirror.asked[-1]
-        assert len(mirror.asked) == 5
-        assert len(set(mirror.asked)) == 2
-        assert not store.kept
+        assert (len(mirror.asked), len(set(mirror.asked)), store.kept) == (5, 2, {})
         mirror.scope = "public"
         ask(client)
         ask(client)
-        assert len(mirror.asked) == 6
-        assert len(store.kept) == 1
+        assert (len(mirror.asked), len(store.kept)) == (6, 1)
 
 
 @ways
@@ -221,11 +209,10 @@ def test_clients_share_nothing_private_in_a_store(
 ) -> None:
     mirror.scope = scope
     store = MemoryCache()
+    names = ("ada", "bob", "ada")
     with ExitStack() as stack:
-        names = ("ada", "bob", "ada")
-        clients = [
-            stack.enter_context(connected(raw, store, headers={"X-Who": name})) for name in names
-        ]
+        connections = [connected(raw, store, headers={"X-Who": name}) for name in names]
+        clients = [*map(stack.enter_context, connections)]
         for _ in range(2):
             assert tuple(map(who, clients)) == names
     assert mirror.asked == list(names)
@@ -246,52 +233,40 @@ def test_clients_that_share_a_store_share_what_is_public_at_their_server() -> No
 
 
 # -- clients that reach a server in different ways ------------------------------------------------
-def bundle(folder: Path, name: str) -> str:
-    path = folder / name
-    path.write_bytes(Path(certifi.where()).read_bytes())
-    return str(path)
-
-
-WAYS_THERE: dict[str, Callable[[Path], dict[str, Any]]] = {
-    "unchecked": lambda folder: {"verify": False},
-    "a bundle": lambda folder: {"verify": bundle(folder, "other.pem")},
-    "a certificate": lambda folder: {"cert": bundle(folder, "client.pem")},
-    "a certificate and key": lambda folder: {
-        "cert": (bundle(folder, "client.pem"), bundle(folder, "client.key"))
-    },
-    "a proxy": lambda folder: {"proxies": {"https": "http://127.0.0.1:9"}},
-    "a session": lambda folder: {"session": requests.Session()},
-}
+WAYS_THERE = (
+    *("unchecked", "bundle", "certificate", "certificate and key", "proxy", "session"),
+    *("REQUESTS_CA_BUNDLE", "HTTPS_PROXY"),
+)
 
 
 @pytest.mark.parametrize("way", WAYS_THERE)
 def test_what_is_public_is_shared_by_clients_that_trust_the_same_alone(
-    way: str, mirror: Mirror, raw: RawServer, tmp_path: Path
+    way: str, mirror: Mirror, raw: RawServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     mirror.scope = "public"
-    store, settings = MemoryCache(), WAYS_THERE[way](tmp_path)
+    one, other, proxy = str(tmp_path / "one"), str(tmp_path / "other"), "http://127.0.0.1:9"
+    for bundle in (one, other):
+        Path(bundle).write_bytes(Path(certifi.where()).read_bytes())
+    ways: dict[str, dict[str, Any]] = {
+        "unchecked": {"verify": False},
+        "bundle": {"verify": one},
+        "certificate": {"cert": one},
+        "certificate and key": {"cert": (one, other)},
+        "proxy": {"proxies": {"https": proxy}},
+        "session": {"session": requests.Session()},
+    }
+    store, settings = MemoryCache(), ways.get(way, {})
+    if way not in ways:
+        monkeypatch.setenv(way, proxy if way == "HTTPS_PROXY" else one)
     with connected(raw, store, headers={"X-Who": "mallory"}, **settings) as client:
         assert who(client) == who(client) == "mallory"
-    with connected(raw, store, headers={"X-Who": "ada"}) as client:
-        assert who(client) == "ada"
     if "session" not in settings:
         with connected(raw, store, headers={"X-Who": "eve"}, **settings) as client:
             assert who(client) == "mallory"
-    assert mirror.asked == ["mallory", "ada"]
-
-
-@pytest.mark.parametrize("name", ["REQUESTS_CA_BUNDLE", "HTTPS_PROXY"])
-def test_what_the_environment_says_of_the_way_to_a_server_counts_too(
-    name: str, mirror: Mirror, raw: RawServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    mirror.scope = "public"
-    store = MemoryCache()
+    monkeypatch.undo()
     with connected(raw, store, headers={"X-Who": "ada"}) as client:
         assert who(client) == "ada"
-    given = bundle(tmp_path, "other.pem") if name == "REQUESTS_CA_BUNDLE" else "http://127.0.0.1:9"
-    monkeypatch.setenv(name, given)
-    with connected(raw, store, headers={"X-Who": "bob"}) as client:
-        assert who(client) == "bob"
+    assert mirror.asked == ["mallory", "ada"]
 
 
 # -- interceptors, and what a store sees ----------------------------------------------------------

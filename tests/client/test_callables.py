@@ -1,23 +1,48 @@
-"""Tools as functions, and many calls of one with a bound on those in flight."""
+"""Tools as functions and as iterators, and whatever else is made of a client."""
 
 from __future__ import annotations
 
+import copy
+import gc
 import inspect
+import pickle
+import threading
 import traceback
+from collections.abc import Callable
 from typing import Any, Optional
 
 import pytest
 
 import syncmcp
-from syncmcp import Client, McpError, RequestCancelled, ToolError, UsageError, types
+from syncmcp import (
+    Client,
+    ClientGroup,
+    McpError,
+    Progress,
+    RequestCancelled,
+    ToolError,
+    UsageError,
+    types,
+)
+from syncmcp._client.background import FutureDrive
+from syncmcp._client.core import core_of
+from syncmcp._client.driver import run
 from syncmcp._client.functions import NOT_GIVEN, ToolFunction
-from syncmcp._protocol.steps import InputQuestion, InputRound
+from syncmcp._concurrency.timing import Deadline
+from syncmcp._protocol.steps import Compute, InputQuestion, InputRound, Pause, Send, Steps
 from syncmcp.cli import calls
 from syncmcp.interceptors import Message
-from syncmcp.testing import Server
-from syncmcp.types import Tool
+from syncmcp.testing import RpcError, Server, ToolContext, serve_http
+from syncmcp.types import (
+    CallToolResult,
+    ElicitResult,
+    ListToolsResult,
+    LoggingMessageNotificationParams,
+    Tool,
+)
 from tests.observe.test_hostile_text import EVIL, FORGED, check_text
-from tests.support.stage import PATIENCE, Stage, Wire, rotated
+from tests.support.intercepting import MEMORY, Seen
+from tests.support.stage import PATIENCE, STATELESS, Stage, Wire, every_wire, in_threads, rotated
 
 ODD = {
     "type": "object",
@@ -45,10 +70,9 @@ def adding() -> Server:
     def fail() -> str:
         raise ValueError("not today")
 
-    server.add_tool(lambda **given: given, name="odd", input_schema=ODD)
-    server.add_tool(lambda **given: str(given), name="any", input_schema={"type": "object"})
     free = {"type": "object", "additionalProperties": {"type": "integer"}, "required": "nonsense"}
-    server.add_tool(lambda **given: str(given), name="free", input_schema=free)
+    for name, schema in (("odd", ODD), ("any", {"type": "object"}), ("free", free)):
+        server.add_tool(lambda **given: str(given), name=name, input_schema=schema)
     return server
 
 
@@ -73,12 +97,11 @@ def test_a_function_has_the_signature_and_the_words_of_its_tool() -> None:
         assert str(inspect.signature(add)) == "(*, a: int, b: int = 1) -> 'CallToolResult'"
         assert repr(add).startswith("<tool add(*, a: int")
         odd = client.tool("odd")
-        signature = inspect.signature(odd)
-        assert list(signature.parameters) == ["city", "days", "others", "unit", "others_"]
-        assert signature.parameters["days"].annotation == Optional[int]  # noqa: UP045
-        assert signature.parameters["days"].default == 3
-        assert signature.parameters["unit"].annotation is Any
-        assert signature.parameters["unit"].default is NOT_GIVEN
+        parameters = inspect.signature(odd).parameters
+        assert list(parameters) == ["city", "days", "others", "unit", "others_"]
+        days, unit = parameters["days"], parameters["unit"]
+        assert (days.annotation, days.default) == (Optional[int], 3)  # noqa: UP045
+        assert (unit.annotation, unit.default) == (Any, NOT_GIVEN)
         assert "not given" in repr(NOT_GIVEN)
         assert odd.__doc__ == "odd\n\nArgs:\n    city: Where."
         assert str(inspect.signature(client.tool("free"))) == "(**others) -> 'CallToolResult'"
@@ -93,12 +116,11 @@ def test_arguments_that_the_tool_does_not_have_or_lacks_are_mistakes_of_the_call
             add(a=1, c=2)
         with pytest.raises(TypeError, match="missing a required argument: 'a'"):
             add.future()
-        with pytest.raises(UsageError):
+        with pytest.raises(UsageError, match="timeout"):
             client.tool("add", timeout=-1)
-        with pytest.raises(UsageError):
-            client.tool("")
-        with pytest.raises(UsageError, match="no tool named 'shout'"):
-            client.tool("shout")
+        for name, words in (("", "name"), ("shout", "no tool named 'shout'")):
+            with pytest.raises(UsageError, match=words):
+                client.tool(name)
         assert server.stats.requests["tools/call"] == 0
         assert client.tool("odd")(city="Rome", **{"class": True}).text
         assert "x-1" in client.tool("free")(**{"x-1": 1}).text
@@ -149,8 +171,7 @@ def test_results_of_many_calls_come_in_order_few_are_in_flight_and_who_leaves_ca
 
 
 def test_results_may_come_as_they_are_there_and_cancelled_ones_are_errors_like_others() -> None:
-    stage = Stage()
-    token = syncmcp.CancelToken()
+    stage, token = Stage(), syncmcp.CancelToken()
     with syncmcp.connect(stage.server) as client:
         calls = [{"key": "slow"}, {"key": "quick"}, {"key": "never"}]
         stage.let_go("quick")
@@ -166,9 +187,8 @@ def test_results_may_come_as_they_are_there_and_cancelled_ones_are_errors_like_o
 
 
 def test_an_error_ends_the_results_or_is_one_of_them() -> None:
-    server = adding()
     calls: list[dict[str, Any]] = [{"a": 1}, {"a": "x"}, {"a": 2}]
-    with syncmcp.connect(server, validate_input=True) as client:
+    with syncmcp.connect(adding(), validate_input=True) as client:
         add = client.tool("add")
         first, error, last = add.map(calls, return_errors=True)
         assert (first.data, last.data) == ({"sum": 2}, {"sum": 3})
@@ -226,3 +246,273 @@ def test_what_objects_show_of_a_server() -> None:
     for text in texts:
         assert FORGED in text
         check_text(text, one_line=True)
+
+
+def telling() -> Server:
+    """A server with a tool that tells what it does."""
+    server = Server("telling")
+
+    @server.tool()
+    def cook(context: ToolContext, dishes: int) -> str:
+        for dish in range(1, dishes + 1):
+            context.log("info", f"cooking {dish}")
+            context.report_progress(dish, dishes, f"dish {dish}")
+        return "served"
+
+    @server.tool()
+    def burn(context: ToolContext) -> str:
+        context.notify("notifications/message", {"level": 3})  # no log message
+        context.report_progress(1)
+        raise RpcError(-32000, "burnt")
+
+    return server
+
+
+def told(item: Any) -> Any:
+    """An item as a test writes it."""
+    if isinstance(item, LoggingMessageNotificationParams):
+        return item.data
+    return item.text if isinstance(item, CallToolResult) else item
+
+
+EXPECTED = ["cooking 1", Progress(1, 2, "dish 1"), "cooking 2", Progress(2, 2, "dish 2"), "served"]
+
+
+@every_wire
+@pytest.mark.requirement("M-16", "PRG-01")
+@pytest.mark.parametrize("watched", [False, True])
+def test_everything_comes_in_order_the_result_or_error_last(wire: Wire, watched: bool) -> None:
+    logs: list[Any] = []
+    steps: list[float] = []
+    options: dict[str, Any] = {
+        "interceptors": [Seen()],
+        "on_log": lambda record: logs.append(record.data),
+        "on_progress": lambda progress, total, message: steps.append(progress),
+    }
+    server = telling()
+    with wire.connect(server, **(options if watched else {})) as client:
+        items = list(client.call_tool.stream("cook", {"dishes": 2}, log_level="info"))
+        assert [told(item) for item in items] == EXPECTED
+        stream = client.call_tool.stream("burn")
+        assert next(stream) == Progress(1, None, None)
+        with pytest.raises(syncmcp.ServerError, match="burnt"):
+            next(stream)
+        assert list(stream) == []
+        stream.close()  # too late to cancel anything
+        (listed,) = client.list_tools.stream()  # every operation streams
+        assert listed == client.list_tools()
+    assert server.stats.cancels == []
+    assert logs == (["cooking 1", "cooking 2"] if watched else [])
+    assert steps == ([1, 2, 1] if watched else [])
+
+
+@every_wire
+@pytest.mark.requirement("M-16", "M-23")
+@pytest.mark.parametrize("way", ["break", "close", "with", "elsewhere"])
+def test_leaving_it_cancels_the_call_and_the_server_is_told_once(wire: Wire, way: str) -> None:
+    stage = Stage()
+
+    @stage.server.tool()
+    def begin(context: ToolContext) -> str:
+        context.report_progress(1)
+        return stage.hold(context)
+
+    with wire.connect(stage.server) as client:
+        stream: Any = client.call_tool.stream("begin")
+        assert next(stream) == Progress(1, None, None)
+        if way == "break":
+            del stream
+            gc.collect()
+        elif way == "close":
+            stream.close()
+            stream.close()
+            assert list(stream) == []
+        elif way == "with":
+            with stream:
+                pass
+        else:
+            assert in_threads(lambda: list(stream), stream.close) == [[], None]
+        assert stage.stats.wait_for(lambda stats: stats.cancelled == 1, PATIENCE)
+        assert client.call_tool("echo", {"text": "x"}).text == "x"
+    assert len(stage.stats.cancels) == wire.announces
+
+
+@rotated
+@pytest.mark.requirement("M-16")
+def test_a_stream_ends_with_its_client(wire: Wire) -> None:
+    stage = Stage()
+    with wire.connect(stage.server) as client:
+        stream = client.call_tool.stream("hold", {"key": "b"})
+        stage.inside("b")
+        client.close()
+        with pytest.raises(syncmcp.ClosedError):
+            next(stream)
+
+
+def test_several_threads_share_a_stream_and_one_of_them_gets_the_result() -> None:
+    stage = Stage()
+    seen: list[Any] = []
+    with Wire("memory", STATELESS).connect(stage.server) as client:
+        stream = client.call_tool.stream("count", {"steps": 50})
+
+        def read() -> None:
+            for item in stream:
+                seen.append(item)  # noqa: PERF402 - one at a time, as it comes
+
+        in_threads(*[read] * 4)
+    steps = [item.progress for item in seen if isinstance(item, Progress)]
+    assert sorted(steps) == [*range(1, 51)]
+    assert [item.text for item in seen if isinstance(item, CallToolResult)] == ["counted"]
+
+
+FORM = {"type": "object", "properties": {"n": {"type": "string"}}}
+
+
+class Careful(Client):
+    """Hides a tool, and counts calls."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self.calls: list[str] = []
+
+    def list_tools(self, **options: Any) -> ListToolsResult:  # type: ignore[override]
+        listed = super().list_tools(**options)
+        listed.tools = [tool for tool in listed.tools if tool.name != "danger"]
+        return listed
+
+    def iter_tools(self, **options: Any) -> Any:
+        return (tool for tool in super().iter_tools(**options) if tool.name != "danger")
+
+    def call_tool(self, name: str, *args: Any, **options: Any) -> CallToolResult:  # type: ignore[override]
+        self.calls.append(name)
+        return super().call_tool(name, *args, **options)
+
+
+def facade() -> Server:
+    made = Server("facade")
+
+    for name in ("safe", "danger"):
+        made.add_tool(lambda: "done", name=name)
+
+    @made.tool()
+    def ask(context: ToolContext) -> str:
+        context.elicit("who?", FORM)
+        return " ".join(root["uri"] for root in context.list_roots())
+
+    return made
+
+
+@pytest.mark.parametrize("mode", ["2025-11-25", "2026-07-28"])
+@pytest.mark.parametrize("way", ["blocking", "future", "kept method"])
+def test_a_handler_is_given_the_client_that_only_a_call_holds(mode: Any, way: str) -> None:
+    seen: list[tuple[type, list[str]]] = []
+
+    def form(request: Any, context: syncmcp.HandlerContext) -> ElicitResult:
+        client: Any = context.client
+        roots = [str(root.path) for root in client.roots.list()]
+        seen.append((type(client), roots))
+        return ElicitResult.accept({"n": "x"})
+
+    def opened() -> Careful:
+        return Careful(facade(), mode=mode, elicitation=form, roots=["/tmp"]).open()
+
+    def text() -> str:
+        if way == "blocking":
+            return Client.call_tool(opened(), "ask").text
+        ask = Client.call_tool.__get__(opened(), Careful)
+        if way == "future":
+            future = ask.future("ask")
+            del ask
+            return future.result(PATIENCE).text
+        return ask("ask").text
+
+    def dropped() -> str:
+        said = text()
+        gc.collect()
+        return said
+
+    with pytest.warns(ResourceWarning, match="never closed"):
+        said = dropped()
+    assert seen == [(Careful, ["/tmp"])]
+    assert said == "file:///tmp"
+
+
+def test_what_a_client_makes_can_be_pickled_and_copied() -> None:
+    with serve_http(facade()) as http, Client(http.url) as client:
+        for made in (client.tool("safe"), client.request, client.resume, client.start_task):
+            other: Any = pickle.loads(pickle.dumps(made))
+            assert type(other) is type(made)
+            assert type(copy.deepcopy(made)) is type(made)
+        assert pickle.loads(pickle.dumps(client.tool("safe")))().text == "done"
+        assert pickle.loads(pickle.dumps(client.request))("tools/list")["tools"]
+        pickle.loads(pickle.dumps(client)).close()  # all of these have the process's one
+
+
+def test_what_a_subclass_has_in_the_place_of_a_method_counts() -> None:
+    made = facade()
+    changed = threading.Event()
+    lists: list[list[str]] = []
+
+    def note(tools: list[Any]) -> None:
+        lists.append([tool.name for tool in tools])
+        changed.set()
+
+    with Careful(made) as client:
+        with pytest.raises(syncmcp.UsageError, match="'danger'"):
+            client.tool("danger")
+        assert client.tool("safe")().text == "done"
+        assert client.calls == ["safe"]
+        with ClientGroup({"a": client}) as group:
+            assert sorted(tool.name for tool in group.tools.values()) == ["ask", "safe"]
+        client.open()
+        listener = client.on_tools_changed(note, debounce=0.0)
+        made.add_tool(lambda: "new", name="third")
+        assert changed.wait(PATIENCE)
+        listener.stop(PATIENCE)
+    assert lists[-1] == ["safe", "ask", "third"]
+
+
+def _at_once(callback: Callable[[], object]) -> Callable[[], object]:
+    """An event that has happened before anybody waits for it."""
+    callback()
+    return lambda: None
+
+
+def _hold() -> Steps[Any]:
+    yield Pause(600.0, _at_once)
+    return (yield Send("tools/call", {"name": "hold", "arguments": {"key": "a"}}))
+
+
+@pytest.mark.requirement("M-01", "CAN-03")
+def test_a_request_after_no_pause_at_all_can_be_cancelled(monkeypatch: pytest.MonkeyPatch) -> None:
+    stage = Stage()
+    with MEMORY.connect(stage.server) as client:
+        core = core_of(client)
+        # The pool's thread goes on before the thread that began the pause does.
+        monkeypatch.setattr(core.pools.workers, "run", lambda job: job())
+        future = FutureDrive(_hold(), core, core.resolve({}), Deadline(None)).future
+        stage.inside("a")
+        monkeypatch.undo()
+        assert future.cancel()
+        assert stage.stats.wait_for(lambda stats: stats.cancelled == 1, PATIENCE)
+
+
+def test_the_steps_of_an_interrupted_operation_are_told_what_interrupted_it() -> None:
+    told: list[RequestCancelled] = []
+
+    def interrupt(check: Callable[[], None]) -> None:
+        raise KeyboardInterrupt
+
+    def steps() -> Steps[Any]:
+        try:
+            yield Compute(interrupt, "not_sent")
+        except RequestCancelled as error:
+            told.append(error)
+            raise
+
+    with MEMORY.connect(Stage().server) as client:
+        core = core_of(client)
+        with pytest.raises(KeyboardInterrupt):
+            run(steps(), core, core.resolve({}), Deadline(None))
+    (error,) = told
+    assert (error.message, error.reason) == ("interrupted", "KeyboardInterrupt")

@@ -27,9 +27,9 @@ from tests.support.stage import PATIENCE, STATEFUL, STATELESS, Stage, Wire, ever
 from tests.transports.http_peer import Request, serving
 
 LIMIT = 600.0
-
-START = s.expect("initialize")
-SILENT = [START, s.silence()]
+ENDLESS: dict[str, Any] = {"timeout": None, "idle_timeout": None}
+LATER = {"Retry-After": "600"}
+SILENT = [s.expect("initialize"), s.silence()]
 
 both_ways = pytest.mark.parametrize("way", ["blocking", "future"])
 
@@ -41,21 +41,27 @@ def way_of(operation: Any, way: str, *args: Any, **options: Any) -> Callable[[],
     return lambda: operation.future(*args, **options).exception()
 
 
+def lazy(target: Any, **options: Any) -> syncmcp.Client:
+    return syncmcp.Client(target, mode=OLD, lazy=True, **options)
+
+
 # -- opening and closing
 @WIRES
-@pytest.mark.requirement("VER-07")
+@pytest.mark.requirement("VER-07", "CAN-02")
 def test_an_opening_ends_at_open_timeout(wire: str, moved: MovedTime) -> None:
     with Scripted(SILENT) as peer:
         open_client = partial(syncmcp.connect, peer.on(wire), mode=OLD, open_timeout=LIMIT)
         error = moved.ending(LIMIT, open_client, lambda: peer.requests("initialize"))
+        assert peer.gone()
+        assert peer.methods(1) == ["initialize"]  # which is not cancelled
     assert isinstance(error, RequestTimeout)
-    assert error.seconds == LIMIT
+    assert (error.kind, error.seconds) == ("open", LIMIT)
+    assert error.__cause__ is not None
 
 
 def test_an_opening_is_not_tried_again_after_open_timeout(moved: MovedTime) -> None:
     with session_server() as server:
-        later = {"Retry-After": "600"}
-        server.before = on(b"initialize", act=lambda one: one.connection.respond(429, b"", later))
+        server.before = on(b"initialize", act=lambda one: one.connection.respond(429, b"", LATER))
         retry = Retry(pause=0.0, budget=2 * LIMIT)
         client = syncmcp.Client(server.url, mode=OLD, retry=retry, open_timeout=LIMIT)
         error = moved.start(client.open).get(timeout=PATIENCE)
@@ -68,10 +74,7 @@ def test_an_opening_is_not_tried_again_after_open_timeout(moved: MovedTime) -> N
 @pytest.mark.parametrize("limit", ["open_timeout", "timeout"])
 def test_a_call_that_opens_ends_at_the_sooner_limit(way: str, limit: str, moved: MovedTime) -> None:
     options: dict[str, Any] = {"open_timeout": None, "timeout": None, limit: LIMIT}
-    with (
-        Scripted(SILENT) as peer,
-        closing(syncmcp.Client(peer, mode=OLD, lazy=True, **options)) as client,
-    ):
+    with Scripted(SILENT) as peer, closing(lazy(peer, **options)) as client:
         call = way_of(client.call_tool, way, "x")
         error = moved.ending(LIMIT, call, lambda: peer.requests("initialize"))
     assert isinstance(error, RequestTimeout)
@@ -80,9 +83,7 @@ def test_a_call_that_opens_ends_at_the_sooner_limit(way: str, limit: str, moved:
 
 def test_who_waits_for_another_s_opening_ends_at_their_own_limit(moved: MovedTime) -> None:
     with Scripted(SILENT) as peer:
-        with closing(
-            syncmcp.Client(peer, mode=OLD, lazy=True, open_timeout=None, timeout=None)
-        ) as client:
+        with closing(lazy(peer, open_timeout=None, timeout=None)) as client:
             opens = moved.start(partial(client.call_tool, "x"))
             peer.requests("initialize")
             call = partial(client.call_tool, "x", timeout=LIMIT)
@@ -94,28 +95,27 @@ def test_who_waits_for_another_s_opening_ends_at_their_own_limit(moved: MovedTim
 
 @WIRES
 @pytest.mark.parametrize(
-    ("options", "limit"),
+    "options",
     [
-        ({"probe_timeout": LIMIT, "open_timeout": None}, LIMIT),
-        ({"probe_timeout": 2 * LIMIT, "open_timeout": 2 * LIMIT}, LIMIT),  # half of what is left
+        {"probe_timeout": LIMIT, "open_timeout": None},
+        {"probe_timeout": 2 * LIMIT, "open_timeout": 2 * LIMIT},  # half of what is left
     ],
 )
 @pytest.mark.requirement("VER-14")
 def test_a_probe_is_sent_again_after_a_second_and_given_up_at_its_limit(
-    wire: str, options: dict[str, Any], limit: float, moved: MovedTime
+    wire: str, options: dict[str, Any], moved: MovedTime
 ) -> None:
     probes = [s.expect("server/discover"), s.expect("server/discover")]
     with Scripted([*probes, *opening()]) as peer:
         opens = moved.start(partial(syncmcp.connect, peer.on(wire), **options))
-        peer.requests("server/discover")
-        moved.waits_for(1.0)
-        moved.advance(1.0)
-        peer.requests("server/discover", 2)
-        moved.waits_for(limit - 1.0)
-        moved.advance(limit - 1.0)
+        for number, limit in ((1, 1.0), (2, LIMIT - 1.0)):
+            peer.requests("server/discover", number)
+            moved.waits_for(limit)
+            moved.advance(limit)
         client = opens.get(timeout=PATIENCE)
         assert client.server.revision == OLD
         client.close()
+        assert "notifications/cancelled" not in peer.transcript.methods()
 
 
 def test_a_server_that_was_slow_to_refuse_the_probe_is_remembered(moved: MovedTime) -> None:
@@ -148,7 +148,7 @@ def test_the_older_transport_is_opened_until_the_limit_of_the_probe(moved: Moved
 @rotated
 def test_a_close_that_waits_for_calls_ends_at_its_limit(wire: Wire, moved: MovedTime) -> None:
     stage = Stage()
-    with wire.connect(stage.server, timeout=None, idle_timeout=None) as client:
+    with wire.connect(stage.server, **ENDLESS) as client:
         held = client.call_tool.future("hold")
         stage.inside("")
         close = partial(client.close, LIMIT, drain=True)
@@ -157,19 +157,14 @@ def test_a_close_that_waits_for_calls_ends_at_its_limit(wire: Wire, moved: Moved
 
 
 # -- pings, retries, tasks
-
-
 @both_ways
 @pytest.mark.requirement("HTM-07")
 def test_a_request_is_sent_again_when_its_pause_is_over(way: str, moved: MovedTime) -> None:
-    refused = threading.Event()
-
     def refuse_once(one: Request) -> bool:
-        if b'"tools/list"' not in one.body or refused.is_set():
-            return False
-        one.connection.respond(429, b"later", {"Retry-After": "600"})
-        refused.set()
-        return True
+        refused = b'"tools/list"' in one.body and server.count("tools/list") == 1
+        if refused:
+            one.connection.respond(429, b"later", LATER)
+        return refused
 
     with session_server() as server:
         retry = Retry(pause=0.0, budget=LIMIT)
@@ -192,9 +187,8 @@ def test_a_pause_beyond_the_limits_is_not_begun(
         retry = Retry(pause=0.0, budget=2 * LIMIT)
         options: dict[str, Any] = {"retry": retry, "timeout": None, **limit}
         with syncmcp.connect(server.url, mode=OLD, **options) as client:
-            later = {"Retry-After": "600"}
             server.before = on(
-                b'"tools/list"', act=lambda one: one.connection.respond(429, b"", later)
+                b'"tools/list"', act=lambda one: one.connection.respond(429, b"", LATER)
             )
             error = moved.start(way_of(client.list_tools, way)).get(timeout=PATIENCE)
             assert isinstance(error, syncmcp.HttpError)
@@ -205,9 +199,11 @@ def test_a_pause_beyond_the_limits_is_not_begun(
 @rotated
 def test_nothing_changed_within_the_limit(wire: Wire, moved: MovedTime) -> None:
     server = shop("events", "one")
-    with wire.connect(server) as client, client.listen(tools=True, timeout=LIMIT) as changes:
-        error = moved.ending(LIMIT, partial(next, changes), partial(moved.waits_for, LIMIT))
-    assert isinstance(error, TimeoutError)
+    with wire.connect(server) as client, ClientGroup({"a": server}) as group:
+        for listener in (client, group):
+            with listener.listen(tools=True, timeout=LIMIT) as changes:
+                error = moved.ending(LIMIT, partial(next, changes), partial(moved.waits_for, LIMIT))
+            assert isinstance(error, TimeoutError)
 
 
 @WIRES
@@ -245,7 +241,7 @@ def test_stopping_a_listener_waits_for_its_function_until_the_limit(moved: Moved
 def test_a_list_is_fetched_once_after_the_pause_after_a_change(mode: Any, moved: MovedTime) -> None:
     server = shop("events", "one")
     heard = threading.Event()
-    with syncmcp.connect(server, mode=mode, timeout=None, idle_timeout=None) as client:
+    with syncmcp.connect(server, mode=mode, **ENDLESS) as client:
         client.on_tools_changed(lambda _: heard.set(), debounce=LIMIT)
         for _ in range(20):
             server.list_changed("tools")
@@ -277,12 +273,8 @@ def test_a_question_that_nobody_answers_ends_at_human_timeout(wire: Wire, moved:
         ended.set()
         return ElicitResult(action="decline")
 
-    options: dict[str, Any] = {
-        "elicitation": Elicitation(form=answer),
-        "human_timeout": LIMIT,
-        "timeout": None,
-    }
-    with wire.connect(server, idle_timeout=None, **options) as client:
+    options: dict[str, Any] = {"elicitation": Elicitation(form=answer), **ENDLESS}
+    with wire.connect(server, human_timeout=LIMIT, **options) as client:
         future = client.call_tool.future("ask")
         assert inside.wait(PATIENCE)
         moved.waits_for(LIMIT)
@@ -314,13 +306,9 @@ def test_a_call_whose_questions_have_used_up_their_time_ends_at_its_limit(
         context.cancel.wait()
         return ElicitResult.decline()
 
+    options: dict[str, Any] = {"elicitation": Elicitation(form=answer), "timeout": LIMIT}
     with syncmcp.connect(
-        server,
-        mode=mode,
-        elicitation=Elicitation(form=answer),
-        human_timeout=patience,
-        timeout=LIMIT,
-        idle_timeout=None,
+        server, mode=mode, human_timeout=patience, idle_timeout=None, **options
     ) as client:
         call = client.call_tool.future("ask")
         assert asked.acquire(timeout=PATIENCE)
@@ -336,8 +324,7 @@ def test_a_visit_that_nobody_calls_done_is_waited_for_a_minute(moved: MovedTime)
     again = [s.expect("tools/call"), s.reply({"content": []})]
     with Scripted([*opening(OLD), *asked, *again]) as peer:
         agrees = Elicitation(url=lambda request, context: ElicitResult.accept())
-        options: dict[str, Any] = {"timeout": None, "idle_timeout": None}
-        with syncmcp.connect(peer, mode=OLD, elicitation=agrees, **options) as client:
+        with syncmcp.connect(peer, mode=OLD, elicitation=agrees, **ENDLESS) as client:
             call = partial(client.call_tool, "x")
             result = moved.ending(60.0, call, partial(moved.waits_for, 60.0))
     assert result.content == []
@@ -377,15 +364,9 @@ def test_the_completion_of_a_visit_is_waited_for_until_the_limit(moved: MovedTim
 # -- groups
 def test_a_group_is_waited_for_until_the_limit(moved: MovedTime) -> None:
     stage = Stage()
-    with ClientGroup({"a": stage.server}, timeout=None, idle_timeout=None) as group:
-
-        def iterate() -> object:
-            calls = group.as_completed(
-                lambda client: client.call_tool.future("hold"), timeout=LIMIT
-            )
-            return list(calls)
-
-        error = moved.ending(LIMIT, iterate, partial(stage.inside, ""))
+    with ClientGroup({"a": stage.server}, **ENDLESS) as group:
+        hold = partial(group.as_completed, lambda client: client.call_tool.future("hold"))
+        error = moved.ending(LIMIT, lambda: [*hold(timeout=LIMIT)], partial(stage.inside, ""))
         stage.gate.set()
     assert isinstance(error, TimeoutError)
 
@@ -398,10 +379,3 @@ def test_a_ping_of_a_group_ends_at_its_limit(mode: Any, moved: MovedTime) -> Non
         ping = partial(group.ping, timeout=LIMIT)
         errors = moved.ending(LIMIT, ping, server.was_asked)
     assert isinstance(errors["a"], RequestTimeout)
-
-
-def test_nothing_changed_in_a_group_within_the_limit(moved: MovedTime) -> None:
-    server = shop("events", "one")
-    with ClientGroup({"a": server}) as group, group.listen(tools=True, timeout=LIMIT) as changes:
-        error = moved.ending(LIMIT, partial(next, changes), partial(moved.waits_for, LIMIT))
-    assert isinstance(error, TimeoutError)

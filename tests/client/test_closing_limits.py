@@ -9,8 +9,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from queue import SimpleQueue
-from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -27,6 +27,7 @@ from syncmcp.testing import script as s
 from tests.client.test_listening_lost import acknowledge
 from tests.client.test_listening_lost import opening as news
 from tests.support.moved_time import MovedTime
+from tests.support.people import nobody
 from tests.support.scripts import NEW, OLD, Scripted, opening
 from tests.support.session_server import session_server
 from tests.support.shops import Silent
@@ -35,37 +36,35 @@ from tests.support.stage import PATIENCE
 LIMIT = 600.0
 
 UNHEARD = [*news(), s.expect("subscriptions/listen"), s.silence()]
+REFUSES = [s.expect("initialize"), s.error(-32600, "no")]
 DIES = [*opening(OLD), s.expect("tools/call"), s.cut()]
 
 
 class Closings:
-    """The limits that connections are closed with, as they are closed."""
+    """The limits that connections are closed with, as they are closed at a gate."""
 
     def __init__(self) -> None:
-        self._noted: SimpleQueue[float | None] = SimpleQueue()
-        self.gate: threading.Event | None = None
-
-    def note(self, deadline: Deadline) -> None:
-        self._noted.put(deadline.remaining())
-        if self.gate is not None:
-            self.gate.wait(3 * PATIENCE)
+        self.noted: SimpleQueue[float | None] = SimpleQueue()
+        self.gate = threading.Event()
+        self.gate.set()
 
     def next(self, number: int = 1) -> list[float | None]:
         """The next of them, in order."""
-        return [self._noted.get(timeout=PATIENCE) for _ in range(number)]
+        return [self.noted.get(timeout=PATIENCE) for _ in range(number)]
 
 
 @pytest.fixture
 def closings(moved: MovedTime, monkeypatch: pytest.MonkeyPatch) -> Closings:
     """No time passes meanwhile, so the limits are exact."""
-    noted, close = Closings(), Connection.close
+    closings, close = Closings(), Connection.close
 
     def closing(connection: Connection, deadline: Deadline) -> None:
-        noted.note(deadline)
+        closings.noted.put(deadline.remaining())
+        closings.gate.wait(3 * PATIENCE)
         close(connection, deadline)
 
     monkeypatch.setattr(Connection, "close", closing)
-    return noted
+    return closings
 
 
 def test_the_program_says_how_long_closing_may_take(closings: Closings) -> None:
@@ -77,8 +76,7 @@ def test_the_program_says_how_long_closing_may_take(closings: Closings) -> None:
 
 
 def test_what_could_not_be_opened_is_dropped_within_a_second(closings: Closings) -> None:
-    refused = [s.expect("initialize"), s.error(-32600, "no")]
-    with Scripted(refused) as peer, pytest.raises(McpError):
+    with Scripted(REFUSES) as peer, pytest.raises(McpError):
         syncmcp.connect(peer, mode=OLD, open_timeout=None, close_timeout=LIMIT)
     assert closings.next(2) == [1.0, LIMIT]
 
@@ -124,7 +122,7 @@ def test_a_session_that_was_lost_is_closed_in_the_background(closings: Closings)
 
 
 def test_an_abandoned_client_is_closed_within_five_seconds(closings: Closings) -> None:
-    client: Client | None = syncmcp.connect(Server("one"), close_timeout=LIMIT)
+    client = syncmcp.connect(Server("one"), close_timeout=LIMIT)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         del client
@@ -139,8 +137,6 @@ def test_the_end_of_the_program_takes_less_than_a_second(closings: Closings) -> 
 
 
 # -- groups
-
-
 def test_a_group_says_how_long_closing_may_take(closings: Closings) -> None:
     for servers in ("a", "ab"):
         group = ClientGroup({name: Server(name) for name in servers}, close_timeout=LIMIT)
@@ -155,7 +151,7 @@ def test_a_group_says_how_long_closing_may_take(closings: Closings) -> None:
 def test_a_group_waits_a_second_more_for_servers_that_do_not_end(
     closings: Closings, moved: MovedTime
 ) -> None:
-    closings.gate = threading.Event()
+    closings.gate.clear()
     group = ClientGroup({"a": Server("a"), "b": Server("b")})
     group.open()
 
@@ -179,7 +175,7 @@ def test_a_server_of_a_group_that_cannot_be_opened_is_closed(
         close(client, timeout, **options)
 
     monkeypatch.setattr(Client, "close", closing)
-    with Scripted([s.expect("initialize"), s.error(-32600, "no")]) as peer:
+    with Scripted(REFUSES) as peer:
         group = ClientGroup({"a": peer}, mode=OLD, close_timeout=LIMIT)
         with suppress(McpError):
             group.open()
@@ -216,8 +212,6 @@ def test_fetching_the_lists_is_part_of_opening_a_group(moved: MovedTime) -> None
 
 
 # -- subscriptions
-
-
 def deaf() -> Silent:
     """A server of one resource that does not answer those who want no more news of it."""
     server = Silent("deaf")
@@ -228,24 +222,23 @@ def deaf() -> Silent:
 NEWS = ["acme://one"]
 
 
-def close_with(limit: float | None) -> Callable[[Client], Callable[[], object]]:
-    return lambda client: partial(client.listen(uris=NEWS).close, limit)
-
-
-def stop(client: Client) -> Callable[[], object]:
-    return client.on_resource_updated(NEWS[0], lambda _: None).stop
+ENDLESS: dict[str, Any] = {"timeout": None, "idle_timeout": None}
 
 
 @pytest.mark.parametrize(
-    "how", [close_with(None), close_with(LIMIT), stop], ids=["the client's", "its own", "stopped"]
+    "how",
+    [
+        lambda client: partial(client.listen(uris=NEWS).close, None),
+        lambda client: partial(client.listen(uris=NEWS).close, LIMIT),
+        lambda client: client.on_resource_updated(NEWS[0], lambda _: None).stop,
+    ],
+    ids=["the client's", "its own", "stopped"],
 )
 def test_the_end_of_a_subscription_is_told_until_the_limit(
     how: Callable[[Client], Callable[[], object]], moved: MovedTime
 ) -> None:
     server = deaf()
-    with syncmcp.connect(
-        server, mode=OLD, timeout=None, idle_timeout=None, close_timeout=LIMIT
-    ) as client:
+    with syncmcp.connect(server, mode=OLD, close_timeout=LIMIT, **ENDLESS) as client:
         moved.ending(LIMIT, how(client), server.was_asked)
 
 
@@ -253,11 +246,8 @@ def test_the_end_of_a_subscription_is_told_until_the_limit(
 def test_the_end_of_a_subscription_to_a_group_is_told_until_the_limit(
     limit: float | None, moved: MovedTime
 ) -> None:
-    server = deaf()
-    options: dict[str, Any] = {"timeout": None, "idle_timeout": None}
-    with ClientGroup(
-        {"a": server}, mode=OLD, per_server={"a": {"close_timeout": LIMIT}}, **options
-    ) as group:
+    server, own = deaf(), {"a": {"close_timeout": LIMIT}}
+    with ClientGroup({"a": server}, mode=OLD, per_server=own, **ENDLESS) as group:
         changes = group.listen(uris=NEWS)
         moved.ending(LIMIT, partial(changes.close, limit), server.was_asked)
 
@@ -291,9 +281,8 @@ def test_who_joins_a_subscription_waits_until_their_own_limit(moved: MovedTime) 
 def test_a_subscription_that_was_lost_is_asked_for_again_at_once_until_the_limit(
     moved: MovedTime,
 ) -> None:
-    listened = [s.expect("subscriptions/listen"), acknowledge()]
-    again = [*news(), s.expect("subscriptions/listen"), s.silence()]
-    with Scripted([*news(), *listened, s.cut()], again) as peer:
+    listened = [*news(), s.expect("subscriptions/listen"), acknowledge(), s.cut()]
+    with Scripted(listened, UNHEARD) as peer:
         client = syncmcp.connect(peer, mode=NEW, open_timeout=LIMIT, timeout=None)
         changes = client.listen(tools=True)
         peer.requests("subscriptions/listen", 2)
@@ -303,16 +292,11 @@ def test_a_subscription_that_was_lost_is_asked_for_again_at_once_until_the_limit
 
 
 # -- streams of servers
-
-
 @pytest.mark.requirement("HTL-08")
 def test_a_stream_that_a_server_holds_back_is_waited_for_half_a_second(moved: MovedTime) -> None:
-    def nothing(_: object, context: object) -> Any:
-        raise AssertionError("nothing is asked here")
-
     with serve_http(Server("asking")) as running, FaultProxy(running.url) as proxy:
         held = proxy.queue(Hold("head"), verb="GET")
-        client = Client(proxy.url, mode=OLD, elicitation=nothing, open_timeout=None)
+        client = Client(proxy.url, mode=OLD, elicitation=nobody, open_timeout=None)
         opened = moved.ending(0.5, client.open, partial(moved.waits_for, 0.5))
         assert not isinstance(opened, BaseException)
         held.release()
@@ -331,29 +315,18 @@ def test_who_listens_waits_for_the_stream_until_the_limit(moved: MovedTime) -> N
 
 
 # -- too short to be moved
-
-
 def test_the_end_of_a_server_that_takes_no_request_is_waited_for_a_fifth_of_a_second(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    waits: list[float] = []
-
-    def request(*_: object, **__: object) -> None:
-        raise ConnectionLost("the server no longer reads")
-
-    def wait_closed(_: Connection, limit: float) -> bool:
-        waits.append(limit)
-        return False
-
-    monkeypatch.setattr(Connection, "request", request)
-    monkeypatch.setattr(Connection, "wait_closed", wait_closed)
+    lost = ConnectionLost("the server no longer reads")
+    monkeypatch.setattr(Connection, "request", Mock(side_effect=lost))
+    monkeypatch.setattr(Connection, "wait_closed", wait := Mock(return_value=False))
     with Scripted([s.silence()]) as peer, pytest.raises(McpError):
         syncmcp.connect(peer, mode=OLD, retry=None)
-    assert waits == [0.2]
+    wait.assert_called_once_with(0.2)
 
 
 def test_the_death_of_a_server_is_waited_for_a_fifth_of_a_second() -> None:
-    waits: list[float] = []
-    over = SimpleNamespace(transport=SimpleNamespace(blocking=False), wait_closed=waits.append)
-    can_reconnect(cast("Any", over))
-    assert waits == [0.2]
+    over = Mock(transport=Mock(blocking=False))
+    can_reconnect(over)
+    over.wait_closed.assert_called_once_with(0.2)

@@ -13,64 +13,23 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import pytest
 import requests
 
-import syncmcp
-from syncmcp import (
-    ClosedError,
-    ConnectFailed,
-    InvalidAnswer,
-    InvalidOutput,
-    InvalidParams,
-    InvalidRequest,
-    Refused,
-    RequestTimeout,
-    UsageError,
-    executors,
-    llm,
-    servers_file,
-)
-from syncmcp.approval import AllowAll, Approval, Decision, DenyAll, Rule, Verdict
-from syncmcp.auth import (
-    Bearer,
-    ClientCredentials,
-    Deadline,
-    FileStore,
-    LoopbackReceiver,
-    OAuth,
-    PasteReceiver,
-    Redirect,
-    SignInRequest,
-    Waiting,
-)
+import syncmcp.approval
+import syncmcp.auth
+import syncmcp.llm
+import syncmcp.testing
+from syncmcp import UsageError, errors, executors, servers_file, types
+from syncmcp.auth import Deadline, Redirect, SignInRequest, Waiting
 from syncmcp.auth.receiver import login_timed_out
-from syncmcp.errors import AuthError, DiscoveryFailed, LoginRequired, MissingCapability
-from syncmcp.handlers import Handlers
+from syncmcp.errors import ClosedError, ConnectFailed, InvalidParams, MissingCapability
 from syncmcp.handlers.roots import Roots
 from syncmcp.observe.metrics import Measured
 from syncmcp.saving import save
-from syncmcp.testing import (
-    AuthorizationServer,
-    FaultProxy,
-    Hold,
-    Recording,
-    Replay,
-    ScriptedPeer,
-    Server,
-    demo_server,
-    serve_http,
-    wsgi_app,
-)
-from syncmcp.types import (
-    CallToolResult,
-    CreateMessageResult,
-    ElicitResult,
-    ListTasksResult,
-    TextResourceContents,
-)
+from syncmcp.testing import AuthorizationServer, Server, demo_server, serve_http
 from syncmcp.ui.browser import Browser
 from syncmcp.ui.terminal import Terminal
 from tests.transports.certificates import make
@@ -89,56 +48,46 @@ def broken() -> str:
     raise ValueError("out of order")
 
 
-def fail(client: syncmcp.Client) -> CallToolResult:
-    return client.call_tool("broken")
-
-
 URL = "https://example.com/mcp"
+SUM = {"a": 1, "b": 2}
+TEXT = types.TextResourceContents(uri="a:b", text="x")
+OLD: syncmcp.Mode = "2025-11-25"
+Mistake = Callable[[Any], object]
+
+# Type checkers would refuse most of what is done with these.
+approval: Any = syncmcp.approval
+auth: Any = syncmcp.auth
+testing: Any = syncmcp.testing
+sdk: Any = syncmcp
 connect: Any = syncmcp.connect
-client_class: Any = syncmcp.Client
-Http: Any = syncmcp.Http
-Stdio: Any = syncmcp.Stdio
-token: Any = syncmcp.CancelToken
+Client: Any = syncmcp.Client
 group: Any = syncmcp.ClientGroup
-rate_limit: Any = syncmcp.RateLimit
-rules: Any = syncmcp.Rules
-oauth: Any = OAuth
-rule: Any = Rule
-form_answer: Any = ElicitResult
-machine: Any = ClientCredentials
-serve: Any = serve_http
 servers_of: Any = servers_file.read
+token: Any = syncmcp.CancelToken
+AnthropicFormat: Any = syncmcp.llm.AnthropicFormat
+CallToolResult: Any = types.CallToolResult
+message_class: Any = types.CreateMessageResult
+ElicitResult: Any = types.ElicitResult
+Handlers: Any = syncmcp.Handlers
+Http: Any = syncmcp.Http
+OAuth: Any = syncmcp.auth.OAuth
+Stdio: Any = syncmcp.Stdio
+ToolLoop: Any = syncmcp.ToolLoop
+server: Any = Server("x")
+WRITE_A_MESSAGE = (
+    "not str: write CreateMessageResult(role='assistant', content=TextContent(text=...), model"
+)
+UNFIT = ElicitResult.accept({"outputFormat": "pdf"})
 
 
-def ask_in_2024() -> None:
-    answer = ElicitResult.decline()
-    with connect(demo_server(), mode="2024-11-05", elicitation=lambda *_: answer) as client:
-        client.call_tool("ask_user_preferences")
+def within(context: Any, action: Mistake) -> None:
+    """Do something with what a context opens."""
+    with context as opened:
+        action(opened)
 
 
-def read_a_template() -> None:
-    with connect(demo_server()) as client:
-        client.read_resource("demo://notes/{name}")
-
-
-def add_a_fraction() -> None:
-    with connect(SHOP, validate_input=True) as client:
-        client.call_tool("add", {"a": 1.5, "b": 2})
-
-
-def connect_to_the_listener() -> None:
-    with serve_http(SHOP) as listener:
-        connect(listener)
-
-
-def queue_a_word() -> None:
-    with FaultProxy("http://127.0.0.1:9/mcp") as proxy:
-        proxy.queue(cast("Any", "cut"))
-
-
-def tool_of_a_group(key: str) -> object:
-    with syncmcp.ClientGroup({"shop": SHOP}) as several:
-        return several.tools[key]
+def grouped(action: Mistake) -> None:
+    within(group({"shop": SHOP}), action)
 
 
 def judged(decide: Callable[[Any], Any]) -> None:
@@ -151,509 +100,364 @@ def sign_in(more: str | None, option: str = "allow") -> None:
         AuthorizationServer() as authorization,
         serve_http(SHOP, authorization_server=authorization) as http,
     ):
-        login = None if more is None else oauth(**{option: authorization.issuer + more})
+        login = None if more is None else OAuth(**{option: authorization.issuer + more})
         connect(Http(http.url, auth=login))
 
 
 def sampled(**options: Any) -> None:
-    with connect(demo_server(), **options) as client:
-        client.call_tool("request_llm_help", {"question": "why?"})
+    client = connect(demo_server(), **options)
+    within(client, lambda client: client.call_tool("request_llm_help", {"question": "why?"}))
 
 
-def filled_in(answer: Any, tool: str = "ask_user_preferences") -> None:
-    with connect(demo_server(), elicitation=lambda *_: answer) as client:
-        client.call_tool(tool)
+def filled_in(answer: Any, tool: str = "ask_user_preferences", **options: Any) -> None:
+    client = connect(demo_server(), elicitation=lambda *_: answer, **options)
+    within(client, lambda client: client.call_tool(tool))
 
 
-def accept_late() -> None:
-    with connect(SHOP, mode="2025-11-25") as client:
-        client.call_tool("add", handlers=Handlers(elicitation=lambda *_: ElicitResult.decline()))
+# What an error says, and what was done with an open client of the shop.
+USAGE_ERRORS: dict[str, Mistake] = {
+    "write connect(Http(URL, headers=...))": lambda _: connect(URL, headers={"X-Key": "1"}),
+    # The mode is looked at first: what may ask a person comes later.
+    "mode must be one of": lambda _: Client(object(), mode="yesterday"),
+    "lazy must be True or False, not 'yes'": lambda _: Client(SHOP, lazy="yes"),
+    "parallel must be True or False, not 'no'": lambda client: client.batch(parallel="no"),
+    "handler must accept the arguments (tools)": lambda client: client.on_tools_changed(lambda: 1),
+    "handler must accept the arguments (result)": lambda client: client.on_resource_updated(
+        "a:b", lambda: 1
+    ),
+    "method must be a non-empty": lambda client: client.on_notification("", print),
+    "pass no lazy=": lambda _: group({"a": SHOP}, lazy=True),
+    "on_progress must accept the arguments (server, progress, total, message)": lambda _: group(
+        {"a": SHOP}, on_progress=lambda progress, total, message: None
+    ),
+    "pass the URL of the MCP server": lambda _: OAuth("shop.example"),
+    "issuer must be the URL of an authorization server, not 'nope'": lambda _: (
+        auth.ClientCredentials("me", client_secret="s", issuer="nope")
+    ),
+    "write http:// before it": lambda _: connect("localhost:8000"),
+    "write https:// before it": lambda _: connect("example.com/mcp"),
+    "URL; write http:// or https://": lambda _: connect("ws://example.com/mcp"),
+    "not HttpServer; write its url": lambda _: within(serve_http(SHOP), connect),
+    "must be one of Decision.ALLOW, Decision.DENY, Decision.ASK, not 'allow'": lambda _: (
+        approval.Rule(decision="allow")
+    ),
+    "kind must be one of sampling,": lambda _: approval.Rule(
+        decision=approval.Decision.DENY, kind="smpling"
+    ),
+    "Path: write auth=Bearer(...)": lambda _: Http(URL, token=Path("a")),
+    "not Stdio: target, then path": lambda _: testing.Recording(SHOP, Stdio("a")),
+    "call it: demo_server()": lambda _: connect(demo_server),
+    "port must be between 0 and 65535": lambda _: auth.LoopbackReceiver("x"),
+    "ordered must be True or False": lambda client: client.tool("add").map([], ordered="no"),
+    "return_errors must be True or False": lambda client: client.tool("add").map(
+        [], return_errors="no"
+    ),
+    "must be a positive number of seconds": lambda _: OAuth(URL, login_timeout=-1),
+    "not the string 'Sum'": lambda client: client.call_tool("add", SUM).parse("Sum"),
+    "no tool named 5": lambda client: ToolLoop(print, client).run("hi", tools=[5]),
+    "write connect(Http(URL, token=..., verify=...))": lambda _: connect(
+        URL, token="t", verify=False
+    ),
+    "write connect(Stdio(COMMAND, *ARGUMENTS, env=...))": lambda _: connect(
+        URL, args=["server.py"], env={}
+    ),
+    "for a command, write Stdio(*words)": lambda _: connect(["python", "a.py"]),
+    "a client already: call open(), or use it in a w": connect,
+    "servers_file.read": lambda _: connect({"command": "python"}),
+    "for a file of servers use": lambda _: connect("mcp.json"),
+    "the class Server; create an instance, Server(...)": lambda _: connect(testing.Server),
+    "or server, not module": lambda _: connect(syncmcp),
+    "Stdio(*words)": lambda _: Stdio(["python", "a.py"]),
+    "auth is the class OAuth: write OAuth(": lambda _: Http(URL, auth=OAuth),
+    "elicitation is the class Elicitation: write Elicitation(...)": lambda _: connect(
+        SHOP, elicitation=syncmcp.Elicitation
+    ),
+    "sampling is the class Sampling: write Sampling(...)": lambda _: connect(
+        SHOP, sampling=syncmcp.Sampling
+    ),
+    "store is the class FileStore: write FileS": lambda _: OAuth(store=auth.FileStore),
+    "'browser', a receiver or None, not 5": lambda _: OAuth(receiver=5),
+    "headers must be callable without arguments": lambda _: Http(URL, headers=lambda x: {}),
+    "receiver is the class PasteReceiver": lambda _: OAuth(receiver=auth.PasteReceiver),
+    "two strings (user name, ": lambda _: Http(URL, auth=("a", "b", "c")),
+    "remove the white space around it": lambda _: Http(" https://x"),
+    "use syncmcp.testing.Replay(...)": lambda _: connect("tape.jsonl"),
+    "Namespace; write its url": lambda _: Http(SimpleNamespace(url="x")),
+    "a Decision, such as Decision.DENY, or a policy": lambda _: sdk.Rules(otherwise="deny"),
+    "otherwise is the class DenyAll: write DenyA": lambda _: sdk.Rules(otherwise=approval.DenyAll),
+    "a RateLimit(calls=..., per=...), not 5": lambda _: approval.Approval(limit=5),
+    "cancel must be a CancelToken or threading.Event, not Event": lambda client: client.call_tool(
+        "add", cancel=asyncio.Event()
+    ),
+    "a tuple of two: (certificate, key)": lambda _: Http(URL, cert=["a", "b"]),
+    "cwd must be a str or a path, not list": lambda _: Stdio("a", cwd=["a"]),
+    "no tool named 'ad': did you mean 'add'?": lambda client: client.tool("ad"),
+    "params must be a mapp": lambda client: client.notify("notifications/x", "a"),
+    "must accept the arguments (progress, total, message)": lambda client: client.call_tool(
+        "add", on_progress=lambda done: None
+    ),
+    "{'name': value}, not tup": lambda client: list(client.tool("add").map([(1, 2)])),
+    "start must accept the arguments (client)": lambda _: grouped(
+        lambda several: [*several.as_completed(lambda: 1)]
+    ),
+    "list_tools.future() d": lambda _: grouped(
+        lambda several: [*several.as_completed(lambda client: client.list_tools())]
+    ),
+    "format AnthropicFormat: 'content' is missing": lambda _: AnthropicFormat().parse_calls(
+        {"choices": []}
+    ),
+    "the answer is not in the format AnthropicFormat": lambda _: AnthropicFormat().parse_calls([]),
+    "tools must be Tool objects, not str": lambda _: AnthropicFormat(["add"]),
+    "not dict": lambda _: AnthropicFormat().render_messages([{"role": "user"}]),
+    "parse_messages of its format in syncmcp.llm": lambda client: ToolLoop(print, client).run(
+        [{"role": "user", "content": "x"}]
+    ),
+    "'3'>; name one block of its content": lambda client: save(client.call_tool("add", SUM), "a"),
+    "path names a folder, not a file: '.'": lambda _: save(TEXT, "."),
+    "store such as FileStore(path), not str": lambda _: OAuth(store="tokens.json"),
+    "number of at least 1, not 'x'": lambda _: sdk.RateLimit(calls="x", per=1),
+    "per must be a positive number of seconds": lambda _: sdk.RateLimit(calls=1, per="x"),
+    "rules must be a list of Rule objects": lambda _: sdk.Rules("x"),
+    "variables must be a mapping": lambda _: servers_of("a.json", variables=["x"]),
+    "path must be the path of a file, not dict": lambda _: servers_of({}),
+    "not float; a time limit is CancelToken.after(seconds)": lambda _: token(0.5),
+    "not str; a time limit is CancelToken.after(seconds)": lambda _: token("x"),
+    "after(seconds) takes a number of seconds, not '5'": lambda _: token.after("5"),
+    "a number of seconds, not None": lambda _: token.after(None),
+    "a number of seconds, not nan": lambda _: token.after(float("nan")),
+    "a number of seconds, not True": lambda _: token.after(True),
+    "[b]: the target must be a URL": lambda _: group({"a": SHOP, "b": 5}).open(),
+    "[b]: 'nope' is not an http": lambda _: group({"a": SHOP, "b": "nope"}).open(),
+    "write a mapping {NAME: URL}, or the path of a file": lambda _: group(URL),
+    "write connect(Stdio(COMMAND, *ARGUMENTS))": lambda _: connect(command="python"),
+    "write connect(Http(URL, transport=...))": lambda _: connect(URL, transport="sse"),
+    "arguments must be a mapping or None, not str: write {'name': value}": lambda client: (
+        client.call_tool("add", "a=1")
+    ),
+    "headers must be a mapping or None, not str: write {'name': value}": lambda client: (
+        client.call_tool("add", headers="a: b")
+    ),
+    "did not declare 'form' when it connected to the server: set the handler before": lambda _: (
+        within(
+            connect(SHOP, mode=OLD),
+            lambda client: client.call_tool("add", handlers=Handlers(elicitation=lambda *_: None)),
+        )
+    ),
+    "roots must be a list, not int": lambda _: connect(SHOP, roots=5),
+    "tools must be True or False": lambda client: client.listen(tools="yes"),
+    "resources must be True or False": lambda _: grouped(
+        lambda several: several.listen(resources="yes")
+    ),
+    "seconds must be a number of seconds or None, not 'x'": lambda _: testing.Hold(
+        "head", seconds="x"
+    ),
+    "normalize must be callable, not int": lambda _: testing.Replay("a.jsonl", normalize=5),
+    "normalize must accept the arguments (method, params)": lambda _: testing.Replay(
+        "a.jsonl", normalize=lambda params: params
+    ),
+    "client_name must be a non-empty string, not int": lambda _: OAuth(client_name=5),
+    "allowed must be True or False, not 5": lambda _: approval.Verdict(5),
+}
+TYPE_ERRORS: dict[str, Mistake] = {
+    "per_server['a'] has the unknown option 'timeot': did you mean 'timeout' or": lambda _: group(
+        {"a": SHOP}, per_server={"a": {"timeot": 3}}
+    ),
+    "option 'token': write Http(URL, ...) as the server": lambda _: group(
+        {"a": SHOP}, per_server={"a": {"token": "t"}}
+    ),
+    "write servers_file.read(FILE, trust=...)": lambda _: group({"a": SHOP}, trust=True),
+    "write servers_file.read(FILE, approve=": lambda _: connect(SHOP, approve=print),
+    "write Client(TARGET, lazy=True)": lambda _: connect(SHOP, lazy=True),
+    "unexpected keyword argument 'nme'": lambda _: group({"a": SHOP}, nme="x"),
+    "name must be a str, not int": lambda _: testing.Server(5),
+    "add: note://{name} has no variable for the parameter 'a'": lambda _: server.resource_template(
+        "note://{name}"
+    )(add),
+    "write @server.resource(URI), not function": lambda _: server.resource(add),
+    "write @server.resource_template(URI)": lambda _: server.resource_template(add),
+    "tools are functions, not str": lambda _: server.add_tool("price"),
+    "port must be a number, not str": lambda _: testing.serve_http(SHOP, port="x"),
+    "fault must be a Cut, Hold or Drip, not str": lambda _: within(
+        testing.FaultProxy("http://127.0.0.1:9/mcp"), lambda proxy: proxy.queue("cut")
+    ),
+    "revisions must be a list, ['2025-11-25']": lambda _: testing.Server(revisions="2025-11-25"),
+    "write Stdio(COMMAND, ...)": lambda _: connect("python", "server.py"),
+    "did you mean 'require'?": lambda _: group({"a": SHOP}, requires="all"),
+    "write Http(URL, ...) as the server": lambda _: group({"a": SHOP}, token="t"),
+    "arguments as one dict": lambda client: client.get_prompt("p", text="x"),
+    "'contents': did you mean 'content'?": lambda _: ElicitResult(contents={}),
+    "keyword arguments: ElicitResult(action=...)": lambda _: ElicitResult("accept"),
+    "must be an AuthorizationServer": lambda _: testing.serve_http(SHOP, authorization_server="x"),
+    "made by syncmcp.testing.script": lambda _: testing.ScriptedPeer([5]),
+    "put * before what makes several": lambda _: testing.ScriptedPeer([[{}]]),
+    "write mode=": lambda _: connect(SHOP, revision="2025-11-25"),
+    "write token=": lambda _: Http(URL, bearer="t"),
+    "must be the URL of a server, not Server": lambda _: testing.FaultProxy(SHOP),
+    "Stdio(command, *args)": lambda _: Stdio("python", args=["a.py"]),
+    "Stdio() has no shell=: ": lambda _: Stdio("python", shell=True),
+    "Stdio() has no timeout=: ": lambda _: Stdio("python", timeout=3),
+    "Http() has no params=: ": lambda _: Http(URL, params={}),
+    "proxies=": lambda _: Http(URL, proxy="x"),
+    "timeout=": lambda _: Http(URL, timeout=3),
+    "option 'timout': did you mean 'timeout'": lambda client: client.tool("add", timout=1),
+    "must be a Server, not the class Server": lambda _: testing.serve_http(testing.Server),
+    "arguments of a tool are a dict": lambda client: client.start_task("add", a=1),
+    "write @server.tool() with parentheses": lambda _: server.tool(add),
+    "write @server.prompt() with parentheses": lambda _: server.prompt(add),
+    "as keywords of tool(name)(...)": lambda client: client.call_tool("add", a=1, b=2),
+    "write .stream(...)": lambda client: [*client.call_tool("add", SUM)],
+    "did you mean 'timeout'": lambda client: client.call_tool("add", {}, timeut=3),
+    "handlers=Handlers(roots=...)": lambda client: client.call_tool("a", roots=print),
+    "Handlers(sampling=...": lambda client: client.call_tool("a", sampling_callback=1),
+    "did you mean 'arguments'?": lambda client: client.call_tool("a", args={"a": 1}),
+    "write on_progress=": lambda client: client.call_tool("a", progress_callback=1),
+    "an option of the client, connect(..., approval=...)": lambda client: client.call_tool(
+        "a", {}, approval=approval.AllowAll()
+    ),
+    "an option of the client, connect(..., open_timeout=...)": lambda client: client.list_tools(
+        open_timeout=1
+    ),
+    "an option of the target, Http(..., token=...)": lambda client: client.call_tool(
+        "a", {}, token="t"
+    ),
+    "write timeout=": lambda client: client.call_tool("a", read_timeout_seconds=1),
+    "did you mean 'sampling'?": lambda _: connect(SHOP, samplin=1),
+    "unexpected keyword argument 'zzz'": lambda _: connect(SHOP, zzz=1),
+    "did you mean 'timeout' or 'open_t": lambda _: group({"a": SHOP}, timeut=1),
+    "map fields to values, not be a": lambda _: ElicitResult.accept("Ada"),
+    "connect() needs a target: a URL, Stdio, Http or server": lambda _: connect(),
+    "write elicitation=, roots=, sampling=": lambda _: connect(SHOP, handlers=1),
+    "it is an option of a call, client.call_tool(..., cancel=...)": lambda _: connect(
+        SHOP, cancel=None
+    ),
+    "client.call_tool(..., idempotent=...)": lambda _: connect(SHOP, idempotent=True),
+    "client.call_tool(..., log_level=": lambda _: connect(SHOP, log_level="info"),
+    "it is an option of a call": lambda _: group({"a": SHOP}, meta={}),
+    "write target=": lambda _: connect(url=URL),
+    "pass servers as a mapping: ClientGroup({'url': ...})": lambda _: group(url=URL),
+    "connect(Stdio(...), name=...)": lambda _: Stdio("python", name="a"),
+    "only HTTP has headers": lambda _: Stdio("python", headers={}),
+    "connect(Http(URL), name=...)": lambda _: Http(URL, name="a"),
+    "write session=, a requests.Session that has": lambda _: Http(URL, cookies={}),
+    "those within the origin are followed": lambda _: Http(URL, follow_redirects=True),
+    "call_tool needs a client: write client.call_tool(...)": lambda _: Client.call_tool(
+        "add", {"a": 1}
+    ),
+    "write wsgi_app(HttpEndpoint(server))": lambda _: testing.wsgi_app(SHOP),
+}
+OTHER_ERRORS: dict[type[Exception], dict[str, Mistake]] = {
+    errors.InvalidArguments: {
+        "argument 'a' is not of type integer": lambda client: client.call_tool(
+            "add", {"a": 1.5, "b": 2}, validate_input=True
+        )
+    },
+    ClosedError: {
+        "the group is not open: use it in a with": lambda _: group({"a": SHOP}).tools,
+        "the group is not open: use it in a with ": lambda _: group({"a": SHOP}).ping(),
+    },
+    ConnectFailed: {
+        "a URL needs no Stdio: connect(URL)": lambda _: connect(
+            Stdio("http://localhost/mcp")
+        ).open(),
+        "command not found: 's.py'; is it a script? Stdio('python', 's.py')": lambda _: connect(
+            Stdio("s.py")
+        ).open(),
+        "~ is not expanded": lambda _: connect(Stdio("~/bin/server")).open(),
+        "is a folder": lambda _: connect(Stdio(str(Path.cwd()))).open(),
+    },
+    ValueError: {
+        "a text is written TextContent(text=...)": lambda _: message_class(
+            role="assistant", content="hi", model="m"
+        ),
+        "one of tools, resources, prompts, not 'tool'": lambda _: server.list_changed("tool"),
+        "optional, required, not 'yes'": lambda _: server.add_tool(add, task_support="yes"),
+        "write @server.resource_template(": lambda _: server.resource("a://{b}"),
+    },
+    errors.AuthError: {
+        "cannot read the token in '/no/such/token': No such file or directory": lambda _: connect(
+            Http(URL, auth=auth.Bearer(Path("/no/such/token")))
+        ).open(),
+        "requires credentials, and no Authorization header was": lambda _: sign_in(None),
+    },
+    errors.ServerError: {
+        "syncmcp.templates.UriTemplate": lambda _: within(
+            connect(demo_server()), lambda client: client.read_resource("demo://notes/{name}")
+        ),
+        "elicitation: revision 2024-11-05 does not": lambda _: filled_in(None, mode="2024-11-05"),
+    },
+    errors.InvalidOutput: {
+        "tools/call [shop]: the tool result has no structured content": lambda client: (
+            client.call_tool("add", SUM).parse(dict[str, str])
+        ),
+        "says why: tool 'broken' [shop]: out of o": lambda client: client.call_tool(
+            "broken"
+        ).json(),
+        "the tool failed, and returned no": lambda client: client.call_tool("broken").parse(int),
+        "no structured content; json() decodes its text as JSON": lambda _: CallToolResult(
+            content=[]
+        ).parse(list[int]),
+    },
+    AttributeError: {
+        "when a client is made: Client(TARGET, timeout=...)": lambda client: setattr(
+            client, "timeout", 3
+        ),
+        "when a target is made: Http(URL, token=...)": lambda client: setattr(
+            Http("http://127.0.0.1:1"), "token", "secret"
+        ),
+        "when a group is made: ClientGroup(SERVERS, timeout=...)": lambda _: setattr(
+            group({}), "timeout", 3
+        ),
+    },
+    FileNotFoundError: {"directory: 'nowhere/a.txt'": lambda _: save(TEXT, "nowhere/a.txt")},
+    KeyError: {
+        "no server 'b' is open; open servers: none": lambda _: group({"a": SHOP}).clients["b"],
+        "no server of the group has a tool 'ad'; did you": lambda _: grouped(
+            lambda several: several.tools["ad"]
+        ),
+    },
+    errors.Denied: {
+        "a policy returned bool, not a Decision": lambda _: judged(lambda _: True),
+        "see the log: ZeroDivisionError": lambda _: judged(lambda _: 1 / 0),
+        "the sampling request was denied": lambda _: judged(approval.DenyAll().decide),
+    },
+    syncmcp.Refused: {
+        "not dict: write ElicitResult.accept(": lambda _: filled_in({"outputFormat": "json"}),
+        WRITE_A_MESSAGE: lambda _: sampled(sampling=lambda *_: "hi"),
+    },
+    syncmcp.InvalidAnswer: {
+        "Choose one of 'json', 'markdown', 'plain'.": lambda _: filled_in(UNFIT)
+    },
+    MissingCapability: {
+        "Elicitation(form=..., url=": lambda _: filled_in(UNFIT, "connect_account")
+    },
+    errors.LoginRequired: {
+        "allow= (which differs by the / at the end) does not": lambda _: sign_in("/")
+    },
+    errors.DiscoveryFailed: {"(the / at the end differs)": lambda _: sign_in("/", option="issuer")},
+}
 
 
-def listen_to_a_group(resources: Any) -> None:
-    with syncmcp.ClientGroup({"shop": SHOP}) as several:
-        several.listen(resources=resources)
+MISTAKES = {UsageError: USAGE_ERRORS, TypeError: TYPE_ERRORS, **OTHER_ERRORS}
 
 
-def completed(start: Any) -> None:
-    with syncmcp.ClientGroup({"shop": SHOP}) as several:
-        list(several.as_completed(start))
-
-
-def answer_of(given: Any) -> None:
-    AnthropicFormat().parse_calls(given)
-
-
-UNFIT = ElicitResult.accept({"outputFormat": "pdf"})
-TEXT = TextResourceContents(uri="a:b", text="x")
-ToolLoop: Any = syncmcp.ToolLoop
-AnthropicFormat: Any = llm.AnthropicFormat
-server: Any = Server("x")
-
-# What is done with an open client of the shop, the error, and what it says.
-MISTAKES: list[tuple[Callable[[Any], object], type[Exception], str]] = [
-    (
-        lambda _: connect(URL, headers={"X-Key": "1"}),
-        UsageError,
-        "write connect(Http(URL, headers=...))",
-    ),
-    (
-        lambda _: syncmcp.Client(SHOP, lazy=cast("Any", "yes")),
-        UsageError,
-        "lazy must be True or False, not 'yes'",
-    ),
-    (
-        lambda client: client.batch(parallel="no"),
-        UsageError,
-        "parallel must be True or False, not 'no'",
-    ),
-    (
-        lambda client: client.on_tools_changed(lambda: 1),
-        UsageError,
-        "handler must accept the arguments (tools)",
-    ),
-    (
-        lambda client: client.on_resource_updated("a:b", lambda: 1),
-        UsageError,
-        "handler must accept the arguments (result)",
-    ),
-    (lambda client: client.on_notification("", print), UsageError, "method must be a non-empty"),
-    (lambda _: add_a_fraction(), syncmcp.InvalidArguments, "argument 'a' is not of type integer"),
-    (
-        lambda _: group({"a": SHOP}, per_server={"a": {"timeot": 3}}),
-        TypeError,
-        "per_server['a'] has the unknown option 'timeot': did you mean 'timeout' or",
-    ),
-    (
-        lambda _: group({"a": SHOP}, per_server={"a": {"token": "t"}}),
-        TypeError,
-        "option 'token': write Http(URL, ...) as the server",
-    ),
-    (
-        lambda _: group({"a": SHOP}, trust=True),
-        TypeError,
-        "write servers_file.read(FILE, trust=...)",
-    ),
-    (lambda _: connect(SHOP, approve=print), TypeError, "write servers_file.read(FILE, approve="),
-    (lambda _: connect(SHOP, lazy=True), TypeError, "write Client(TARGET, lazy=True)"),
-    (lambda _: group({"a": SHOP}, lazy=True), UsageError, "pass no lazy="),
-    (
-        lambda _: group({"a": SHOP}, on_progress=lambda progress, total, message: None),
-        UsageError,
-        "on_progress must accept the arguments (server, progress, total, message)",
-    ),
-    (lambda _: group({"a": SHOP}, nme="x"), TypeError, "unexpected keyword argument 'nme'"),
-    (lambda _: oauth("shop.example"), UsageError, "pass the URL of the MCP server"),
-    (
-        lambda _: machine("me", client_secret="s", issuer="nope"),
-        UsageError,
-        "issuer must be the URL of an authorization server, not 'nope'",
-    ),
-    (lambda _: Server(cast("Any", 5)), TypeError, "name must be a str, not int"),
-    (
-        lambda _: server.resource_template("note://{name}")(add),
-        TypeError,
-        "add: note://{name} has no variable for the parameter 'a'",
-    ),
-    (lambda _: server.resource(add), TypeError, "write @server.resource(URI), not function"),
-    (lambda _: server.resource_template(add), TypeError, "write @server.resource_template(URI)"),
-    (lambda _: group({"a": SHOP}).tools, ClosedError, "the group is not open: use it in a with"),
-    (lambda _: group({"a": SHOP}).ping(), ClosedError, "the group is not open: use it in a with "),
-    (
-        lambda _: connect(Stdio("http://localhost/mcp")).open(),
-        ConnectFailed,
-        "a URL needs no Stdio: connect(URL)",
-    ),
-    (
-        lambda _: connect(Stdio("s.py")).open(),
-        ConnectFailed,
-        "command not found: 's.py'; is it a script? Stdio('python', 's.py')",
-    ),
-    (lambda _: server.add_tool("price"), TypeError, "tools are functions, not str"),
-    (lambda _: serve(SHOP, port="x"), TypeError, "port must be a number, not str"),
-    (lambda _: queue_a_word(), TypeError, "fault must be a Cut, Hold or Drip, not str"),
-    (lambda _: connect("localhost:8000"), UsageError, "write http:// before it"),
-    (lambda _: connect("example.com/mcp"), UsageError, "write https:// before it"),
-    (lambda _: connect("ws://example.com/mcp"), UsageError, "URL; write http:// or https://"),
-    (lambda _: connect_to_the_listener(), UsageError, "not HttpServer; write its url"),
-    (lambda _: connect(Stdio("~/bin/server")).open(), ConnectFailed, "~ is not expanded"),
-    (
-        lambda _: Server(revisions="2025-11-25"),
-        TypeError,
-        "revisions must be a list, ['2025-11-25']",
-    ),
-    (
-        lambda _: rule(decision="allow"),
-        UsageError,
-        "must be one of Decision.ALLOW, Decision.DENY, Decision.ASK, not 'allow'",
-    ),
-    (
-        lambda _: rule(decision=Decision.DENY, kind="smpling"),
-        UsageError,
-        "kind must be one of sampling,",
-    ),
-    (lambda _: connect("python", "server.py"), TypeError, "write Stdio(COMMAND, ...)"),
-    (lambda _: group({"a": SHOP}, requires="all"), TypeError, "did you mean 'require'?"),
-    (lambda _: group({"a": SHOP}, token="t"), TypeError, "write Http(URL, ...) as the server"),
-    (lambda client: client.get_prompt("p", text="x"), TypeError, "arguments as one dict"),
-    (lambda _: form_answer(contents={}), TypeError, "'contents': did you mean 'content'?"),
-    (lambda _: form_answer("accept"), TypeError, "keyword arguments: ElicitResult(action=...)"),
-    (
-        lambda _: CreateMessageResult(role="assistant", content=cast("Any", "hi"), model="m"),
-        ValueError,
-        "a text is written TextContent(text=...)",
-    ),
-    (lambda _: serve(SHOP, authorization_server="x"), TypeError, "must be an AuthorizationServer"),
-    (lambda _: ScriptedPeer(cast("Any", [5])), TypeError, "made by syncmcp.testing.script"),
-    (
-        lambda _: Http(URL, token=cast("Any", Path("a"))),
-        UsageError,
-        "Path: write auth=Bearer(...)",
-    ),
-    (lambda _: ScriptedPeer(cast("Any", [[{}]])), TypeError, "put * before what makes several"),
-    (
-        lambda _: Recording(SHOP, cast("str", Stdio("a"))),
-        UsageError,
-        "not Stdio: target, then path",
-    ),
-    (
-        lambda _: connect(Http(URL, auth=Bearer(Path("/no/such/token")))).open(),
-        AuthError,
-        "cannot read the token in '/no/such/token': No such file or directory",
-    ),
-    (lambda _: connect(demo_server), UsageError, "call it: demo_server()"),
-    (lambda _: connect(SHOP, revision="2025-11-25"), TypeError, "write mode="),
-    (lambda _: Http(URL, bearer="t"), TypeError, "write token="),
-    (lambda _: connect(Stdio(str(Path.cwd()))).open(), ConnectFailed, "is a folder"),
-    (lambda _: LoopbackReceiver(cast("Any", "x")), UsageError, "port must be between 0 and 65535"),
-    (
-        lambda client: client.tool("add").map([], ordered="no"),
-        UsageError,
-        "ordered must be True or False",
-    ),
-    (
-        lambda client: client.tool("add").map([], return_errors="no"),
-        UsageError,
-        "return_errors must be True or False",
-    ),
-    (lambda _: OAuth(URL, login_timeout=-1), UsageError, "must be a positive number of seconds"),
-    (lambda _: FaultProxy(cast("Any", SHOP)), TypeError, "must be the URL of a server, not Server"),
-    (
-        lambda client: client.call_tool("add", {"a": 1, "b": 2}).parse("Sum"),
-        UsageError,
-        "not the string 'Sum'",
-    ),
-    (
-        lambda client: ToolLoop(print, client).run("hi", tools=[5]),
-        UsageError,
-        "no tool named 5",
-    ),
-    (
-        lambda _: connect(URL, token="t", verify=False),
-        UsageError,
-        "write connect(Http(URL, token=..., verify=...))",
-    ),
-    (
-        lambda _: connect(URL, args=["server.py"], env={}),
-        UsageError,
-        "write connect(Stdio(COMMAND, *ARGUMENTS, env=...))",
-    ),
-    (lambda _: connect(["python", "a.py"]), UsageError, "for a command, write Stdio(*words)"),
-    (connect, UsageError, "a client already: call open(), or use it in a w"),
-    (lambda _: connect({"command": "python"}), UsageError, "servers_file.read"),
-    (lambda _: connect("mcp.json"), UsageError, "for a file of servers use"),
-    (lambda _: connect(Server), UsageError, "the class Server; create an instance, Server(...)"),
-    (lambda _: connect(syncmcp), UsageError, "or server, not module"),
-    (lambda _: read_a_template(), syncmcp.ServerError, "syncmcp.templates.UriTemplate"),
-    (lambda _: Stdio(["python", "a.py"]), UsageError, "Stdio(*words)"),
-    (lambda _: Stdio("python", args=["a.py"]), TypeError, "Stdio(command, *args)"),
-    (lambda _: Stdio("python", shell=True), TypeError, "Stdio() has no shell=: "),
-    (lambda _: Stdio("python", timeout=3), TypeError, "Stdio() has no timeout=: "),
-    (lambda _: Http(URL, auth=OAuth), UsageError, "auth is the class OAuth: write OAuth("),
-    (
-        lambda _: connect(SHOP, elicitation=syncmcp.Elicitation),
-        UsageError,
-        "elicitation is the class Elicitation: write Elicitation(...)",
-    ),
-    (
-        lambda _: connect(SHOP, sampling=syncmcp.Sampling),
-        UsageError,
-        "sampling is the class Sampling: write Sampling(...)",
-    ),
-    (lambda _: oauth(store=FileStore), UsageError, "store is the class FileStore: write FileS"),
-    (lambda _: oauth(receiver=PasteReceiver), UsageError, "receiver is the class PasteReceiver"),
-    (
-        lambda _: Http(URL, auth=cast("Any", ("a", "b", "c"))),
-        UsageError,
-        "two strings (user name, ",
-    ),
-    (lambda _: Http(" https://x"), UsageError, "remove the white space around it"),
-    (lambda _: connect("tape.jsonl"), UsageError, "use syncmcp.testing.Replay(...)"),
-    (lambda _: Http(cast("Any", SimpleNamespace(url="x"))), UsageError, "Namespace; write its url"),
-    (
-        lambda _: rules(otherwise="deny"),
-        UsageError,
-        "a Decision, such as Decision.DENY, or a policy",
-    ),
-    (lambda _: rules(otherwise=DenyAll), UsageError, "otherwise is the class DenyAll: write DenyA"),
-    (
-        lambda _: Approval(limit=cast("Any", 5)),
-        UsageError,
-        "a RateLimit(calls=..., per=...), not 5",
-    ),
-    (
-        lambda client: client.call_tool("add", cancel=asyncio.Event()),
-        UsageError,
-        "cancel must be a CancelToken or threading.Event, not Event",
-    ),
-    (
-        lambda client: client.call_tool("add", {"a": 1, "b": 2}).parse(dict[str, str]),
-        InvalidOutput,
-        "tools/call [shop]: the tool result has no structured content",
-    ),
-    (lambda _: Http(URL, cert=["a", "b"]), UsageError, "a tuple of two: (certificate, key)"),
-    (lambda _: Stdio("a", cwd=["a"]), UsageError, "cwd must be a str or a path, not list"),
-    (lambda _: Http(URL, params={}), TypeError, "Http() has no params=: "),
-    (lambda _: Http(URL, proxy="x"), TypeError, "proxies="),
-    (lambda _: Http(URL, timeout=3), TypeError, "timeout="),
-    (lambda client: client.tool("ad"), UsageError, "no tool named 'ad': did you mean 'add'?"),
-    (
-        lambda client: client.tool("add", timout=1),
-        TypeError,
-        "option 'timout': did you mean 'timeout'",
-    ),
-    (lambda client: client.notify("notifications/x", "a"), UsageError, "params must be a mapp"),
-    (lambda _: serve(Server), TypeError, "must be a Server, not the class Server"),
-    (lambda client: fail(client).json(), InvalidOutput, "says why: tool 'broken' [shop]: out of o"),
-    (lambda client: fail(client).parse(int), InvalidOutput, "the tool failed, and returned no"),
-    (lambda _: server.tool(add), TypeError, "write @server.tool() with parentheses"),
-    (lambda _: server.list_changed("tool"), ValueError, "tools, resources, prompts, not 't"),
-    (lambda _: server.add_tool(add, task_support="yes"), ValueError, "required, not 'yes'"),
-    (lambda client: client.start_task("add", a=1), TypeError, "arguments of a tool are a dict"),
-    (lambda _: oauth(receiver=5), UsageError, "'browser', a receiver or None, not 5"),
-    (lambda _: Http(URL, headers=lambda x: {}), UsageError, "must be callable without arguments"),
-    (lambda _: server.prompt(add), TypeError, "write @server.prompt() with parentheses"),
-    (lambda client: client.call_tool("add", a=1, b=2), TypeError, "as keywords of tool(name)(...)"),
-    (lambda client: [*client.call_tool("add", {"a": 1, "b": 2})], TypeError, "write .stream(...)"),
-    (
-        lambda client: setattr(client, "timeout", 3),
-        AttributeError,
-        "when a client is made: Client(TARGET, timeout=...)",
-    ),
-    (
-        lambda client: setattr(Http("http://127.0.0.1:1"), "token", "secret"),
-        AttributeError,
-        "when a target is made: Http(URL, token=...)",
-    ),
-    (
-        lambda _: setattr(group({}), "timeout", 3),
-        AttributeError,
-        "when a group is made: ClientGroup(SERVERS, timeout=...)",
-    ),
-    (lambda client: client.call_tool("add", {}, timeut=3), TypeError, "did you mean 'timeout'"),
-    (lambda client: client.call_tool("a", roots=print), TypeError, "handlers=Handlers(roots=...)"),
-    (lambda client: client.call_tool("a", sampling_callback=1), TypeError, "Handlers(sampling=..."),
-    (lambda client: client.call_tool("a", args={"a": 1}), TypeError, "did you mean 'arguments'?"),
-    (lambda client: client.call_tool("a", progress_callback=1), TypeError, "write on_progress="),
-    (
-        lambda client: client.call_tool("a", {}, approval=AllowAll()),
-        TypeError,
-        "an option of the client, connect(..., approval=...)",
-    ),
-    (
-        lambda client: client.list_tools(open_timeout=1),
-        TypeError,
-        "an option of the client, connect(..., open_timeout=...)",
-    ),
-    (
-        lambda client: client.call_tool("a", {}, token="t"),
-        TypeError,
-        "an option of the target, Http(..., token=...)",
-    ),
-    (lambda client: client.call_tool("a", read_timeout_seconds=1), TypeError, "write timeout="),
-    (
-        lambda client: client.call_tool("add", on_progress=lambda done: None),
-        UsageError,
-        "must accept the arguments (progress, total, message)",
-    ),
-    (lambda client: list(client.tool("add").map([(1, 2)])), UsageError, "{'name': value}, not tup"),
-    (lambda _: completed(lambda: 1), UsageError, "start must accept the arguments (client)"),
-    (lambda _: completed(lambda client: client.list_tools()), UsageError, "list_tools.future() d"),
-    (
-        lambda _: answer_of({"choices": []}),
-        UsageError,
-        "format AnthropicFormat: 'content' is missing",
-    ),
-    (lambda _: answer_of([]), UsageError, "the answer is not in the format AnthropicFormat"),
-    (lambda _: AnthropicFormat(["add"]), UsageError, "tools must be Tool objects, not str"),
-    (lambda _: AnthropicFormat().render_messages([{"role": "user"}]), UsageError, "not dict"),
-    (
-        lambda client: ToolLoop(print, client).run([{"role": "user", "content": "x"}]),
-        UsageError,
-        "parse_messages of its format in syncmcp.llm",
-    ),
-    (
-        lambda client: save(client.call_tool("add", {"a": 1, "b": 2}), "a"),
-        UsageError,
-        "'3'>; name one block of its content",
-    ),
-    (lambda _: save(TEXT, "."), UsageError, "path names a folder, not a file: '.'"),
-    (lambda _: save(TEXT, "nowhere/a.txt"), FileNotFoundError, "directory: 'nowhere/a.txt'"),
-    (lambda _: connect(SHOP, samplin=1), TypeError, "did you mean 'sampling'?"),
-    (lambda _: connect(SHOP, zzz=1), TypeError, "unexpected keyword argument 'zzz'"),
-    (lambda _: group({"a": SHOP}, timeut=1), TypeError, "did you mean 'timeout' or 'open_t"),
-    (
-        lambda _: group({"a": SHOP}).clients["b"],
-        KeyError,
-        "no server 'b' is open; open servers: none",
-    ),
-    (lambda _: tool_of_a_group("ad"), KeyError, "no server of the group has a tool 'ad'; did you"),
-    (lambda _: judged(lambda _: True), syncmcp.Denied, "a policy returned bool, not a Decision"),
-    (lambda _: judged(lambda _: 1 / 0), syncmcp.Denied, "see the log: ZeroDivisionError"),
-    (lambda _: judged(DenyAll().decide), syncmcp.Denied, "the sampling request was denied"),
-    (
-        lambda _: filled_in({"outputFormat": "json"}),
-        Refused,
-        "not dict: write ElicitResult.accept(",
-    ),
-    (lambda _: filled_in(UNFIT), InvalidAnswer, "Choose one of 'json', 'markdown', 'plain'."),
-    (
-        lambda _: filled_in(UNFIT, "connect_account"),
-        MissingCapability,
-        "Elicitation(form=..., url=",
-    ),
-    (
-        lambda _: ElicitResult.accept(cast("Any", "Ada")),
-        TypeError,
-        "map fields to values, not be a",
-    ),
-    (lambda _: oauth(store="tokens.json"), UsageError, "store such as FileStore(path), not str"),
-    (lambda _: sign_in("/"), LoginRequired, "allow= (which differs by the / at the end) does not"),
-    (
-        lambda _: sign_in("/", option="issuer"),
-        DiscoveryFailed,
-        "(the / at the end differs)",
-    ),
-    (lambda _: sign_in(None), AuthError, "requires credentials, and no Authorization header was"),
-    (lambda _: rate_limit(calls="x", per=1), UsageError, "number of at least 1, not 'x'"),
-    (
-        lambda _: rate_limit(calls=1, per="x"),
-        UsageError,
-        "per must be a positive number of seconds",
-    ),
-    (lambda _: rules("x"), UsageError, "rules must be a list of Rule objects"),
-    (lambda _: servers_of("a.json", variables=["x"]), UsageError, "variables must be a mapping"),
-    (lambda _: servers_of({}), UsageError, "path must be the path of a file, not dict"),
-    (lambda _: ask_in_2024(), syncmcp.ServerError, "elicitation: revision 2024-11-05 does not"),
-    (lambda _: token(0.5), UsageError, "not float; a time limit is CancelToken.after(seconds)"),
-    (lambda _: token("x"), UsageError, "not str; a time limit is CancelToken.after(seconds)"),
-    (lambda _: token.after("5"), UsageError, "after(seconds) takes a number of seconds, not '5'"),
-    (lambda _: token.after(None), UsageError, "a number of seconds, not None"),
-    (lambda _: token.after(float("nan")), UsageError, "a number of seconds, not nan"),
-    (lambda _: token.after(True), UsageError, "a number of seconds, not True"),
-    (lambda _: group({"a": SHOP, "b": 5}).open(), UsageError, "[b]: the target must be a URL"),
-    (lambda _: group({"a": SHOP, "b": "nope"}).open(), UsageError, "[b]: 'nope' is not an http"),
-    (lambda _: group(URL), UsageError, "write a mapping {NAME: URL}, or the path of a file"),
-    (lambda _: connect(), TypeError, "connect() needs a target: a URL, Stdio, Http or server"),
-    (lambda _: connect(SHOP, handlers=1), TypeError, "write elicitation=, roots=, sampling="),
-    (
-        lambda _: connect(SHOP, cancel=None),
-        TypeError,
-        "it is an option of a call, client.call_tool(..., cancel=...)",
-    ),
-    (lambda _: connect(SHOP, idempotent=True), TypeError, "client.call_tool(..., idempotent=...)"),
-    (lambda _: connect(SHOP, log_level="info"), TypeError, "client.call_tool(..., log_level="),
-    (lambda _: group({"a": SHOP}, meta={}), TypeError, "it is an option of a call"),
-    (lambda _: connect(url=URL), TypeError, "write target="),
-    (lambda _: group(url=URL), TypeError, "pass servers as a mapping: ClientGroup({'url': ...})"),
-    (
-        lambda _: connect(command="python"),
-        UsageError,
-        "write connect(Stdio(COMMAND, *ARGUMENTS))",
-    ),
-    (
-        lambda _: connect(URL, transport="sse"),
-        UsageError,
-        "write connect(Http(URL, transport=...))",
-    ),
-    (lambda _: Stdio("python", name="a"), TypeError, "connect(Stdio(...), name=...)"),
-    (lambda _: Stdio("python", headers={}), TypeError, "only HTTP has headers"),
-    (lambda _: Http(URL, name="a"), TypeError, "connect(Http(URL), name=...)"),
-    (lambda _: Http(URL, cookies={}), TypeError, "write session=, a requests.Session that has"),
-    (lambda _: Http(URL, follow_redirects=True), TypeError, "those within the origin are followed"),
-    (
-        lambda client: client.call_tool("add", "a=1"),
-        UsageError,
-        "arguments must be a mapping or None, not str: write {'name': value}",
-    ),
-    (
-        lambda client: client.call_tool("add", headers="a: b"),
-        UsageError,
-        "headers must be a mapping or None, not str: write {'name': value}",
-    ),
-    (
-        lambda _: sampled(sampling=lambda *_: "hi"),
-        Refused,
-        "not str: write CreateMessageResult(role='assistant', content=TextContent(text=...), model",
-    ),
-    (
-        lambda _: accept_late(),
-        UsageError,
-        "did not declare 'form' when it connected to the server: set the handler before",
-    ),
-    (
-        lambda _: CallToolResult(content=[]).parse(list[int]),
-        InvalidOutput,
-        "no structured content; json() decodes its text as JSON",
-    ),
-    (lambda _: connect(SHOP, roots=5), UsageError, "roots must be a list, not int"),
-    (
-        lambda _: client_class.call_tool("add", {"a": 1}),
-        TypeError,
-        "call_tool needs a client: write client.call_tool(...)",
-    ),
-    (lambda client: client.listen(tools="yes"), UsageError, "tools must be True or False"),
-    (lambda _: listen_to_a_group("yes"), UsageError, "resources must be True or False"),
-    (lambda _: wsgi_app(cast("Any", SHOP)), TypeError, "write wsgi_app(HttpEndpoint(server))"),
-    (
-        lambda _: Hold("head", seconds=cast("Any", "x")),
-        UsageError,
-        "seconds must be a number of seconds or None, not 'x'",
-    ),
-    (
-        lambda _: Replay("a.jsonl", normalize=cast("Any", 5)),
-        UsageError,
-        "normalize must be callable, not int",
-    ),
-    (
-        lambda _: Replay("a.jsonl", normalize=cast("Any", lambda params: params)),
-        UsageError,
-        "normalize must accept the arguments (method, params)",
-    ),
-    (lambda _: oauth(client_name=5), UsageError, "client_name must be a non-empty string, not int"),
-    (lambda _: Verdict(cast("Any", 5)), UsageError, "allowed must be True or False, not 5"),
-    (lambda _: server.resource("a://{b}"), ValueError, "write @server.resource_template("),
-]
-
-
-@pytest.mark.parametrize(("mistake", "error", "advice"), MISTAKES, ids=[row[2] for row in MISTAKES])
-def test_a_mistake_is_told_what_to_write(
-    mistake: Callable[[Any], object], error: type[Exception], advice: str
-) -> None:
+@pytest.mark.parametrize(
+    ("error", "advice"), [(kind, advice) for kind, rows in MISTAKES.items() for advice in rows]
+)
+def test_a_mistake_is_told_what_to_write(error: type[Exception], advice: str) -> None:
     with syncmcp.connect(SHOP) as client, pytest.raises(error) as raised:
-        mistake(client)
+        MISTAKES[error][advice](client)
     assert advice in str(raised.value)
 
 
-SWITCHES: dict[str, Callable[[Any], object]] = {
+SWITCHES: dict[str, Mistake] = {
     "allow_private": lambda no: OAuth(URL, allow_private=no),
     "dpop": lambda no: OAuth(URL, dpop=no),
-    "open_browser": lambda no: LoopbackReceiver(open_browser=no),
+    "open_browser": lambda no: auth.LoopbackReceiver(open_browser=no),
     "keep_session": lambda no: Http(URL, keep_session=no),
-    "asks_person": lambda no: syncmcp.Elicitation(cast("Any", print), asks_person=no),
-    "tools": lambda no: syncmcp.Sampling(cast("Any", print), tools=no),
-    "context": lambda no: syncmcp.Sampling(cast("Any", print), context=no),
-    "remember": lambda no: Verdict(allowed=True, remember=no),
+    "asks_person": lambda no: sdk.Elicitation(print, asks_person=no),
+    "tools": lambda no: sdk.Sampling(print, tools=no),
+    "context": lambda no: sdk.Sampling(print, context=no),
+    "remember": lambda no: approval.Verdict(allowed=True, remember=no),
     "trust": lambda no: servers_file.read("mcp.json", trust=no),
     "overwrite": lambda no: save(TEXT, "a.txt", overwrite=no),
 }
@@ -677,17 +481,17 @@ def test_a_name_of_a_subpackage_is_told_where_it_is(line: str) -> None:
         assert set(names.split()) <= set(importlib.import_module(f"syncmcp.{home}").__all__)
 
 
-@pytest.mark.parametrize(
-    ("word", "option"),
-    [
-        ("sampling_callback", "sampling"),
-        ("elicitation_callback", "elicitation"),
-        ("list_roots_callback", "roots"),
-        ("logging_callback", "on_log"),
-        ("message_handler", "on_notification"),
-        ("read_timeout_seconds", "timeout"),
-    ],
-)
+OFFICIAL = {
+    "sampling_callback": "sampling",
+    "elicitation_callback": "elicitation",
+    "list_roots_callback": "roots",
+    "logging_callback": "on_log",
+    "message_handler": "on_notification",
+    "read_timeout_seconds": "timeout",
+}
+
+
+@pytest.mark.parametrize(("word", "option"), OFFICIAL.items())
 def test_a_keyword_of_the_official_sdk_names_the_one_of_a_client(word: str, option: str) -> None:
     with pytest.raises(TypeError) as raised:
         connect(SHOP, **{word: None})
@@ -695,51 +499,58 @@ def test_a_keyword_of_the_official_sdk_names_the_one_of_a_client(word: str, opti
     assert option in inspect.signature(syncmcp.Client).parameters
 
 
-def test_a_question_without_a_handler_names_the_option() -> None:
-    with (
-        syncmcp.connect(demo_server()) as client,
-        pytest.raises(MissingCapability, match=r"give the client a handler: elicitation="),
-    ):
-        client.call_tool("ask_user_preferences")
-    with (
-        syncmcp.connect(demo_server(), mode="2025-11-25") as client,
-        pytest.raises(
-            InvalidRequest, match=r"declare elicitation: it needs a handler, elicitation="
-        ),
-    ):
+@pytest.mark.parametrize(
+    ("mode", "error", "words"),
+    [
+        ("auto", MissingCapability, "give the client a handler: elicitation="),
+        (OLD, errors.InvalidRequest, "declare elicitation: it needs a handler, elicitation="),
+    ],
+)
+def test_a_question_without_a_handler_names_the_option(
+    mode: syncmcp.Mode, error: type[Exception], words: str
+) -> None:
+    with syncmcp.connect(demo_server(), mode=mode) as client, pytest.raises(error, match=words):
         client.call_tool("ask_user_preferences")
     assert MissingCapability("no", data={"requiredCapabilities": {"other": {}}}).hint is None
     assert MissingCapability("no", data="nothing").hint is None
 
 
-def test_results_print_as_one_line() -> None:
+def test_results_streams_and_roots_print_as_what_they_are_on_one_line(tmp_path: Path) -> None:
     with syncmcp.connect(demo_server()) as client:
         read = client.read_resource("demo://readme")
         assert str(read) == "<ReadResourceResult 'This is the demo server.'>"
         assert repr(client.read_resource("demo://pixel.png")) == "<ReadResourceResult image/png>"
         assert str(client.get_prompt("hello")) == "<GetPromptResult of 1 message: 'Say hello.'>"
+    with syncmcp.connect(SHOP, name="shop", roots=[tmp_path]) as client:
+        with client.call_tool.stream("add", SUM) as stream:
+            assert repr(stream).startswith("<ResultStream of <RequestFuture tools/call [shop] ")
+        assert repr(client.roots) == f"<Roots {tmp_path.as_uri()!r}>"
+        assert repr(client.list_tools()) == "<ListToolsResult of 2 tools: 'add', 'broken'>"
+    now = "2026-11-29T22:35:00Z"
+    task = {"taskId": "t-1", "status": "working", "createdAt": now, "lastUpdatedAt": now}
+    tasks = types.ListTasksResult.from_wire({"tasks": [{**task, "ttl": None}]})
+    assert repr(tasks) == "<ListTasksResult of 1 task: 't-1'>"
+    assert repr(Roots()) == "<Roots>"
 
 
-def test_an_unknown_tool_is_likened_to_those_that_are_listed() -> None:
-    with syncmcp.connect(SHOP) as client:
-        client.list_tools()
-        with pytest.raises(InvalidParams, match=r"did you mean 'add'\?") as raised:
-            client.call_tool("ad", {"a": 1, "b": 2})
-        assert raised.value.hint == "did you mean 'add'?"
-        with pytest.raises(InvalidParams) as raised:
-            client.call_tool("nothing of the kind")
-        assert raised.value.hint is None
-
-
-def test_an_unknown_prompt_is_likened_to_those_that_are_listed() -> None:
-    with syncmcp.connect(demo_server()) as client:
-        with pytest.raises(InvalidParams) as raised:
-            client.get_prompt("helo")
-        assert raised.value.hint is None
-        client.list_prompts()
-        with pytest.raises(InvalidParams, match=r"did you mean 'hello'\?") as raised:
-            client.get_prompt("helo")
-        assert raised.value.hint == "did you mean 'hello'?"
+@pytest.mark.parametrize(
+    ("listed", "used", "wrong", "right"),
+    [("list_tools", "call_tool", "ad", "add"), ("list_prompts", "get_prompt", "helo", "hello")],
+)
+def test_an_unknown_name_is_likened_to_those_that_are_listed(
+    listed: str, used: str, wrong: str, right: str
+) -> None:
+    server = demo_server()
+    server.add_tool(add, name="add")
+    with syncmcp.connect(server) as client:
+        use = getattr(client, used)
+        likened = f"did you mean {right!r}?"
+        for name, hint in ((wrong, None), (wrong, likened), ("nothing of the kind", None)):
+            with pytest.raises(InvalidParams) as raised:
+                use(name)
+            assert raised.value.hint == hint
+            assert (hint or "") in str(raised.value)
+            getattr(client, listed)()
 
 
 def test_of_many_or_long_names_few_are_compared(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -750,11 +561,11 @@ def test_of_many_or_long_names_few_are_compared(monkeypatch: pytest.MonkeyPatch)
             compared.append(a)
             super().set_seq1(a)
 
-    server = Server("much")
+    much = Server("much")
     for number in range(600):
-        server.add_tool(lambda: None, name=f"tool{number:04}" + "x" * (60 * (number % 2)))
+        much.add_tool(lambda: None, name=f"tool{number:04}" + "x" * (60 * (number % 2)))
     monkeypatch.setattr(difflib, "SequenceMatcher", Matcher)
-    with syncmcp.connect(server) as client:
+    with syncmcp.connect(much) as client:
         client.list_tools()
         with pytest.raises(InvalidParams, match="did you mean 'tool0"):
             client.call_tool("tool000")
@@ -762,13 +573,13 @@ def test_of_many_or_long_names_few_are_compared(monkeypatch: pytest.MonkeyPatch)
     assert max(map(len, compared)) < 64
     compared.clear()
     monkeypatch.setattr("syncmcp._base.similar.MOST_NAMES", 50)
-    with syncmcp.ClientGroup({"much": server}) as group:
+    with syncmcp.ClientGroup({"much": much}) as several:
         with pytest.raises(UsageError, match="did you mean 'tool0"):
-            group.call_tool("tool000")
+            several.call_tool("tool000")
         assert 0 < len([name for name in compared if name]) <= 50
         compared.clear()
         with pytest.raises(UsageError) as raised:
-            group.call_tool("tool000" + "x" * 100)
+            several.call_tool("tool000" + "x" * 100)
     assert "did you mean" not in str(raised.value)
     assert compared == []
 
@@ -777,9 +588,7 @@ def test_a_call_on_a_client_that_is_not_open_says_why() -> None:
     client = syncmcp.Client(SHOP)
     client.close()
     for attempt in (client.ping, client.list_tools.future, lambda: client.server):
-        with pytest.raises(
-            ClosedError, match=r"never opened: use it in a with block, or call open"
-        ):
+        with pytest.raises(ClosedError, match="never opened: use it in a with block, or call open"):
             attempt()
     client.open()
     closing = threading.Thread(target=client.close, name="janitor")
@@ -800,23 +609,19 @@ def test_a_call_that_the_end_of_the_block_ends_says_what_waits_for_it() -> None:
 DIES = "import sys; sys.exit('there is no ' + 'SHOP' + '_API_KEY')"
 
 
+NO_KEY = "(exit code 1; stderr ended with: there is no SHOP_API_KEY; "
+NOT_GIVEN = "its stderr names SHOP_API_KEY, which it did not get "
+
+
+@pytest.mark.requirement("VER-07")
+@pytest.mark.pitfall("7", "8")
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (
-            {},
-            (
-                "its stderr names SHOP_API_KEY, which it did not get"
-                " (exit code 1; stderr ended with: there is no SHOP_API_KEY;"
-                " use env= to pass the variables that it may have"
-            ),
-        ),
+        ({}, f"{NOT_GIVEN}{NO_KEY}use env= to pass the variables that it may have"),
         (
             {"env": {"SHOP_API_KEY": "x"}, "inherit_env": "none"},
-            (
-                "(exit code 1; stderr ended with: there is no SHOP_API_KEY;"
-                " it was given the variables SHOP_API_KEY; pass others"
-            ),
+            f"{NO_KEY}it was given the variables SHOP_API_KEY; pass others",
         ),
         ({"inherit_env": "all"}, None),
     ],
@@ -826,12 +631,16 @@ def test_a_server_that_dies_at_its_start_is_told_which_variables_it_lacked_or_ha
 ) -> None:
     monkeypatch.setenv("SHOP_API_KEY", "secret")
     with pytest.raises(ConnectFailed) as raised:
-        syncmcp.connect(syncmcp.Stdio(sys.executable, "-c", DIES, **options))
+        connect(Stdio(sys.executable, "-c", DIES, **options))
+    error = raised.value
     if said is None:
-        assert "variables" not in str(raised.value)
+        assert "variables" not in str(error)
     else:
-        assert said in str(raised.value)
-    assert "secret" not in str(raised.value)
+        assert said in str(error)
+    assert "secret" not in str(error)
+    assert error.exit_code == 1
+    assert "there is no SHOP_API_KEY" in error.stderr_tail
+    assert isinstance(error.__cause__, errors.ConnectionLost)
 
 
 def test_errors_of_opening_speak_of_no_request() -> None:
@@ -847,82 +656,72 @@ def test_errors_of_opening_speak_of_no_request() -> None:
 def test_a_proxy_that_fails_is_named_with_source(
     source: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    proxy = "http://me:word@127.0.0.1:1"
+    proxy, options = "http://me:word@127.0.0.1:1", {}
     if source == "http_proxy":
         monkeypatch.setenv("http_proxy", proxy)
         monkeypatch.delenv("no_proxy", raising=False)
-        target = syncmcp.Http("http://example.invalid/mcp")
     else:
-        target = syncmcp.Http("http://example.invalid/mcp", proxies={"http": proxy})
+        options = {"proxies": {"http": proxy}}
     with pytest.raises(ConnectFailed) as raised:
-        syncmcp.connect(target, retry=None)
+        connect(Http("http://example.invalid/mcp", **options), retry=None)
     assert f"cannot use the proxy http://***@127.0.0.1:1 ({source}): " in str(raised.value)
     assert "word" not in str(raised.value)
 
 
-def having(**methods: Any) -> Any:
-    return SimpleNamespace(**methods)
+having: Any = SimpleNamespace
+pool: Any = ThreadPoolExecutor(1)
 
-
-GIVERS: dict[str, Callable[[Any], object]] = {
-    "on_log": lambda function: syncmcp.Client(SHOP, on_log=function),
-    "on_progress": lambda function: syncmcp.Client(SHOP, on_progress=function),
-    "on_notification": lambda function: syncmcp.Client(SHOP, on_notification=function),
-    "on_handler_error": lambda function: syncmcp.Client(SHOP, on_handler_error=function),
-    "sampling": lambda function: syncmcp.Client(SHOP, sampling=function),
-    "elicitation": lambda function: syncmcp.Client(SHOP, elicitation=function),
-    "the source of roots": lambda function: Roots(source=function),
-    "allow": lambda function: OAuth(allow=function),
-    "show": lambda function: LoopbackReceiver(show=function),
-    "ask": lambda function: PasteReceiver(ask=function),
-    "decide of a policy": lambda function: Approval(having(decide=function)),
-    "review of a reviewer": lambda function: Approval(reviewer=having(review=function)),
-    "SimpleNamespace.ended": lambda function: syncmcp.Client(
-        SHOP, interceptors=[having(outgoing=id, incoming=id, ended=function)]
+GIVERS: dict[str, Mistake] = {
+    "on_log": lambda given: Client(SHOP, on_log=given),
+    "on_progress": lambda given: Client(SHOP, on_progress=given),
+    "on_notification": lambda given: Client(SHOP, on_notification=given),
+    "on_handler_error": lambda given: Client(SHOP, on_handler_error=given),
+    "sampling": lambda given: Client(SHOP, sampling=given),
+    "elicitation": lambda given: Client(SHOP, elicitation=given),
+    "the source of roots": lambda given: Roots(source=given),
+    "allow": lambda given: OAuth(allow=given),
+    "show": lambda given: auth.LoopbackReceiver(show=given),
+    "ask": lambda given: auth.PasteReceiver(ask=given),
+    "decide of a policy": lambda given: approval.Approval(having(decide=given)),
+    "review of a reviewer": lambda given: approval.Approval(reviewer=having(review=given)),
+    "SimpleNamespace.ended": lambda given: Client(
+        SHOP, interceptors=[having(outgoing=id, incoming=id, ended=given)]
     ),
-    "name_hook": lambda function: group({}, name_hook=function),
-    "on_step": lambda function: ToolLoop(lambda *_: None, group({}), on_step=function),
-    "on_text": lambda function: ToolLoop(lambda *_: None, group({}), on_text=function),
-    "headers": lambda function: Http(URL, headers=function),
-    "stderr": lambda function: Stdio("python", stderr=function),
-    "the token": Bearer,
-    "on_done": lambda function: executors.fan_out(URL, [], ThreadPoolExecutor(1), on_done=function),
-    "SimpleNamespace.repetition": lambda function: Measured(
-        having(request=print, frame=print, repetition=function)
+    "name_hook": lambda given: group({}, name_hook=given),
+    "on_step": lambda given: ToolLoop(lambda *_: None, group({}), on_step=given),
+    "on_text": lambda given: ToolLoop(lambda *_: None, group({}), on_text=given),
+    "headers": lambda given: Http(URL, headers=given),
+    "stderr": lambda given: Stdio("python", stderr=given),
+    "the token": auth.Bearer,
+    "on_done": lambda given: executors.fan_out(URL, [], pool, on_done=given),
+    "SimpleNamespace.repetition": lambda given: Measured(
+        having(request=print, frame=print, repetition=given)
     ),
-    "open_url": lambda function: Terminal(open_url=function),
-    "beside": lambda function: Terminal(beside=function),
-    "open_page": lambda function: Browser(open_page=function),
-    "the callback of on_cancel": lambda function: syncmcp.CancelToken().on_cancel(function),
+    "open_url": lambda given: Terminal(open_url=given),
+    "beside": lambda given: Terminal(beside=given),
+    "open_page": lambda given: Browser(open_page=given),
+    "the callback of on_cancel": lambda given: token().on_cancel(given),
 }
 
 
 @pytest.mark.parametrize("name", GIVERS)
 def test_a_callback_that_does_not_take_its_arguments_is_refused_when_it_is_given(name: str) -> None:
-    def wrong(one: Any, two: Any, three: Any, four: Any) -> None: ...
-
     class Wrong:
         def method(self, one: Any, two: Any, three: Any) -> None: ...
 
-    def right(*arguments: Any) -> None: ...
-
+    wrong: list[Any] = [lambda one, two, three, four: None, lambda *, key: None]
+    if name not in ("on_progress", "on_done"):
+        wrong.append(Wrong().method)
     without = name in ("headers", "the token", "beside", "the callback of on_cancel")
     said = "be callable without arguments$" if without else r"accept the arguments \(\w"
-    for function in (
-        wrong,
-        *[Wrong().method] * (name not in ("on_progress", "on_done")),
-        lambda *, key: None,
-    ):
+    for function in wrong:
         with pytest.raises(UsageError, match=f"^{name} must {said}"):
             GIVERS[name](function)
-    GIVERS[name](right)
+    GIVERS[name](lambda *arguments: None)
 
 
-def signed_in_session() -> requests.Session:
-    """It would replace the header of each request."""
-    session = requests.Session()
-    session.auth = ("me", "word")
-    return session
+signed_in = requests.Session()  # it would replace the header of each request
+signed_in.auth = ("me", "word")
 
 
 def test_a_bearer_token_is_one_word() -> None:
@@ -943,7 +742,7 @@ def test_a_bearer_token_is_one_word() -> None:
         {"token": "t", "auth": ("me", "word")},
         {"token": "t", "headers": {"authorization": "Bearer another"}},
         {"token": "t", "headers": [("X-Team", "7")]},
-        {"token": "t", "session": signed_in_session()},
+        {"token": "t", "session": signed_in},
     ],
 )
 def test_a_token_that_cannot_be_one_is_refused_without_being_quoted(options: Any) -> None:
@@ -982,9 +781,8 @@ def test_a_script_that_is_no_program_names_the_interpreter(tmp_path: Path) -> No
     script.touch()
     with pytest.raises(ConnectFailed, match=r"not executable; is it a script\? Stdio\('python', "):
         syncmcp.connect(syncmcp.Stdio(script))
-    target: Any = script
     with pytest.raises(UsageError, match=r"for a script, write Stdio\('python', path\)"):
-        syncmcp.connect(target)
+        connect(script)
 
 
 def test_a_file_of_servers_is_not_a_server(tmp_path: Path) -> None:
@@ -999,12 +797,9 @@ def test_a_file_of_servers_is_not_a_server(tmp_path: Path) -> None:
         syncmcp.connect(servers)
 
 
-loop: Any = syncmcp.ToolLoop
-
-
 def fan_out(client: Any, call: Any) -> None:
-    with ThreadPoolExecutor(1) as pool:
-        list(executors.fan_out(client, [call], pool))
+    with ThreadPoolExecutor(1) as threads:
+        list(executors.fan_out(client, [call], threads))
 
 
 class Adder:
@@ -1018,20 +813,17 @@ KEY = "k3y-4711"
 ENTRY: Any = {"command": "npx", "env": {"API_KEY": KEY}}
 
 # What takes a value that may hold secrets, and what the error says instead of the value.
-VALUES: dict[str, tuple[Callable[[Any], object], str]] = {
+VALUES: dict[str, tuple[Mistake, str]] = {
     "target": (lambda _: connect(ENTRY), "not dict; for a command, write Stdio"),
     "words": (lambda _: connect(["npx", KEY]), "not list; for a command, write Stdio"),
     "object": (lambda _: connect(Adder()), "not Adder"),
-    "group": (
-        lambda _: syncmcp.ClientGroup({"a": ENTRY}).open(),
-        "not dict; for a command, write Stdio",
-    ),
+    "group": (lambda _: group({"a": ENTRY}).open(), "not dict; for a command, write Stdio"),
     "name": (lambda _: connect(SHOP, name=ENTRY), "not dict"),
     "sampling": (lambda _: connect(SHOP, sampling=KEY), "not str"),
     "approval": (lambda _: connect(SHOP, approval=Adder()), "decide(question), not Adder"),
     "class": (lambda _: connect(SHOP, approval=Adder), "is the class Adder: write Adder(...)"),
     "class of handlers": (
-        lambda _: Handlers(approval=cast("Any", AllowAll)),
+        lambda _: Handlers(approval=approval.AllowAll),
         "approval is the class AllowAll: write AllowAll(...)",
     ),
     "interceptors": (lambda _: connect(SHOP, interceptors=Adder()), "not Adder"),
@@ -1043,14 +835,14 @@ VALUES: dict[str, tuple[Callable[[Any], object], str]] = {
     "arguments": (lambda client: client.get_prompt("x", KEY), "not str"),
     "argument": (lambda client: client.get_prompt("x", {"a": KEY.encode()}), "not 'a' to bytes"),
     "pending": (lambda client: client.resume(ENTRY), "not dict"),
-    "tools": (lambda _: loop(lambda request, context: None, ENTRY), "not dict"),
+    "tools": (lambda _: ToolLoop(lambda request, context: None, ENTRY), "not dict"),
     "calls": (lambda client: fan_out(client, ["add", ENTRY]), "not list"),
 }
 
 
 @pytest.mark.parametrize(("mistake", "says"), VALUES.values(), ids=VALUES)
 def test_an_error_about_a_value_that_may_be_secret_names_its_type(
-    mistake: Callable[[Any], object], says: str
+    mistake: Mistake, says: str
 ) -> None:
     with syncmcp.connect(SHOP) as client, pytest.raises(UsageError) as caught:
         mistake(client)
@@ -1059,29 +851,30 @@ def test_an_error_about_a_value_that_may_be_secret_names_its_type(
 
 
 def test_a_tool_loop_refuses_what_it_cannot_use_at_once() -> None:
-    loop: Any = syncmcp.ToolLoop
+    def llm(request: Any, context: Any) -> None: ...
+
     with syncmcp.connect(SHOP) as client:
-        with pytest.raises(UsageError, match=r"llm must be callable, not str"):
-            loop("gpt", client)
-        with pytest.raises(UsageError, match=r"llm must accept the arguments \(request, context\)"):
-            loop(lambda request: None, client)
-        with pytest.raises(UsageError, match="tools_of must be a client or a group, not"):
-            loop(lambda request, context: None, [client])
-        right = loop(lambda request, context: None, client)
-        with pytest.raises(
-            UsageError, match="request must be a string or a conversation, not None"
-        ):
-            right.run(None)
-        with pytest.raises(UsageError, match=r"no tool named 'ad': did you mean 'add'\?"):
-            right.run("go", tools="ad")
-        with pytest.raises(UsageError, match=r"no tool named 'zzz'$"):
-            right.run("go", tools=["zzz"])
+        right = ToolLoop(llm, client)
+        rows: list[tuple[Callable[[], object], str]] = [
+            (lambda: ToolLoop("gpt", client), "llm must be callable, not str"),
+            (
+                lambda: ToolLoop(lambda request: None, client),
+                r"llm must accept the arguments \(request, context\)",
+            ),
+            (lambda: ToolLoop(llm, [client]), "tools_of must be a client or a group, not"),
+            (lambda: right.run(None), "request must be a string or a conversation, not None"),
+            (lambda: right.run("go", tools="ad"), r"no tool named 'ad': did you mean 'add'\?"),
+            (lambda: right.run("go", tools=["zzz"]), "no tool named 'zzz'$"),
+        ]
+        for mistake, says in rows:
+            with pytest.raises(UsageError, match=says):
+                mistake()
 
 
 def test_a_ping_that_the_revision_lacks_says_what_to_do_instead() -> None:
     with (
         syncmcp.connect(SHOP, mode="2026-07-28") as client,
-        pytest.raises(syncmcp.NotSupported, match="any other request shows whether the server"),
+        pytest.raises(errors.NotSupported, match="any other request shows whether the server"),
     ):
         client.ping()
 
@@ -1093,30 +886,17 @@ def test_a_revision_that_the_server_does_not_speak_is_named_with_the_mode_to_wri
     older = Server("older", revisions=["2025-06-18"])
     with (
         serve_http(older) as http,
-        pytest.raises(syncmcp.ServerError, match=r"not speak 2026-07-28: mode='auto' tries"),
+        pytest.raises(errors.ServerError, match=r"not speak 2026-07-28: mode='auto' tries"),
     ):
-        syncmcp.connect(http.url if over_http else older, mode="2026-07-28")
-
-
-def test_streams_and_roots_print_as_what_they_are(tmp_path: Path) -> None:
-    with syncmcp.connect(SHOP, name="shop", roots=[tmp_path]) as client:
-        with client.call_tool.stream("add", {"a": 1, "b": 2}) as stream:
-            assert repr(stream).startswith("<ResultStream of <RequestFuture tools/call [shop] ")
-        assert repr(client.roots) == f"<Roots {tmp_path.as_uri()!r}>"
-        assert repr(client.list_tools()) == "<ListToolsResult of 2 tools: 'add', 'broken'>"
-    now = "2026-11-29T22:35:00Z"
-    task = {"taskId": "t-1", "status": "working", "createdAt": now, "lastUpdatedAt": now}
-    tasks = ListTasksResult.from_wire({"tasks": [{**task, "ttl": None}]})
-    assert repr(tasks) == "<ListTasksResult of 1 task: 't-1'>"
-    assert repr(Roots()) == "<Roots>"
+        connect(http.url if over_http else older, mode="2026-07-28")
 
 
 def test_the_address_of_an_event_stream_that_is_none_is_questioned() -> None:
     with (
-        serving(lambda request: request.connection.respond(404)) as server,
-        pytest.raises(syncmcp.HttpError, match=r"; is this the URL of its event stream\?"),
+        serving(lambda request: request.connection.respond(404)) as peer,
+        pytest.raises(errors.HttpError, match=r"; is this the URL of its event stream\?"),
     ):
-        syncmcp.connect(syncmcp.Http(server.url, transport="sse"), retry=None)
+        connect(Http(peer.url, transport="sse"), retry=None)
 
 
 class Nobody:
@@ -1144,16 +924,16 @@ class Nobody:
 
 @pytest.mark.skipif(shutil.which("cat") is None, reason="a program of POSIX")
 def test_a_program_that_sends_back_what_it_receives_is_not_a_server() -> None:
-    with pytest.raises(syncmcp.McpError, match="does it echo its input, like cat"):
-        connect(Stdio("cat"))
+    with pytest.raises(errors.McpError, match="does it echo its input, like cat"):
+        connect(Stdio("cat"), probe_timeout=0.2)
 
 
 def test_plain_http_to_a_port_of_tls_asks_whether_it_is_https(tmp_path: Path) -> None:
     with (
-        serving(lambda _: None, make(tmp_path).server_context()) as server,
+        serving(lambda _: None, make(tmp_path).server_context()) as peer,
         pytest.raises(ConnectFailed, match=r" \(is it https://\?\)$"),
     ):
-        connect(server.url.replace("https://", "http://"), retry=None)
+        connect(peer.url.replace("https://", "http://"), retry=None)
 
 
 def test_a_person_who_does_not_sign_in_is_asked_once_and_the_error_says_so() -> None:
@@ -1163,7 +943,9 @@ def test_a_person_who_does_not_sign_in_is_asked_once_and_the_error_says_so() -> 
         serve_http(SHOP, authorization_server=authorization) as http,
     ):
         login = OAuth(allow=authorization.issuer, receiver=nobody, login_timeout=7.0)
-        with pytest.raises(RequestTimeout, match=r"within 7 s \(option login_timeout\)") as late:
+        with pytest.raises(
+            errors.RequestTimeout, match=r"within 7 s \(option login_timeout\)"
+        ) as late:
             syncmcp.connect(syncmcp.Http(http.url, auth=login))
     assert (late.value.kind, late.value.seconds) == ("login", 7.0)
     assert nobody.asked == 1

@@ -1,12 +1,14 @@
-"""Change events, iterated over: the same on every wire and in both eras."""
+"""Change events, iterated over or handed to functions: the same on every wire and in both eras."""
 
 from __future__ import annotations
 
 import gc
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, nullcontext
+from queue import SimpleQueue
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -16,7 +18,7 @@ from syncmcp._client.session_state import SUBSCRIBE, UNSUBSCRIBE, ResourceSubscr
 from syncmcp._concurrency.event_queue import EventQueue
 from syncmcp._concurrency.timing import Deadline
 from syncmcp.errors import ConnectionLost, ResourceNotFound
-from syncmcp.testing import Server, ToolContext
+from syncmcp.testing import RpcError, Server, ToolContext
 from tests.support.stage import (
     PATIENCE,
     STATEFUL,
@@ -24,6 +26,8 @@ from tests.support.stage import (
     Wire,
     every_wire,
     in_threads,
+    is_gone,
+    logged,
     rotated,
     rotated_stateful,
 )
@@ -41,19 +45,10 @@ def shop(**options: Any) -> Server:
     """A server with one of everything, which tells of every change."""
     server = Server("shop", **options)
 
-    @server.tool()
-    def buy() -> str:
-        return "bought"
-
-    @server.prompt()
-    def offer() -> str:
-        return "an offer"
-
-    @server.resource("a:1")
-    @server.resource("a:2")
-    def goods() -> str:
-        return "goods"
-
+    server.add_tool(lambda: "bought", name="buy")
+    server.prompt(name="offer")(lambda: "an offer")
+    for uri in ("a:1", "a:2"):
+        server.resource(uri)(lambda: "goods")
     return server
 
 
@@ -97,9 +92,8 @@ def test_what_changes_again_before_anybody_looks_is_one_event(wire: Wire) -> Non
     arrived = threading.Event()
     with wire.connect(server) as client:
         client.on_notification("notifications/prompts/list_changed", lambda _: arrived.set())
-        events = client.listen(
-            tools=True, prompts=True, uris=["a:1"], timeout=PATIENCE, stop_after=3
-        )
+        wanted: dict[str, Any] = {"tools": True, "prompts": True, "uris": ["a:1"]}
+        events = client.listen(**wanted, timeout=PATIENCE, stop_after=3)
         for _ in range(50):
             server.list_changed("tools")
             server.resource_updated("a:1")
@@ -109,8 +103,9 @@ def test_what_changes_again_before_anybody_looks_is_one_event(wire: Wire) -> Non
         assert let_go(server)  # the iteration has ended
 
 
+@pytest.mark.requirement("M-12")
 @every_wire
-def test_leaving_the_loop_tells_the_server(wire: Wire) -> None:
+def test_leaving_the_loop_tells_the_server_and_neither_side_holds_anything(wire: Wire) -> None:
     server = shop()
 
     def ring() -> None:
@@ -134,7 +129,11 @@ def test_leaving_the_loop_tells_the_server(wire: Wire) -> None:
         del events
         gc.collect()  # nobody has it any more
         assert let_go(server)
-        client.list_tools()
+        client.listen(uris=["a:1"]).close()  # waits for what a pool thread still does
+        state, connection = client._core.session_state, client._core.connection
+        assert connection is not None
+        assert (state.listeners, len(state.resources)) == ([], 0)
+        assert connection._table.open_calls() == []
 
 
 @every_wire
@@ -145,16 +144,16 @@ def test_closing_it_from_another_thread_wakes_who_waits(wire: Wire, what: str) -
         events = client.listen(tools=True, uris=["a:1"])
         waiting = threading.Event()
 
+        def listen() -> list[ChangeEvent]:
+            waiting.set()
+            return list(events)
+
         def close() -> None:
             assert waiting.wait(PATIENCE)
             if what == "subscription":
                 events.close()
             else:
                 client.close(drain=what == "client that drains")
-
-        def listen() -> list[ChangeEvent]:
-            waiting.set()
-            return list(events)
 
         assert in_threads(listen, close) == [[], None]
         assert let_go(server)
@@ -226,28 +225,6 @@ def test_those_who_listen_are_each_told_and_threads_share_the_events(wire: Wire)
         assert next(all_tools) == TOOLS
 
 
-@pytest.mark.requirement("M-12")
-@rotated
-def test_after_many_cycles_neither_side_holds_anything(wire: Wire) -> None:
-    server = shop()
-    with wire.connect(server) as client:
-        for number in range(40):
-            events = client.listen(tools=True, uris=["a:1", "a:2"], timeout=PATIENCE)
-            server.resource_updated("a:1")
-            assert next(events) == updated("a:1")
-            if number % 2:
-                events.close()
-            del events
-        assert let_go(server)
-        client.listen(uris=["a:1", "a:2"]).close()  # waits for what a pool thread still does
-        assert let_go(server)
-        assert server.stats.wait_for(lambda stats: stats.running == 0, PATIENCE)
-        assert client._core.session_state.listeners == []
-        assert len(client._core.session_state.resources) == 0
-        assert client._core.connection is not None
-        assert client._core.connection._table.open_calls() == []
-
-
 @pytest.mark.parametrize("revision", [STATEFUL, STATELESS])
 def test_too_many_events_end_it(revision: syncmcp.Mode, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("syncmcp._concurrency.event_queue.BACKLOG", 3)
@@ -295,16 +272,12 @@ class Asked:
 
     def __init__(self) -> None:
         self.methods: list[str] = []
-        self.meanwhile: list[object] = []
+        self.meanwhile: list[Callable[[], object]] = []
 
     def __call__(self, method: str, uri: str) -> None:
         self.methods.append(method)
         if self.meanwhile:
-            happening = self.meanwhile.pop(0)
-            if isinstance(happening, Exception):
-                raise happening
-            assert callable(happening)
-            happening()
+            self.meanwhile.pop(0)()
 
 
 @pytest.mark.parametrize("how", ["acquired", "claimed"])
@@ -326,7 +299,7 @@ def test_what_is_wanted_while_it_is_given_back_is_asked_for_again(how: str) -> N
 def test_a_refusal_is_nothing_to_be_given_back_and_a_broken_wire_may_be() -> None:
     uris, ask = ResourceSubscriptions(), Asked()
     for failure in (ResourceNotFound("no"), ConnectionLost("gone")):
-        ask.meanwhile = [failure]
+        ask.meanwhile = [Mock(side_effect=failure)]
         with pytest.raises(type(failure)):
             uris.acquire("a:1", ask, Deadline(None))
         uris.release("a:1", ask)
@@ -361,3 +334,195 @@ def test_who_began_to_listen_while_a_resource_is_given_back_still_listens() -> N
         del server.handlers["resources/unsubscribe"]
         listening[0].close()
         assert held(server) == 0
+
+
+class Heard(SimpleQueue[Any]):
+    """What a function was called with, and on which threads."""
+
+    def __call__(self, value: Any) -> None:
+        self.put((value, threading.current_thread().name))
+
+    def next(self, thread: str) -> Any:
+        """What came next, on a thread of this kind."""
+        value, name = self.get(timeout=PATIENCE)
+        assert name.startswith(f"syncmcp-{thread}[")
+        return value
+
+
+@rotated
+def test_a_function_is_called_with_each_event_until_it_is_stopped_even_if_it_fails(
+    wire: Wire, caplog: pytest.LogCaptureFixture
+) -> None:
+    server, heard = shop(), Heard()
+
+    def hear(event: ChangeEvent) -> None:
+        heard(event)
+        if event == TOOLS:
+            raise SystemExit("I have had enough")
+
+    with wire.connect(server) as client:
+        listener = client.listen(tools=True, uris=["a:1"]).run_in_thread(hear)
+        server.list_changed("tools")
+        assert heard.next("listener") == TOOLS
+        server.resource_updated("a:1")
+        assert heard.next("listener") == updated("a:1")
+        assert listener.running
+        assert listener.stop(PATIENCE)
+        assert not listener.running
+        assert listener.error is None
+        assert let_go(server)
+        server.list_changed("tools")
+        client.list_tools()
+        assert heard.empty()
+        assert listener.stop(0)
+    assert "a listener of changes failed" in caplog.text
+    assert "I have had enough" in caplog.text
+
+
+@rotated
+def test_a_slow_function_holds_up_nobody_and_may_stop_its_own_listener(wire: Wire) -> None:
+    server = shop()
+    inside, go_on = threading.Event(), threading.Event()
+    heard, said = Heard(), Heard()
+    with wire.connect(server) as client:
+
+        def slow(event: ChangeEvent) -> None:
+            inside.set()
+            assert go_on.wait(PATIENCE)
+            said((listener.stop(), client.call_tool("buy").text))
+
+        listener = client.listen(tools=True).run_in_thread(slow)
+        other = client.on_tools_changed(heard, debounce=0)
+        server.list_changed("tools")
+        assert inside.wait(PATIENCE)
+        assert heard.next("worker")
+        assert client.call_tool("buy", timeout=PATIENCE).text == "bought"
+        assert not listener.stop(0)
+        assert listener.running
+        go_on.set()
+        assert said.next("listener") == (False, "bought")
+        assert listener.stop(PATIENCE)
+        assert other.stop(PATIENCE)
+
+
+@pytest.mark.parametrize("revision", [STATEFUL, STATELESS])
+def test_closing_the_client_ends_its_listeners(revision: syncmcp.Mode) -> None:
+    server = shop()
+    client = syncmcp.connect(server, mode=revision)
+    listeners = client.listen(tools=True).run_in_thread(print), client.on_tools_changed(print)
+    client.close()
+    for listener in listeners:
+        assert listener.stop(PATIENCE)
+        assert listener.error is None
+
+
+@pytest.mark.parametrize("how", ["thread", "refresh"])
+def test_who_listens_is_told_of_the_end(how: str, caplog: pytest.LogCaptureFixture) -> None:
+    server, errors = shop(), Heard()
+    with syncmcp.connect(server, mode=STATELESS) as client:
+        for on_error in (errors, None):
+            if how == "thread":
+                listener = client.listen(tools=True).run_in_thread(print, on_error=on_error)
+            else:
+                listener = client.on_tools_changed(print, on_error=on_error)
+            assert server.stats.wait_for(lambda stats: stats.listeners == 1)
+            server.listeners.end()
+            assert listener._ended.wait(PATIENCE)
+            error = listener.error
+            assert isinstance(error, SubscriptionLost)
+            assert error.by == "server"
+            assert ("the server ended the subscription" in caplog.text) is (on_error is None)
+        (told, _) = errors.get(timeout=PATIENCE)
+        assert isinstance(told, SubscriptionLost)
+
+
+@rotated
+def test_the_list_is_fetched_again_when_it_has_changed(wire: Wire) -> None:
+    server = shop()
+    stock = ["one"]
+    server.resource("a:9")(lambda: stock[0])
+    tools, prompts, resources, content = Heard(), Heard(), Heard(), Heard()
+    with wire.connect(server) as client:
+        client.on_tools_changed(lambda now: tools([tool.name for tool in now]), debounce=0)
+        client.on_prompts_changed(lambda now: prompts([prompt.name for prompt in now]), debounce=0)
+        client.on_resources_changed(lambda now: resources([one.uri for one in now]), debounce=0)
+        reading = client.on_resource_updated("a:9", lambda now: content(now.text), debounce=0)
+        server.remove_prompt("offer")
+        server.remove_resource("a:2")
+        server.add_tool(lambda: "", name="sell")
+        stock[0] = "none"
+        server.resource_updated("a:9")
+        assert tools.next("worker") == ["buy", "sell"]
+        assert prompts.next("worker") == []
+        assert resources.next("worker") == ["a:1", "a:9"]
+        assert content.next("worker") == "none"
+        assert reading.stop(PATIENCE)
+
+
+def test_what_changes_during_a_call_leads_to_another_one_after_it() -> None:
+    server, heard = shop(), Heard()
+    inside, go_on = threading.Event(), threading.Event()
+
+    def slow(tools: list[Any]) -> None:
+        inside.set()
+        assert go_on.wait(PATIENCE)
+        heard([tool.name for tool in tools])
+
+    with syncmcp.connect(server) as client:
+        listener = client.on_tools_changed(slow, debounce=0)
+        server.list_changed("tools")
+        assert inside.wait(PATIENCE)
+        server.add_tool(lambda: "", name="sell")
+        assert heard.empty()
+        go_on.set()
+        assert [heard.next("worker") for _ in range(2)] == [["buy"], ["buy", "sell"]]
+        assert listener.stop(PATIENCE)
+
+
+def test_a_list_that_cannot_be_fetched_is_said_and_the_next_one_comes() -> None:
+    server, heard = shop(), Heard()
+
+    def refuse(params: dict[str, Any], context: Any) -> dict[str, Any]:
+        if server.stats.requests["tools/list"] == 1:
+            raise RpcError(-32603, "not now")
+        return {"tools": []}
+
+    server.on_request("tools/list", refuse)
+    with logged("syncmcp.subscriptions") as said, syncmcp.connect(server, mode=STATEFUL) as client:
+        client.on_tools_changed(heard, debounce=0)
+        server.list_changed("tools")
+        assert "a refresh after a change failed: tools/list" in said.get(timeout=PATIENCE)
+        server.list_changed("tools")
+        assert heard.next("worker") == []
+
+
+def test_closing_during_a_fetch_is_no_failure_of_it(caplog: pytest.LogCaptureFixture) -> None:
+    server = shop()
+    asked, go_on = threading.Event(), threading.Event()
+
+    def hold(params: dict[str, Any], context: Any) -> dict[str, Any]:
+        asked.set()
+        assert go_on.wait(PATIENCE)
+        return {"tools": []}
+
+    server.on_request("tools/list", hold)
+    with syncmcp.connect(server, mode=STATEFUL) as client:
+        listener = client.on_tools_changed(print, debounce=0)
+        server.list_changed("tools")
+        assert asked.wait(PATIENCE)
+        client.close()
+        go_on.set()
+        assert listener.stop(PATIENCE)  # behind the fetch
+    assert not [record for record in caplog.records if record.name == "syncmcp.subscriptions"]
+
+
+@pytest.mark.filterwarnings("ignore:a client of shop was never closed")
+@pytest.mark.parametrize("revision", [STATEFUL, STATELESS])
+def test_a_client_that_nobody_has_is_not_kept_by_what_it_fetches(revision: syncmcp.Mode) -> None:
+    server = shop()
+    client: Any = syncmcp.connect(server, mode=revision)
+    client.on_tools_changed(print)
+    gone = is_gone(client)
+    del client
+    assert gone()
+    assert server.stats.wait_for(lambda stats: stats.sessions == 0 and held(server) == 0)

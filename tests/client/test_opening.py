@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import socket
-import sys
+import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -13,16 +12,15 @@ from typing import Any, NamedTuple
 import pytest
 
 import syncmcp
-from syncmcp import Client, ConnectFailed, Message, Mode, RequestTimeout, Stdio
+from syncmcp import Client, ConnectionLost, Mode, RequestTimeout, Stdio
 from syncmcp._client.opening import RevisionMemory
+from syncmcp._connection.connection import Connection
 from syncmcp._protocol.revisions import dialect_for
 from syncmcp.testing import Server
 from syncmcp.testing import script as s
-from tests.support.intercepting import Does
+from syncmcp.types import Implementation
 from tests.support.scripts import NEW, OLD, REVISIONS, STATEFUL, WIRES, Scripted, opening
 from tests.support.stage import PATIENCE, Clock, in_threads
-
-ROOT = Path(__file__).parents[2]
 
 INITIALIZED = "notifications/initialized"
 FALLEN_BACK = ["server/discover", "initialize", INITIALIZED]
@@ -52,22 +50,11 @@ def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("syncmcp._client.opening._REPROBE_SECONDS", PATIENCE)
 
 
-@pytest.fixture
-def impatient(patient: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every server that does not answer at once is."""
+def probe_soon_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("syncmcp._client.opening._REPROBE_SECONDS", 0.05)
 
 
 # -- one server, one start ------------------------------------------------------------------------
-# All ways to refuse are in tests/protocol/test_negotiate.py.
-REFUSALS: dict[str, s.Step] = {
-    "method not found": REFUSED,
-    "no code": s.message({"jsonrpc": "2.0", "id": s.ID, "error": {}}),
-    "a result that says nothing": s.reply({}),
-    "a result that is no object": s.reply("what?"),
-}
-
-
 class Start(NamedTuple):
     """What a server does until it is open, what it was sent until then, and what is agreed on."""
 
@@ -81,10 +68,13 @@ SOON: dict[str, Any] = {"probe_timeout": 0.1}
 TWICE = ["server/discover", "server/discover"]
 
 STARTS: dict[str, Start] = {
-    **{
-        f"refused: {name}": Start([PROBE, refusal, *opening()])
-        for name, refusal in REFUSALS.items()
-    },
+    # All ways to refuse are in tests/protocol/test_negotiate.py.
+    "refused: method not found": Start([PROBE, REFUSED, *opening()]),
+    "refused: no code": Start(
+        [PROBE, s.message({"jsonrpc": "2.0", "id": s.ID, "error": {}}), *opening()]
+    ),
+    "refused: a result that says nothing": Start([PROBE, s.reply({}), *opening()]),
+    "refused: a result that is no object": Start([PROBE, s.reply("what?"), *opening()]),
     "silent on the probe": Start(opening(), options=SOON),
     "refused after the limit": Start(
         [*BOTH, {**REFUSED, "to": "probe"}, s.reply(STARTED, to="start")], FALLEN_BACK, OLD, SOON
@@ -143,10 +133,12 @@ def test_a_server_of_any_kind_is_opened_on_one_connection(case: str, wire: str) 
 @WIRES
 @pytest.mark.requirement("VER-13", "VER-14")
 @pytest.mark.pitfall("18")
-@pytest.mark.usefixtures("impatient")
 @pytest.mark.parametrize("answered", [["first"], ["second"], ["first", "second"]], ids="+".join)
 @pytest.mark.parametrize("modern", [True, False])
-def test_a_slow_server_is_probed_twice(answered: list[str], modern: bool, wire: str) -> None:
+def test_a_slow_server_is_probed_twice(
+    answered: list[str], modern: bool, wire: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    probe_soon_again(monkeypatch)
     steps = [
         s.stderr(b"loading\nTraceback (most recent call last):\nValidationError: a bad plug-in\n"),
         *TWO_PROBES,
@@ -175,9 +167,7 @@ def test_every_revision_can_be_agreed_on(revision: Mode) -> None:
             client.list_tools()
             client.call_tool("x", {"a": [1]}, meta={"acme.example/k": "v"})
             assert client.server.revision == revision
-            info = client.server.info
-            assert info is not None
-            assert (info.name, info.version) == ("scripted", "1")
+            assert client.server.info == Implementation(name="scripted", version="1")
             assert peer.methods(len(start) + 2) == [*start, "tools/list", "tools/call"]
             seen.append([one.message for one in peer.transcript.received])
     in_memory, piped = seen
@@ -189,79 +179,24 @@ def test_every_revision_can_be_agreed_on(revision: Mode) -> None:
         assert params["protocolVersion"] == revision
 
 
-CLOSING = """
-import json, os, socket, sys
-
-line = socket.create_connection(("127.0.0.1", int(sys.argv[1])))
-asked = json.loads(sys.stdin.buffer.readline())
-if asked["method"] == "server/discover":
-    os.close(0)
-    line.sendall(b"closed")
-    line.recv(1)
-    os._exit(1)
-result = {"protocolVersion": asked["params"]["protocolVersion"], "capabilities": {}}
-result["serverInfo"] = {"name": "s", "version": "1"}
-print(json.dumps({"jsonrpc": "2.0", "id": asked["id"], "result": result}), flush=True)
-sys.stdin.read()
-"""
-
-
 @pytest.mark.requirement("VER-14")
 @pytest.mark.pitfall("18")
 def test_who_stopped_reading_before_it_ended_died_of_the_probe(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("syncmcp._client.opening._EXIT_NOTICE_SECONDS", PATIENCE)
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        listener.settimeout(PATIENCE)
-        lines: list[socket.socket] = []
+    request, ended = Connection.request, threading.Event()
 
-        def reads_no_more(_: Message) -> None:
-            if not lines:
-                lines.append(listener.accept()[0])
-                lines[0].settimeout(PATIENCE)
-                assert lines[0].recv(6) == b"closed"
+    def reads_no_more(connection: Connection, method: str, *args: Any, **options: Any) -> Any:
+        if method == "initialize" and not ended.is_set():
+            ended.set()
+            peer.open("end")
+            raise ConnectionLost("the server no longer reads")
+        return request(connection, method, *args, **options)
 
-        def let_it_end(answer: Message) -> None:
-            if answer.error is not None:
-                lines[0].close()
-
-        client = Client(
-            Stdio(sys.executable, "-c", CLOSING, str(listener.getsockname()[1])),
-            interceptors=[
-                Does("outgoing", "initialize", reads_no_more),
-                Does("ended", "initialize", let_it_end),
-            ],
-            probe_timeout=0.1,
-        )
-        with client:
-            assert client.server.revision == OLD
-
-
-@WIRES
-@pytest.mark.requirement("VER-07", "CAN-02")
-def test_the_probe_and_the_handshake_are_never_cancelled(wire: str) -> None:
-    with Scripted([START, s.silence()]) as peer:
-        with pytest.raises(RequestTimeout) as caught:
-            syncmcp.connect(peer.on(wire), probe_timeout=0.1, open_timeout=2.0)
-        assert (caught.value.kind, caught.value.seconds) == ("open", 2.0)
-        assert caught.value.__cause__ is not None
-        assert peer.gone()
-        assert peer.methods(2) == ["server/discover", "initialize"]
-
-
-@pytest.mark.requirement("VER-07")
-@pytest.mark.pitfall("7", "8")
-def test_a_server_that_exits_at_every_start_is_a_failed_connect_with_code_and_last_words() -> None:
-    code = "import sys; sys.stderr.write('no licence found\\n'); sys.exit(3)"
-    with pytest.raises(ConnectFailed) as caught:
-        syncmcp.connect(Stdio(sys.executable, "-c", code))
-    error = caught.value
-    assert error.exit_code == 3
-    assert "no licence found" in error.stderr_tail
-    assert "no licence found" in str(error)
-    assert "exit code 3" in str(error)
-    assert isinstance(error.__cause__, syncmcp.ConnectionLost)
+    with Scripted([PROBE, s.gate("end"), s.cut(code=1)], opening()) as peer:
+        monkeypatch.setattr(Connection, "request", reads_no_more)
+        assert revisions(Stdio(*peer.command), 1, probe_timeout=0.1) == [OLD]
 
 
 # -- what is remembered ----------------------------------------------------------------------------
@@ -275,21 +210,21 @@ def revisions(target: Stdio, count: int, **options: Any) -> list[str]:
 
 
 NOT_ANY_MORE = ["initialize", "server/discover"]
-REOPENED: dict[str, tuple[list[list[s.Step]], str, list[str]]] = {
-    "the era that was found": ([REFUSES, opening()], OLD, OPENED),
-    "an era that no longer holds": (
-        [REFUSES, [START, OTHER_VERSION], opening(NEW)],
-        NEW,
-        NOT_ANY_MORE,
-    ),
-    "a server that ends at the handshake": ([REFUSES, ENDS, opening(NEW)], NEW, NOT_ANY_MORE),
-}
 
 
 @pytest.mark.requirement("VER-16")
-@pytest.mark.parametrize("case", REOPENED)
-def test_a_client_that_is_opened_again_begins_with_what_it_found(case: str) -> None:
-    scripts, revision, methods = REOPENED[case]
+@pytest.mark.parametrize(
+    ("scripts", "revision", "methods"),
+    [
+        ([REFUSES, opening()], OLD, OPENED),
+        ([REFUSES, [START, OTHER_VERSION], opening(NEW)], NEW, NOT_ANY_MORE),
+        ([REFUSES, ENDS, opening(NEW)], NEW, NOT_ANY_MORE),
+    ],
+    ids=["the era that was found", "an era that no longer holds", "ends at the handshake"],
+)
+def test_a_client_that_is_opened_again_begins_with_what_it_found(
+    scripts: list[list[s.Step]], revision: str, methods: list[str]
+) -> None:
     with Scripted(*scripts) as peer:
         client = Client(Stdio(*peer.command))
         for expected in (OLD, revision):
@@ -362,7 +297,7 @@ def test_who_dies_of_the_probe_gets_a_fresh_process_and_is_not_probed_again(
 ) -> None:
     row = REMEMBERED[case]
     if row.methods[:2] == TWICE:
-        monkeypatch.setattr("syncmcp._client.opening._REPROBE_SECONDS", 0.05)
+        probe_soon_again(monkeypatch)
     with Scripted(*row.scripts) as peer:
         assert revisions(Stdio(*peer.command), len(row.found), **row.options) == row.found
         assert peer.methods(len(row.methods)) == row.methods
@@ -411,30 +346,21 @@ def test_what_is_remembered_of_a_command_is_not_for_ever(monkeypatch: pytest.Mon
 
 
 @pytest.mark.requirement("VER-16")
-@pytest.mark.parametrize("other", ["argument", "environment", "directory", "place"])
 def test_what_is_known_is_of_that_command_alone(
-    other: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with Scripted(DIES, opening(), opening(NEW), opening()) as peer:
-        words, env = peer.command, {"PYTHONPATH": str(ROOT)}
-        known = again = Stdio(*words, env=env)
-        if other == "argument":
-            stranger = Stdio(*words, "--verbose", env=env)
-        elif other == "environment":
-            stranger = Stdio(*words, env={**env, "FLAVOUR": "new"})
-        elif other == "directory":
-            stranger = Stdio(*words, env=env, cwd=tmp_path)
-        else:  # a relative directory is that of where the program is
-            for place in ("one", "other"):
-                (tmp_path / place / "server").mkdir(parents=True)
-            known = stranger = Stdio(*words, env=env, cwd="server")
-            again = Stdio(*words, env=env, cwd=tmp_path / "one" / "server")
-            monkeypatch.chdir(tmp_path / "one")
-        assert revisions(known, 1) == [OLD]
-        if other == "place":
-            monkeypatch.chdir(tmp_path / "other")
-        assert revisions(stranger, 1) == [NEW]
-        assert revisions(again, 1) == [OLD]
+    found, env, dialect = RevisionMemory(), {"FLAVOUR": "old"}, dialect_for(OLD, None)
+    found.learn(Stdio("serve", env=env), dialect, failed_probe=True)
+    assert found.find(Stdio("serve", env=env)) == OLD
+    assert found.find(Stdio("serve", "--verbose", env=env)) is None
+    assert found.find(Stdio("serve", env={"FLAVOUR": "new"})) is None
+    assert found.find(Stdio("serve", env=env, cwd=tmp_path)) is None
+    # A relative directory is that of where the program is.
+    relative = Stdio("serve", cwd="server")
+    found.learn(relative, dialect, failed_probe=True)
+    assert found.find(relative) == OLD
+    monkeypatch.chdir(tmp_path)
+    assert found.find(relative) is None
 
 
 def test_of_many_commands_the_oldest_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:

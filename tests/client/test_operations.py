@@ -1,34 +1,46 @@
-"""Every operation in every era, pages, gates, and results that are not what they should be."""
+"""Every operation in every era: what is refused before it is sent, and what becomes of results."""
 
 from __future__ import annotations
 
 import copy
 import pickle
-import sys
-from collections.abc import Callable, Iterator
-from pathlib import Path
+import socket
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 import syncmcp
-from syncmcp import Client, Mode, Stdio, ToolError
+from syncmcp import (
+    Client,
+    InvalidOutput,
+    InvalidParams,
+    Mode,
+    NotSupported,
+    ResourceNotFound,
+    ServerError,
+    ToolError,
+    UsageError,
+)
 from syncmcp.testing import Server, ToolContext
-from syncmcp.types import PromptReference
+from syncmcp.testing import script as s
+from syncmcp.types import (
+    GetPromptResult,
+    LoggingMessageNotificationParams,
+    Prompt,
+    PromptArgument,
+    PromptReference,
+)
 from syncmcp.types.server_features import set_origin
-from tests.support import programs
-from tests.support.scripts import OLD, REVISIONS, STATEFUL
+from tests.support.scripts import NEW, OLD, REVISIONS, STATEFUL, WIRES, opening, talk
+from tests.support.stage import PATIENCE, Wire, rotated
 
-CEILING = programs.CEILING
-
-
-TOOLS = ["add", "fail", "speak"]
 LEVELS = ["debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"]
 
 
-def full_server(**options: Any) -> Server:
+def full_server() -> Server:
     """A server with one of everything."""
-    server = Server("full", capabilities={"resources": {"subscribe": True}}, **options)
+    server = Server("full", capabilities={"resources": {"subscribe": True}})
 
     @server.tool()
     def add(a: int, b: int) -> int:
@@ -52,74 +64,49 @@ def full_server(**options: Any) -> Server:
     return server
 
 
-@pytest.fixture(params=["memory", "stdio"])
-def connect(request: pytest.FixtureRequest) -> Iterator[Callable[[Mode], Client]]:
-    """A function that connects to the full server in a revision."""
-    clients: list[Client] = []
-    code = "from tests.client.test_operations import full_server; full_server().run_stdio()"
-
-    def connect_in(revision: Mode) -> Client:
-        if request.param == "memory":
-            client = syncmcp.connect(full_server(), mode=revision)
-        else:
-            root = Path(__file__).parents[2]
-            client = syncmcp.connect(Stdio(sys.executable, "-c", code, cwd=root), mode=revision)
-        clients.append(client)
-        return client
-
-    yield connect_in
-    for client in clients:
-        client.close()
-
-
+@pytest.mark.parametrize("transport", ["memory", "stdio"])
 @pytest.mark.parametrize("revision", REVISIONS)
 @pytest.mark.requirement("RPC-28", "M-01", "M-35")
-def test_every_operation_works_everywhere(
-    revision: Mode, connect: Callable[[Mode], Client]
-) -> None:
-    client = connect(revision)
-    assert client.server.revision == revision
+def test_every_operation_works_everywhere(revision: Mode, transport: str) -> None:
+    with Wire(transport, revision).connect(full_server()) as client:
+        assert client.server.revision == revision
 
-    def both(operation: Any, *arguments: Any) -> Any:
-        """What the call gives, and its future."""
-        result = operation(*arguments)
-        assert operation.future(*arguments).result(CEILING) == result
-        return result
+        def both(operation: Any, *arguments: Any) -> Any:
+            """What the call gives, and its future."""
+            result = operation(*arguments)
+            assert operation.future(*arguments).result(PATIENCE) == result
+            return result
 
-    assert [tool.name for tool in both(client.list_tools).tools] == TOOLS
-    assert [tool.name for tool in client.iter_tools()] == TOOLS
-    assert both(client.call_tool, "add", {"a": 1, "b": 2}).raise_for_error().text == "3"
-    failed = both(client.call_tool, "fail")
-    assert (failed.is_error, failed.text) == (True, "no luck")
-    assert {r.uri for r in both(client.list_resources).resources} == {"acme://a", "acme://bytes"}
-    assert {r.uri for r in client.iter_resources()} == {"acme://a", "acme://bytes"}
-    templates = both(client.list_resource_templates).resource_templates
-    assert [template.uri_template for template in templates] == ["acme://of/{name}"]
-    assert [t.name for t in client.iter_resource_templates()] == ["of"]
-    assert both(client.read_resource, "acme://of/x").text == "of x"
-    assert both(client.read_resource, "acme://bytes").blob == b"\x00\xff"
-    assert [prompt.name for prompt in both(client.list_prompts).prompts] == ["greet"]
-    assert [prompt.name for prompt in client.iter_prompts()] == ["greet"]
-    prompt = both(client.get_prompt, "greet", {"who": "Ann"})
-    assert prompt.messages[0].to_wire()["content"] == {"type": "text", "text": "Greet Ann!"}
-    found = both(client.complete, PromptReference(name="greet"), "who", "an", {"country": "no"})
-    assert found.completion.values == ["ann", "anton"]
-    assert len(both(client.request, "tools/list")["tools"]) == len(TOOLS)
-    if revision in STATEFUL:
-        assert both(client.ping) is None
-        assert both(client.subscribe_resource, "acme://a") is None
-        assert both(client.unsubscribe_resource, "acme://a") is None
+        for kind, attribute, expected in (
+            ("tools", "name", ["add", "fail", "speak"]),
+            ("resources", "uri", ["acme://a", "acme://bytes"]),
+            ("resource_templates", "uri_template", ["acme://of/{name}"]),
+            ("prompts", "name", ["greet"]),
+        ):
+            listed = getattr(both(getattr(client, f"list_{kind}")), kind)
+            for items in (listed, getattr(client, f"iter_{kind}")()):
+                assert [getattr(item, attribute) for item in items] == expected
+        assert both(client.call_tool, "add", {"a": 1, "b": 2}).raise_for_error().text == "3"
+        failed = both(client.call_tool, "fail")
+        assert (failed.is_error, failed.text) == (True, "no luck")
+        assert both(client.read_resource, "acme://of/x").text == "of x"
+        assert both(client.read_resource, "acme://bytes").blob == b"\x00\xff"
+        prompt = both(client.get_prompt, "greet", {"who": "Ann"})
+        assert prompt.messages[0].to_wire()["content"] == {"type": "text", "text": "Greet Ann!"}
+        found = both(client.complete, PromptReference(name="greet"), "who", "an", {"country": "no"})
+        assert found.completion.values == ["ann", "anton"]
+        assert len(both(client.request, "tools/list")["tools"]) == 3
+        if revision in STATEFUL:
+            assert both(client.ping) is None
+            assert both(client.subscribe_resource, "acme://a") is None
+            assert both(client.unsubscribe_resource, "acme://a") is None
 
 
 def test_a_tool_error_names_tool_and_server_also_from_a_pickle() -> None:
     with syncmcp.connect(full_server(), name="mine") as client:
         result = client.call_tool("fail")
-    for kept in (
-        result,
-        copy.copy(result),
-        result.model_copy(),
-        pickle.loads(pickle.dumps(result)),
-    ):
+    copies = copy.copy(result), result.model_copy(), pickle.loads(pickle.dumps(result))
+    for kept in (result, *copies):
         with pytest.raises(ToolError) as caught:
             kept.raise_for_error()
         for error in (caught.value, pickle.loads(pickle.dumps(caught.value))):
@@ -128,6 +115,7 @@ def test_a_tool_error_names_tool_and_server_also_from_a_pickle() -> None:
             assert error.result == result
     # Where it came from is no part of it.
     alone = type(result).from_wire(result.to_wire())
+    kept = copies[-1]
     set_origin(kept, "another", "server")
     assert result == kept == alone
     for view in (repr, type(alone).model_dump, type(alone).to_wire):
@@ -140,11 +128,11 @@ def test_a_tool_error_names_tool_and_server_also_from_a_pickle() -> None:
 def test_the_log_level_is_asked_for_in_the_way_of_the_era(revision: Mode) -> None:
     heard: list[tuple[str, str | None, object]] = []
     server = full_server()
-    with syncmcp.connect(
-        server,
-        mode=revision,
-        on_log=lambda message: heard.append((message.level, message.logger, message.data)),
-    ) as client:
+
+    def hear(record: LoggingMessageNotificationParams) -> None:
+        heard.append((record.level, record.logger, record.data))
+
+    with syncmcp.connect(server, mode=revision, on_log=hear) as client:
         for level in LEVELS:
             client.set_log_level(level)  # type: ignore[arg-type]
             heard.clear()
@@ -154,9 +142,8 @@ def test_the_log_level_is_asked_for_in_the_way_of_the_era(revision: Mode) -> Non
                 for number, other in enumerate(LEVELS)
                 if number >= LEVELS.index(level)
             ]
-        with server.stats as stats:
-            asked = len(LEVELS) if revision in STATEFUL else 0
-            assert stats.requests["logging/setLevel"] == asked
+        asked = len(LEVELS) if revision in STATEFUL else 0
+        assert server.stats.requests["logging/setLevel"] == asked
 
 
 # -- subscriptions, progress, completion --------------------------------------------------------
@@ -184,3 +171,222 @@ def test_the_client_reports_progress_of_a_request_of_the_servers() -> None:
         {"progressToken": "t-1", "progress": 1},
         {"progressToken": "t-1", "progress": 2, "total": 2, "message": "done"},
     ]
+
+
+@pytest.mark.requirement("RES-01", "RPC-18")
+@pytest.mark.parametrize(
+    ("code", "kind"),
+    [
+        *((code, ResourceNotFound) for code in (-32002, -32602)),  # of both eras
+        *((code, ServerError) for code in (-32000, -32001, -32003, -32019, -31999)),
+    ],
+)
+def test_the_servers_error_keeps_code_message_and_data(code: int, kind: type[ServerError]) -> None:
+    script = [*opening(), s.expect("resources/read"), s.error(code, "gone", {"uri": "acme://x"})]
+    with talk(script) as (_, client), pytest.raises(ServerError) as caught:
+        client.read_resource("acme://x")
+    error = caught.value
+    assert type(error) is kind
+    assert (error.code, error.message, error.data) == (code, "gone", {"uri": "acme://x"})
+    assert error.method == "resources/read"
+
+
+@pytest.mark.requirement("RPC-23")
+def test_errors_of_our_own_making_have_no_code() -> None:
+    with syncmcp.connect(full_server(), mode=NEW) as client:
+        with pytest.raises(NotSupported) as caught:
+            client.ping()
+        assert not hasattr(caught.value, "code")
+        with pytest.raises(syncmcp.RequestTimeout) as late:
+            client.call_tool("add", {"a": 1, "b": 2}, timeout=0)
+        assert not hasattr(late.value, "code")
+
+
+TEXT = {"type": "text", "text": "x"}
+BROKEN: list[tuple[str, Callable[[Client], object], dict[str, Any]]] = [
+    ("tools/list", lambda client: client.list_tools(), {"tools": {"name": "x"}}),
+    ("tools/call", lambda client: client.call_tool("x"), {"content": "text"}),
+    ("resources/list", lambda client: client.list_resources(), {"resources": [{"name": 1}]}),
+    ("resources/read", lambda client: client.read_resource("acme://a"), {"contents": 7}),
+    ("prompts/list", lambda client: client.list_prompts(), {}),
+    (
+        "completion/complete",
+        lambda client: client.complete(PromptReference(name="x"), "a", "b"),
+        {"completion": {"values": [1]}},
+    ),
+    *(
+        ("prompts/get", lambda client: client.get_prompt("x"), {"messages": messages})
+        for messages in (
+            None,
+            "text",
+            [{"role": "system", "content": TEXT}],
+            [{"role": "user"}],
+            [{"role": "user", "content": {"type": "text"}}],
+            [{"role": "user", "content": "x"}],
+            [{"role": "user", "content": [TEXT]}],
+        )
+    ),
+]
+
+
+@pytest.mark.requirement("PMT-01")
+@pytest.mark.parametrize("mode", [OLD, NEW])
+@pytest.mark.parametrize(("method", "call", "result"), BROKEN)
+def test_a_result_of_the_wrong_shape_is_invalid_output(
+    method: str, call: Callable[[Client], object], result: dict[str, Any], mode: Mode
+) -> None:
+    script = [*opening(mode), s.expect(method), s.reply({"resultType": "complete", **result})]
+    with talk(script, mode=mode) as (_, client), pytest.raises(InvalidOutput) as caught:
+        call(client)
+    assert caught.value.method == method
+    assert "Result" in str(caught.value)  # the model that it does not fit
+    if method == "prompts/get":
+        assert "messages" in str(caught.value)
+
+
+@pytest.mark.requirement("SCHM-05")
+def test_no_reference_in_a_servers_schema_opens_a_connection() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as trap:
+        trap.setblocking(False)
+        url = f"http://127.0.0.1:{trap.getsockname()[1]}/schema.json"
+        schema = {"type": "object", "$ref": url, "properties": {"a": {"$ref": f"{url}#/x"}}}
+        server = Server("refers")
+        server.add_tool(lambda a: {"a": a}, name="echo", input_schema=schema, output_schema=schema)
+        with syncmcp.connect(server) as client:
+            (tool,) = client.list_tools().tools
+            assert tool.input_schema == tool.output_schema == schema
+            with pytest.raises(syncmcp.UnsupportedSchema) as caught:
+                client.call_tool("echo", {"a": 1})
+            assert caught.value.result is not None
+            assert caught.value.result.data == {"a": 1}
+        with pytest.raises(BlockingIOError):
+            trap.accept()  # nobody has come
+
+
+@pytest.mark.parametrize("revision", REVISIONS)
+@pytest.mark.requirement("RPC-20")
+def test_meta_travels_both_ways_untouched(revision: Mode) -> None:
+    # Reserved or not, known or not: a value may be anything.
+    odd = {
+        "acme.example/odd": [1, {"x": None}],
+        "modelcontextprotocol.io/later": "?",
+        "io.modelcontextprotocol/later": [None],
+        "io.modelcontextprotocol/related-task": 7,
+        "io.modelcontextprotocol/serverInfo": "nobody",
+        "com.mcp.example/x": False,
+    }
+    result = {"tools": [], "_meta": odd, "resultType": "complete"}
+    script = [*opening(revision), s.expect("tools/list"), s.reply(result)]
+    with talk(script, mode=revision) as (peer, client):
+        ours = {"acme.example/trace": {"a": [1]}, "io.modelcontextprotocol/later": [{"b": None}]}
+        answer = client.list_tools(cursor=None, meta=ours)
+        assert answer.to_wire()["_meta"] == odd
+        sent = peer.requests("tools/list")[0]["params"]["_meta"]
+        assert {key: sent.get(key) for key in ours} == ours
+
+
+@WIRES
+@pytest.mark.requirement("RPC-11")
+def test_text_of_any_script_survives_both_directions(wire: str) -> None:
+    text = "żółw 亀 🐢 \u2028 \x00 \u00e9"
+    said = s.reply({"content": [{**TEXT, "text": text}]})
+    with talk([*opening(), s.expect("tools/call"), said], wire) as (peer, client):
+        assert client.call_tool("x", {"text": text}).text == text
+        assert peer.requests("tools/call")[0]["params"]["arguments"] == {"text": text}
+
+
+def letters() -> Server:
+    """A server of prompts."""
+    server = Server("letters")
+
+    @server.prompt()
+    def reply(to: str, tone: str = "friendly") -> str:
+        return f"Reply to {to}, {tone}."
+
+    server.prompt(name="hello")(lambda: "Say hello.")
+    return server
+
+
+@rotated
+@pytest.mark.requirement("PMT-01")
+def test_arguments_are_checked_against_the_prompt_before_anything_is_sent(wire: Wire) -> None:
+    server = letters()
+    with wire.connect(server) as client:
+        reply, hello = client.list_prompts().prompts
+        result = client.get_prompt(reply, {"to": "Ann", "tone": "curt"})
+        assert result.messages[0].to_wire()["content"]["text"] == "Reply to Ann, curt."
+        assert client.get_prompt(hello).messages
+        before = server.stats.requests["prompts/get"]
+        for arguments, problem in (
+            (None, "needs 'to'"),
+            ({"tone": "curt"}, "needs 'to'"),
+            ({"to": "Ann", "tune": "curt"}, "no argument 'tune'; it has 'to', 'tone'"),
+        ):
+            with pytest.raises(UsageError, match=problem):
+                client.get_prompt(reply, arguments)
+            with pytest.raises(UsageError, match=problem):
+                client.get_prompt.future(reply, arguments).result()
+        assert server.stats.requests["prompts/get"] == before
+
+
+def test_by_its_name_alone_or_without_its_arguments_a_prompt_is_the_servers_business() -> None:
+    with syncmcp.connect(letters(), mode=NEW) as client:
+        for name in ("reply", "none"):
+            with pytest.raises(InvalidParams):
+                client.get_prompt(name)
+        for described in (Prompt(name="reply"), Prompt(name="reply", arguments=None)):
+            assert client.get_prompt(described, {"to": "Ann"}).messages
+        known = Prompt(name="reply", arguments=[PromptArgument(name="to")])
+        assert isinstance(client.begin_prompt(known, {"to": "Ann"}), GetPromptResult)
+
+
+MAPS: dict[str, Any] = {"com.example/maps": {"scale": 3}}
+THEIRS: dict[str, Any] = {"com.example/maps": {"tiles": True}, "com.example/songs": {}}
+
+
+def extended() -> Server:
+    made = Server("extended", capabilities={"extensions": THEIRS})
+
+    def declared(context: ToolContext) -> dict[str, Any]:
+        return {"extensions": context.client_capabilities.get("extensions", {})}
+
+    made.add_tool(declared)
+    return made
+
+
+@rotated
+@pytest.mark.requirement("VER-18", "VER-20")
+def test_an_extension_counts_where_both_sides_have_it(wire: Wire) -> None:
+    with wire.connect(extended(), extensions={**MAPS, "com.example/films": {}}) as client:
+        seen = client.call_tool("declared").data
+        assert seen == {"extensions": {**MAPS, "com.example/films": {}}}
+        assert client.server.extensions == {"com.example/maps": {"tiles": True}}
+        assert client.server.extension("com.example/maps") == {"tiles": True}
+        with pytest.raises(NotSupported, match="the server has no extension com"):
+            client.server.extension("com.example/films")
+        with pytest.raises(NotSupported, match="not enabled: see extensions="):
+            client.server.extension("com.example/songs")
+
+
+@pytest.mark.requirement("VER-20")
+@pytest.mark.parametrize("revision", REVISIONS)
+def test_nothing_is_declared_that_was_not_switched_on(revision: Mode) -> None:
+    with syncmcp.connect(extended(), mode=revision) as client:
+        assert client.call_tool("declared").text == '{"extensions":{}}'
+        assert client.server.extensions == {}
+        assert client.server.capabilities.extensions == THEIRS
+
+
+@pytest.mark.parametrize("stated", [None, [], "x", {"com.example/maps": None}])
+def test_a_server_that_states_nonsense_has_no_extension(stated: Any) -> None:
+    strange = Server("strange", capabilities={"extensions": stated})
+    with syncmcp.connect(strange, extensions=MAPS) as client:
+        assert client.server.extensions == {}
+
+
+@pytest.mark.requirement("VER-17")
+def test_extensions_are_checked_at_once_and_survive_a_pickle() -> None:
+    with pytest.raises(syncmcp.UsageError, match="'maps'"):
+        syncmcp.Client("http://127.0.0.1:9/", extensions={"maps": {}})
+    client = syncmcp.Client("http://127.0.0.1:9/", extensions=MAPS)
+    assert pickle.loads(pickle.dumps(client))._configuration()[1]["extensions"] == MAPS

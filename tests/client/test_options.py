@@ -6,7 +6,6 @@ import inspect
 import math
 from collections.abc import Callable, Iterator
 from functools import partial
-from itertools import product
 from typing import Any
 
 import pytest
@@ -20,11 +19,7 @@ from tests.support.scripts import OLD
 @pytest.fixture
 def server() -> Server:
     server = Server("shop")
-
-    @server.tool()
-    def echo(text: str) -> str:
-        return text
-
+    server.add_tool(lambda text: text, name="echo")
     return server
 
 
@@ -66,6 +61,9 @@ def test_an_unknown_option_is_a_type_error(client: Any, server: Server) -> None:
         with pytest.raises(TypeError, match="timout"):
             typo(client)
         assert sent(server) == before
+
+
+PLAIN = "must be a plain function, not a coroutine"
 
 
 async def coroutine(*_: Any) -> None: ...
@@ -110,14 +108,8 @@ WRONG: list[tuple[str, Callable[[Any], object]]] = [
     ("uri must be a non-empty string", lambda client: client.listen(uris=[5])),
     ("timeout must be 0 or more", lambda client: client.listen(tools=True, timeout=-1)),
     ("stop_after must be a whole number", lambda client: client.listen(tools=True, stop_after=0)),
-    (
-        "handler must be a plain function, not a coroutine",
-        lambda client: client.on_tools_changed(coroutine),
-    ),
-    (
-        "on_error must be a plain function, not a cor",
-        lambda client: client.on_tools_changed(print, on_error=coroutine),
-    ),
+    (f"handler {PLAIN}", lambda client: client.on_tools_changed(coroutine)),
+    (f"on_error {PLAIN}", lambda client: client.on_tools_changed(print, on_error=coroutine)),
     ("debounce must be a number", lambda client: client.on_tools_changed(print, debounce=None)),
     ("debounce must be 0 or more", lambda client: client.on_tools_changed(print, debounce=-1)),
     ("uri must be a non-empty string", lambda client: client.on_resource_updated("", print)),
@@ -145,55 +137,40 @@ def test_a_wrong_value_is_named_by_the_error(client: Any, server: Server) -> Non
             call(client)
         assert sent(server) == before, named
     with client.listen(tools=True) as events:
-        with pytest.raises(
-            syncmcp.UsageError, match="must be a plain function, not a coroutine function"
-        ):
+        with pytest.raises(syncmcp.UsageError, match=f"{PLAIN} function"):
             events.run_in_thread(coroutine)
-        with pytest.raises(
-            syncmcp.UsageError, match="on_error must be a plain function, not a coroutine"
-        ):
+        with pytest.raises(syncmcp.UsageError, match=f"on_error {PLAIN}"):
             events.run_in_thread(print, on_error=coroutine)
 
 
-LIMITS = ("max_handlers", "max_questions", "max_rounds")
-SENSELESS: list[tuple[str, Callable[..., object], Any]] = [
-    *(
-        (option, partial(Client, "https://example.com/mcp"), value)
-        for option, value in (
-            ("max_in_flight", 0),
-            ("max_in_flight", "a"),
-            ("max_pages", True),
-            ("client_info", "me"),
-            ("timeout", "soon"),
-            ("on_log", 5),
-            ("undeclared", "maybe"),
-            ("validate_output", "yes"),
-            ("validate_output", None),
-            ("validate_input", 1),
-            ("retry", 3),
-            ("ping_interval", 0),
-            ("ping_interval", -1),
-            *product(LIMITS, (0, -1, 1.5, "x", True, None)),
-            *product(["human_timeout"], (-1, math.nan, "x", True)),
-        )
-    ),
-    *(
-        (option, syncmcp.Retry, value)
-        for option, value in (
-            ("attempts", 0),
-            ("attempts", 2.5),
-            ("budget", -1),
-            ("pause", None),
-            ("longest_pause", "1"),
-        )
-    ),
-]
+# Values that make no sense for options of a client, and of its policy of retries.
+SENSELESS: dict[str, tuple[Any, ...]] = {
+    "max_in_flight": (0, "a"),
+    "max_pages": (True,),
+    "client_info": ("me",),
+    "timeout": ("soon",),
+    "on_log": (5,),
+    "undeclared": ("maybe",),
+    "validate_output": ("yes", None),
+    "validate_input": (1,),
+    "retry": (3,),
+    "ping_interval": (0, -1),
+    "human_timeout": (-1, math.nan, "x", True),
+    **dict.fromkeys(("max_handlers", "max_questions", "max_rounds"), (0, -1, 1.5, "x", True, None)),
+}
+OF_RETRIES = {"attempts": (0, 2.5), "budget": (-1,), "pause": (None,), "longest_pause": ("1",)}
 
 
 def test_settings_that_make_no_sense_are_refused() -> None:
-    for option, make, value in SENSELESS:
-        with pytest.raises(syncmcp.UsageError, match=option):
-            make(**{option: value})
+    makes: list[tuple[Any, dict[str, Any]]] = [
+        (partial(Client, "https://example.com/mcp"), SENSELESS),
+        (syncmcp.Retry, OF_RETRIES),
+    ]
+    for make, table in makes:
+        for option, values in table.items():
+            for value in values:
+                with pytest.raises(syncmcp.UsageError, match=option):
+                    make(**{option: value})
 
 
 def test_every_option_of_a_call_is_described_where_help_shows_it() -> None:

@@ -35,10 +35,8 @@ def cloud() -> Server:
     def start(region: str = "", count: int = 0) -> str:
         return f"{count} in {region!r}"
 
-    @server.tool(input_schema=schema(price=marked("Price", "number")))
-    def buy(price: float = 0.0) -> str:
-        return f"for {price}"
-
+    bad = schema(price=marked("Price", "number"))
+    server.add_tool(lambda price=0.0: f"for {price}", name="buy", input_schema=bad)
     return server
 
 
@@ -60,19 +58,20 @@ def test_a_listed_tool_gets_its_arguments_in_headers_too(region: str) -> None:
 
 
 @pytest.mark.requirement("XHD-14")
-@pytest.mark.parametrize("way", ["blocking", "future", "by hand"])
-def test_a_tool_that_was_never_listed_is_listed_once_it_is_refused(way: str) -> None:
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda client, *given: client.call_tool(*given),
+        lambda client, *given: client.call_tool.future(*given).result(),
+        lambda client, *given: client.begin_tool(*given),
+    ],
+    ids=["blocking", "future", "by hand"],
+)
+def test_a_tool_that_was_never_listed_is_listed_once_it_is_refused(call: Any) -> None:
     server = cloud()
     with NEW.connect(server) as client:
         for _ in range(2):
-            result: Any
-            if way == "blocking":
-                result = client.call_tool("start", {"region": "eu"})
-            elif way == "future":
-                result = client.call_tool.future("start", {"region": "eu"}).result()
-            else:
-                result = client.begin_tool("start", {"region": "eu"})
-            assert result.text == "0 in 'eu'"
+            assert call(client, "start", {"region": "eu"}).text == "0 in 'eu'"
     requests = server.stats.requests
     assert (requests["tools/list"], requests["tools/call"]) == (1, 3)
 
@@ -83,9 +82,9 @@ def test_a_tool_with_a_bad_mark_is_left_out_of_every_list(
 ) -> None:
     Clock(monkeypatch, "syncmcp._concurrency.limited_log", stands=True)
     with caplog.at_level(logging.WARNING, "syncmcp.tools"), NEW.connect(cloud()) as client:
-        assert [tool.name for tool in client.list_tools().tools] == ["start"]
-        assert [tool.name for tool in client.list_tools(cursor=None).tools] == ["start"]
-        assert [tool.name for tool in client.iter_tools()] == ["start"]
+        tools = [client.list_tools().tools, client.list_tools(cursor=None).tools]
+        for listed in (*tools, client.iter_tools()):
+            assert [tool.name for tool in listed] == ["start"]
         records = [record for record in caplog.records if record.name == "syncmcp.tools"]
         (first,) = (record.getMessage() for record in records)
         assert "'buy'" in first

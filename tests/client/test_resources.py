@@ -7,7 +7,8 @@ import errno
 import os
 import stat
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
+from unittest.mock import Mock
 
 import pytest
 
@@ -48,12 +49,9 @@ def library() -> Server:
         server.resource(uri, name=uri)(lambda uri=uri: f"read {uri}")
     server.resource("acme:data", name="data")(lambda: DATA)
     server.resource_template("acme://books/{title}{?page,line}", name="book")(book)
-
-    @server.tool()
-    def find() -> dict[str, Any]:
-        link = {"type": "resource_link", "name": "found", "uri": "acme://books/Emma?page=2"}
-        return {"content": [{"type": "text", "text": "here"}, link, {**link, "uri": "acme:none"}]}
-
+    link = {"type": "resource_link", "name": "found", "uri": "acme://books/Emma?page=2"}
+    found = [{"type": "text", "text": "here"}, link, {**link, "uri": "acme:none"}]
+    server.add_tool(lambda: {"content": found}, name="find")
     return server
 
 
@@ -62,19 +60,15 @@ def book(title: str, page: str = "1", line: str = "1") -> str:
 
 
 @rotated
-@pytest.mark.requirement("RES-02")
-def test_a_uri_of_any_scheme_is_read_as_it_stands(wire: Wire) -> None:
+@pytest.mark.requirement("RES-02", "M-11")
+def test_a_uri_of_any_scheme_is_read_as_it_stands_and_a_template_leads_to_its_resources(
+    wire: Wire,
+) -> None:
     with wire.connect(library()) as client:
         listed = {resource.uri: resource for resource in client.iter_resources()}
         for uri in URIS:
-            assert client.read_resource(uri).text == f"read {uri}"
-            assert client.read_resource(listed[uri]).text == f"read {uri}"
-
-
-@rotated
-@pytest.mark.requirement("M-11")
-def test_a_template_leads_to_its_resources_and_back(wire: Wire) -> None:
-    with wire.connect(library()) as client:
+            for given in (uri, listed[uri]):
+                assert client.read_resource(given).text == f"read {uri}"
         (template,) = client.list_resource_templates().resource_templates
         uri = template.expand({"title": "What? {Yes} & #no/..", "line": 3})
         assert uri == "acme://books/What%3F%20%7BYes%7D%20%26%20%23no%2F..?line=3"
@@ -90,9 +84,7 @@ def test_a_link_from_a_tool_is_followed_when_it_is_read(wire: Wire) -> None:
         assert server.stats.requests["resources/read"] == 0
         reads = [client.read_resource(found), client.read_resource.future(found).result()]
         if wire.revision == STATELESS:
-            by_hand = client.begin_read(found)
-            assert isinstance(by_hand, ReadResourceResult)
-            reads.append(by_hand)
+            reads.append(cast("ReadResourceResult", client.begin_read(found)))
         assert {read.text for read in reads} == {"Emma, page 2, line 1"}
         for missing in (gone, Resource(name="none", uri="acme:none")):
             with pytest.raises(ResourceNotFound):
@@ -114,10 +106,9 @@ def bytes_of(data: bytes) -> BlobResourceContents:
 
 def test_a_result_gives_its_text_and_its_bytes() -> None:
     assert read_result(text_of("é"), bytes_of(b"x"), text_of("b")).text == "é\nb"
+    for content, blob in ((bytes_of(DATA), DATA), (text_of("é"), b"\xc3\xa9"), (text_of(""), b"")):
+        assert read_result(content).blob == blob
     assert read_result(bytes_of(DATA)).text == ""
-    assert read_result(bytes_of(DATA)).blob == DATA
-    assert read_result(text_of("é")).blob == b"\xc3\xa9"
-    assert read_result(text_of("")).blob == b""
 
 
 @pytest.mark.parametrize(
@@ -155,10 +146,9 @@ def test_everything_with_bytes_is_saved_up_to_the_limit(content: Any, tmp_path: 
     saved = save(content, str(tmp_path / "a"), max_bytes=5)
     assert saved.read_bytes() == "é€".encode()
     undecoded = BlobResourceContents(uri="acme:a", blob="no base64!!" * 9)
+    words = r"^the content has more than 4 bytes \(option max_bytes\)$"
     for large in (content, undecoded):
-        with pytest.raises(
-            LimitExceeded, match=r"^the content has more than 4 bytes \(option max_bytes\)$"
-        ):
+        with pytest.raises(LimitExceeded, match=words):
             save(large, tmp_path / "b", max_bytes=4)
     assert [path.name for path in tmp_path.iterdir()] == ["a"]
 
@@ -188,8 +178,7 @@ def test_a_file_is_replaced_only_if_that_is_asked_for(there: str, tmp_path: Path
     assert list(tmp_path.iterdir()) == [path]
 
 
-def _without_links(*_: object) -> None:
-    raise OSError(errno.EPERM, "no links here")
+NO_LINKS = OSError(errno.EPERM, "no links here")
 
 
 @pytest.mark.parametrize("links", [True, False])
@@ -198,14 +187,9 @@ def test_somebody_who_was_faster_is_not_overwritten(
 ) -> None:
     path = tmp_path / "a"
     if not links:
-        monkeypatch.setattr(os, "link", _without_links)
-    sync = os.fsync
-
-    def and_then_another_writes(descriptor: int) -> None:
-        sync(descriptor)
-        path.write_text("another's")
-
-    monkeypatch.setattr(os, "fsync", and_then_another_writes)
+        monkeypatch.setattr(os, "link", Mock(side_effect=NO_LINKS))
+    # Then another one writes.
+    monkeypatch.setattr(os, "fsync", lambda _: path.write_text("another's"))
     with pytest.raises(FileExistsError):
         save(text_of("a"), path)
     assert path.read_text() == "another's"
@@ -215,13 +199,11 @@ def test_somebody_who_was_faster_is_not_overwritten(
 def test_without_links_a_name_that_was_taken_is_given_back_when_the_rest_fails(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def refuse(*_: object) -> None:
-        raise PermissionError(errno.EACCES, "not this one")
-
-    monkeypatch.setattr(os, "link", _without_links)
+    monkeypatch.setattr(os, "link", Mock(side_effect=NO_LINKS))
     path = save(text_of("a"), tmp_path / "a")
     assert path.read_text() == "a"
-    monkeypatch.setattr(os, "replace", refuse)
+    refusal = PermissionError(errno.EACCES, "not this one")
+    monkeypatch.setattr(os, "replace", Mock(side_effect=refusal))
     with pytest.raises(PermissionError):
         save(text_of("b"), tmp_path / "b")
     assert list(tmp_path.iterdir()) == [path]
@@ -235,10 +217,8 @@ def test_a_save_that_fails_leaves_everything_as_it_was(
     if overwrite:
         path.write_text("before")
 
-    def full(_: int) -> None:
-        raise OSError(errno.ENOSPC, "the disk is full")
-
-    monkeypatch.setattr(os, "fsync", full)
+    full = OSError(errno.ENOSPC, "the disk is full")
+    monkeypatch.setattr(os, "fsync", Mock(side_effect=full))
     with pytest.raises(OSError, match="full"):
         save(text_of("after"), path, overwrite=overwrite)
     assert [found.read_text() for found in tmp_path.iterdir()] == ["before"] * overwrite
@@ -265,13 +245,9 @@ def test_a_file_that_is_replaced_keeps_its_mode(
         path = tmp_path / "link"
         path.symlink_to(there)
     modes: list[int] = []
-    sync = os.fsync
-
-    def look(descriptor: int) -> None:
-        modes.append(stat.S_IMODE(os.fstat(descriptor).st_mode))
-        sync(descriptor)
-
-    monkeypatch.setattr(os, "fsync", look)
+    monkeypatch.setattr(
+        os, "fsync", lambda file: modes.append(stat.S_IMODE(os.fstat(file).st_mode))
+    )
     save(text_of("after"), path, overwrite=True)
     kept = mode & 0o777  # no special bit
     assert stat.S_IMODE(path.lstat().st_mode) == kept
@@ -286,14 +262,8 @@ def test_a_directory_that_is_missing_is_not_made(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize(
-    ("template", "problem"),
-    [
-        ("{x}-{y}", "cannot be offered"),
-        ("{x:3}", "cannot be offered"),
-        ("a b", "is not allowed outside"),
-    ],
-)
-def test_the_test_server_offers_no_template_it_cannot_read(template: str, problem: str) -> None:
+@pytest.mark.parametrize("template", ["{x}-{y}", "{x:3}", "a b"])
+def test_the_test_server_offers_no_template_it_cannot_read(template: str) -> None:
+    problem = "is not allowed outside" if template == "a b" else "cannot be offered"
     with pytest.raises(ValueError, match=problem):
         Server("library").resource_template(template)(book)

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
+from unittest.mock import Mock, call
 
 import pytest
 
@@ -20,9 +21,10 @@ from syncmcp._concurrency.timing import Backoff
 from syncmcp._connection.options import ResolvedOptions
 from syncmcp._protocol.steps import Send
 from syncmcp.testing import Cut, FaultProxy, serve_http
+from syncmcp.testing import script as s
 from syncmcp.types import Tool, ToolAnnotations
-from tests.support import programs
-from tests.support.session_server import SessionServer, session_server
+from tests.support.scripts import Scripted, opening
+from tests.support.session_server import SessionServer, on, session_server
 from tests.support.shops import Shop
 from tests.support.stage import PATIENCE, STATEFUL, STATELESS, in_threads, logged
 from tests.transports.http_peer import Request
@@ -69,7 +71,6 @@ def posts(proxy: FaultProxy) -> list[Any]:
 
 
 def cut_next(proxy: FaultProxy, cut: Cut, method: str) -> None:
-    """Have the next request of this method cut."""
     if cut.at == "connect":
         # A connection that is open already has its beginning behind it.
         assert proxy.wait_for(lambda proxy: all(one.ended for one in posts(proxy)))
@@ -109,34 +110,33 @@ def test_what_was_cut_is_sent_again_only_without_harm(place: str, kind: str, era
         assert proxy.sends("tools/call") == calls + 2
 
 
-HINTS: list[tuple[dict[str, bool] | None, bool]] = [
+HINTS: tuple[tuple[dict[str, bool] | None, bool], ...] = (
     ({"readOnlyHint": True}, True),
     ({"idempotentHint": True}, True),
     ({"idempotentHint": False, "readOnlyHint": False}, False),
     (None, False),
-]
+)
 
 
 @pytest.mark.pitfall("16")
 @pytest.mark.requirement("TOOL-01")
-@pytest.mark.parametrize(("hints", "safe"), HINTS)
 @pytest.mark.parametrize("trusted", [True, False])
-@pytest.mark.parametrize("listing", ["all", "page", "none"])
+@pytest.mark.parametrize("listing", ["list_tools", "iter_tools", ""])
 def test_an_annotation_counts_only_where_the_server_is_trusted_and_the_tool_was_listed(
-    hints: Any, safe: bool, trusted: bool, listing: str
+    trusted: bool, listing: str
 ) -> None:
     with shop(STATELESS, trusted=trusted) as (shop_, proxy, client):
-        shop_.server.tool(name="look", annotations=hints)(lambda: "seen")
-        if listing == "all":
-            client.list_tools()
-        elif listing == "page":
-            list(client.iter_tools())
-        cut_next(proxy, Cut("sent"), "tools/call")
-        if safe and trusted and listing != "none":
-            assert client.call_tool("look").text == "seen"
-        else:
-            with pytest.raises(OutcomeUnknown):
-                client.call_tool("look")
+        for number, (hints, _) in enumerate(HINTS):
+            shop_.server.tool(name=f"look{number}", annotations=hints)(lambda: "seen")
+        if listing:
+            list(getattr(client, listing)())
+        for number, (_, safe) in enumerate(HINTS):
+            cut_next(proxy, Cut("sent"), "tools/call")
+            if safe and trusted and listing:
+                assert client.call_tool(f"look{number}").text == "seen"
+            else:
+                with pytest.raises(OutcomeUnknown):
+                    client.call_tool(f"look{number}")
 
 
 def test_what_a_list_said_is_forgotten_with_its_session() -> None:
@@ -191,19 +191,16 @@ def connect(server: SessionServer, **options: Any) -> Client:
     return syncmcp.connect(server.url, **given)
 
 
-def refusing(
-    server: SessionServer, times: int, status: int, **headers: str
-) -> Callable[[Request], bool]:
+def refusing(times: int, status: int, **headers: str) -> Callable[[Request], bool]:
     """Refuse the first requests that are no part of the opening."""
-    left = [times]
+    left = iter(range(times))
+    given = {name.replace("_", "-"): value for name, value in headers.items()}
 
     def refuse(one: Request) -> bool:
-        if b'"tools/' not in one.body or left[0] == 0:
-            return False
-        left[0] -= 1
-        given = {name.replace("_", "-"): value for name, value in headers.items()}
-        one.connection.respond(status, b"later", given)
-        return True
+        refused = b'"tools/' in one.body and next(left, None) is not None
+        if refused:
+            one.connection.respond(status, b"later", given)
+        return refused
 
     return refuse
 
@@ -222,9 +219,9 @@ def test_a_status_says_what_is_sent_again(name: str, status: int, times: int, ki
     arguments = ["buy"] if name == "call_tool" else []
     with session_server() as server, connect(server) as client:
         if times > 1:
-            server.before = refusing(server, times - 1, status)
+            server.before = refusing(times - 1, status)
             make(client, kind, name, *arguments)
-        server.before = refusing(server, 9, status)
+        server.before = refusing(9, status)
         method = "tools/call" if arguments else "tools/list"
         before = server.count(method)
         with pytest.raises(HttpError) as caught:
@@ -236,16 +233,14 @@ def test_a_status_says_what_is_sent_again(name: str, status: int, times: int, ki
 
 
 def test_a_json_rpc_error_in_a_503_is_no_answer_but_one_in_a_500_is() -> None:
-    def refuse(one: Request) -> bool:
-        if b'"tools/' not in one.body or server.count("tools/list") > 2:
-            return False
+    statuses = iter((503, 500))
+
+    def refuse(one: Request) -> None:
         error = {"code": -32603, "message": "no"}
-        status = 503 if server.count("tools/list") == 1 else 500
-        one.connection.json({"jsonrpc": "2.0", "id": one.id, "error": error}, status)
-        return True
+        one.connection.json({"jsonrpc": "2.0", "id": one.id, "error": error}, next(statuses))
 
     with session_server() as server, connect(server) as client:
-        server.before = refuse
+        server.before = on(b'"tools/', act=refuse)
         with pytest.raises(syncmcp.InternalError) as caught:
             client.list_tools()
         assert caught.value.attempts == 2
@@ -254,20 +249,19 @@ def test_a_json_rpc_error_in_a_503_is_no_answer_but_one_in_a_500_is() -> None:
 @KINDS
 def test_the_end_says_how_often_it_was_tried(kind: str, caplog: pytest.LogCaptureFixture) -> None:
     with session_server() as server, connect(server) as client:
-        server.before = refusing(server, 3, 503)
+        server.before = refusing(3, 503)
         with caplog.at_level(logging.WARNING, "syncmcp.retry"), pytest.raises(HttpError) as caught:
             make(client, kind, "list_tools")
         assert caught.value.attempts == server.count("tools/list") == 3
         assert "3 attempts" in str(caught.value)
-        lines = [record.getMessage() for record in caplog.records]
-        assert len(lines) == 2
-        for line in lines:
+        assert len(caplog.messages) == 2
+        for line in caplog.messages:
             assert "sending tools/list again" in line
             assert "503" in line
             assert line.count("tools/list") == 1
         assert pickle.loads(pickle.dumps(caught.value)).attempts == 3
         for attempts in (2, 1):
-            server.before = refusing(server, attempts - 1, 503)
+            server.before = refusing(attempts - 1, 503)
             future = client.list_tools.future()
             assert future.result(PATIENCE).tools == []
             assert future.attempts == attempts
@@ -276,7 +270,7 @@ def test_the_end_says_how_often_it_was_tried(kind: str, caplog: pytest.LogCaptur
 @pytest.mark.parametrize("policy", [None, Retry(1)])
 def test_without_a_policy_nothing_is_sent_again(policy: Retry | None) -> None:
     with session_server() as server, connect(server, retry=policy) as client:
-        server.before = refusing(server, 1, 429)
+        server.before = refusing(1, 429)
         with pytest.raises(HttpError):
             client.list_tools()
         assert server.count("tools/list") == 1
@@ -304,23 +298,23 @@ def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 
 
 LATER, NOW = "Wed, 21 Oct 2015 07:28:20 GMT", "Wed, 21 Oct 2015 07:28:00 GMT"
-DATES = [
-    ({"Retry_After": "7"}, 7),
-    ({"Retry_After": LATER, "Date": NOW}, 20),
-    ({"RETRY_AFTER": LATER, "date": NOW}, 20),
-    ({"Retry_After": LATER}, 0),
-    ({"Retry_After": "soon"}, 0),
-    ({"Retry_After": "-5"}, 0),
-]
 
 
 @pytest.mark.requirement("HTM-07")
-@pytest.mark.parametrize(("headers", "seconds"), DATES)
+@pytest.mark.parametrize(
+    ("headers", "seconds"),
+    [
+        ({"Retry_After": "7"}, 7),
+        ({"Retry_After": LATER, "Date": NOW}, 20),
+        ({"RETRY_AFTER": LATER, "date": NOW}, 20),
+        *(({"Retry_After": useless}, 0) for useless in (LATER, "soon", "-5")),
+    ],
+)
 def test_the_server_s_wish_comes_before_ours(
     headers: Any, seconds: float, pauses: list[float]
 ) -> None:
     with session_server() as server, connect(server, retry=Retry(pause=0.5)) as client:
-        server.before = refusing(server, 1, 429, **headers)
+        server.before = refusing(1, 429, **headers)
         client.list_tools()
         [pause] = pauses
         assert seconds <= pause <= seconds + 0.5
@@ -329,18 +323,13 @@ def test_the_server_s_wish_comes_before_ours(
 def test_pauses_are_parts_of_a_bound_that_doubles(
     monkeypatch: pytest.MonkeyPatch, pauses: list[float]
 ) -> None:
-    bounds: list[tuple[float, float]] = []
-
-    def uniform(low: float, high: float) -> float:
-        bounds.append((low, high))
-        return high / 2
-
+    uniform = Mock(side_effect=lambda low, high: high / 2)
     monkeypatch.setattr("syncmcp._client.retrying.random.uniform", uniform)
     policy = Retry(6, pause=0.5, longest_pause=3, budget=60)
     with session_server() as server, connect(server, retry=policy) as client:
-        server.before = refusing(server, 5, 503)
+        server.before = refusing(5, 503)
         client.list_tools()
-    assert bounds == [(0, 0.5), (0, 1), (0, 2), (0, 3), (0, 3)]
+    assert uniform.mock_calls == [call(0, most) for most in (0.5, 1, 2, 3, 3)]
     assert pauses == [0.25, 0.5, 1, 1.5, 1.5]
 
 
@@ -350,7 +339,7 @@ def test_a_pause_ends_with_the_call_or_the_client(end: str, kind: str) -> None:
     token = CancelToken()
     with session_server() as server, logged("syncmcp.retry") as said:
         client = connect(server, retry=Retry(budget=1000), timeout=None)
-        server.before = refusing(server, 1, 429, Retry_After="900")
+        server.before = refusing(1, 429, Retry_After="900")
 
         def stop() -> None:
             assert "sending tools/list again" in said.get(timeout=PATIENCE)
@@ -358,9 +347,8 @@ def test_a_pause_ends_with_the_call_or_the_client(end: str, kind: str) -> None:
 
         with client:
             error, _ = in_threads(lambda: make(client, kind, "list_tools", cancel=token), stop)
-        assert isinstance(
-            error, syncmcp.RequestCancelled if end == "cancel" else syncmcp.ClosedError
-        )
+        ended = syncmcp.RequestCancelled if end == "cancel" else syncmcp.ClosedError
+        assert isinstance(error, ended)
         assert server.count("tools/list") == 1
 
 
@@ -411,8 +399,7 @@ def test_opening_waits_for_a_server_that_comes_back(
             client.close()
             assert len(pauses) == 1
     assert place.sold == 1
-    said = [record.getMessage() for record in caplog.records]
-    began = [text.split(" in ")[0].split("] ")[1] for text in said]
+    began = [text.split(" in ")[0].split("] ")[1] for text in caplog.messages]
     assert began == ["sending tools/call again", "connecting again"]
 
 
@@ -451,14 +438,15 @@ def test_a_call_of_a_dead_server_is_repeated_if_it_may(
     kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Backoff, "next", lambda self: 0.0)
-    with syncmcp.connect(programs.server()) as client:
-        with pytest.raises(OutcomeUnknown) as caught:
-            make(client, kind, "call_tool", "die")
-        assert caught.value.attempts == 1
-        with pytest.raises(OutcomeUnknown) as caught:
-            make(client, kind, "call_tool", "die", idempotent=True)
-        assert caught.value.attempts == 3
-        assert make(client, kind, "call_tool", "pid").text
+    dies = [*opening(), s.expect("tools/call"), s.cut()]
+    lives = [*opening(), s.expect("tools/call"), s.reply({"content": []})]
+    scripted = Scripted(*[dies] * 4, lives)
+    with scripted as peer, syncmcp.connect(Stdio(*peer.command), mode=OLD) as client:
+        for idempotent, attempts in ((False, 1), (True, 3)):
+            with pytest.raises(OutcomeUnknown) as caught:
+                make(client, kind, "call_tool", "die", idempotent=idempotent)
+            assert caught.value.attempts == attempts
+        assert make(client, kind, "call_tool", "lives").content == []
 
 
 # -- the policy as a value -------------------------------------------------------------------------
@@ -469,6 +457,5 @@ def test_a_policy_is_a_value() -> None:
     assert policy != Retry()
     assert repr(policy) == "Retry(attempts=4, budget=5, pause=0.1, longest_pause=1)"
     client = Client("http://127.0.0.1:1/mcp", retry=policy, ping_interval=3)
-    copy = pickle.loads(pickle.dumps(client))
-    assert copy._configuration()[1]["retry"] == policy
-    assert copy._configuration()[1]["ping_interval"] == 3
+    options = pickle.loads(pickle.dumps(client))._configuration()[1]
+    assert (options["retry"], options["ping_interval"]) == (policy, 3)

@@ -1,4 +1,4 @@
-"""Sessions over HTTP: lost ones are begun again, once for all, and others can go on with them."""
+"""Sessions over HTTP: lost ones are begun again, others go on with them, pings watch over them."""
 
 from __future__ import annotations
 
@@ -6,16 +6,39 @@ import json
 import logging
 import threading
 from collections.abc import Callable
+from functools import partial
+from queue import SimpleQueue
 from typing import Any
 
 import pytest
 
 import syncmcp
-from syncmcp import Http, NotSupported, RequestFuture, SessionLost
-from syncmcp.testing import serve_http
-from syncmcp.types import CallToolResult
+from syncmcp import (
+    ClosedError,
+    ConnectionLost,
+    Http,
+    NotSupported,
+    OutcomeUnknown,
+    RequestFuture,
+    RequestTimeout,
+    SessionLost,
+)
+from syncmcp.testing import Server
+from syncmcp.types import CallToolResult, Implementation
+from tests.support.moved_time import MovedTime
 from tests.support.session_server import Answer, SessionServer, on, refuse, session_server
-from tests.support.stage import PATIENCE, STATEFUL, Stage, in_threads, logged, nervous
+from tests.support.shops import known
+from tests.support.stage import (
+    PATIENCE,
+    STATEFUL,
+    STATELESS,
+    Stage,
+    Wire,
+    in_threads,
+    logged,
+    nervous,
+    rotated_stateful,
+)
 from tests.transports.http_peer import Request
 
 CROWD = 64
@@ -29,61 +52,22 @@ def connect(server: SessionServer, **options: Any) -> syncmcp.Client:
     return syncmcp.connect(server.url, **given)
 
 
-def in_the_first_session(act: Callable[[Request], object]) -> Answer:
+def in_the_first_session(server: SessionServer, act: Callable[[Request], object]) -> Answer:
     """Do `act` to the calls of tools of the first session."""
-
-    def answer(one: Request) -> bool:
-        if b"tools/call" in one.body and one.headers["mcp-session-id"] == "session-1":
-            act(one)
-            return True
-        return False
-
-    return answer
+    answer = on(b"tools/call", act=act)
+    return lambda one: server.known == "session-1" and answer(one)
 
 
-class Slow:
-    """Keeps the calls of the tool `slow` without an answer."""
-
-    def __init__(self) -> None:
-        self.held: list[Request] = []
-        self._arrived = threading.Event()
-
-    def __call__(self, one: Request) -> bool:
-        if b'"slow"' not in one.body:
-            return False
-        self.held.append(one)
-        self._arrived.set()
-        return True
-
-    def call(self, client: syncmcp.Client) -> RequestFuture[CallToolResult]:
-        """A call that the server holds."""
-        future = client.call_tool.future("slow")
-        assert self._arrived.wait(PATIENCE)
-        return future
+def held_call(
+    client: syncmcp.Client, server: SessionServer
+) -> tuple[RequestFuture[CallToolResult], Request]:
+    """A call that the server holds, and its request."""
+    held: SimpleQueue[Request] = SimpleQueue()
+    server.before = on(b'"slow"', act=held.put)
+    return client.call_tool.future("slow"), held.get(timeout=PATIENCE)
 
 
 # -- a session that the server has forgotten -------------------------------------------------------
-@pytest.mark.requirement("HTL-11")
-@pytest.mark.pitfall("15")
-@pytest.mark.parametrize("response", ["json", "sse"])
-def test_a_forgotten_session_is_begun_again_and_the_call_answered(response: Any) -> None:
-    stage = Stage()
-    with serve_http(stage.server, response=response) as http:
-        with syncmcp.connect(http.url, mode=MODE) as client:
-            first = client.session_id
-            http.endpoint.forget_sessions()
-            assert client.call_tool("echo", {"text": "a"}).text == "a"
-            assert client.call_tool.future("echo", {"text": "b"}).result(PATIENCE).text == "b"
-            http.endpoint.forget_sessions()
-            assert client.call_tool.future("echo", {"text": "c"}).result(PATIENCE).text == "c"
-            assert first is not None
-            assert client.session_id not in (None, first)
-        with stage.stats as stats:
-            assert stats.requests["initialize"] == 3
-            assert stats.requests["tools/call"] == 3
-            assert stats.sessions == 0
-
-
 def refusal(message: str, id: Any = None) -> bytes:
     error = {"code": -32000, "message": message}
     return json.dumps({"jsonrpc": "2.0", "id": id, "error": error}).encode()
@@ -106,7 +90,7 @@ def test_a_400_that_speaks_of_the_session_means_that_it_is_lost(body: bytes, los
     json_type = {"Content-Type": "application/json"}
     with session_server() as server, connect(server) as client:
         server.before = in_the_first_session(
-            lambda one: one.connection.respond(400, body, json_type)
+            server, lambda one: one.connection.respond(400, body, json_type)
         )
         if lost:
             assert client.call_tool("pid").text == "session-2"
@@ -128,7 +112,7 @@ def test_all_threads_that_are_refused_at_once_share_one_new_session(kind: str) -
         one.connection.respond(404)
 
     with session_server() as server, nervous():
-        server.before = in_the_first_session(refuse_together)
+        server.before = in_the_first_session(server, refuse_together)
         with connect(server, retry=None) as client:
 
             def call() -> str:
@@ -137,8 +121,8 @@ def test_all_threads_that_are_refused_at_once_share_one_new_session(kind: str) -
                 return client.call_tool("pid").text
 
             assert in_threads(*[call] * CROWD) == ["session-2"] * CROWD
-            assert client.server.info is not None
-            assert client.server.info.name == "session-2"
+            assert client.server.info == Implementation(name="session-2", version="1")
+            assert client.session_id == "session-2"
         assert server.count("initialize") == 2
         assert server.seen["session-1", "tools/call"] == CROWD
         assert server.seen["session-2", "tools/call"] == CROWD
@@ -150,18 +134,17 @@ def test_all_threads_that_are_refused_at_once_share_one_new_session(kind: str) -
 @pytest.mark.parametrize("closed", [False, True])
 def test_a_lost_session_ends_no_call_but_the_one_that_is_refused(closed: bool) -> None:
     with session_server() as server:
-        server.before = slow = Slow()
         with connect(server) as client:
-            call = slow.call(client)
+            call, request = held_call(client, server)
             server.forget()
             assert client.call_tool("fast").text == "session-2"
             assert not call.done()
             if not closed:
-                server.result(slow.held[0], {"content": [{"type": "text", "text": "done"}]})
+                server.result(request, {"content": [{"type": "text", "text": "done"}]})
                 assert call.result(PATIENCE).text == "done"
                 assert call.attempts == 1
         assert isinstance(call.exception(PATIENCE), syncmcp.ClosedError if closed else type(None))
-        assert len(slow.held) == 1
+        assert sum((params or {}).get("name") == "slow" for *_, params in server.requests) == 1
 
 
 @pytest.mark.requirement("HTL-11")
@@ -202,11 +185,12 @@ def test_log_level_and_subscriptions_are_asked_for_again_and_nothing_else() -> N
         client.list_tools()
         server.forget()
         client.call_tool("pid")
-        again = [entry[1:] for entry in server.requests if entry[0] == "session-2"]
-        for _, params in again:
-            if params is not None:
-                params.pop("_meta", None)
-        assert [entry for entry in again if entry[0] != "GET"] == [
+        again = [
+            (method, params and {key: params[key] for key in params if key != "_meta"})
+            for session, method, params in server.requests
+            if session == "session-2" and method != "GET"
+        ]
+        assert again == [
             ("notifications/initialized", None),
             ("logging/setLevel", {"level": "error"}),
             ("resources/subscribe", {"uri": "a:1"}),
@@ -225,11 +209,10 @@ def test_a_new_session_may_be_of_another_revision_and_declare_less(
     with session_server() as server:
         server.listens = True
         with connect(server, mode="legacy") as client:
-            server.before = slow = Slow()
             client.set_log_level("error")
             client.subscribe_resource("a:1")
             events = client.listen(uris=["a:2"], timeout=PATIENCE)
-            call = slow.call(client)
+            call, request = held_call(client, server)
             server.revision, server.capabilities = "2025-03-26", {"tools": {}}
             server.forget()
             assert client.call_tool("fast").text == "session-2"
@@ -243,8 +226,7 @@ def test_a_new_session_may_be_of_another_revision_and_declare_less(
             assert server.seen["session-2", "logging/setLevel"] == 0
             with pytest.raises(NotSupported):
                 client.subscribe_resource("a:2")
-            structured = {"content": [], "structuredContent": {"n": 1}}
-            server.result(slow.held[0], structured)
+            server.result(request, {"content": [], "structuredContent": {"n": 1}})
             assert call.result(PATIENCE).data == {"n": 1}  # in the revision that it was asked in
 
 
@@ -273,10 +255,8 @@ def test_a_server_that_forgets_each_session_at_once_is_not_asked_for_ever() -> N
 @pytest.mark.requirement("HTL-11")
 def test_a_notification_that_is_refused_goes_to_the_new_session() -> None:
     with session_server() as server, connect(server) as client:
-        renamed = {"Mcp-Session-Id": "bad id"}
-        server.before = on(
-            b"tools/call", act=lambda one: server.result(one, {"content": []}, renamed)
-        )
+        bad = {"Mcp-Session-Id": "bad id"}
+        server.before = on(b"tools/call", act=lambda one: server.result(one, {"content": []}, bad))
         client.call_tool("pid")
         assert client.session_id == "session-1"  # which only the answer to `initialize` names
         server.forget()
@@ -323,32 +303,29 @@ def test_a_session_that_the_server_no_longer_knows_is_replaced(status: int) -> N
 @pytest.mark.requirement("HTL-09", "M-34")
 def test_another_client_hears_what_came_after_the_last_event() -> None:
     gets: list[Request] = []
-    heard = threading.Event()
+    heard = threading.Semaphore(0)
+    options: dict[str, Any] = {"on_notification": lambda method, params: heard.release()}
 
     def listen(one: Request) -> bool:
         if one.method != "GET":
             return False
         gets.append(one)
         one.connection.start_events()
-        id = len(gets)
-        news = {"jsonrpc": "2.0", "method": "acme/news", "params": {"n": id}}
-        one.connection.event(news, id=f"e {id}")
+        news = {"jsonrpc": "2.0", "method": "acme/news"}
+        one.connection.event(news, id=f"e {len(gets)}")
         return True
 
     with session_server() as server:
         server.before = listen
         target = Http(server.url, keep_session=True)
-        with syncmcp.connect(
-            target, mode=MODE, on_notification=lambda method, params: heard.set()
-        ) as first:
-            assert heard.wait(PATIENCE)
+        with syncmcp.connect(target, mode=MODE, **options) as first:
+            assert heard.acquire(timeout=PATIENCE)
             session, event = first.session_id, first.last_event_id
         assert (session, event) == ("session-1", "e 1")
         assert server.count("DELETE") == 0
-        heard.clear()
         target = Http(server.url, session_id=session, last_event_id=event)
-        with syncmcp.connect(target, on_notification=lambda method, params: heard.set()) as second:
-            assert heard.wait(PATIENCE)
+        with syncmcp.connect(target, **options) as second:
+            assert heard.acquire(timeout=PATIENCE)
             assert second.last_event_id == "e 2"
         assert [one.headers.get("last-event-id") for one in gets] == [None, "e 1"]
         assert server.count("DELETE") == 1
@@ -410,3 +387,169 @@ def test_threads_that_wait_for_a_new_session_that_cannot_be_had_fail_together() 
             assert error.delivery == "not_sent"
         server.before = lambda one: False
         assert client.call_tool("pid").text.startswith("session-")
+
+
+watching = pytest.mark.requirement("RPC-25")
+INTERVAL = 600.0
+PATIENT: dict[str, Any] = {"ping_interval": INTERVAL, "timeout": None, "idle_timeout": None}
+
+# Answers no ping.
+silent = on(b'"ping"', act=lambda one: None)
+
+
+class Pings:
+    """The pings of a client, which come when the test says so; how many the server got."""
+
+    def __init__(self, client: syncmcp.Client, moved: MovedTime, count: Callable[[], int]) -> None:
+        self.sent = 0
+        self._client, self._moved, self._count = client, moved, count
+        self._last: object = None
+
+    def send(self) -> None:
+        """Let the interval pass, and wait until the server has the next ping."""
+        self._moved.waits_for(INTERVAL)
+        self._last = self._entry()
+        self._moved.advance(INTERVAL)
+        self.sent += 1
+        known(lambda: self._count() == self.sent)
+
+    def answered(self) -> None:
+        """One with an answer, after which the next one is due in an interval."""
+        self.send()
+        known(lambda: self._entry() is not self._last)
+
+    def missed(self) -> None:
+        """One whose answer does not come within an interval."""
+        self.send()
+        self._moved.waits_for(INTERVAL)
+        self._moved.advance(INTERVAL)
+
+    def _entry(self) -> object:
+        heartbeat = self._client._core._heartbeat
+        return heartbeat and heartbeat._entry
+
+
+@rotated_stateful
+@watching
+def test_a_ping_is_sent_in_each_interval_until_the_close(wire: Wire, moved: MovedTime) -> None:
+    stage = Stage()
+    with wire.connect(stage.server, **PATIENT) as client:
+        pings = Pings(client, moved, lambda: stage.stats.requests["ping"])
+        for _ in range(3):
+            pings.answered()
+        heartbeat = client._core._heartbeat
+        assert heartbeat is not None
+        client.close()
+        moved.advance(10 * INTERVAL)
+        heartbeat._check()  # as if one had been due at that very moment
+        assert stage.stats.requests["ping"] == 3
+
+
+@pytest.mark.parametrize(
+    "options", [{"mode": STATEFUL}, {"mode": STATELESS, "ping_interval": INTERVAL}]
+)
+@watching
+def test_no_pings_are_sent(options: Any, moved: MovedTime) -> None:
+    server = Server()
+    with syncmcp.connect(server, **options) as client:
+        assert client._core._heartbeat is None
+        moved.advance(10 * INTERVAL)
+        assert server.stats.requests["ping"] == 0
+
+
+@pytest.mark.pitfall("5")
+@watching
+def test_two_misses_in_a_row_end_every_call(
+    moved: MovedTime, caplog: pytest.LogCaptureFixture
+) -> None:
+    def hold(one: Request) -> bool:
+        return b'"slow"' in one.body or b'"a:slow"' in one.body or silent(one)
+
+    with session_server() as server:
+        server.before = hold
+        with connect(server, retry=None, **PATIENT) as client:
+            pings = Pings(client, moved, lambda: server.count("ping"))
+            tool = client.call_tool.future("slow")
+            read = client.read_resource.future("a:slow")
+            for method in ("tools/call", "resources/read"):  # else it was not sent
+                server.wait_for(partial(server.seen.__contains__, ("session-1", method)))
+            pings.missed()
+            assert not tool.done()
+            pings.missed()
+            assert isinstance(tool.exception(PATIENCE), OutcomeUnknown)
+            error = read.exception(PATIENCE)
+            assert type(error) is ConnectionLost
+            assert "ping_interval" in str(error)
+            assert caplog.text.count("no answer to a ping") == 2
+            server.before = lambda one: False
+            assert client.call_tool("fast").text == "session-2"
+            pings.answered()  # of the new connection
+
+
+@watching
+def test_an_answer_forgives_the_miss_before(
+    moved: MovedTime, caplog: pytest.LogCaptureFixture
+) -> None:
+    with session_server() as server, connect(server, **PATIENT) as client:
+        pings = Pings(client, moved, lambda: server.count("ping"))
+        server.before = silent
+        pings.missed()
+        server.before = lambda one: False
+        pings.answered()
+        server.before = silent
+        pings.missed()
+        moved.waits_for(INTERVAL)  # for the next one
+        assert client.call_tool("pid").text == "session-1"
+        assert caplog.text.count("no answer to a ping (1)") == 2
+
+
+@pytest.mark.pitfall("15")
+@watching
+def test_a_refusal_of_a_ping_is_an_answer_and_a_lost_session_begun_again(moved: MovedTime) -> None:
+    with session_server() as server, connect(server, **PATIENT) as client:
+        pings = Pings(client, moved, lambda: server.count("ping"))
+        server.before = on(b'"ping"', act=refuse)
+        for _ in range(3):
+            pings.answered()
+        assert client.call_tool("pid").text == "session-1"
+        server.before = lambda one: False
+        server.forget()
+        pings.send()
+        known(lambda: server.count("initialize") == 2)
+        assert client.call_tool("pid").text == "session-2"
+
+
+@pytest.mark.pitfall("4")
+@watching
+def test_a_ping_waits_in_no_line_and_is_no_sign_of_life_of_a_call(moved: MovedTime) -> None:
+    reported, stage = threading.Event(), Stage()
+    with syncmcp.connect(stage.server, mode=MODE, max_in_flight=1, **PATIENT) as client:
+        pings = Pings(client, moved, lambda: stage.stats.requests["ping"])
+        future = client.call_tool.future(
+            "hold", {"key": "a"}, idle_timeout=2.5 * INTERVAL, on_progress=lambda *_: reported.set()
+        )
+        [context] = stage.inside("a")
+        context.report_progress(1)
+        assert reported.wait(PATIENCE)
+        for _ in range(2):
+            pings.answered()
+        assert not future.done()
+        moved.advance(0.5 * INTERVAL)
+        error = future.exception(PATIENCE)
+        assert isinstance(error, RequestTimeout)
+        assert error.kind == "idle"
+
+
+@watching
+def test_closing_ends_a_ping_under_way(moved: MovedTime, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.WARNING, "syncmcp.connection")
+    with session_server() as server:
+        server.before = silent
+        client = connect(server, **PATIENT)
+        Pings(client, moved, lambda: server.count("ping")).send()
+        client.close()
+        with pytest.raises(ClosedError):
+            client.ping()
+        moved.advance(10 * INTERVAL)
+        assert server.count("ping") == 1
+    assert "no answer" not in caplog.text

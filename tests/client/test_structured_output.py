@@ -7,26 +7,41 @@ import pickle
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
+from itertools import product
 from pathlib import Path
+from queue import SimpleQueue
 from typing import Any
 
 import pytest
 from pydantic import BaseModel
 
 import syncmcp
-from syncmcp import InvalidArguments, InvalidOutput, Mode, ServerError, ToolError, UnsupportedSchema
+from syncmcp import (
+    CancelToken,
+    ClosedError,
+    InvalidArguments,
+    InvalidOutput,
+    Mode,
+    RequestCancelled,
+    RequestFuture,
+    RequestTimeout,
+    ServerError,
+    ToolError,
+    UnsupportedSchema,
+)
 from syncmcp._protocol.schema import DIALECTS, Schema, compile_schema
 from syncmcp.testing import RpcError, Server, ToolContext
 from syncmcp.testing import script as s
 from syncmcp.types import CallToolResult, ElicitResult, Tool
-from tests.support.scripts import OLD, Scripted, opening
-from tests.support.stage import PATIENCE, STATEFUL, STATELESS, Wire, rotated
+from tests.support.scripts import opening, talk
+from tests.support.stage import PATIENCE, STATEFUL, STATELESS, Wire, in_threads, rotated
 
 WEATHER = {
     "type": "object",
     "properties": {"degrees": {"type": "number"}, "sky": {"enum": ["clear", "grey"]}},
     "required": ["degrees"],
 }
+ROME = {"city": "Rome"}
 DOCS = Path(__file__).parents[2] / "docs"
 
 
@@ -38,11 +53,10 @@ class Weather(BaseModel):
 def forecasting(given: Any = None) -> Server:
     """A server with a tool whose results are as they should be, unless `given` is given."""
     server = Server("forecasting")
-    answer = {"degrees": 21.5, "sky": "clear"} if given is None else given
 
     @server.tool(output_schema=WEATHER)
     def weather(city: str, days: int = 1) -> Any:
-        return answer
+        return given or {"degrees": 21.5, "sky": "clear"}
 
     return server
 
@@ -75,7 +89,7 @@ def test_a_result_that_does_not_fit_is_an_error_that_keeps_it(wire: Wire) -> Non
     newer = {"properties": {"pair": {"prefixItems": [{}], "items": False}}}
     server.add_tool(lambda of: of, name="pair", output_schema={"type": "object", **newer})
     with wire.connect(server) as client:
-        for call in both_ways(client, "weather", {"city": "Rome"}):
+        for call in both_ways(client, "weather", ROME):
             result = call()
             assert result.data == right
             assert result.parse(Weather) == Weather(degrees=21.5, sky="clear")
@@ -99,20 +113,19 @@ def test_a_result_that_does_not_fit_is_an_error_that_keeps_it(wire: Wire) -> Non
 def test_a_check_can_warn_or_be_off(wire: Wire, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.WARNING, "syncmcp.schema")
     wrong = {"degrees": "warm"}
-    city = {"city": "Rome"}
     with wire.connect(forecasting(wrong), validate_output="warn") as client:
-        assert client.call_tool("weather", city).data == wrong
+        assert client.call_tool("weather", ROME).data == wrong
         (record,) = caplog.records
         assert "'weather'" in record.getMessage()
         assert "is not of type number" in record.getMessage()
         caplog.clear()
-        assert client.call_tool("weather", city, validate_output="off").data == wrong
+        assert client.call_tool("weather", ROME, validate_output="off").data == wrong
         assert not caplog.records
         with pytest.raises(InvalidOutput):
-            client.call_tool("weather", city, validate_output="raise")
+            client.call_tool("weather", ROME, validate_output="raise")
     server = forecasting(wrong)
     with wire.connect(server, validate_output="off") as client:
-        assert client.call_tool("weather", city).data == wrong
+        assert client.call_tool("weather", ROME).data == wrong
         assert server.stats.requests["tools/list"] == 0
     assert not caplog.records
 
@@ -141,9 +154,8 @@ def test_an_error_of_the_tool_is_not_held_against_its_schema(mode: Mode) -> None
 @pytest.mark.requirement("SCHM-09", "TOOL-02")
 def test_any_json_value_is_structured_content_and_nothing_is_none(value: Any) -> None:
     server = Server("any")
-    server.add_tool(lambda: value, name="give", output_schema={"enum": [value]})
-    server.add_tool(lambda: value, name="other", output_schema={"enum": [[value]]})
-    server.add_tool(lambda: "", name="nothing", output_schema={"enum": [value]})
+    for name, allowed in (("give", value), ("other", [value]), ("nothing", value)):
+        server.add_tool(lambda: value, name=name, output_schema={"enum": [allowed]})
     plain = server.features.call_tool
 
     def call(params: Any, context: ToolContext) -> Any:
@@ -168,11 +180,7 @@ NARROW = {"type": "object", "properties": {"degrees": {"type": "string"}}}
 def replying(*replies: tuple[str, s.Step], **options: Any) -> Iterator[syncmcp.Client]:
     """A client of a server that answers these requests, in this order, and no others."""
     script = [step for method, reply in replies for step in (s.expect(method), reply)]
-    mode: Mode = options.pop("mode", OLD)
-    with (
-        Scripted([*opening(mode), *script]) as peer,
-        syncmcp.connect(peer, mode=mode, **options) as client,
-    ):
+    with talk([*opening(), *script], **options) as (_, client):
         yield client
 
 
@@ -204,19 +212,13 @@ def test_an_outdated_schema_is_fetched_again_once(answer: s.Step, fits: bool) ->
 def test_a_tool_never_listed_is_listed_once_when_it_gives_structured_content(wire: Wire) -> None:
     server = forecasting()
     server.add_tool(lambda: "words", name="talk")
+    server.on_request("tools/list", lambda *_: listed(WEATHER))
     server.add_tool(lambda: {"a": 1}, name="hidden", output_schema=WEATHER)
-    whole = server.features.list_tools
-
-    def hide(params: Any, context: ToolContext) -> Any:
-        listed = whole(params, context)
-        return {**listed, "tools": [one for one in listed["tools"] if one["name"] != "hidden"]}
-
-    server.on_request("tools/list", hide)
     with wire.connect(server) as client:
         client.call_tool("talk")
         assert server.stats.requests["tools/list"] == 0
         for _ in range(3):
-            client.call_tool("weather", {"city": "Rome"})
+            client.call_tool("weather", ROME)
             assert client.call_tool("hidden").data == {"a": 1}
         assert server.stats.requests["tools/list"] == 1
 
@@ -230,7 +232,7 @@ def test_a_result_is_not_lost_to_a_list_that_fails(mode: Mode) -> None:
 
     server.on_request("tools/list", refuse)
     with syncmcp.connect(server, mode=mode) as client:
-        for call in both_ways(client, "weather", {"city": "Rome"}) * 2:
+        for call in both_ways(client, "weather", ROME) * 2:
             assert call().data["sky"] == "clear"
         with pytest.raises(ServerError):
             client.list_tools()
@@ -243,16 +245,16 @@ def test_a_changed_list_and_a_new_connection_make_the_schemas_outdated() -> None
     with syncmcp.connect(server, mode=STATEFUL) as client:
         client.on_notification("notifications/tools/list_changed", lambda _: told.set())
         client.list_tools()
-        client.call_tool("weather", {"city": "Rome"})
+        client.call_tool("weather", ROME)
         assert server.stats.requests["tools/list"] == 1
         warm = {"degrees": "warm"}
         server.add_tool(lambda city: warm, name="weather", output_schema={"type": "object"})
         assert told.wait(PATIENCE)
-        assert client.call_tool("weather", {"city": "Rome"}).data == warm
+        assert client.call_tool("weather", ROME).data == warm
         assert server.stats.requests["tools/list"] == 2
         client.close()
         client.open()
-        assert client.call_tool("weather", {"city": "Rome"}).data == warm
+        assert client.call_tool("weather", ROME).data == warm
         assert server.stats.requests["tools/list"] == 3
 
 
@@ -270,7 +272,7 @@ def test_no_check_holds_up_the_reading_thread(mode: Mode, monkeypatch: pytest.Mo
     with Wire("stdio", mode).connect(server) as client:
         client.list_tools()
         monkeypatch.setattr(Schema, "problem", slow)
-        future = client.call_tool.future("weather", {"city": "Rome"})
+        future = client.call_tool.future("weather", ROME)
         assert inside.wait(PATIENCE)
         client.list_tools()  # its answer is read
         gate.set()
@@ -281,11 +283,11 @@ def test_no_check_holds_up_the_reading_thread(mode: Mode, monkeypatch: pytest.Mo
 @pytest.mark.parametrize(
     ("schema", "part"),
     [
-        ({"type": "object", "$schema": "https://example.com/mine"}, "'https://example.com/mine'"),
-        ({"type": "object", "$ref": "https://example.com/other"}, "the client does not fetch it"),
-        ({"type": "object", "patternProperties": {"a(": {}}}, "a pattern"),
-        ({"type": "object", "allOf": [{"$ref": "#"}]}, "levels deep"),
-        ({"type": "object", "required": "degrees"}, "'required'"),
+        ({"$schema": "https://example.com/mine"}, "'https://example.com/mine'"),
+        ({"$ref": "https://example.com/other"}, "the client does not fetch it"),
+        ({"patternProperties": {"a(": {}}}, "a pattern"),
+        ({"allOf": [{"$ref": "#"}]}, "levels deep"),
+        ({"required": "degrees"}, "'required'"),
     ],
 )
 @pytest.mark.requirement("SCHM-03", "SCHM-07", "SCHM-08")
@@ -293,7 +295,7 @@ def test_a_schema_that_cannot_be_used_is_an_error_that_keeps_the_result(
     schema: dict[str, Any], part: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     server = Server("odd")
-    server.add_tool(lambda: {"a": 1}, name="odd", output_schema=schema)
+    server.add_tool(lambda: {"a": 1}, name="odd", output_schema={"type": "object", **schema})
     with syncmcp.connect(server) as client:
         client.list_tools()  # which is no reason to look at the schema
         for _ in range(2):
@@ -327,9 +329,8 @@ def test_a_good_schema_with_a_pattern_beyond_us_costs_nothing(
             assert call().data == to
     assert server.stats.requests["tools/list"] == 1
     said = [record.getMessage() for record in caplog.records if record.name == "syncmcp.schema"]
-    assert len(said) == 2
-    assert "the input of the tool 'send' is not checked" in said[0]
-    assert "the result of the tool 'send' is not checked" in said[1]
+    for what, text in zip(("input", "result"), said, strict=True):
+        assert f"the {what} of the tool 'send' is not checked" in text
 
 
 @pytest.mark.requirement("SCHM-04")
@@ -382,29 +383,23 @@ def test_arguments_that_do_not_fit_are_named_before_anything_is_sent(
             assert (caught.value.argument, caught.value.tool) == (argument, "weather")
             assert part in str(caught.value)
         assert server.stats.requests["tools/call"] == 0
-        assert client.call_tool("weather", {"city": "Rome"}).data["sky"] == "clear"
+        assert client.call_tool("weather", ROME).data["sky"] == "clear"
         with pytest.raises(ServerError):  # it is not on the list: so the server judges
             client.call_tool("rain", arguments)
     with wire.connect(server) as client:  # they are sent as they are unless the check is asked for
         assert client.call_tool("weather", arguments).is_error
-        calls_before = server.stats.requests["tools/call"]
+        before = server.stats.requests["tools/call"]
         with pytest.raises(InvalidArguments):
             client.call_tool("weather", arguments, validate_input=True)
-        assert server.stats.requests["tools/call"] == calls_before
+        assert server.stats.requests["tools/call"] == before
 
 
 def test_arguments_that_a_newer_schema_takes_are_sent() -> None:
     older = {"name": "a", "inputSchema": {"type": "object", "required": ["b"]}}
     newer = {"name": "a", "inputSchema": {"type": "object"}}
     called = ("tools/call", s.reply({"content": []}))
-    with replying(
-        ("tools/list", s.reply({"tools": [older]})),
-        ("tools/list", s.reply({"tools": [newer]})),
-        called,
-        ("tools/list", s.reply({"tools": []})),
-        called,
-        validate_input=True,
-    ) as client:
+    old, new, none = (("tools/list", s.reply({"tools": tools})) for tools in ([older], [newer], []))
+    with replying(old, new, called, none, called, validate_input=True) as client:
         client.list_tools()
         assert not client.call_tool("a").is_error
         schemas = client._core.schemas
@@ -440,9 +435,70 @@ def test_what_is_answered_by_hand_is_checked_too() -> None:
 
     with syncmcp.connect(server, mode=STATELESS) as client:
         with pytest.raises(InvalidOutput):
-            client.begin_tool("weather", {"city": "Rome"})
+            client.begin_tool("weather", ROME)
         pending = client.begin_tool("asked")
         assert not isinstance(pending, CallToolResult)
         (key,) = pending.questions
         with pytest.raises(InvalidOutput):
             client.resume(pending, {key: ElicitResult(action="decline")})
+
+
+@pytest.mark.requirement("SCHM-08")
+@pytest.mark.parametrize(
+    "wire", [Wire("memory", STATEFUL), Wire("stdio", STATELESS), Wire("http", STATELESS)], ids=str
+)
+@pytest.mark.parametrize(
+    ("checks", "end", "way"),
+    [
+        *product(("arguments", "result"), ("timeout", "token", "close"), ("blocking", "future")),
+        ("result", "cancel", "future"),  # there is no future while arguments are checked
+    ],
+)
+def test_a_check_ends_with_its_call(
+    end: str, way: str, wire: Wire, checks: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    inside, ended = threading.Event(), threading.Event()
+
+    def endless(_: Schema, value: Any, look: Callable[[], object]) -> None:
+        inside.set()
+        try:
+            while True:
+                look()
+        finally:
+            ended.set()
+
+    monkeypatch.setattr(Schema, "problem", endless)
+    server, token = Server("weather"), CancelToken()
+    server.add_tool(lambda: {"a": 1}, name="weather", output_schema={"type": "object"})
+    options: dict[str, Any] = {"cancel": token, "timeout": 0.3 if end == "timeout" else PATIENCE}
+    futures: SimpleQueue[RequestFuture[Any]] = SimpleQueue()
+    with wire.connect(server, validate_input=checks == "arguments") as client:
+        client.list_tools()
+
+        def call() -> object:
+            if way == "blocking":
+                return client.call_tool("weather", **options)
+            future = client.call_tool.future("weather", **options)
+            futures.put(future)
+            return future.result(PATIENCE)
+
+        def stop() -> None:
+            assert inside.wait(PATIENCE)
+            if end == "token":
+                token.cancel("not wanted")
+            elif end == "close":
+                client.close()
+            elif end == "cancel":
+                assert futures.get(timeout=PATIENCE).cancel()
+
+        error, stopped = in_threads(call, stop)
+        assert stopped is None
+        assert ended.wait(PATIENCE)
+    kinds = {"timeout": RequestTimeout, "close": ClosedError}
+    assert isinstance(error, kinds.get(end, RequestCancelled))
+    if isinstance(error, RequestTimeout):
+        assert error.seconds == 0.3
+        assert error.delivery == ("not_sent" if checks == "arguments" else "unknown")
+    elif isinstance(error, RequestCancelled):
+        assert error.reason == ("not wanted" if end == "token" else None)
+    assert server.stats.requests["tools/call"] == (checks == "result")

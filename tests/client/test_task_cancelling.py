@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import pytest
 
 import syncmcp
 from syncmcp import CancelToken, ClosedError, RequestCancelled, ServerError, ToolTask
-from syncmcp.testing import RpcError, Server, ToolContext
+from syncmcp.testing import RpcError, ToolContext
 from syncmcp.testing import script as s
+from tests.client.test_tasks import FORM, ON, Studio, both_eras
 from tests.support.people import Held
 from tests.support.scripts import Scripted
 from tests.support.stage import (
@@ -25,26 +25,17 @@ from tests.support.stage import (
     rotated_stateless,
 )
 
-ON: dict[str, Any] = {"extensions": {"io.modelcontextprotocol/tasks": {}}}
-FORM = {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]}
 INVALID_PARAMS = -32602
 DONE = {"content": [{"type": "text", "text": "done all the same"}]}
 
-both_eras = pytest.mark.parametrize("revision", [STATEFUL, STATELESS])
 
-
-class Office(Server):
+class Office(Studio):
     """Has forms signed."""
 
     def __init__(self) -> None:
-        super().__init__("office")
-        self.add_tool(self.sign, task_support="optional")
+        super().__init__()
         self.add_tool(self.sign, name="sign_here", task_support="required")
         self.add_tool(self.sign_again, task_support="optional")
-
-    def sign(self, context: ToolContext) -> str:
-        answer = context.elicit("Who signs?", FORM)
-        return f"signed by {answer['content']['name']}" if "content" in answer else answer["action"]
 
     def sign_again(self, context: ToolContext) -> str:
         return f"{self.sign(context)}, {self.sign(context)}"
@@ -55,21 +46,14 @@ class Office(Server):
         def cancel(params: dict[str, Any], context: ToolContext) -> dict[str, Any]:
             (task,) = [one for one in self.tasks.all if one.id == params["taskId"]]
             action(task)
-            if context.revision == STATELESS:
-                return {}
-            if task.ended:
+            if task.ended and context.revision != STATELESS:
                 raise RpcError(INVALID_PARAMS, f"The task is {task.status}")
-            return task.describe()
+            return {} if context.revision == STATELESS else task.describe()
 
         self.on_request("tasks/cancel", cancel)
 
-    @contextmanager
-    def client(self, revision: Any, **handlers: Any) -> Iterator[syncmcp.Client]:
-        with syncmcp.connect(self, mode=revision, **handlers, **ON) as client:
-            yield client
-
-    def idle(self) -> None:
-        assert self.stats.wait_for(lambda stats: stats.tasks == 0, PATIENCE)
+    def client(self, revision: Any, person: Held) -> syncmcp.Client:
+        return syncmcp.connect(self, mode=revision, elicitation=person, **ON)
 
 
 @pytest.fixture
@@ -77,6 +61,7 @@ def office() -> Iterator[Office]:
     office = Office()
     yield office
     office.close()
+    Studio.open.clear()
 
 
 @pytest.fixture
@@ -97,8 +82,7 @@ def asking(client: syncmcp.Client, person: Held, tool: str = "sign") -> ToolTask
 def withdrawn(person: Held) -> None:
     """Wait until the one question is withdrawn; nobody waits for the person."""
     assert person.withdrawn.wait(PATIENCE)
-    assert not person.gate.is_set()
-    assert len(person.requests) == 1
+    assert (len(person.requests), person.gate.is_set()) == (1, False)
 
 
 @pytest.mark.parametrize("way", ["token", "future"])
@@ -114,7 +98,7 @@ def test_what_a_task_asks_is_withdrawn_when_the_call_behind_it_is_given_up(
         with pytest.raises(RequestCancelled):
             call.result(PATIENCE)
         withdrawn(person)
-        office.idle()
+        office.running(0)
         assert office.tasks.all[0].status == "cancelled"
 
 
@@ -155,9 +139,8 @@ def test_a_server_that_goes_on_after_a_cancel_is_told_that_nobody_answers(
         if tool == "sign_again":  # it may ask something new
             person.entered()
             person.gate.set()
-            assert task.result(PATIENCE).text == "cancel, signed by Ann"
-        else:
-            assert task.result(PATIENCE).text == "cancel"
+        signed = {"sign": "cancel", "sign_again": "cancel, signed by Ann"}
+        assert task.result(PATIENCE).text == signed[tool]
     assert len(person.requests) == (2 if tool == "sign_again" else 1)
     assert office.stats.requests["tasks/update"] == len(person.requests)
     assert office.stats.violations == []
@@ -168,7 +151,7 @@ def test_a_question_not_seen_before_the_cancel_is_shown_to_nobody(
 ) -> None:
     office.tasks.poll_interval_ms = 3_600_000
     office.does_instead_of_cancelling(lambda task: None)
-    with office.client(STATELESS, elicitation=person) as client:
+    with office.client(STATELESS, person) as client:
         task = client.start_task("sign")
         assert task.wait(0) is False
         (theirs,) = office.tasks.all
@@ -191,12 +174,12 @@ def test_what_happens_before_the_cancel_counts(
             task.finish(DONE)
         elif meanwhile == "answered":
             person.gate.set()
-            office.idle()
+            office.running(0)
         else:
             raise RpcError(-32050, "not now")
 
     office.does_instead_of_cancelling(happen)
-    with office.client(revision, elicitation=person) as client:
+    with office.client(revision, person) as client:
         task = asking(client, person)
         if meanwhile == "refused":
             with pytest.raises(ServerError, match="not now"):
@@ -217,16 +200,16 @@ def test_a_client_closed_while_it_cancels_waits_for_nobody(
 ) -> None:
     came, gate = threading.Event(), threading.Event()
 
-    def hold(task: Any) -> None:
-        came.set()
-        assert gate.wait(PATIENCE)
-
     def close() -> None:
         assert came.wait(PATIENCE)
         client.close()
 
+    def hold(task: Any) -> None:
+        came.set()
+        assert gate.wait(PATIENCE)
+
     office.does_instead_of_cancelling(hold)
-    with office.client(revision, elicitation=person) as client:
+    with office.client(revision, person) as client:
         task = asking(client, person)
         results = in_threads(task.cancel, lambda: task.result(PATIENCE), close)
         gate.set()
@@ -239,7 +222,7 @@ def test_a_client_closed_while_it_cancels_waits_for_nobody(
 def test_whoever_sees_the_end_of_a_task_has_its_question_withdrawn(
     revision: Any, end: str, office: Office, person: Held
 ) -> None:
-    with office.client(revision, elicitation=person) as client:
+    with office.client(revision, person) as client:
         task = asking(client, person)
         (there,) = office.tasks.all
         there.cancel() if end == "cancelled" else there.finish(DONE)
@@ -257,14 +240,15 @@ def test_a_question_is_refused_where_a_server_forgets_it(person: Held) -> None:
         "tools": {},
         "tasks": {"cancel": {}, "requests": {"tools": {"call": {}}}},
     }
+    waiting = {**task, "status": "input_required"}
     script = [
         *s.handshake(STATEFUL, capabilities=offers),
         s.expect("tools/list"),
         s.reply({"tools": [tool]}),
         s.expect("tools/call"),
-        s.reply({"task": {**task, "status": "input_required"}}),
+        s.reply({"task": waiting}),
         s.expect("tasks/get"),
-        s.reply({**task, "status": "input_required"}),
+        s.reply(waiting),
         s.expect("tasks/result", label="result"),
         s.request("elicitation/create", {**form, "_meta": mark}, identifier=7),
         s.expect("tasks/cancel"),

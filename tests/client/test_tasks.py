@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import threading
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any, ClassVar
 
 import pytest
@@ -16,7 +17,7 @@ from syncmcp.testing import Server, ToolContext
 from syncmcp.testing import script as s
 from syncmcp.types import CreateMessageResult, ElicitResult
 from tests.support.people import Person
-from tests.support.scripts import Scripted
+from tests.support.scripts import talk
 from tests.support.stage import (
     PATIENCE,
     STATEFUL,
@@ -24,6 +25,7 @@ from tests.support.stage import (
     Clock,
     InterruptedLatch,
     Wire,
+    elsewhere,
     every_wire,
     in_threads,
     is_gone,
@@ -32,8 +34,7 @@ from tests.support.stage import (
     tick,
 )
 
-TASKS = "io.modelcontextprotocol/tasks"
-ON: dict[str, Any] = {"extensions": {TASKS: {}}}
+ON: dict[str, Any] = {"extensions": {"io.modelcontextprotocol/tasks": {}}}
 FORM = {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]}
 both_eras = pytest.mark.parametrize("revision", [STATEFUL, STATELESS])
 
@@ -47,14 +48,11 @@ class Studio(Server):
         super().__init__("studio", **options)
         self.open.append(self)
         self.gate = threading.Event()
-        for tool, support in (
-            (self.render, "required"),
-            (self.draw, "optional"),
-            (self.sign, "optional"),
-            (self.look, None),
-            (self.keep, "forbidden"),
-        ):
-            self.add_tool(tool, task_support=support)
+        self.add_tool(self.render, task_support="required")
+        self.add_tool(self.sign, task_support="optional")
+        self.add_tool(lambda: "drawn", name="draw", task_support="optional")
+        self.add_tool(lambda: "seen", name="look")
+        self.add_tool(lambda: "kept", name="keep", task_support="forbidden")
 
     def render(self, context: ToolContext, size: int = 1) -> str:
         """Runs until the gate is opened, and tells how it goes."""
@@ -65,18 +63,9 @@ class Studio(Server):
             context.report_progress(step, 3, f"layer {step}")
         return f"{size} pictures"
 
-    def draw(self) -> str:
-        return "drawn"
-
     def sign(self, context: ToolContext) -> str:
         answer = context.elicit("Who paints?", FORM)
         return f"signed by {answer['content']['name']}" if "content" in answer else answer["action"]
-
-    def look(self) -> str:
-        return "seen"
-
-    def keep(self) -> str:
-        return "kept"
 
     def looked(self, times: int) -> None:
         """Wait until a client has looked so often at its tasks."""
@@ -122,9 +111,8 @@ def test_a_tool_that_runs_as_a_task_only_is_called_like_any_other(wire: Wire) ->
 def test_a_tool_that_forbids_tasks_or_says_nothing_is_called_plainly(wire: Wire) -> None:
     studio = Studio()
     with wire.connect(studio) as client:
-        assert client.call_tool("look").text == "seen"
-        assert client.call_tool("keep").text == "kept"
-        assert client.call_tool("draw").text == "drawn"
+        for name, text in (("look", "seen"), ("keep", "kept"), ("draw", "drawn")):
+            assert client.call_tool(name).text == text
         for name in ("look", "keep"):
             with pytest.raises(NotSupported, match=f"'{name}' does not run as a task"):
                 client.start_task(name)
@@ -224,12 +212,9 @@ def test_a_server_that_has_the_result_at_once_makes_no_task_of_it() -> None:
     studio = Studio()
     with syncmcp.connect(studio, mode=STATELESS, **ON) as client:
         task = client.start_task("look")
-        assert (task.id, task.status, task.done) == (None, "completed", True)
-        assert task.wait(0)
-        assert task.result().text == "seen"
+        assert (task.id, task.status, task.done, task.state) == (None, "completed", True, None)
+        assert (task.wait(0), task.refresh(), task.result().text) == (True, "completed", "seen")
         assert [update.status for update in task] == ["completed"]
-        assert task.refresh() == "completed"
-        assert task.state is None
         task.cancel()
 
 
@@ -279,10 +264,8 @@ def test_a_question_that_wants_to_be_a_task_is_answered_plainly(wire: Wire) -> N
 
     @server.tool()
     def ask(context: ToolContext) -> dict[str, Any]:
-        answers = [
-            context.request(method, {**params, "task": {"ttl": 1000}})
-            for method, params, _ in QUESTIONS
-        ]
+        task = {"task": {"ttl": 1000}}
+        answers = [context.request(method, {**params, **task}) for method, params, _ in QUESTIONS]
         return {"answers": answers, "declared": context.client_capabilities.get("tasks")}
 
     handlers: dict[str, Any] = {
@@ -301,33 +284,20 @@ def test_a_question_that_wants_to_be_a_task_is_answered_plainly(wire: Wire) -> N
 def test_the_token_of_a_task_is_good_until_its_end_and_no_longer(wire: str) -> None:
     calls: dict[str, Any] = {"tools": {"call": {}}}
     state = {"taskId": "t", "createdAt": "2026-01-01T00:00:00Z", "ttl": None, "pollInterval": 1}
-    tool = {"name": "render", "inputSchema": {"type": "object"}}
+    tool = {"name": "render", "inputSchema": {}, "execution": {"taskSupport": "required"}}
+    one, two, three, four, five = (s.progress(number, to="call") for number in range(1, 6))
     script = [
         *s.handshake(STATEFUL, capabilities={"tools": {}, "tasks": {"requests": calls}}),
-        s.expect("tools/list"),
-        s.reply({"tools": [{**tool, "execution": {"taskSupport": "required"}}]}),
-        s.expect("tools/call", label="call"),
-        s.reply({"task": {**state, "status": "working"}}),
-        s.progress(1, to="call"),
-        s.expect("tasks/get"),
-        s.progress(2, to="call"),
-        s.reply({**state, "status": "completed"}),
-        s.expect("tasks/result"),
-        s.progress(3, to="call"),
-        s.reply({"content": [{"type": "text", "text": "done"}]}),
-        s.progress(4, to="call"),
-        s.expect("ping"),
-        s.progress(5, to="call"),
-        s.reply({}),
+        *(s.expect("tools/list"), s.reply({"tools": [tool]})),
+        *(s.expect("tools/call", label="call"), s.reply({"task": {**state, "status": "working"}})),
+        *(one, s.expect("tasks/get"), two, s.reply({**state, "status": "completed"})),
+        *(s.expect("tasks/result"), three, s.reply({"content": []}), four),
+        *(s.expect("ping"), five, s.reply({})),
     ]
     heard: list[float] = []
-    with (
-        Scripted(script) as peer,
-        syncmcp.connect(
-            peer.on(wire), mode=STATEFUL, on_progress=lambda progress, *_: heard.append(progress)
-        ) as client,
-    ):
-        assert client.start_task("render").result(PATIENCE).text == "done"
+    options: dict[str, Any] = {"on_progress": lambda progress, *_: heard.append(progress)}
+    with talk(script, wire, **options) as (_, client):
+        assert client.start_task("render").result(PATIENCE).content == []
         client.ping()
     assert heard == [1, 2, 3]
 
@@ -337,13 +307,10 @@ def test_the_answer_that_began_a_task_is_not_kept_until_its_end(wire: Wire) -> N
     studio = Studio()
     with wire.connect(studio) as client:
         begun = [client.start_task("render"), client.start_task.future("render").result(PATIENCE)]
-        remembered = [
-            each
-            for each in gc.get_objects()
-            if type(each) is PendingRequest and each.method == "tools/call"
-        ]
-        assert len(remembered) >= len(begun)
-        assert not any(call.outcome for call in remembered)  # its size is up to the server
+        requests = [each for each in gc.get_objects() if type(each) is PendingRequest]
+        calls = [each for each in requests if each.method == "tools/call"]
+        assert len(calls) >= len(begun)
+        assert not any(call.outcome for call in calls)  # its size is up to the server
         studio.gate.set()
         assert [task.result(PATIENCE).text for task in begun] == ["1 pictures"] * 2
 
@@ -371,27 +338,25 @@ def test_giving_up_a_call_cancels_its_task_and_not_its_request(
         if way == "Ctrl-C":
             monkeypatch.setattr("syncmcp._client.driver.Latch", InterruptedLatch)
 
+        call: Any = partial(client.call_tool, "render", **options)
+        future = client.call_tool.future("render") if way == "future" else None
+        if future is not None:
+            call = partial(future.result, PATIENCE)
+
         def give_up() -> None:
             parked.wait()
             token.cancel()
             event.set()
-            if way == "timeout":
+            if future is not None:
+                assert future.cancel()
+            elif way == "timeout":
                 clock.advance(600)
                 tick()
 
-        def call() -> object:
-            if way != "future":
-                return client.call_tool("render", **options)
-            future = client.call_tool.future("render")
-            parked.wait()
-            assert future.cancel()
-            return future.result(PATIENCE)
-
-        helper = threading.Thread(target=give_up)
-        helper.start()
+        given_up = elsewhere(give_up)
         with pytest.raises(kind):
             call()  # on this thread, which Ctrl-C interrupts
-        helper.join(PATIENCE)
+        given_up.result(PATIENCE)
         studio.running(0)
         assert studio.tasks.all[0].status == "cancelled"
         assert studio.stats.requests["tasks/cancel"] == 1
@@ -417,43 +382,29 @@ class Parked:
         assert self._event.wait(PATIENCE)
 
 
-class Slow(Studio):
-    """Says only later that a call is a task."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.came, self.told = threading.Event(), threading.Event()
-        self.on_request("tools/call", self.slowly)
-
-    def slowly(self, params: dict[str, Any], context: ToolContext) -> dict[str, Any]:
-        context.report_progress(1)  # something that is not the answer
-        self.came.set()
-        assert self.told.wait(PATIENCE)
-        return self.tasks.call_tool(params, context)
-
-
 @rotated_stateful
 @pytest.mark.parametrize("way", ["call", "start", "future", "start future"])
 @pytest.mark.requirement("CAN-03")
 def test_a_call_that_becomes_a_task_after_its_end_is_left_alone(wire: Wire, way: str) -> None:
-    studio, token = Slow(), CancelToken()
+    studio, token, told = Studio(), CancelToken(), threading.Event()
 
-    def give_up() -> None:
-        assert studio.came.wait(PATIENCE)
+    def answer_late(params: dict[str, Any], context: ToolContext) -> dict[str, Any]:
+        context.report_progress(1)  # something that is not the answer
         token.cancel()
+        assert told.wait(PATIENCE)
+        return studio.tasks.call_tool(params, context)
 
+    studio.on_request("tools/call", answer_late)
     with wire.connect(studio, **ON) as client:
         operation: Any = client.start_task if way.startswith("start") else client.call_tool
 
-        def call() -> object:
-            if way.endswith("future"):
-                return operation.future("render", cancel=token).result(PATIENCE)
-            return operation("render", cancel=token)
-
-        outcome, _ = in_threads(call, give_up)
-        assert isinstance(outcome, RequestCancelled)
-        assert outcome.delivery == "unknown"
-        studio.told.set()
+        call = partial(operation, "render", cancel=token)
+        if way.endswith("future"):
+            call = partial(operation.future("render", cancel=token).result, PATIENCE)
+        with pytest.raises(RequestCancelled) as caught:
+            call()
+        assert caught.value.delivery == "unknown"
+        told.set()
         studio.running(1)
         client.ping()  # what came before it has been read
         assert studio.stats.requests["tasks/cancel"] == 0
@@ -470,10 +421,9 @@ def test_closing_the_client_ends_the_wait_and_not_the_task(wire: Wire) -> None:
         call = client.call_tool.future("render")
         studio.running(2)
         client.close()
-        with pytest.raises(ClosedError):
-            task.wait(PATIENCE)
-        with pytest.raises(ClosedError):
-            call.result(PATIENCE)
+        for wait in (task.wait, call.result):
+            with pytest.raises(ClosedError):
+                wait(PATIENCE)
         assert studio.stats.tasks >= 1
         studio.gate.set()
 
@@ -514,8 +464,7 @@ def test_a_call_that_waits_for_a_thread_ends_in_time_and_so_does_its_task(
     @studio.tool()
     def hold() -> str:
         held.set()
-        studio.gate.wait()
-        return ""
+        return str(studio.gate.wait())
 
     studio.tasks.poll_interval_ms = 500
     token, clock = CancelToken(), Clock(monkeypatch, "syncmcp._concurrency.timing")
@@ -543,11 +492,8 @@ def test_a_call_that_waits_for_a_thread_ends_in_time_and_so_does_its_task(
 def test_a_call_of_a_handler_that_became_a_task_is_not_queued_behind_the_call_that_asked() -> None:
     studio = Studio()
     studio.gate.set()
+    studio.add_tool(studio.sign, name="ask")
     results: list[str] = []
-
-    @studio.tool()
-    def ask(context: ToolContext) -> str:
-        return str(context.elicit("Who paints?", FORM)["action"])
 
     def answer(request: Any, context: Any) -> ElicitResult:
         results.append(client.call_tool.future("render").result(PATIENCE).text)
@@ -557,27 +503,3 @@ def test_a_call_of_a_handler_that_became_a_task_is_not_queued_behind_the_call_th
     with wire.connect(studio, max_in_flight=1, elicitation=answer) as client:
         assert client.call_tool.future("ask").result(PATIENCE).text == "decline"
     assert results == ["1 pictures"]
-
-
-# -- when it is looked at --------------------------------------------------------------------
-@both_eras
-@pytest.mark.requirement("TSK-09", "TSX-04")
-def test_a_task_is_looked_at_as_the_server_wants(
-    revision: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    studio = Studio()
-    studio.tasks.poll_interval_ms = 1_000_000
-    with syncmcp.connect(studio, mode=revision, **ON) as client:
-        clock = Clock(monkeypatch, "syncmcp._concurrency.timing", stands=True)
-        task = client.start_task("render")
-        assert task.wait(0) is False
-        for looks in (1, 2):
-            clock.advance(999)
-            tick()
-            assert studio.stats.requests["tasks/get"] == looks - 1
-            parked = Parked(client)
-            clock.advance(2)
-            tick()
-            studio.looked(looks)
-            parked.wait()
-        studio.gate.set()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from functools import partial
 from queue import SimpleQueue
@@ -17,9 +16,10 @@ from syncmcp.skills import EXTENSION as SKILLS
 from syncmcp.skills import Skills
 from syncmcp.testing import Server, ToolContext
 from syncmcp.types import PromptReference
+from tests.client.test_tasks import ON
 from tests.support.session_server import on, refuse, session_server
 from tests.support.shops import known
-from tests.support.stage import PATIENCE, STATEFUL, STATELESS, Wire, rotated
+from tests.support.stage import PATIENCE, STATEFUL, STATELESS, Stage, Wire, rotated
 
 HINT = r'does not declare the capability {} \(undeclared="try" sends the request anyway\)'
 LETTER = PromptReference(name="letter")
@@ -27,14 +27,10 @@ MEMORY = (Wire("memory", STATEFUL), Wire("memory", STATELESS))
 
 
 class Modest(Server):
-    """A server that has everything, and declares nothing of it.
+    """A server that has everything, and declares nothing of it."""
 
-    Args:
-        name: What it calls itself.
-    """
-
-    def __init__(self, name: str = "modest") -> None:
-        super().__init__(name)
+    def __init__(self) -> None:
+        super().__init__("modest")
         self.add_tool(lambda: "bought", name="buy")
         self.prompt(name="letter")(lambda to="": f"Dear {to}")
         self.completion(prompt="letter", argument="to")(lambda typed, _: [f"{typed}nn"])
@@ -73,6 +69,7 @@ def operations(wire: Wire) -> dict[str, Callable[..., object]]:
 
 
 # -- single calls ----------------------------------------------------------------------------------
+REF, ARGUMENT = {"type": "ref/prompt", "name": "letter"}, {"name": "to", "value": "A"}
 PARAMS: dict[str, dict[str, Any]] = {
     "tools/call": {"name": "buy"},
     "prompts/get": {"name": "letter"},
@@ -80,10 +77,7 @@ PARAMS: dict[str, dict[str, Any]] = {
     "resources/subscribe": {"uri": "a:1"},
     "resources/unsubscribe": {"uri": "a:1"},
     "logging/setLevel": {"level": "info"},
-    "completion/complete": {
-        "ref": {"type": "ref/prompt", "name": "letter"},
-        "argument": {"name": "to", "value": "A"},
-    },
+    "completion/complete": {"ref": REF, "argument": ARGUMENT},
 }
 
 
@@ -93,10 +87,8 @@ def test_what_is_not_declared_is_refused_unless_the_call_says_to_try(wire: Wire)
     server = Modest()
     with wire.connect(server, name="modest") as client:
         for method, operation in operations(wire).items():
-            for refused in (
-                lambda operation=operation: operation(client),
-                lambda method=method: client.request(method, undeclared="refuse"),
-            ):
+            request = partial(client.request, method, undeclared="refuse")
+            for refused in (partial(operation, client), request):
                 with pytest.raises(NotSupported, match=HINT.format(r"[\w.]+")) as caught:
                     refused()
                 assert (caught.value.method, caught.value.server) == (method, "modest")
@@ -191,22 +183,20 @@ def test_changes_that_are_not_declared_can_be_listened_to(wire: Wire, of: str) -
         with pytest.raises(NotSupported, match=HINT.format(r"resources\.subscribe")):
             client.listen(uris=["a:1"], undeclared="refuse")
         assert server.asked() == set()
-        with client.listen(
-            uris=["a:1"], tools=True, prompts=True, timeout=PATIENCE, **here
-        ) as events:
+        wanted: dict[str, Any] = {"uris": ["a:1"], "tools": True, "prompts": True}
+        with client.listen(**wanted, timeout=PATIENCE, **here) as events:
             server.resource_updated("a:1")
             assert next(events) == ChangeEvent("resource", "a:1")
             server.list_changed("tools")
             server.list_changed("prompts")
             assert {next(events).kind, next(events).kind} == {"tools", "prompts"}
         now: dict[str, Any] = {"debounce": 0, **here}
-        listeners = [
-            client.on_tools_changed(lambda _: fetched.put("tools"), **now),
-            client.on_prompts_changed(lambda _: fetched.put("prompts"), **now),
-            client.on_resources_changed(lambda _: fetched.put("resources"), **now),
-            client.on_resource_updated("a:1", lambda _: fetched.put("a:1"), **now),
-        ]
-        for kind in ("tools", "prompts", "resources"):
+        listeners = [client.on_resource_updated("a:1", lambda _: fetched.put("a:1"), **now)]
+        kinds: tuple[Any, ...] = ("tools", "prompts", "resources")
+        for kind in kinds:
+            on_changed = getattr(client, f"on_{kind}_changed")
+            listeners.append(on_changed(lambda _, kind=kind: fetched.put(kind), **now))
+        for kind in kinds:
             server.list_changed(kind)
             assert fetched.get(timeout=PATIENCE) == kind
         server.resource_updated("a:1")
@@ -252,18 +242,18 @@ def test_a_subscription_that_cannot_be_given_back_is_still_there(way: str) -> No
         with syncmcp.connect(server.url, mode=STATEFUL) as client:
             client.subscribe_resource("a:1", undeclared="try")
 
-            def unsubscribe() -> None:
-                if way == "blocking":
-                    client.unsubscribe_resource("a:1")
-                elif way == "future":
-                    client.unsubscribe_resource.future("a:1").result(PATIENCE)
-                else:
-                    with client.batch() as batch:
-                        given_back = batch.unsubscribe_resource("a:1")
-                    given_back.result(PATIENCE)
+            def in_a_batch() -> None:
+                with client.batch() as batch:
+                    batch.unsubscribe_resource("a:1")
+                batch.futures[0].result(PATIENCE)
 
+            ways: dict[str, Callable[[], object]] = {
+                "blocking": lambda: client.unsubscribe_resource("a:1"),
+                "future": lambda: client.unsubscribe_resource.future("a:1").result(PATIENCE),
+                "batch": in_a_batch,
+            }
             with pytest.raises(NotSupported, match=HINT.format(r"resources\.subscribe")):
-                unsubscribe()
+                ways[way]()
             for session, subscriptions in (("session-2", 1), ("session-3", 0)):
                 server.forget()
                 assert client.call_tool("pid").text == session
@@ -295,46 +285,26 @@ def test_a_group_offers_and_hears_what_its_servers_do_not_declare(mode: str) -> 
 
 
 # -- tasks -----------------------------------------------------------------------------------------
-class Quiet(Server):
-    """A server with a tool that runs as a task until a gate is opened, and that declares none."""
-
-    def __init__(self) -> None:
-        super().__init__("quiet")
-        self.gate = threading.Event()
-        self.add_tool(self.work, task_support="optional")
-
-    def work(self, context: ToolContext) -> str:
-        while not (self.gate.wait(0.01) or context.cancelled.is_set()):
-            pass
-        return "worked"
-
-    def capabilities(self, revision: str) -> dict[str, Any]:
-        return {"tools": {}}
-
-
-ON: dict[str, Any] = {"extensions": {"io.modelcontextprotocol/tasks": {}}}
-
-
 @rotated
 @pytest.mark.requirement("CAN-03")
 def test_a_task_can_be_started_followed_and_cancelled_where_none_are_declared(wire: Wire) -> None:
-    server = Quiet()
-    with wire.connect(server, **ON) as client:
+    stage = Stage()
+    vars(stage.server)["capabilities"] = lambda revision: {"tools": {}}
+    stage.server.add_tool(stage.hold, name="work", task_support="optional")
+    with wire.connect(stage.server, **ON) as client:
         with pytest.raises(NotSupported, match='undeclared="try"'):
             client.start_task("work")
-        assert server.stats.requests["tools/call"] == 0
-        task = client.start_task("work", undeclared="try")
+        assert stage.stats.requests["tools/call"] == 0
+        task = client.start_task("work", {"key": "worked"}, undeclared="try")
         assert task.refresh() == "working"
         assert task.id is not None
         other = client.task(task.id, "work", undeclared="try")
-        server.gate.set()
+        stage.let_go("worked")
         assert other.result(PATIENCE).text == "worked"
-        server.gate.clear()
         task = client.start_task("work", undeclared="try")
         task.cancel()
-        assert task.wait(PATIENCE)
-        assert task.status == "cancelled"
-    assert server.stats.wait_for(lambda stats: stats.tasks == 0, PATIENCE)
+        assert (task.wait(PATIENCE), task.status) == (True, "cancelled")
+    assert stage.stats.wait_for(lambda stats: stats.tasks == 0, PATIENCE)
 
 
 # -- skills ----------------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ from syncmcp.group.member import GroupMember
 from syncmcp.group.state import GroupState
 from syncmcp.handlers.context import ConnectedServer
 from syncmcp.testing import Server
-from tests.client.test_interrupts import struck
+from tests.client.test_lifecycle import struck
 from tests.support.shops import known, shop
 from tests.support.stage import PATIENCE, in_threads
 

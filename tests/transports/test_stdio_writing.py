@@ -19,7 +19,7 @@ from syncmcp.errors import ClosedError, ConnectionLost, LimitExceeded
 from syncmcp.testing.leaks import Footprint
 from syncmcp.transports._pipes import StdinWriter
 from syncmcp.transports.stdio import StdioTransport
-from tests.client.test_interrupts import struck
+from tests.client.test_lifecycle import struck
 from tests.support.parts import raising
 from tests.support.stage import Clock, in_threads, nervous, tick
 from tests.transports._stdio import ECHO, PATIENCE, Notes, frame, python, running, threads
