@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import re
 import threading
-from concurrent.futures import Future
 from functools import partial
 from queue import SimpleQueue
 from typing import Any
@@ -15,6 +14,7 @@ import pytest
 from syncmcp._concurrency.pool import BACKLOG
 from syncmcp.testing import ScriptedPeer, ToolContext
 from syncmcp.testing import script as s
+from tests.connection.questions.asking import through
 from tests.support.stage import (
     PATIENCE,
     STATEFUL,
@@ -103,19 +103,15 @@ def test_a_callback_that_never_returns_delays_no_other_call_and_costs_its_own_it
         gate.wait(2 * PATIENCE)
 
     heard: list[float] = []
+    counting: Any = ("count", {"steps": 2})
     options: dict[str, Any] = {"timeout": 1.0, "on_progress": block}
-    slow: Future[Any]
     with wire.connect(stage.server) as client:
-        if way == "future":
-            slow = client.call_tool.future("count", {"steps": 2}, **options)
-        else:
-            slow = elsewhere(lambda: client.call_tool("count", {"steps": 2}, **options))
+        slow = elsewhere(lambda: through(client, way, *counting, **options))
         assert inside.wait(PATIENCE)
         quick = client.call_tool(
-            "count", {"steps": 2}, timeout=PATIENCE, on_progress=lambda n, *_: heard.append(n)
+            *counting, timeout=PATIENCE, on_progress=lambda step, *_: heard.append(step)
         )
-        assert quick.text == "counted"
-        assert heard == [1, 2]
+        assert (quick.text, heard) == ("counted", [1, 2])
         assert slow.result(PATIENCE).text == "counted"
         assert not gate.is_set()
         gate.set()
@@ -123,72 +119,47 @@ def test_a_callback_that_never_returns_delays_no_other_call_and_costs_its_own_it
         assert stats.cancels == []
 
 
-@pytest.mark.requirement("M-23", "PRG-04")
-def test_newer_progress_replaces_older_when_a_callback_is_slow() -> None:
+@pytest.mark.parametrize("kind", ["progress", "log"])
+@pytest.mark.requirement("M-23", "PRG-04", "LOG-01")
+def test_of_what_a_slow_callback_cannot_take_the_newest_is_kept(
+    kind: str, caplog: pytest.LogCaptureFixture
+) -> None:
     stage = Stage()
     inside, gate = threading.Event(), threading.Event()
     last = BACKLOG + 500
-    heard: list[float] = []
+    heard: list[Any] = []
 
-    def slow(step: float, *_: object) -> None:
-        heard.append(step)
+    def slow(news: Any, *_: object) -> None:
+        heard.append(news.data if kind == "log" else news)
         inside.set()
         assert gate.wait(2 * PATIENCE)
 
     @stage.server.tool()
     def flood(context: ToolContext) -> str:
-        context.report_progress(1)
-        assert inside.wait(PATIENCE)
-        for step in range(2, last + 1):
-            context.report_progress(step)
+        tell: Any = context.report_progress if kind == "progress" else partial(context.log, "info")
+        for number in range(1, last):
+            tell(number)
+            assert inside.wait(PATIENCE)
+        context.report_progress(last)
         return "flooded"
 
-    with MEMORY.connect(stage.server) as client:
-        future = client.call_tool.future("flood", on_progress=slow)
-        for report in future.progress(timeout=PATIENCE):
-            if report.progress == last:
-                break
+    options: Any = {f"on_{kind}": slow}
+    with (
+        caplog.at_level(logging.WARNING, "syncmcp"),
+        MEMORY.connect(stage.server, **options) as client,
+    ):
+        future = client.call_tool.future("flood")
+        assert any(report.progress == last for report in future.progress(timeout=PATIENCE))
         client.ping()  # now the last report is in the callback's queue, too
         gate.set()
         assert future.result(PATIENCE).text == "flooded"
-    assert heard == [1, *range(last - BACKLOG + 1, last + 1)]
-
-
-@pytest.mark.requirement("LOG-01")
-def test_log_messages_that_do_not_fit_are_counted_in_one_warning(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    stage = Stage()
-    inside, gate = threading.Event(), threading.Event()
-    heard: list[Any] = []
-
-    def slow(message: Any) -> None:
-        heard.append(message.data)
-        inside.set()
-        assert gate.wait(2 * PATIENCE)
-
-    @stage.server.tool()
-    def chat(context: ToolContext) -> str:
-        context.log("info", 0)
-        assert inside.wait(PATIENCE)
-        for number in range(1, BACKLOG + 501):
-            context.log("info", number)
-        context.report_progress(1)
-        return "chatted"
-
-    with (
-        caplog.at_level(logging.WARNING, "syncmcp"),
-        MEMORY.connect(stage.server, on_log=slow) as client,
-    ):
-        future = client.call_tool.future("chat")
-        assert next(future.progress(timeout=PATIENCE)).progress == 1
-        gate.set()
-        assert future.result(PATIENCE).text == "chatted"
-    assert heard == [0, *range(501, BACKLOG + 501)]
-    warnings = [record.getMessage() for record in caplog.records]
-    assert [text for text in warnings if "dropped" in text] == [
-        "[stage] 500 notifications were dropped: a callback is too slow"
-    ]
+    if kind == "progress":
+        assert heard == [1, *range(last - BACKLOG + 1, last + 1)]
+    else:
+        assert heard == [1, *range(last - BACKLOG, last)]
+        assert [text for text in caplog.messages if "dropped" in text] == [
+            "[stage] 498 notifications were dropped: a callback is too slow"
+        ]
 
 
 @rotated_with("error", {"error": RuntimeError("broken"), "exit": SystemExit(3)})
@@ -205,7 +176,7 @@ def test_a_callback_may_call_the_client_and_when_it_fails_the_call_goes_on(
 
         assert client.call_tool("count", {"steps": 3}, on_progress=again).text == "counted"
     assert heard == ["inner"] * 3
-    logged = next(text for text in caplog.messages if text.endswith(repr(error)))
+    (logged,) = {text for text in caplog.messages if text.endswith(repr(error))}
     assert re.fullmatch(r"\[.+\] a callback failed: .+", logged)
 
 

@@ -24,23 +24,18 @@ class Stock(BaseModel):
     pieces: int
 
 
-def warehouse() -> Server:
-    server = asking_server()
-    server.on_request("acme/count", lambda params, context: {**params, "pieces": 3})
-    return server
-
-
 @pytest.mark.parametrize("revision", REVISIONS)
 @pytest.mark.requirement("M-31")
 def test_any_request_can_be_sent_and_answered_in_a_type_of_ones_own(revision: Mode) -> None:
-    with syncmcp.connect(warehouse(), mode=revision) as client:
+    server = Server("warehouse")
+    server.on_request("acme/count", lambda params, context: {**params, "pieces": 3})
+    with syncmcp.connect(server, mode=revision) as client:
         stock = client.request("acme/count", {"item": "lamp"}, result=Stock)
         assert stock == Stock(item="lamp", pieces=3)
         later = client.request.future("acme/count", {"item": "desk"}, result=Stock)
         assert later.result(CEILING).item == "desk"
         raw = client.request("acme/count", {"item": "bed"})
-        assert raw["item"] == "bed"
-        assert raw["pieces"] == 3
+        assert (raw["item"], raw["pieces"]) == ("bed", 3)
         with pytest.raises(InvalidOutput, match="Stock") as caught:
             client.request("acme/count", {"item": ["no", "text"]}, result=Stock)
         assert "item" in str(caught.value)
@@ -53,14 +48,13 @@ def test_a_custom_request_has_id_token_and_meta_and_a_notification_has_no_id() -
     with talk(script) as (peer, client):
         client.notify("acme/tell", {"a": 1})
         client.request("acme/count", {"item": "x"}, meta={"acme.example/k": 1})
-        assert peer.requests("acme/tell") == [
-            {"jsonrpc": "2.0", "method": "acme/tell", "params": {"a": 1}}
-        ]
+        told = {"jsonrpc": "2.0", "method": "acme/tell", "params": {"a": 1}}
+        assert peer.requests("acme/tell") == [told]
         (sent,) = peer.requests("acme/count")
         assert type(sent["id"]) is int
         assert sent["params"]["item"] == "x"
-        assert sent["params"]["_meta"]["acme.example/k"] == 1
-        assert sent["params"]["_meta"]["progressToken"] == sent["id"]
+        meta = sent["params"]["_meta"]
+        assert (meta["acme.example/k"], meta["progressToken"]) == (1, sent["id"])
 
 
 @pytest.mark.requirement("M-31", "STD-05")
@@ -74,8 +68,7 @@ def test_a_custom_request_has_cancellation_and_progress() -> None:
         return {}
 
     server.on_request("acme/work", work)
-    token = syncmcp.CancelToken()
-    reports: list[tuple[Any, ...]] = []
+    token, reports = syncmcp.CancelToken(), list[Any]()
 
     def report(*values: Any) -> None:
         reports.append(values)
@@ -92,8 +85,7 @@ def test_a_custom_request_has_cancellation_and_progress() -> None:
 def test_the_stateless_era_has_neither_notifications_of_clients_nor_requests_of_servers(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    heard: list[object] = []
-    server = warehouse()
+    heard, server = list[object](), asking_server()
     server.on_notification("acme/tell", heard.append)
     client = Client(server, mode=NEW)
     client.on_request("acme/question", lambda params, context: None)
@@ -110,7 +102,7 @@ def test_the_stateless_era_has_neither_notifications_of_clients_nor_requests_of_
 
 @pytest.mark.requirement("M-31")
 def test_a_handler_may_return_a_model_or_nothing_and_be_replaced_and_removed() -> None:
-    with syncmcp.connect(warehouse(), mode=OLD) as client:
+    with syncmcp.connect(asking_server(), mode=OLD) as client:
         assert demanded(client, "acme/question")["error"][0] == -32601
         client.on_request("acme/question", lambda params, context: None)
         assert demanded(client, "acme/question") == {"result": {}}
@@ -127,9 +119,7 @@ def test_a_handler_may_return_a_model_or_nothing_and_be_replaced_and_removed() -
 @pytest.mark.parametrize("revision", REVISIONS)
 @pytest.mark.requirement("M-31")
 def test_notifications_reach_the_handler_of_their_method_in_order(revision: Mode) -> None:
-    heard: list[object] = []
-    every: list[tuple[str, object]] = []
-    server = Server("tells")
+    heard, every, server = list[object](), list[Any](), Server("tells")
 
     @server.tool()
     def tell(context: ToolContext) -> str:

@@ -72,23 +72,20 @@ def test_where_frames_must_be_shorter_they_may_have_fewer_values(wire: str) -> N
 def test_of_a_refused_message_nothing_is_held(wire: str) -> None:
     steps = [*opening(), s.expect("tools/call"), s.reply({"x": [0] * 250_000}), s.silence()]
     with Scripted(steps) as peer:
-        targets: dict[str, Stdio | Http] = {
-            "stdio": Stdio(*peer.command, restart="never", max_frame=2**20),
-            "http": Http(peer.url, max_body=2**20),
-        }
-        client = Client(targets[wire], mode=OLD, retry=None)
-        client.open()
-        gc.collect()
-        gc.disable()
-        tracemalloc.start()
-        try:
-            with pytest.raises(LimitExceeded):
-                client.call_tool("many", timeout=PATIENCE)
-            assert tracemalloc.get_traced_memory()[0] < len(json.dumps([0] * 100_000))
-        finally:
-            tracemalloc.stop()
-            gc.enable()
-            client.close()
+        target: Stdio | Http = Http(peer.url, max_body=2**20)
+        if wire == "stdio":
+            target = Stdio(*peer.command, restart="never", max_frame=2**20)
+        with Client(target, mode=OLD, retry=None) as client:
+            gc.collect()
+            gc.disable()
+            tracemalloc.start()
+            try:
+                with pytest.raises(LimitExceeded):
+                    client.call_tool("many", timeout=PATIENCE)
+                assert tracemalloc.get_traced_memory()[0] < len(json.dumps([0] * 100_000))
+            finally:
+                tracemalloc.stop()
+                gc.enable()
 
 
 BATCHING: Final = "2025-03-26"
@@ -96,23 +93,13 @@ BATCHING: Final = "2025-03-26"
 DEEP = '{"content":[],"_meta":{"x":' + "[" * 400 + "]" * 400 + "}}"
 
 
-@pytest.mark.parametrize("wire", ["memory", "stdio"])
-def test_a_call_whose_answer_cannot_be_decoded_fails_at_once(wire: str) -> None:
-    steps = [*opening(), s.expect("tools/call"), s.reply(json.loads(DEEP)), s.silence()]
-    with (
-        Scripted(steps) as peer,
-        Client(peer.on(wire), mode=OLD) as client,
-        pytest.raises(ProtocolError, match="levels"),
-    ):
-        client.call_tool("deep", timeout=PATIENCE)
-
-
 @pytest.mark.parametrize("wire", ["memory", "stdio", "http"])
-def test_of_a_batch_of_answers_only_those_that_cannot_be_decoded_fail(wire: str) -> None:
+def test_only_answers_that_cannot_be_decoded_fail_at_once_in_a_batch_too(wire: str) -> None:
     deep, good = json.loads(DEEP), {"content": [{"type": "text", "text": "good"}]}
     results = [(3, deep), (2, good), (4, deep)]
     answers = [{"jsonrpc": "2.0", "id": id, "result": result} for id, result in results]
-    steps = [*opening(BATCHING), s.expect("batch"), s.message(answers), s.silence()]
+    alone = [s.expect("tools/call"), s.reply(deep)] if wire != "http" else []
+    steps = [*opening(BATCHING), s.expect("batch"), s.message(answers), *alone, s.silence()]
     with Scripted(steps) as peer:
         target = peer.url if wire == "http" else peer.on(wire)
         with Client(target, mode=BATCHING, retry=None) as client:
@@ -122,6 +109,9 @@ def test_of_a_batch_of_answers_only_those_that_cannot_be_decoded_fail(wire: str)
             for call in calls[1:]:
                 with pytest.raises(ProtocolError, match="levels"):
                     call.result(PATIENCE)
+            if alone:
+                with pytest.raises(ProtocolError, match="levels"):
+                    client.call_tool("deep", timeout=PATIENCE)
 
 
 @rotated

@@ -26,14 +26,21 @@ def ping(number: int, padding: str = "") -> dict[str, Any]:
     return {"jsonrpc": "2.0", "id": f"{number}{padding}", "method": "ping"}
 
 
-FLOOD = 12_000
-"""More answers than are kept for a server."""
+FLOOD = 1200
+"""More answers than are kept for a server where these are a thousand."""
+WHOLE_FLOOD = 12_000
 
 
-def pings(first: int) -> bytes:
-    """A hundred of them, as events."""
-    each = (json.dumps(ping(first + number)).encode() for number in range(100))
-    return b"".join(b"data: " + one + b"\n\n" for one in each)
+@pytest.fixture
+def few_owed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("syncmcp._concurrency.budget.MAX_OWED", 1000)
+
+
+def pings(server: Any) -> None:
+    """Send all of them as events, a hundred at once."""
+    for first in range(0, FLOOD, 100):
+        each = (json.dumps(ping(first + number)).encode() for number in range(100))
+        server(b"".join(b"data: " + one + b"\n\n" for one in each))
 
 
 @contextmanager
@@ -51,8 +58,7 @@ def over_http() -> Iterator[syncmcp.Client]:
             over.wait(PATIENCE)
         elif b'"tools/call"' in one.body:
             assert listening.wait(PATIENCE)
-            for number in range(0, FLOOD, 100):
-                streams[0].chunk(pings(number))
+            pings(streams[0].chunk)
         else:
             return False
         return True
@@ -78,8 +84,7 @@ def over_sse() -> Iterator[syncmcp.Client]:
                 over.wait(PATIENCE)
             elif request.message["method"] == "tools/call":
                 request.connection.respond(202)
-                for number in range(0, FLOOD, 100):
-                    old.write(pings(number))
+                pings(old.write)
             else:
                 take(request)
 
@@ -98,7 +103,7 @@ class Greedy(Puppet):
         flood: How many pings follow a call of a tool.
     """
 
-    def __init__(self, flood: int = FLOOD) -> None:
+    def __init__(self, flood: int) -> None:
         super().__init__()
         self.flood = flood
         self.taking, self.blocked, self.called = (threading.Event() for _ in range(3))
@@ -123,14 +128,16 @@ class Greedy(Puppet):
 
 
 def in_memory() -> AbstractContextManager[syncmcp.Client]:
-    """The same in one process."""
-    return syncmcp.connect(Greedy(), mode=STATEFUL)
+    """The same in one process, with the real bound."""
+    return syncmcp.connect(Greedy(WHOLE_FLOOD), mode=STATEFUL)
 
 
 @pytest.mark.parametrize("reached", [over_http, over_sse, in_memory])
 def test_a_server_that_pings_and_takes_no_answer_loses_the_connection(
-    reached: Callable[[], AbstractContextManager[syncmcp.Client]],
+    reached: Callable[[], AbstractContextManager[syncmcp.Client]], request: pytest.FixtureRequest
 ) -> None:
+    if reached is not in_memory:
+        request.getfixturevalue("few_owed")
     with reached() as client:
         with pytest.raises(LimitExceeded, match="does not read its messages") as caught:
             client.call_tool("flood", timeout=PATIENCE)
@@ -138,16 +145,17 @@ def test_a_server_that_pings_and_takes_no_answer_loses_the_connection(
         assert client.dump().facts["client"]["state"] == "lost"
 
 
-def test_calls_that_had_not_left_yet_were_not_sent() -> None:
+def test_calls_that_had_not_left_yet_were_not_sent(few_owed: None) -> None:
     server = Greedy(1)
     with syncmcp.connect(server, mode=STATEFUL) as client:
         sent = client.call_tool.future("flood", timeout=PATIENCE)
         assert server.blocked.wait(PATIENCE)
         queued = client.call_tool.future("flood", timeout=PATIENCE)
         server.say(*map(ping, range(FLOOD)))
-        errors = [future.exception(PATIENCE) for future in (sent, queued)]
-    assert [type(error) for error in errors] == [LimitExceeded] * 2
-    assert [getattr(error, "delivery", "") for error in errors] == ["unknown", "not_sent"]
+        for future, delivery in ((sent, "unknown"), (queued, "not_sent")):
+            error = future.exception(PATIENCE)
+            assert isinstance(error, LimitExceeded)
+            assert error.delivery == delivery
 
 
 def test_a_dump_shows_what_is_owed_and_nothing_once_it_was_taken() -> None:
@@ -179,19 +187,14 @@ def unanswered(number: int) -> dict[str, Any]:
     return {"jsonrpc": "2.0", "id": number, "method": method, "params": {}}
 
 
-@pytest.mark.parametrize(
-    ("bytes_kept", "owed"),
-    [
-        (1_000_000, [ping(number, "x" * 200_000) for number in range(8)]),
-        (None, [unanswered(number) for number in range(FLOOD)]),
-    ],
-    ids=["bytes", "refusals"],
-)
+@pytest.mark.parametrize("bound", ["bytes", "refusals"])
 def test_the_bound_is_one_of_bytes_too_and_refusals_count_like_answers(
-    bytes_kept: int | None, owed: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+    bound: str, few_owed: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    if bytes_kept is not None:
-        monkeypatch.setattr("syncmcp._concurrency.budget.MAX_BYTES", bytes_kept)
+    owed = [unanswered(number) for number in range(FLOOD)]
+    if bound == "bytes":
+        monkeypatch.setattr("syncmcp._concurrency.budget.MAX_BYTES", 1_000_000)
+        owed = [ping(number, "x" * 200_000) for number in range(8)]
     server = Greedy(0)
     with syncmcp.connect(server, mode=STATEFUL) as client:
         future = client.call_tool.future("wait", timeout=PATIENCE)

@@ -19,14 +19,26 @@ from syncmcp.types import (
     ElicitResult,
 )
 from tests.support.people import reply
-from tests.support.scripts import NEW, REVISIONS
-from tests.support.stage import PATIENCE, Clock, tick
+from tests.support.scripts import NEW, OLD, REVISIONS
+from tests.support.stage import PATIENCE, Clock, Wire, tick
 
 SAMPLING = "sampling/createMessage"
 ELICITATION = "elicitation/create"
 ROOTS = "roots/list"
 
 every_revision = pytest.mark.parametrize("revision", REVISIONS)
+BOTH = pytest.mark.parametrize("revision", [OLD, NEW])
+# Where it is known which call a question belongs to, however many there are.
+KNOWING = pytest.mark.parametrize(
+    "wire", [Wire("http", OLD), Wire("memory", NEW), Wire("stdio", NEW), Wire("http", NEW)], ids=str
+)
+# The modules whose clocks show how long a call and its questions have taken.
+CLOCKS = (
+    "syncmcp._concurrency.timing",
+    "syncmcp._connection.pending_request",
+    "syncmcp._connection.connection",
+    "syncmcp.transports._http_base",
+)
 
 PROMPT: dict[str, Any] = {
     "messages": [{"role": "user", "content": {"type": "text", "text": "hi"}}],
@@ -157,13 +169,7 @@ class Slow:
         self.contexts: list[HandlerContext] = []
         self.left = threading.Event()
         self._thoughts = thoughts
-        self._clock = Clock(
-            monkeypatch,
-            "syncmcp._concurrency.timing",
-            "syncmcp._connection.pending_request",
-            "syncmcp._connection.connection",
-            "syncmcp.transports._http_base",
-        )
+        self._clock = Clock(monkeypatch, *CLOCKS)
 
     def think(self, context: HandlerContext) -> None:
         """Take the time of one question."""

@@ -156,33 +156,30 @@ def test_the_state_survives_json_exactly_or_stays_absent(state: str | None) -> N
     assert params.get("requestState") == state
     assert ("requestState" in params) == (state is not None)
     assert params["inputResponses"] == {"a": {"action": "decline"}, "b": reply().to_wire()}
-    declared = [
-        message["params"]["_meta"]["io.modelcontextprotocol/clientCapabilities"]
-        for message in (first, second)
-    ]
-    assert declared[0] == declared[1]
+    key = "io.modelcontextprotocol/clientCapabilities"
+    assert first["params"]["_meta"][key] == params["_meta"][key]
 
 
 def test_what_a_program_can_answer_is_declared_for_these_requests_alone() -> None:
-    forms: dict[str, Any] = {"elicitation": {"form": {}}}
-    tools: dict[str, Any] = {"sampling": {"tools": {}}}
     with syncmcp.connect(names_server(), mode=NEW, roots=["/"]) as client:
-        everything = json.loads(client.begin_tool("capabilities").text)  # type: ignore[union-attr]
-        assert everything == {"sampling": {}, "elicitation": {"form": {}, "url": {}}, "roots": {}}
-        one = client.begin_tool("capabilities", can=("form",))
-        assert json.loads(one.text) == forms  # type: ignore[union-attr]
-        other = client.begin_tool("capabilities", can=("sampling", "sampling_tools"))
-        assert json.loads(other.text) == tools  # type: ignore[union-attr]
+
+        def declared(**options: Any) -> Any:
+            result: Any = client.begin_tool("capabilities", **options)
+            return json.loads(result.text)
+
+        everything = {"sampling": {}, "elicitation": {"form": {}, "url": {}}, "roots": {}}
+        assert declared() == everything
+        assert declared(can=("form",)) == {"elicitation": {"form": {}}}
+        assert declared(can=("sampling", "sampling_tools")) == {"sampling": {"tools": {}}}
         assert said(client, "capabilities") == {"roots": {}}
         with pytest.raises(UsageError, match="can"):
-            client.begin_tool("capabilities", can=("forms",))  # type: ignore[arg-type]
+            declared(can=("forms",))
 
 
 def test_answers_that_make_no_sense_are_refused_before_anything_is_sent() -> None:
     server = names_server()
     with syncmcp.connect(server, mode=NEW) as client:
-        pending = client.begin_tool("greet")
-        assert isinstance(pending, InputRequired)
+        pending: Any = client.begin_tool("greet")
         (key,) = pending.questions
         bad: Any
         for bad in ({"other": ElicitResult.decline()}, {key: "yes"}, {key: None}, ["x"], "x", 7):
@@ -214,38 +211,20 @@ def test_an_answer_of_another_kind_is_refused(
     tool: str, arguments: dict[str, Any], model: str
 ) -> None:
     with syncmcp.connect(demo_server(), mode=NEW) as client:
-        pending = client.begin_tool(tool, arguments)
-        assert isinstance(pending, InputRequired)
+        pending: Any = client.begin_tool(tool, arguments)
         with pytest.raises(syncmcp.InvalidAnswer, match=f"is not a valid {model}$"):
             client.resume(pending, {key: {"text": "hi"} for key in pending.questions})
 
 
-PENDING: dict[str, Any] = {
-    "method": "tools/call",
-    "params": {},
-    "questions": {},
-    "state": "x",
-    "offer": [],
-}
-
-
-@pytest.mark.parametrize(
-    "data",
-    [
-        {},
-        None,
-        {**PENDING, "method": "tools/list"},
-        {**PENDING, "method": 7},
-        {**PENDING, "params": 7},
-        {**PENDING, "questions": []},
-        {**PENDING, "questions": {"q": 1}},
-        {**PENDING, "state": 7},
-        {**PENDING, "offer": ["x"]},
-    ],
-)
-def test_json_that_is_no_pending_call_is_refused(data: Any) -> None:
-    with pytest.raises(UsageError, match="pending"):
-        InputRequired.from_json(data)
+def test_json_that_is_no_pending_call_is_refused() -> None:
+    empty: Any = {"method": "tools/call", "params": {}, "questions": {}}
+    pending = {**empty, "state": "x", "offer": []}
+    assert InputRequired.from_json(pending).to_json() == pending
+    wrong: list[dict[str, Any]] = [{"method": "tools/list"}, {"method": 7}, {"params": 7}]
+    wrong += [{"questions": []}, {"questions": {"q": 1}}, {"state": 7}, {"offer": ["x"]}]
+    for data in ({}, None, *({**pending, **one} for one in wrong)):
+        with pytest.raises(UsageError, match="pending"):
+            InputRequired.from_json(data)
 
 
 @pytest.mark.requirement("MRTR-04")

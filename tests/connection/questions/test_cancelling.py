@@ -16,7 +16,7 @@ import syncmcp
 from syncmcp import CancelToken, ConnectionLost, HandlerContext, Mode, RequestCancelled
 from syncmcp.testing import Server, ToolContext, Withdrawn
 from syncmcp.testing import script as s
-from tests.connection.questions.asking import PROMPT, SAMPLING, asking_server, through
+from tests.connection.questions.asking import BOTH, PROMPT, SAMPLING, asking_server, through
 from tests.support.people import Held, Obedient, reply
 from tests.support.scripts import NEW, OLD, opening, talk
 from tests.support.stage import PATIENCE, Wire, elsewhere, rotated_stateful, rotated_with
@@ -50,23 +50,14 @@ def test_the_handler_is_told_that_the_server_withdrew_and_no_answer_is_sent(wire
 
 
 @pytest.mark.parametrize(
-    "params",
-    [
-        *({"requestId": each} for each in ("1", True, 1.0, None, {"a": 1})),
-        None,
-    ],
+    "params", [*({"requestId": each} for each in ("1", True, 1.0, None, {"a": 1})), None]
 )
 @pytest.mark.requirement("CAN-05", "CAN-06")
 def test_a_cancel_that_names_nothing_open_is_ignored(params: Any) -> None:
     held = Held()
-    script = [
-        *opening(),
-        s.request(SAMPLING, PROMPT, identifier=1),
-        s.gate("inside"),
-        s.notify("notifications/cancelled", params),
-        *AFTER,
-        s.expect("response"),
-    ]
+    asked, cancel = s.request(SAMPLING, PROMPT, identifier=1), "notifications/cancelled"
+    script = [*opening(), asked, s.gate("inside"), s.notify(cancel, params), *AFTER]
+    script += [s.expect("response")]
     with talk(script, sampling=held) as (peer, _):
         context = held.entered()
         peer.open("inside")
@@ -80,19 +71,9 @@ def test_a_cancel_that_names_nothing_open_is_ignored(params: Any) -> None:
 def test_a_cancel_that_comes_twice_or_after_the_answer_changes_nothing() -> None:
     handler = Obedient()
     odd = {"requestId": "q", "reason": {"not": "a text"}}
-    script = [
-        *opening(),
-        ASK,
-        s.gate("inside"),
-        s.notify("notifications/cancelled", odd),
-        s.withdraw("q", "again"),
-        s.request(SAMPLING, PROMPT, identifier="q"),  # the id is free again
-        s.gate("once more"),
-        s.withdraw("q", "second"),
-        *AFTER,
-        s.withdraw("after"),
-        *AFTER,
-    ]
+    script = [*opening(), ASK, s.gate("inside"), s.notify("notifications/cancelled", odd)]
+    script += [s.withdraw("q", "again"), ASK, s.gate("once more")]  # the id is free again
+    script += [s.withdraw("q", "second"), *AFTER, s.withdraw("after"), *AFTER]
     with talk(script, sampling=handler) as (peer, _):
         handler.entered()
         peer.open("inside")
@@ -159,13 +140,10 @@ def test_giving_up_a_call_with_an_open_question_stops_its_handler_and_tells_the_
     with wire.connect(server, sampling=handler) as client:
         arguments = {"method": SAMPLING, "params": PROMPT}
         future = client.call_tool.future("ask", arguments) if way == "future" else None
-        answer: Callable[[], object] = (
-            partial(client.call_tool, "ask", arguments, **options.get(way, {}))
-            if future is None
-            else partial(future.result, PATIENCE)
-        )
         helper = threading.Thread(target=give_up)
         helper.start()
+        call = partial(client.call_tool, "ask", arguments, **options.get(way, {}))
+        answer: Callable[[], object] = partial(future.result, PATIENCE) if future else call
         with pytest.raises(KeyboardInterrupt if way == "Ctrl-C" else RequestCancelled):
             answer()
         helper.join(PATIENCE)
@@ -174,10 +152,11 @@ def test_giving_up_a_call_with_an_open_question_stops_its_handler_and_tells_the_
         assert client.call_tool("echo", {"text": "alive"}).text == "alive"
         if wire.revision == OLD:
             assert server.stats.wait_for(lambda stats: stats.cancelled == 1, PATIENCE)
+        old = wire.revision == OLD
         with server.stats as stats:
-            assert len(stats.cancels) == (1 if wire.revision == OLD else 0)
+            assert len(stats.cancels) == (1 if old else 0)
             # Until 2025-11-25 the question is refused, too: it may have been about something else.
-            assert stats.responses <= (1 if wire.revision == OLD else 0)
+            assert stats.responses <= (1 if old else 0)
             assert stats.violations == []
             assert stats.requests["tools/call"] == 2
 
@@ -198,8 +177,7 @@ def test_the_end_of_the_connection_stops_the_handler_and_ends_the_call(
         peer.open("inside")
         with pytest.raises(ConnectionLost) as caught:
             call.result(PATIENCE)
-        assert caught.value.method == "tools/call"
-        assert caught.value.delivery == "unknown"
+        assert (caught.value.method, caught.value.delivery) == ("tools/call", "unknown")
         assert handler.obeyed()
 
 
@@ -212,9 +190,8 @@ def test_closing_the_client_stops_the_handler_and_ends_the_call(by: str, wire: W
         context.client.close()
         return handler(request, context)
 
-    with wire.connect(
-        asking_server(), sampling=handler if by == "test" else close_inside
-    ) as client:
+    answering = handler if by == "test" else close_inside
+    with wire.connect(asking_server(), sampling=answering) as client:
         future = client.call_tool.future("ask", {"method": SAMPLING, "params": PROMPT})
         if by == "test":
             handler.entered()
@@ -226,8 +203,7 @@ def test_closing_the_client_stops_the_handler_and_ends_the_call(by: str, wire: W
 
 @pytest.mark.requirement("CAN-04", "CAN-06", "M-02")
 def test_an_answer_that_crosses_its_withdrawal_is_settled_once() -> None:
-    barrier, server = threading.Barrier(2), Server("racing")
-    outcomes: list[str] = []
+    barrier, server, outcomes = threading.Barrier(2), Server("racing"), list[str]()
 
     def answer(request: Any, context: HandlerContext) -> Any:
         barrier.wait(PATIENCE)
@@ -255,7 +231,7 @@ def test_an_answer_that_crosses_its_withdrawal_is_settled_once() -> None:
         assert stats.violations == []
 
 
-@pytest.mark.parametrize("revision", [OLD, NEW])
+@BOTH
 @pytest.mark.requirement("CAN-04", "M-02")
 def test_an_answer_that_crosses_our_own_cancel_is_settled_once(revision: Mode) -> None:
     barrier, server = threading.Barrier(2), asking_server()

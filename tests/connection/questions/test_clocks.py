@@ -16,9 +16,10 @@ import syncmcp
 from syncmcp import HandlerContext, LimitExceeded, RequestTimeout
 from syncmcp._concurrency.timing import Deadline, Hold
 from syncmcp.approval import Approval, Decision, Rule, Rules
-from syncmcp.interceptors import Interceptor
 from syncmcp.testing import RpcError, Server, ToolContext
 from tests.connection.questions.asking import (
+    CLOCKS,
+    KNOWING,
     PROMPT,
     ROOTS,
     SAMPLING,
@@ -27,20 +28,11 @@ from tests.connection.questions.asking import (
     model,
     through,
 )
-from tests.support.people import Held, reply
+from tests.support.intercepting import Seen
+from tests.support.people import Held, Person, reply
 from tests.support.scripts import NEW, OLD
 from tests.support.stage import PATIENCE, Clock, Wire, rotated_ways, tick
 
-# Where it is known which call a question belongs to, however many there are.
-KNOWING = pytest.mark.parametrize(
-    "wire", [Wire("http", OLD), Wire("memory", NEW), Wire("stdio", NEW), Wire("http", NEW)], ids=str
-)
-MODULES = (
-    "syncmcp._concurrency.timing",
-    "syncmcp._connection.pending_request",
-    "syncmcp._connection.connection",
-    "syncmcp.transports._http_base",
-)
 ASK = {"method": SAMPLING, "params": PROMPT}
 
 
@@ -73,7 +65,7 @@ class Inquisitive:
 @pytest.fixture
 def slow_roots(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Each look at a root takes 20 s."""
-    clock, looking, over = Clock(monkeypatch, *MODULES), threading.Lock(), threading.Event()
+    clock, looking, over = Clock(monkeypatch, *CLOCKS), threading.Lock(), threading.Event()
 
     def status(path: Path) -> str:
         with looking:
@@ -102,19 +94,13 @@ def test_no_clock_stands_still_for_what_the_library_answers_itself(
     assert (caught.value.kind, caught.value.seconds) == ("total", 70.0)
 
 
-class Watching(Interceptor):
-    """Sees every message."""
+RULES = {"approval": Approval(Rules([Rule(kind="roots", decision=Decision.ALLOW)]))}
+LISTING: dict[str, Any] = {"roots": lambda _: ["/"]}
 
 
 @pytest.mark.parametrize(
     ("mode", "options"),
-    [
-        (OLD, {"approval": Approval(Rules([Rule(kind="roots", decision=Decision.ALLOW)]))}),
-        (NEW, {"approval": Approval(Rules([Rule(kind="roots", decision=Decision.ALLOW)]))}),
-        (OLD, {"interceptors": [Watching()]}),
-        (OLD, {"roots": lambda _: ["/"]}),
-        (NEW, {"roots": lambda _: ["/"]}),
-    ],
+    [(OLD, RULES), (NEW, RULES), (OLD, {"interceptors": [Seen()]}), (OLD, LISTING), (NEW, LISTING)],
     ids=["approval-old", "approval-new", "interceptors", "function-old", "function-new"],
 )
 @pytest.mark.requirement("TMO-01", "M-20")
@@ -132,7 +118,7 @@ def test_the_clock_stands_still_where_the_program_has_a_part_in_the_answer(
 def test_the_clock_runs_while_a_question_waits_for_a_free_handler(
     wire: Wire, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    clock, held, queued = Clock(monkeypatch, *MODULES), Held(), threading.Event()
+    clock, held, queued = Clock(monkeypatch, *CLOCKS), Held(), threading.Event()
     options: dict[str, Any] = {"max_handlers": 1, "timeout": 100.0, "idle_timeout": 20.0}
     with wire.connect(asking_server(), sampling=held, **options) as client:
         pool = client._core.pools.handlers
@@ -202,20 +188,15 @@ def test_a_hold_begins_once_and_not_after_its_end(ended: bool) -> None:
 @rotated_ways
 @pytest.mark.requirement("TMO-01")
 def test_a_call_fails_with_one_question_more_than_it_may_have(way: str, wire: Wire) -> None:
-    asked = list[HandlerContext]()
-
-    def think(request: Any, context: HandlerContext) -> Any:
-        asked.append(context)
-        return reply()
-
+    model = Person()
     inquisitive = Inquisitive(5, SAMPLING, PROMPT)
-    options: dict[str, Any] = {"sampling": think, "max_questions_per_call": 4}
+    options: dict[str, Any] = {"sampling": model, "max_questions_per_call": 4}
     with wire.connect(inquisitive.server, **options) as client:
         with pytest.raises(LimitExceeded, match="max_questions_per_call") as caught:
             through(client, way)
         assert (caught.value.delivery, caught.value.method) == ("unknown", "tools/call")
         assert caught.value.server == client.server.name
-        assert len(asked) == 4
+        assert len(model.contexts) == 4
         assert client.list_tools().tools
         if wire.revision == OLD and wire.transport in ("memory", "stdio"):
             # Over HTTP the notice that the call was given up may arrive before the refusal.

@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as NotYet
+from queue import SimpleQueue
 from typing import Any
 
 import pytest
@@ -25,6 +26,7 @@ from syncmcp.testing import Server, ToolContext, serve_http
 from syncmcp.testing import script as s
 from syncmcp.types import ElicitResult
 from tests.connection.questions.asking import (
+    BOTH,
     ELICITATION,
     FORM,
     URL,
@@ -85,27 +87,21 @@ def test_a_completion_after_the_consent_reaches_a_wait_on_another_thread_and_a_c
 
 # What a server says: a question about an id, each answered before what follows is read, or "done"
 # for the completion of one. Whether the handler of each question finds it completed, whether a wait
-# after all of it does, and which questions are declined. Three visits are remembered.
-TALKS: dict[str, tuple[str, list[bool], list[bool], set[int]]] = {
-    "after the consent": ("a done-a", [False], [True], set()),
-    "before the question": ("done-a a", [False], [False], set()),
-    "again": ("a done-a done-a a b", [False, True, False], [True, True, False], set()),
-    "of two with one id": ("a b a done-a", [False] * 3, [True, False, True], set()),
-    "of a question that was declined": ("a done-a a", [False, True], [False, True], {0}),
-    "beside one that was declined": ("a a done-a", [False] * 2, [False, True], {0}),
-    "the oldest of four": (
-        "a b c d done-a done-b",
-        [False] * 4,
-        [False, True, False, False],
-        set(),
-    ),
-    "of many that were declined": (
-        "a a a a a done-a",
-        [False] * 5,
-        [True, False, False, False, True],
-        {1, 2, 3},
-    ),
+# after all of it does (+ and -), and which questions are declined. Three visits are remembered.
+TALKS: dict[str, tuple[str, str, str, set[int]]] = {
+    "after the consent": ("a done-a", "-", "+", set()),
+    "before the question": ("done-a a", "-", "-", set()),
+    "again": ("a done-a done-a a b", "-+-", "++-", set()),
+    "of two with one id": ("a b a done-a", "---", "+-+", set()),
+    "of a question that was declined": ("a done-a a", "-+", "-+", {0}),
+    "beside one that was declined": ("a a done-a", "--", "-+", {0}),
+    "the oldest of four": ("a b c d done-a done-b", "----", "-+--", set()),
+    "of many that were declined": ("a a a a a done-a", "-----", "+---+", {1, 2, 3}),
 }
+
+
+def signs(found: list[bool]) -> str:
+    return "".join("-+"[each] for each in found)
 
 
 @WIRES
@@ -115,7 +111,7 @@ def test_a_completion_reaches_those_who_agreed_to_its_id(
     name: str, wire: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     said, during, after, declined = TALKS[name]
-    ids = {"a": "", "b": "b", "c": "c", "d": "d"}  # an empty one is as good as any
+    ids = {name: name.strip("a") for name in "abcd"}  # an empty one is as good as any
     monkeypatch.setattr("syncmcp.handlers.url_completion.MAX_VISITS", 3)
     caplog.set_level(logging.DEBUG, "syncmcp.connection")
     script, number = [*opening()], 0
@@ -142,13 +138,13 @@ def test_a_completion_reaches_those_who_agreed_to_its_id(
     with talk([*script, *READ], wire, name="bank", elicitation=url) as (peer, _):
         peers.set_result(peer)
         peer.requests("response", len(during) + 1)
-        assert [context.wait_completed(0) for context in contexts] == after
+        assert signs([context.wait_completed(0) for context in contexts]) == after
         full = name == "the oldest of four"
         if full:
             assert contexts[0].cancel.wait(PATIENCE)
         agreed = [each for number, each in enumerate(contexts) if number not in declined]
         assert not any(context.cancel.cancelled for context in agreed[full:])
-    assert found == during
+    assert signs(found) == during
     told = [each.getMessage() for each in caplog.records if "never asked for" in each.message]
     ignored = ["[bank] completed a visit that it never asked for"]
     assert told == (ignored if full or said.startswith("done") else [])
@@ -159,19 +155,9 @@ def test_a_completion_reaches_those_who_agreed_to_its_id(
 def test_one_page_under_two_ids_is_asked_for_once_and_both_are_waited_for(way: str) -> None:
     page, other = URL["url"], "https://example.org/other"
     links = [link("a"), link("b"), {**link("c"), "url": other}]
-    script = [
-        *opening(),
-        s.expect("tools/call"),
-        s.error(-32042, "visit", {"elicitations": links}),
-        s.gate("agreed"),
-        complete("a"),
-        complete("c"),
-        *READ,
-        s.gate("read"),
-        complete("b"),
-        s.expect("tools/call"),
-        s.reply(RESULT),
-    ]
+    visit, again = s.error(-32042, "visit", {"elicitations": links}), s.expect("tools/call")
+    script = [*opening(), s.expect("tools/call"), visit, s.gate("agreed"), complete("a")]
+    script += [complete("c"), *READ, s.gate("read"), complete("b"), again, s.reply(RESULT)]
     agreeing, visits = Agreeing(), list[tuple[str, HandlerContext]]()
 
     def agree(request: Any, context: HandlerContext) -> ElicitResult:
@@ -180,8 +166,8 @@ def test_one_page_under_two_ids_is_asked_for_once_and_both_are_waited_for(way: s
 
     with talk(script, elicitation=Elicitation(url=agree)) as (peer, client):
         call = elsewhere(lambda: through(client, way))
-        agreeing.asked()
-        agreeing.asked()
+        for _ in range(2):
+            agreeing.asked()
         peer.open("agreed")
         peer.requests("response")
         done = sorted((url, context.wait_completed(0)) for url, context in visits)
@@ -207,31 +193,24 @@ class Overtaken(Interceptor):
 @WIRES
 @pytest.mark.requirement("ELI-15", "ELI-18", "M-07")
 def test_a_completion_that_is_read_before_the_error_is_looked_at_is_not_lost(wire: str) -> None:
-    script = [
-        *opening(),
-        s.expect("tools/call"),
-        s.error(-32042, "visit", {"elicitations": [link()]}),
-        complete(),
-        s.expect("tools/call"),
-        s.reply(RESULT),
-    ]
+    visit = s.error(-32042, "visit", {"elicitations": [link()]})
+    script = [*opening(), s.expect("tools/call"), visit, complete()]
+    script += [s.expect("tools/call"), s.reply(RESULT)]
     agreeing = Agreeing()
-    with talk(script, wire, elicitation=agreeing.elicitation, interceptors=[Overtaken()]) as (
-        _,
-        client,
-    ):
+    options: Any = {"elicitation": agreeing.elicitation, "interceptors": [Overtaken()]}
+    with talk(script, wire, **options) as (_, client):
         assert client.call_tool.future("x").result(PATIENCE).text == "done"
         assert agreeing.outcomes() == [True]
 
 
-@pytest.mark.parametrize("revision", [OLD, NEW])
+@BOTH
 @pytest.mark.parametrize("action", ["decline", "cancel", "form"])
 @pytest.mark.requirement("M-07")
 def test_without_consent_to_a_visit_there_is_nothing_to_wait_for(
     action: Any, revision: Mode
 ) -> None:
-    waits: list[Future[bool]] = []
-    contexts, told = list[HandlerContext](), [Future[tuple[bool, str]]() for _ in range(2)]
+    waits, contexts = list[Future[bool]](), list[HandlerContext]()
+    told = [Future[tuple[bool, str]]() for _ in range(2)]
 
     def hear(number: int) -> Callable[[bool], None]:
         return lambda done: told[number].set_result((done, threading.current_thread().name))
@@ -247,24 +226,19 @@ def test_without_consent_to_a_visit_there_is_nothing_to_wait_for(
     with asker(revision, name="forms", elicitation=Elicitation(answer, answer)) as client:
         asked(client, ELICITATION, FORM if action == "form" else link())
         assert not waits[0].result(PATIENCE)
-        outcome, thread = told[0].result(PATIENCE)
+        told[0].result(PATIENCE)
         contexts[0].on_completed(hear(1))  # the question is over, and so is the news of it
-        late, late_thread = told[1].result(PATIENCE)
-    assert (outcome, late) == (False, False)
-    assert {each.rsplit("-", 1)[0] for each in (thread, late_thread)} == {"syncmcp-worker[forms]"}
+        for done, thread in (each.result(PATIENCE) for each in told):
+            assert not done
+            assert thread.rsplit("-", 1)[0] == "syncmcp-worker[forms]"
 
 
 def test_a_callback_may_come_late_be_taken_away_or_fail(caplog: pytest.LogCaptureFixture) -> None:
     script = [*opening(), ask(request=1), s.expect("response"), s.gate("taken"), complete()]
-    agreeing, told = Agreeing(), list[str]()
-    heard = threading.Semaphore(0)
+    agreeing, told = Agreeing(), SimpleQueue[str]()
 
     def hear(name: str) -> Callable[[bool], None]:
-        def callback(done: bool) -> None:
-            told.append(f"{name} {done}")
-            heard.release()
-
-        return callback
+        return lambda done: told.put(f"{name} {done}")
 
     def fail(done: bool) -> None:
         raise RuntimeError("a mistake of the program's")
@@ -276,12 +250,12 @@ def test_a_callback_may_come_late_be_taken_away_or_fail(caplog: pytest.LogCaptur
         context.on_completed(hear("kept"))
         take_away()
         peer.open("taken")
-        assert heard.acquire(timeout=PATIENCE)
+        assert told.get(timeout=PATIENCE) == "kept True"
         context.on_completed(hear("late"))
-        assert heard.acquire(timeout=PATIENCE)
+        assert told.get(timeout=PATIENCE) == "late True"
         assert agreeing.outcomes() == [True]
         known(lambda: "a mistake of the program's" in caplog.text)  # logged on another thread
-    assert told == ["kept True", "late True"]
+    assert told.empty()
 
 
 @pytest.mark.parametrize(
@@ -307,10 +281,8 @@ def test_after_the_consent_a_wait_ends_with_whoever_would_bring_the_news(
         ) as client,
     ):
         ends = {
-            "close": client.close,
-            "session": http.endpoint.forget_sessions,
-            "server": http.close,
-        }
+            "close": client.close, "session": http.endpoint.forget_sessions, "server": http.close
+        }  # fmt: skip
         assert asked(client, ELICITATION, link()) == {"result": {"action": "accept"}}
         context = agreeing.asked()
         context.on_completed(told.set_result)
@@ -441,7 +413,7 @@ def test_the_time_for_an_answer_is_no_limit_after_the_answer(moved: MovedTime) -
         assert agreeing.outcomes() == [True]
 
 
-@pytest.mark.parametrize("revision", [OLD, NEW])
+@BOTH
 @pytest.mark.parametrize("done", [True, False])
 @pytest.mark.requirement("ELI-17", "M-07")
 def test_a_person_who_is_done_or_gives_up_after_the_consent_ends_the_wait(

@@ -7,10 +7,11 @@ from typing import Any
 import pytest
 
 import syncmcp
-from syncmcp import Elicitation, HandlerContext, Mode
+from syncmcp import Elicitation, Mode
 from syncmcp.approval import Approval, DenyAll, Question, Verdict
-from syncmcp.types import ElicitRequestFormParams, ElicitResult
+from syncmcp.types import ElicitResult
 from tests.connection.questions.asking import (
+    BOTH,
     ELICITATION,
     FORM,
     SCHEMA,
@@ -23,16 +24,15 @@ from tests.connection.questions.asking import (
     question,
     visitor,
 )
-from tests.support.people import nobody
+from tests.support.people import Person, nobody
 from tests.support.scripts import NEW, OLD
 from tests.support.stage import Wire, rotated, rotated_with
 
-BOTH = pytest.mark.parametrize("revision", [OLD, NEW])
 WITH_FORMS = pytest.mark.parametrize("revision", ["2025-06-18", OLD, NEW])
 
 
-def form(properties: dict[str, Any], *required: str, **more: Any) -> dict[str, Any]:
-    schema = {"type": "object", "properties": properties, "required": list(required), **more}
+def form(properties: dict[str, Any], *required: str) -> dict[str, Any]:
+    schema = {"type": "object", "properties": properties, "required": list(required)}
     return {"message": "Please", "requestedSchema": schema}
 
 
@@ -43,18 +43,12 @@ def without_mode(params: dict[str, Any]) -> dict[str, Any]:
 @rotated
 @pytest.mark.requirement("ELI-03", "M-06")
 def test_a_request_without_a_mode_is_a_form(wire: Wire) -> None:
-    requests: list[ElicitRequestFormParams] = []
-
-    def handler(request: ElicitRequestFormParams, context: HandlerContext) -> ElicitResult:
-        requests.append(request)
-        return person(request, context)
-
-    server = asking_server()
-    with wire.connect(server, elicitation=Elicitation(handler, nobody)) as client:
+    server, ann = asking_server(), Person()
+    with wire.connect(server, elicitation=Elicitation(ann, nobody)) as client:
         answer = asked(client, ELICITATION, without_mode(FORM))["result"]
         assert answer == {"action": "accept", "content": {"name": "Ann", "loud": True}}
-    assert requests[0].message == "Who are you?"
-    assert requests[0].requested_schema == SCHEMA
+    (request,) = ann.requests
+    assert (request.message, request.requested_schema) == ("Who are you?", SCHEMA)
     with server.stats as stats:
         assert stats.violations == []
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import syncmcp
-from syncmcp import Client, Elicitation, HandlerContext, RequestCancelled, RequestTimeout
+from syncmcp import Client, Elicitation, RequestCancelled, RequestTimeout
 from syncmcp._concurrency.timing import timer
 from syncmcp._connection.answering import check_offered
 from syncmcp._connection.questions import InboundRequest
@@ -19,12 +19,13 @@ from syncmcp.testing import script as s
 from syncmcp.transports.memory import MemoryTransport
 from syncmcp.types import ElicitResult
 from tests.connection.questions.asking import DONE, ELICITATION, FORM, PROMPT, SAMPLING, URL, model
-from tests.support.people import Held, Obedient, nobody
+from tests.support.people import Held, Obedient, Person, nobody
 from tests.support.scripts import NEW, OLD, WIRES, Scripted, opening, talk
 from tests.support.stage import PATIENCE, in_threads
 
 ASK = s.request(SAMPLING, PROMPT, identifier="q")
 AFTER = [s.request("ping", identifier="after"), s.expect("response")]
+CALL = s.expect("tools/call")
 
 
 def form(name: str) -> dict[str, Any]:
@@ -44,14 +45,8 @@ def alive() -> list[InboundRequest]:
 @WIRES
 @pytest.mark.requirement("M-02")
 def test_a_question_outlives_the_call_beside_it_when_the_server_answers_that_one(wire: str) -> None:
-    held = Held()
-    script = [
-        *opening(),
-        s.expect("tools/list", label="list"),
-        ASK,
-        s.reply({"tools": []}, to="list"),
-        s.expect("response"),
-    ]
+    held, listed = Held(), s.reply({"tools": []}, to="list")
+    script = [*opening(), s.expect("tools/list", label="list"), ASK, listed, s.expect("response")]
     with talk(script, wire, sampling=held) as (peer, client):
         # It is the only call in flight; what is asked may be about something else all the same.
         assert client.list_tools().tools == []
@@ -72,28 +67,22 @@ def test_a_call_that_is_cancelled_just_before_its_questions_are_made_asks_nobody
         check_offered(*args)
 
     monkeypatch.setattr("syncmcp._connection.questions.check_offered", slowly)
-    asked: list[str] = []
-
-    def handler(request: Any, context: HandlerContext) -> ElicitResult:
-        asked.append(request.message)
-        return ElicitResult.accept({"name": "Ann"})
-
-    script = [
-        *opening(NEW),
-        s.expect("tools/call"),
-        s.input_required({"a": (ELICITATION, form("first"))}, "state"),
-        s.expect("tools/call"),
-        s.input_required({"a": (ELICITATION, form("second"))}, "state"),
-        s.expect("tools/call"),
-        s.reply(DONE),
-    ]
+    handler, asking = (
+        Person(),
+        [
+            step
+            for name in ("first", "second")
+            for step in (CALL, s.input_required({"a": (ELICITATION, form(name))}, "state"))
+        ],
+    )
+    script = [*opening(NEW), *asking, CALL, s.reply(DONE)]
     with talk(script, mode=NEW, elicitation=handler, max_handlers=1) as (_, client):
         future = client.call_tool.future("x")
         assert making.wait(PATIENCE)
         assert future.cancel()
         gate.set()
         assert client.call_tool("y").text == "done"
-    assert asked == ["second"]
+    assert [request.message for request in handler.requests] == ["second"]
 
 
 def test_a_question_that_no_thread_can_be_had_for_is_refused_and_logged(
@@ -114,10 +103,7 @@ def test_a_question_that_no_thread_can_be_had_for_is_refused_and_logged(
         assert "thread" not in answer["error"]["message"]
     assert any(SAMPLING in record.getMessage() for record in caplog.records)
     ask = s.input_required({"q": (SAMPLING, PROMPT)}, "state")
-    with talk([*opening(NEW), s.expect("tools/call"), ask], mode=NEW, sampling=model) as (
-        _,
-        client,
-    ):
+    with talk([*opening(NEW), CALL, ask], mode=NEW, sampling=model) as (_, client):
         with pytest.raises(syncmcp.McpError, match="thread") as caught:
             client.call_tool("x")
         assert not isinstance(caught.value, RequestCancelled)
@@ -133,13 +119,8 @@ def test_the_timer_sends_nothing_when_nobody_has_answered_in_time(
         send(self, out)
 
     monkeypatch.setattr(MemoryTransport, "send", noting)
-    script = [
-        *opening(NEW),
-        s.expect("tools/call"),
-        s.input_required({"q": (ELICITATION, FORM)}, "state"),
-        s.expect("tools/call"),
-        s.reply(DONE),
-    ]
+    ask = s.input_required({"q": (ELICITATION, FORM)}, "state")
+    script = [*opening(NEW), CALL, ask, CALL, s.reply(DONE)]
     with talk(script, mode=NEW, elicitation=handler, human_timeout=0.1) as (peer, client):
         assert client.call_tool.future("x").result(PATIENCE).text == "done"
         handler.obeyed()
@@ -152,39 +133,30 @@ def test_the_timer_sends_nothing_when_nobody_has_answered_in_time(
 def test_links_that_are_refused_are_not_remembered() -> None:
     held = Held(ElicitResult.accept)
     before = alive()  # of other tests, if any
-    script = [
-        *opening(),
-        s.request(ELICITATION, link("first", "kept"), identifier=1),
-        s.gate("inside"),
-        s.request(ELICITATION, link("in line", "kept"), identifier=2),
-        s.request(ELICITATION, link("one too many", "refused"), identifier=3),
-        s.expect("response"),
-        s.withdraw(2),
-        s.request(ELICITATION, link("the id is in use", "refused"), identifier=1),
-        *AFTER,
-    ]
-    with talk(script, elicitation=Elicitation(url=held), max_handlers=1, max_questions=1) as (
-        peer,
-        _,
-    ):
+
+    def asked(name: str, identifier: str, number: int) -> s.Step:
+        return s.request(ELICITATION, link(name, identifier), identifier=number)
+
+    script = [*opening(), asked("first", "kept", 1), s.gate("inside")]
+    script += [asked("in line", "kept", 2), asked("one too many", "refused", 3)]
+    script += [s.expect("response"), s.withdraw(2), asked("the id is in use", "refused", 1)]
+    script += AFTER
+    options: Any = {"elicitation": Elicitation(url=held), "max_handlers": 1, "max_questions": 1}
+    with talk(script, **options) as (peer, _):
         held.entered()
         peer.open("inside")
         refused, after = peer.requests("response", 2)
         assert (refused["id"], refused["error"]["code"], after["id"]) == (3, -32603, "after")
-        mine = [asked for asked in alive() if not any(asked is other for other in before)]
-        assert {asked.elicitation_ids for asked in mine} == {("kept",)}
+        mine = [one for one in alive() if not any(one is other for other in before)]
+        assert {one.elicitation_ids for one in mine} == {("kept",)}
         held.leave()
 
 
 def test_a_call_does_not_keep_the_questions_that_were_answered_in_it() -> None:
     before = len(alive())
-    script = [
-        *opening(),
-        s.expect("tools/call", label="call"),
-        s.repeat([ASK, s.expect("response")], 50),
-        s.gate("counted"),
-        s.reply(DONE, to="call"),
-    ]
+    asking = s.repeat([ASK, s.expect("response")], 50)
+    script = [*opening(), s.expect("tools/call", label="call"), asking, s.gate("counted")]
+    script += [s.reply(DONE, to="call")]
     with talk(script, sampling=model) as (peer, client):
         future = client.call_tool.future("x")
         assert len(peer.requests("response", 50)) == 50
@@ -196,11 +168,15 @@ def test_a_call_does_not_keep_the_questions_that_were_answered_in_it() -> None:
 
 # Questions that come before the client is open: they wait for it, and end with it.
 
-OPENED: dict[str, Any] = {
-    "protocolVersion": OLD,
-    "capabilities": {"tools": {}},
-    "serverInfo": {"name": "x", "version": "1"},
-}
+START = s.expect("initialize", label="start")
+INITIALIZED = s.expect("notifications/initialized")
+
+
+def opened(revision: str = OLD) -> s.Step:
+    """The answer to `initialize`."""
+    info = {"name": "x", "version": "1"}
+    offered = {"protocolVersion": revision, "capabilities": {"tools": {}}, "serverInfo": info}
+    return s.reply(offered, to="start")
 
 
 def early(identifier: str) -> s.Step:
@@ -220,13 +196,7 @@ def beating() -> int:
 
 @WIRES
 def test_a_question_that_comes_before_the_answer_to_initialize_is_answered(wire: str) -> None:
-    script = [
-        s.expect("initialize", label="start"),
-        early("early"),
-        s.reply(OPENED, to="start"),
-        s.expect("notifications/initialized"),
-        s.expect("response"),
-    ]
+    script = [START, early("early"), opened(), INITIALIZED, s.expect("response")]
     with talk(script, wire, sampling=model) as (peer, _):
         (answer,) = peer.requests("response")
         assert (answer["id"], answer["result"]["model"]) == ("early", "double")
@@ -250,11 +220,7 @@ def test_a_question_instead_of_the_answer_does_not_hold_the_limit_of_opening(
 
 def test_the_questions_of_a_connection_that_never_opens_end_with_it() -> None:
     kept, hearts = len(alive()), beating()
-    script = [
-        s.expect("initialize", label="start"),
-        *(early(f"early {number}") for number in range(5)),
-        s.reply({**OPENED, "protocolVersion": "1999-01-01"}, to="start"),
-    ]
+    script = [START, *(early(f"early {number}") for number in range(5)), opened("1999-01-01")]
     with Scripted(script) as peer:
         client = Client(peer, mode=OLD, sampling=nobody)
         with pytest.raises(syncmcp.McpError, match="1999-01-01"):
@@ -265,15 +231,9 @@ def test_the_questions_of_a_connection_that_never_opens_end_with_it() -> None:
 
 
 def test_so_many_questions_may_wait_for_the_client_to_open_as_for_a_handler() -> None:
-    script = [
-        s.expect("initialize", label="start"),
-        *(early(f"{number}") for number in range(3)),
-        s.expect("response"),
-        s.reply(OPENED, to="start"),
-        s.expect("notifications/initialized"),
-        s.expect("response"),
-        s.expect("response"),
-    ]
+    questions = [early(f"{number}") for number in range(3)]
+    script = [START, *questions, s.expect("response"), opened(), INITIALIZED]
+    script += [s.expect("response")] * 2
     with talk(script, sampling=model, max_questions=2) as (peer, _):
         first, *others = peer.requests("response", 3)
         assert (first["id"], first["error"]["code"]) == ("2", -32603)

@@ -17,6 +17,7 @@ from tests.connection.questions.asking import (
     DONE,
     ELICITATION,
     FORM,
+    KNOWING,
     PROMPT,
     ROOTS,
     SAMPLING,
@@ -39,10 +40,6 @@ from tests.support.stage import (
 )
 
 RESULT: dict[str, Any] = {"content": [{"type": "text", "text": "done"}]}
-# Where it is known which call a question belongs to, however many there are.
-KNOWING = pytest.mark.parametrize(
-    "wire", [Wire("http", OLD), Wire("memory", NEW), Wire("stdio", NEW), Wire("http", NEW)], ids=str
-)
 
 
 @rotated
@@ -70,17 +67,9 @@ def test_the_server_has_the_name_that_the_program_gave_it_and_the_only_call_is_k
 @WIRES
 @pytest.mark.requirement("M-19")
 def test_nobody_guesses_which_of_two_calls_a_question_belongs_to(wire: str) -> None:
-    script = [
-        *opening(),
-        s.request(SAMPLING, PROMPT, identifier="none"),
-        s.expect("response"),
-        s.expect("tools/call", label="one"),
-        s.expect("tools/call", label="two"),
-        s.request(SAMPLING, PROMPT, identifier="two"),
-        s.expect("response"),
-        s.reply(RESULT, to="one"),
-        s.reply(RESULT, to="two"),
-    ]
+    ask = [s.request(SAMPLING, PROMPT, identifier="none"), s.expect("response")]
+    script = [*opening(), *ask, *(s.expect("tools/call", label=name) for name in ("one", "two"))]
+    script += [*ask, *(s.reply(RESULT, to=name) for name in ("one", "two"))]
     held = Person()
     with talk(script, wire, sampling=held) as (peer, client):
         peer.requests("response")
@@ -131,8 +120,7 @@ def test_the_variables_of_each_caller_are_seen_by_its_handlers_and_callbacks(
     names = ["a", "b", "c", "d"]
     with wire.connect(server, sampling=answer) as client:
         assert in_threads(*(lambda n=n: one(n) for n in names)) == [True] * 4
-    assert {(name, name) for name in names} <= set(heard)
-    assert all(message == who for message, who in heard)
+    assert {(name, name) for name in names} == set(heard)
 
 
 @rotated_stateful
@@ -164,13 +152,9 @@ def test_reports_reach_the_server_in_order_and_always_grow(wire: Wire) -> None:
             assert stats.violations == []
     values = [value for value, _, _ in heard]
     assert values == sorted(set(values))
-    assert [report[1:] for report in heard] == [
-        (4, "begun"),
-        (None, None),
-        (4, "again"),
-        (4, "nearly"),
-    ]
     assert (values[0], values[-1]) == (1, 3.5)
+    told = [(4, "begun"), (None, None), (4, "again"), (4, "nearly")]
+    assert [report[1:] for report in heard] == told
 
 
 @rotated_stateful
@@ -214,14 +198,9 @@ def test_a_report_that_is_held_back_is_not_sent_when_the_server_withdraws(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     Clock(monkeypatch, "syncmcp._concurrency.timing", stands=True)
-    script = [
-        *opening(),
-        s.request(SAMPLING, {**PROMPT, "_meta": {"progressToken": "t"}}),
-        *[s.expect("notifications/progress")] * _MAX_REPORTS,
-        s.withdraw(),
-        s.expect("ping"),
-        s.reply({}),
-    ]
+    question = s.request(SAMPLING, {**PROMPT, "_meta": {"progressToken": "t"}})
+    reports = [s.expect("notifications/progress")] * _MAX_REPORTS
+    script = [*opening(), question, *reports, s.withdraw(), s.expect("ping"), s.reply({})]
     withdrawn = threading.Event()
 
     def answer(request: Any, context: HandlerContext) -> Any:
@@ -234,8 +213,8 @@ def test_a_report_that_is_held_back_is_not_sent_when_the_server_withdraws(
     with talk(script, sampling=answer) as (peer, client):
         assert withdrawn.wait(PATIENCE)
         client.ping()
-        reports = peer.methods(2 + _MAX_REPORTS + 1)[2:-1]
-        assert reports == ["notifications/progress"] * _MAX_REPORTS
+        methods = peer.methods(2 + _MAX_REPORTS + 1)[2:-1]
+        assert methods == ["notifications/progress"] * _MAX_REPORTS
 
 
 @pytest.mark.parametrize(
@@ -283,30 +262,25 @@ def test_a_server_is_shown_that_somebody_is_still_thinking_until_the_answer_is_o
 ) -> None:
     monkeypatch.setattr("syncmcp._connection.server_requests._KEEP_ALIVE_SECONDS", 0.01)
     params = {**PROMPT, "_meta": {"progressToken": "t", **(task or {})}}
-    script = [
-        *opening(),
-        s.request(SAMPLING, params),
-        *[s.expect("notifications/progress")] * 3,
-        s.expect("response"),
-    ]
+    beats = [s.expect("notifications/progress")] * 3
+    script = [*opening(), s.request(SAMPLING, params), *beats, s.expect("response")]
     own = {"acme.example/k": "v"}
     held = Held(lambda: reply().model_copy(update={"meta": own}))
     with talk(script, wire, sampling=held) as (peer, client):
         held.entered().report_progress(5, 10, "half")
-        beats = [beat["params"] for beat in peer.requests("notifications/progress", 4)]
+        told = [beat["params"] for beat in peer.requests("notifications/progress", 4)]
         held.gate.set()
         (answer,) = peer.requests("response")
         with pytest.raises(RequestTimeout):
             client.ping(timeout=0.2)  # twenty beats
         methods = peer.transcript.methods()
         assert "notifications/progress" not in methods[methods.index("response") :]
-    values = [beat["progress"] for beat in beats]
+    values = [beat["progress"] for beat in told]
     assert values == sorted(set(values))
     # What belongs to a task says so. One report is the program's, the others are the library's.
-    assert [(beat["progressToken"], beat.get("_meta")) for beat in beats] == [("t", task)] * len(
-        beats
-    )
-    assert {beat.get("message") for beat in beats} > {"half"}
+    tokens = [(beat["progressToken"], beat.get("_meta")) for beat in told]
+    assert tokens == [("t", task)] * len(told)
+    assert {beat.get("message") for beat in told} > {"half"}
     assert answer["result"]["_meta"] == {**(task or {}), **own}
 
 
@@ -352,13 +326,7 @@ def test_a_question_that_nobody_answers_in_time_has_a_defined_answer(
 @pytest.mark.requirement("TMO-01")
 def test_the_clock_does_not_stand_still_for_a_question_of_nobody() -> None:
     handler = Obedient()
-    script = [
-        *opening(),
-        s.expect("tools/call"),
-        s.expect("tools/call"),
-        s.request(SAMPLING, PROMPT),
-        s.silence(),
-    ]
+    script = [*opening(), *[s.expect("tools/call")] * 2, s.request(SAMPLING, PROMPT), s.silence()]
     with talk(script, sampling=handler, close_timeout=1.0) as (_, client):
         futures = [client.call_tool.future(name, timeout=0.1) for name in ("a", "b")]
         handler.entered()

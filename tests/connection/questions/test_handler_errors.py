@@ -25,6 +25,7 @@ from syncmcp.approval import DenyAll
 from syncmcp.testing import Server, ToolContext
 from syncmcp.types import ElicitResult
 from tests.connection.questions.asking import (
+    BOTH,
     ELICITATION,
     FORM,
     PROMPT,
@@ -51,8 +52,6 @@ from tests.support.stage import (
     tick,
 )
 
-BOTH = pytest.mark.parametrize("revision", [OLD, NEW])
-
 # FORM wants a name, and a yes or no.
 UNFIT = ElicitResult.model_construct(action="accept", content={"loud": "swordfish"})
 
@@ -61,8 +60,7 @@ class Told:
     """An `on_handler_error` that keeps what it was told."""
 
     def __init__(self) -> None:
-        self.errors: list[BaseException] = []
-        self.contexts: list[HandlerContext] = []
+        self.errors, self.contexts = list[BaseException](), list[HandlerContext]()
         self.came = threading.Event()
 
     def __call__(self, error: BaseException, context: HandlerContext) -> None:
@@ -149,28 +147,29 @@ class Stop(BaseException):
     """What ends a program."""
 
 
+def odd_action() -> ElicitResult:
+    return ElicitResult(action="swordfish")  # type: ignore[arg-type]
+
+
 # What another server told this program is none of this server's business.
 OTHER_SERVER = syncmcp.ServerError("the password is swordfish", code=-32000, data="swordfish")
 ODD: Any = {"role": "assistant", "content": "swordfish"}
+# What is done, what is raised for it, and what the log says beside the method.
 WRONG: dict[str, tuple[str, Any, type[BaseException], str]] = {
-    # What is done, what is raised for it, and what the log says beside the method.
     "the model fails": (SAMPLING, LookupError("swordfish"), LookupError, ""),
     "the model ends the program": (SAMPLING, SystemExit("swordfish"), SystemExit, ""),
     "the model stops": (SAMPLING, Stop("swordfish"), Stop, ""),
+    # What is done, what is raised for it, and what the log says beside the method.
     "the model's server fails": (SAMPLING, OTHER_SERVER, syncmcp.ServerError, ""),
     "the model says something odd": (SAMPLING, ODD, UsageError, "CreateMessageResult"),
     "the form fails": (ELICITATION, LookupError("swordfish"), LookupError, ""),
-    "the form is answered by nothing": (ELICITATION, None, UsageError, "ElicitResult"),
-    "the form is answered oddly": (
-        ELICITATION,
-        lambda: ElicitResult(action="swordfish"),  # type: ignore[arg-type]
-        ValidationError,
-        "",
-    ),
+    "the form is answered by nothing": (ELICITATION, lambda: None, UsageError, "ElicitResult"),
+    "the form is answered oddly": (ELICITATION, odd_action, ValidationError, ""),
     "the roots fail": (ROOTS, LookupError("swordfish"), LookupError, ""),
     "the roots are none": (ROOTS, ["https://x.org"], UsageError, ""),
     "the roots are no list": (ROOTS, 7, UsageError, "list"),
 }
+OPTIONS = {SAMPLING: "sampling", ELICITATION: "elicitation", ROOTS: "roots"}
 
 
 @BOTH
@@ -180,17 +179,7 @@ def test_whatever_a_handler_does_wrong_is_told_to_the_program_alone(
     case: str, revision: Mode, caplog: pytest.LogCaptureFixture
 ) -> None:
     method, answer, expected, words = WRONG[case]
-
-    def wrong(*_: Any) -> Any:
-        made = answer() if callable(answer) else answer
-        if isinstance(made, BaseException):
-            raise made
-        return made
-
-    told = Told()
-    handlers: Any = {
-        {SAMPLING: "sampling", ELICITATION: "elicitation", ROOTS: "roots"}[method]: wrong
-    }
+    told, handlers = Told(), {OPTIONS[method]: Person(answer)}
     with asker(revision, on_handler_error=told, **handlers) as client:
         code, text = fault(client, method, question(method, revision))
         assert code == -32603
@@ -210,11 +199,8 @@ def test_whatever_a_handler_does_wrong_is_told_to_the_program_alone(
 @pytest.mark.requirement("M-06")
 def test_a_refusal_is_no_error_of_a_handler(revision: Mode) -> None:
     told = Told()
-    for each in (
-        {"sampling": Person(Refused(-1, "no"))},
-        {"sampling": model, "approval": DenyAll()},
-    ):
-        options: Any = each
+    refusing: Any = {"sampling": Person(Refused(-1, "no"))}
+    for options in (refusing, {"sampling": model, "approval": DenyAll()}):
         with asker(revision, on_handler_error=told, **options) as client:
             assert fault(client, SAMPLING, PROMPT)[0] in (-1, None)
     assert told.errors == []
@@ -304,10 +290,9 @@ def test_what_a_task_asks_and_is_answered_wrong_is_raised_by_waiting_for_it() ->
     def sign(context: ToolContext) -> str:
         return str(context.elicit("Who?", FORM["requestedSchema"]))
 
-    told = Told()
-    with syncmcp.connect(
-        server, mode=NEW, elicitation=unfit, on_handler_error=told, extensions={tasks.EXTENSION: {}}
-    ) as client:
+    told, extensions = Told(), {tasks.EXTENSION: {}}
+    options: Any = {"elicitation": unfit, "on_handler_error": told, "extensions": extensions}
+    with syncmcp.connect(server, mode=NEW, **options) as client:
         task = client.start_task("sign")
         with pytest.raises(InvalidAnswer):
             task.result(PATIENCE)

@@ -59,33 +59,34 @@ def saying(content: Any) -> CreateMessageResult:
 TEXT = {"type": "text", "text": f"{CANARY}-text"}
 USE = {"type": "tool_use", "id": "u", "name": f"{CANARY}-tool", "input": {"a": CANARY}}
 
+SPOKEN: dict[str, Any] = {"sampling": lambda *_: saying(TEXT)}
 MODELS: dict[str, dict[str, Any]] = {
-    "answers": {"sampling": lambda *_: saying(TEXT)},
+    "answers": SPOKEN,
     "answers in a list": {"sampling": lambda *_: saying([TEXT, TEXT])},
     "wants a tool": {"sampling": lambda *_: saying(USE)},
     "returns a dict": {"sampling": lambda *_: {"role": "assistant", "content": CANARY}},
     "returns text": {"sampling": lambda *_: f"{CANARY}-answer"},
     "refuses": {"sampling": refuse},
-    "is allowed": {"sampling": lambda *_: saying(TEXT), "approval": AllowAll()},
-    "is denied": {"sampling": lambda *_: saying(TEXT), "approval": DenyAll()},
-    "is judged by nobody": {"sampling": lambda *_: saying(TEXT), "approval": Approval()},
-    "is edited": {"sampling": lambda *_: saying(TEXT), "approval": Approval(reviewer=Impatient())},
+    "is allowed": {**SPOKEN, "approval": AllowAll()},
+    "is denied": {**SPOKEN, "approval": DenyAll()},
+    "is judged by nobody": {**SPOKEN, "approval": Approval()},
+    "is edited": {**SPOKEN, "approval": Approval(reviewer=Impatient())},
     "is slow": {"sampling": dawdle, "human_timeout": 0.05},
 }
 
 
-def filling(content: dict[str, Any]) -> Any:
-    return lambda *_: ElicitResult.accept(content)
+def filling(content: dict[str, Any], **more: Any) -> dict[str, Any]:
+    return {"elicitation": lambda *_: ElicitResult.accept(content), **more}
 
 
 PEOPLE: dict[str, dict[str, Any]] = {
-    "answers": {"elicitation": filling({"name": f"{CANARY}-name"})},
-    "answers something else": {"elicitation": filling({"name": 7, "loud": f"{CANARY}-loud"})},
-    "answers too much": {"elicitation": filling({"name": "x", "more": f"{CANARY}-more"})},
+    "answers": filling({"name": f"{CANARY}-name"}),
+    "answers something else": filling({"name": 7, "loud": f"{CANARY}-loud"}),
+    "answers too much": filling({"name": "x", "more": f"{CANARY}-more"}),
     "returns a dict": {"elicitation": lambda *_: {"action": "accept", "content": CANARY}},
     "declines": {"elicitation": lambda *_: ElicitResult.decline()},
-    "is allowed": {"elicitation": filling({"name": CANARY}), "approval": AllowAll()},
-    "is denied": {"elicitation": filling({"name": CANARY}), "approval": DenyAll()},
+    "is allowed": filling({"name": CANARY}, approval=AllowAll()),
+    "is denied": filling({"name": CANARY}, approval=DenyAll()),
 }
 
 CASES = {
@@ -100,11 +101,7 @@ CASES = {
 @rotated_with("method, params, options", CASES)
 @pytest.mark.requirement("SAMP-08", "M-17")
 def test_neither_what_is_asked_nor_what_is_answered_is_logged_above_debug(
-    method: str,
-    params: dict[str, Any],
-    options: dict[str, Any],
-    wire: Wire,
-    caplog: pytest.LogCaptureFixture,
+    method: str, params: Any, options: Any, wire: Wire, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG, "syncmcp")
     question = {"method": method, "params": params}

@@ -22,6 +22,7 @@ from syncmcp import (
     UsageError,
 )
 from tests.connection.questions.asking import (
+    BOTH,
     ELICITATION,
     FORM,
     PROMPT,
@@ -33,6 +34,7 @@ from tests.connection.questions.asking import (
     model,
     person,
     said,
+    through,
     visitor,
 )
 from tests.support.people import nobody, reply
@@ -47,55 +49,40 @@ async def later(*_: Any) -> Any:
 class Later:
     """Its call is a coroutine function."""
 
-    async def __call__(self, *_: Any) -> Any: ...
+    __call__ = later
 
 
 class LaterUI:
     """A user interface of coroutine functions."""
 
     asks_person = True
-
-    async def form(self, *_: Any) -> Any: ...
-
-    async def url(self, *_: Any) -> Any: ...
+    form = url = later
 
 
-class Methods:
-    async def sample(self, *_: Any) -> Any: ...
-
-
-COROUTINES: list[Any] = [later, Later(), Methods().sample, partial(later, 1)]
+COROUTINES: list[Any] = [later, Later(), LaterUI().form, partial(later, 1)]
 
 
 @pytest.mark.parametrize("function", COROUTINES, ids=["function", "object", "method", "partial"])
 @pytest.mark.requirement("M-08")
 def test_a_coroutine_function_is_refused_where_it_is_given(function: Any) -> None:
     client = Client(asking_server())
-    makers: list[Callable[..., object]] = [partial(Client, asking_server()), Handlers]
+    own: dict[str, Any] = dict.fromkeys(("sampling", "elicitation", "roots"), function)
+    callbacks = ("on_log", "on_progress", "on_notification", "on_handler_error")
     attempts: list[Callable[[], object]] = [
-        *[
-            partial(make, **{kind: value})
-            for make in makers
-            for kind, value in (
-                ("sampling", function), ("elicitation", function), ("roots", function),
-                ("elicitation", LaterUI()),
-            )
-        ],
-        *[
-            partial(Client, asking_server(), **{option: function})
-            for option in ("on_log", "on_progress", "on_notification", "on_handler_error")
-        ],
-        lambda: Sampling(function),
+        *(partial(make, **{kind: given})
+          for make in (partial(Client, asking_server()), Handlers)
+          for kind, given in [*own.items(), ("elicitation", LaterUI())]),
+        *(partial(Client, asking_server(), **{option: function}) for option in callbacks),
+        *(partial(given, function) for given in (
+            Sampling, client.set_sampling, client.set_elicitation, CancelToken().on_cancel,
+            Roots().on_change, HandlerContext(None, None, ELICITATION).on_completed,
+        )),
+        *(partial(given, "acme/x", function) for given in (
+            client.on_request, client.on_notification
+        )),
         lambda: Elicitation(form=function),
         lambda: Elicitation(url=function),
         lambda: Elicitation(person, function),
-        lambda: client.set_sampling(function),
-        lambda: client.set_elicitation(function),
-        lambda: client.on_request("acme/x", function),
-        lambda: client.on_notification("acme/x", function),
-        lambda: CancelToken().on_cancel(function),
-        lambda: Roots().on_change(function),
-        lambda: HandlerContext(None, None, ELICITATION).on_completed(function),
     ]  # fmt: skip
     for attempt in attempts:
         with pytest.raises(UsageError, match="coroutine"):
@@ -120,7 +107,7 @@ def test_what_makes_no_sense_is_refused() -> None:
                 client.call_tool("echo", {"text": "x"}, handlers=value)
 
 
-@pytest.mark.parametrize("revision", [OLD, NEW])
+@BOTH
 @pytest.mark.requirement("M-19")
 def test_handlers_of_a_call_come_before_those_of_the_client_and_leave_the_rest(
     revision: Any,
@@ -156,10 +143,8 @@ def test_calls_that_cannot_be_sent_leave_no_place_taken(way: str) -> None:
     options: Any = {"arguments": {"text": "x"}, "timeout": PATIENCE}
     with asker(OLD, max_in_flight=1) as client:
 
-        def echo(**more: Any) -> str:
-            if way == "blocking":
-                return client.call_tool("echo", **options, **more).text
-            return client.call_tool.future("echo", **options, **more).result(PATIENCE).text
+        def echo(**more: Any) -> Any:
+            return through(client, way, "echo", **options, **more).text
 
         for _ in range(3):
             with pytest.raises(UsageError, match="did not declare 'form'"):

@@ -11,13 +11,13 @@ import pytest
 from syncmcp import Elicitation, HandlerContext, Handlers
 from syncmcp.approval import Approval, AuditRecord, Decision, Question, Verdict
 from syncmcp.types import (
-    CreateMessageRequestParams,
     CreateMessageResult,
     ElicitResult,
     TextContent,
     ToolUseContent,
 )
 from tests.connection.questions.asking import (
+    BOTH,
     ELICITATION,
     FORM,
     PROMPT,
@@ -32,7 +32,6 @@ from tests.support.people import Interface, Person, nobody, reply
 from tests.support.scripts import NEW, OLD
 from tests.support.stage import PATIENCE
 
-BOTH = pytest.mark.parametrize("revision", [OLD, NEW])
 LINK = {**URL, "elicitationId": "e"}
 
 
@@ -40,8 +39,7 @@ class Reviewer:
     """A reviewer who says what a function says, and keeps what was asked."""
 
     def __init__(self, decide: Callable[[Question], Verdict]) -> None:
-        self.asked: list[str] = []
-        self._decide = decide
+        self.asked, self._decide = list[str](), decide
 
     def review(self, question: Question, /) -> Verdict:
         self.asked.append(question.kind)
@@ -54,9 +52,8 @@ def test_that_a_person_fills_in_forms_says_nothing_of_links(personal: str) -> No
     theirs = Interface(ElicitResult.accept({"name": "Ann"}))
     one_mode: Any = {personal: getattr(theirs, personal)}
     keeper = Reviewer(lambda question: Verdict.deny())
-    with asker(
-        NEW, elicitation=Elicitation(form=nobody, url=nobody), approval=Approval(reviewer=keeper)
-    ) as client:
+    nobodys, approval = Elicitation(form=nobody, url=nobody), Approval(reviewer=keeper)
+    with asker(NEW, elicitation=nobodys, approval=approval) as client:
         for_this_call = Handlers(elicitation=Elicitation(**one_mode, asks_person=True))
         form = asked(client, ELICITATION, FORM, handlers=for_this_call)["result"]
         link = asked(client, ELICITATION, URL, handlers=for_this_call)["result"]
@@ -71,9 +68,8 @@ def test_that_a_person_fills_in_forms_says_nothing_of_links(personal: str) -> No
 @pytest.mark.parametrize("answer", [ElicitResult.accept({"name": "Ann"}), ElicitResult.decline()])
 def test_what_a_person_answers_directly_is_on_record(revision: Any, answer: ElicitResult) -> None:
     records: list[AuditRecord] = []
-    with asker(
-        revision, elicitation=Interface(answer), approval=Approval(audit=records.append)
-    ) as client:
+    approval = Approval(audit=records.append)
+    with asker(revision, elicitation=Interface(answer), approval=approval) as client:
         for params in (FORM, LINK if revision == OLD else URL):
             assert asked(client, ELICITATION, params)["result"]["action"] == answer.action
     verdict = Decision.ALLOW if answer.action == "accept" else Decision.DENY
@@ -102,9 +98,7 @@ def test_a_model_cannot_call_a_tool_that_no_server_gave_it(
 def test_a_model_that_takes_no_notice_of_being_stopped_is_left_to_itself(revision: Any) -> None:
     go_on, over = threading.Event(), threading.Event()
 
-    def stubborn(
-        request: CreateMessageRequestParams, context: HandlerContext, /
-    ) -> CreateMessageResult:
+    def stubborn(request: Any, context: HandlerContext, /) -> CreateMessageResult:
         context.cancel.cancel("stopped by the person who was asked")
         assert go_on.wait(PATIENCE)
         over.set()

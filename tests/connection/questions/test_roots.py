@@ -11,8 +11,10 @@ import syncmcp
 from syncmcp import Handlers, Mode, UsageError
 from syncmcp.approval import AllowAll, DenyAll
 from syncmcp.handlers.roots import Roots
+from syncmcp.testing import Server
 from syncmcp.types import Root
 from tests.connection.questions.asking import (
+    BOTH,
     ROOTS,
     asked,
     asker,
@@ -24,7 +26,6 @@ from tests.connection.questions.asking import (
 from tests.support.scripts import NEW, OLD, STATEFUL
 from tests.support.stage import PATIENCE, Wire, rotated
 
-BOTH = pytest.mark.parametrize("revision", [OLD, NEW])
 CHANGED = "notifications/roots/list_changed"
 
 
@@ -38,20 +39,15 @@ def uris(client: syncmcp.Client, **options: Any) -> list[str]:
 def test_roots_are_listed_as_file_uris_with_what_belongs_to_them(
     revision: Mode, tmp_path: Path
 ) -> None:
-    odd = tmp_path / "a b%#\u00e9"
+    odd, file = tmp_path / "a b%#\u00e9", tmp_path / "notes.txt"
     odd.mkdir()
-    file = tmp_path / "notes.txt"
     file.write_text("x")
-    named = Root.from_wire({"uri": file.as_uri(), "name": "Notes", "_meta": {"k": 1}})
-    server = asking_server()
-    with syncmcp.connect(server, mode=revision, roots=[odd, named, str(tmp_path)]) as client:
-        assert asked(client, ROOTS)["result"]["roots"] == [
-            {"uri": odd.as_uri()},
-            {"uri": file.as_uri(), "name": "Notes", "_meta": {"k": 1}},
-            {"uri": tmp_path.as_uri()},
-        ]
-    with server.stats as stats:
-        assert stats.violations == []
+    notes = {"uri": file.as_uri(), "name": "Notes", "_meta": {"k": 1}}
+    given, server = [odd, Root.from_wire(notes), str(tmp_path)], asking_server()
+    with syncmcp.connect(server, mode=revision, roots=given) as client:
+        listed = [{"uri": odd.as_uri()}, notes, {"uri": tmp_path.as_uri()}]
+        assert asked(client, ROOTS)["result"]["roots"] == listed
+    assert server.stats.violations == []
 
 
 @every_revision
@@ -83,23 +79,23 @@ def test_what_changes_is_announced_once_and_what_does_not_is_not(
 @pytest.mark.requirement("ROOT-03")
 def test_roots_shared_by_two_clients_tell_both_servers(tmp_path: Path) -> None:
     shared, servers = Roots(), [asking_server(), asking_server()]
+
+    def told(times: int, *servers: Server) -> bool:
+        return all(
+            server.stats.wait_for(lambda seen: seen.notifications[CHANGED] == times, PATIENCE)
+            for server in servers
+        )
+
     with syncmcp.connect(servers[0], mode=OLD, roots=shared) as one:
         with syncmcp.connect(servers[1], mode=OLD, roots=shared) as other:
             shared.add(tmp_path)
-            for server in servers:
-                assert server.stats.wait_for(
-                    lambda seen: seen.notifications[CHANGED] == 1, PATIENCE
-                )
+            assert told(1, *servers)
             assert uris(one) == uris(other) == [tmp_path.as_uri()]
             shared.replace([tmp_path, "/"])
-            for server in servers:
-                assert server.stats.wait_for(
-                    lambda seen: seen.notifications[CHANGED] == 2, PATIENCE
-                )
+            assert told(2, *servers)
         shared.remove(tmp_path)
-        assert servers[0].stats.wait_for(lambda seen: seen.notifications[CHANGED] == 3, PATIENCE)
-    with servers[1].stats as stats:
-        assert stats.notifications[CHANGED] == 2
+        assert told(3, servers[0])
+    assert servers[1].stats.notifications[CHANGED] == 2
 
 
 @rotated

@@ -41,7 +41,7 @@ from tests.connection.questions.asking import (
     person,
     through,
 )
-from tests.support.people import Held, Obedient, nobody, reply
+from tests.support.people import Held, Obedient, Person, nobody, reply
 from tests.support.scripts import NEW, WIRES, opening, talk
 from tests.support.stage import PATIENCE, Wire, elsewhere, rotated_stateless
 
@@ -69,27 +69,23 @@ def test_a_retry_has_a_new_id_the_same_parameters_and_an_answer_under_each_key(
     state = ' {"a": 1}\u0000\n\U0001f600e\u0301&lt;\\u0041 '
     script = rounds(CALL, s.input_required(questions, state), CALL, s.reply(DONE))
     arguments = {"a": [1, {"b": None}], "requestState": "mine"}
-    with talk(script, wire, mode=NEW, sampling=model, elicitation=person, roots=["/"]) as (
-        peer,
-        client,
-    ):
-        options: dict[str, Any] = {"meta": {"acme.example/k": "v"}}
-        assert through(client, way, "x", arguments, **options).text == "done"
+    handlers: Any = {"sampling": model, "elicitation": person, "roots": ["/"]}
+    with talk(script, wire, mode=NEW, **handlers) as (peer, client):
+        meta = {"acme.example/k": "v"}
+        assert through(client, way, "x", arguments, meta=meta).text == "done"
         first, second = peer.requests("tools/call", 2)
     assert type(second["id"]) is int
     assert first["id"] != second["id"]
     before, after = first["params"], second["params"]
     assert after.pop("inputResponses") == {
-        "": model(None, None).to_wire(),  # type: ignore[arg-type]
+        "": reply().to_wire(),
         'a b/\u00e9"': {"action": "accept", "content": {"name": "Ann", "loud": True}},
         "__proto__": {"roots": [{"uri": "file:///"}]},
     }
     assert after.pop("requestState") == state
-    for meta, identifier in (
-        (before.pop("_meta"), first["id"]),
-        (after.pop("_meta"), second["id"]),
-    ):
-        assert meta.pop("progressToken") == identifier
+    for sent in (first, second):
+        meta = sent["params"].pop("_meta")
+        assert meta.pop("progressToken") == sent["id"]
         assert meta["acme.example/k"] == "v"
         assert meta["io.modelcontextprotocol/clientCapabilities"].keys() == LOCAL
     assert before == after == {"name": "x", "arguments": arguments}
@@ -120,39 +116,22 @@ def test_nothing_is_sent_again_while_a_question_of_the_round_is_open(way: str) -
     assert again["inputResponses"].keys() == questions.keys()
 
 
-def asking(method: str, params: Any = None) -> dict[str, Any]:
-    """The part of a round that asks one question."""
-    return {"inputRequests": {"q": {"method": method, "params": params}}}
+def asking(method: str, params: Any = None, **more: Any) -> dict[str, Any]:
+    """The part of a round that asks one question, or more."""
+    return {"inputRequests": {"q": {"method": method, "params": params}, **more}}
 
 
-TOOL = {"name": "sum", "inputSchema": {"type": "object"}}
-BAD_ANSWER = ElicitResult.accept({"loud": True})
+BAD = {"method": "acme/question"}
+WITH_TOOLS = {**PROMPT, "tools": [{"name": "sum", "inputSchema": {"type": "object"}}]}
+ILL = Person(ElicitResult.accept({"loud": True}))
+MODEL, PERSON = {"sampling": nobody}, {"elicitation": nobody}
 NOT_GONE_ON: dict[str, tuple[dict[str, Any], dict[str, Any], type[syncmcp.McpError]]] = {
-    "one good, one bad": (
-        {
-            "inputRequests": {
-                **asking(SAMPLING, PROMPT)["inputRequests"],
-                "bad": {"method": "acme/question"},
-            }
-        },
-        {"sampling": nobody},
-        ProtocolError,
-    ),
-    "no handler": (asking(SAMPLING, PROMPT), {"elicitation": nobody}, InvalidQuestion),
-    "tools that were not offered": (
-        asking(SAMPLING, {**PROMPT, "tools": [TOOL]}),
-        {"sampling": nobody},
-        InvalidQuestion,
-    ),
-    "a link for forms": (asking(ELICITATION, URL), {"elicitation": nobody}, InvalidQuestion),
-    "a bad answer": (
-        asking(ELICITATION, FORM),
-        {"elicitation": lambda *_: BAD_ANSWER},
-        InvalidAnswer,
-    ),
+    "one good, one bad": (asking(SAMPLING, PROMPT, bad=BAD), MODEL, ProtocolError),
+    "no handler": (asking(SAMPLING, PROMPT), PERSON, InvalidQuestion),
+    "tools that were not offered": (asking(SAMPLING, WITH_TOOLS), MODEL, InvalidQuestion),
+    "a link for forms": (asking(ELICITATION, URL), PERSON, InvalidQuestion),
+    "a bad answer": (asking(ELICITATION, FORM), {"elicitation": ILL}, InvalidAnswer),
 }
-
-
 # What nobody offered to answer is named itself.
 NAMED = {"one good, one bad": "acme/question", "no handler": SAMPLING}
 
@@ -175,19 +154,13 @@ def test_a_round_that_cannot_be_answered_fails_the_call_and_nothing_is_sent(case
 def test_a_link_that_a_round_has_twice_is_asked_for_once_and_answered_twice(way: str) -> None:
     asks = {"p": (ELICITATION, URL), "q": (ELICITATION, {**URL, "message": "More"})}
     again = s.input_required({**asks, "r": (ELICITATION, URL)}, "state")
-    asked: list[str] = []
-
-    def agree(request: Any, context: HandlerContext) -> ElicitResult:
-        asked.append(request.message)
-        return ElicitResult.accept()
-
-    with talk(
-        rounds(CALL, again, CALL, s.reply(DONE)), mode=NEW, elicitation=Elicitation(url=agree)
-    ) as (peer, client):
+    agreeing, script = Person(), rounds(CALL, again, CALL, s.reply(DONE))
+    with talk(script, mode=NEW, elicitation=Elicitation(url=agreeing)) as (peer, client):
         assert through(client, way).text == "done"
         answers = peer.requests("tools/call", 2)[1]["params"]["inputResponses"]
     assert answers == {key: {"action": "accept"} for key in "pqr"}
-    assert sorted(asked) == ["Look", "More"]  # other words are another question
+    # Other words are another question.
+    assert sorted(request.message for request in agreeing.requests) == ["Look", "More"]
 
 
 @pytest.mark.parametrize("way", ["blocking", "future"])
@@ -207,8 +180,7 @@ def test_a_server_that_never_has_enough_is_stopped(limit: int | None, ask: Any, 
 
 
 def test_the_limit_of_a_call_is_for_all_its_rounds_but_not_for_its_handlers() -> None:
-    wait = s.input_required(None, "later")
-    script = rounds(s.repeat([CALL, wait]))
+    script = rounds(s.repeat([CALL, s.input_required(None, "later")]))
     with talk(script, mode=NEW, max_rounds=10000) as (_, client):
         with pytest.raises(syncmcp.RequestTimeout) as caught:
             client.call_tool("x", timeout=0.2)
@@ -237,12 +209,9 @@ def test_a_call_that_ends_between_two_rounds_may_have_been_done(
         return "never"
 
     token = CancelToken()
-    limit = 1.0 if end == "limit" else PATIENCE
     with wire.connect(server) as client:
-        if way == "future":
-            call = client.call_tool.future("order", timeout=limit, cancel=token).result
-        else:
-            call = elsewhere(lambda: client.call_tool("order", timeout=limit, cancel=token)).result
+        options: Any = {"timeout": 1.0 if end == "limit" else PATIENCE, "cancel": token}
+        call = elsewhere(lambda: through(client, way, "order", **options)).result
         assert between.wait(PATIENCE)
         if end == "token":
             token.cancel("enough")
@@ -299,11 +268,8 @@ def test_if_one_answer_fails_the_others_are_called_off_and_nothing_is_sent(way: 
         obedient.entered()
         raise Refused(-1, "no")
 
-    script = rounds(
-        CALL,
-        s.input_required({"a": (SAMPLING, PROMPT), "b": (ELICITATION, FORM)}, "state"),
-        *LISTED,
-    )
+    asks = s.input_required({"a": (SAMPLING, PROMPT), "b": (ELICITATION, FORM)}, "state")
+    script = rounds(CALL, asks, *LISTED)
     with talk(script, mode=NEW, sampling=obedient, elicitation=refuse) as (peer, client):
         with pytest.raises(Refused, match="no"):
             through(client, way)

@@ -10,8 +10,9 @@ import pytest
 import syncmcp
 from syncmcp import Mode, Refused, Sampling
 from syncmcp.approval import DenyAll
-from syncmcp.types import CreateMessageRequestParams, CreateMessageResult
+from syncmcp.types import CreateMessageResult
 from tests.connection.questions.asking import (
+    BOTH,
     PROMPT,
     SAMPLING,
     asked,
@@ -19,8 +20,9 @@ from tests.connection.questions.asking import (
     asking_server,
     demanded,
     fault,
+    through,
 )
-from tests.support.people import nobody
+from tests.support.people import Person, nobody
 from tests.support.scripts import NEW, OLD, STATEFUL
 from tests.support.stage import Wire, every_wire, rotated, rotated_stateful
 
@@ -55,6 +57,16 @@ FULL: dict[str, Any] = {
     "tools": [TOOL],
     "toolChoice": {"mode": "required"},
 }
+SPEECH = {
+    "role": "assistant",
+    "content": [
+        {"type": "text", "text": "let me see"},
+        {"type": "tool_use", "id": "u", "name": "sum", "input": {"x": [1]}, "_meta": {"m": 1}},
+    ],
+    "model": "double-1",
+    "stopReason": "toolUse",
+    "_meta": {"acme.example/k": "v"},
+}
 
 
 @every_wire
@@ -62,34 +74,17 @@ FULL: dict[str, Any] = {
 def test_every_parameter_reaches_the_handler_and_every_part_of_the_answer_the_server(
     wire: Wire,
 ) -> None:
-    requests: list[CreateMessageRequestParams] = []
-    answer = {
-        "role": "assistant",
-        "content": [
-            {"type": "text", "text": "let me see"},
-            {"type": "tool_use", "id": "u", "name": "sum", "input": {"x": [1]}, "_meta": {"m": 1}},
-        ],
-        "model": "double-1",
-        "stopReason": "toolUse",
-        "_meta": {"acme.example/k": "v"},
-    }
-
-    def handler(request: CreateMessageRequestParams, context: Any) -> CreateMessageResult:
-        requests.append(request)
-        return CreateMessageResult.from_wire(answer)
-
+    speaks = Person(CreateMessageResult.from_wire(SPEECH))
     server = asking_server()
-    with wire.connect(server, sampling=Sampling(handler, tools=True, context=True)) as client:
-        assert asked(client, SAMPLING, FULL) == {"result": answer}
-    got = requests[0].to_wire()
+    with wire.connect(server, sampling=Sampling(speaks, tools=True, context=True)) as client:
+        assert asked(client, SAMPLING, FULL) == {"result": SPEECH}
+    (request,) = speaks.requests
+    got = request.to_wire()
     got.pop("_meta", None)
     assert got == FULL
-    assert requests[0].max_tokens == 42
-    preferences = requests[0].model_preferences
-    assert preferences is not None
-    assert [hint.name for hint in preferences.hints or ()] == ["first", "second"]
-    with server.stats as stats:
-        assert stats.violations == []
+    assert request.max_tokens == 42
+    assert [hint.name for hint in request.model_preferences.hints] == ["first", "second"]
+    assert server.stats.violations == []
 
 
 @pytest.mark.parametrize(
@@ -98,14 +93,10 @@ def test_every_parameter_reaches_the_handler_and_every_part_of_the_answer_the_se
 )
 @pytest.mark.requirement("SAMP-02", "M-04")
 def test_tools_that_were_not_declared_are_invalid_params(revision: Mode, handler: Any) -> None:
-    tools: dict[str, Any]
+    changes: list[dict[str, Any]]
+    changes = [{"tools": [TOOL]}, {"tools": []}, {"tools": None}, {"toolChoice": {"mode": "auto"}}]
     with asker(revision, sampling=handler) as client:
-        for tools in (
-            {"tools": [TOOL]},
-            {"tools": []},
-            {"toolChoice": {"mode": "auto"}},
-            {"tools": None},
-        ):
+        for tools in changes:
             assert demanded(client, SAMPLING, {**PROMPT, **tools})["error"][0] == -32602
 
 
@@ -130,7 +121,7 @@ BAD: list[dict[str, Any]] = [
 ]
 
 
-@pytest.mark.parametrize("revision", [OLD, NEW])
+@BOTH
 @pytest.mark.requirement("SAMP-05", "SAMP-06", "SAMP-08", "SAMP-09")
 def test_a_request_that_makes_no_sense_is_refused_without_its_own_words(revision: Mode) -> None:
     with asker(revision, sampling=Sampling(nobody, tools=True)) as client:
@@ -143,21 +134,18 @@ def test_a_request_that_makes_no_sense_is_refused_without_its_own_words(revision
 @rotated
 @pytest.mark.requirement("SAMP-06")
 def test_a_refusal_reaches_the_server_unchanged_or_ends_the_call(wire: Wire) -> None:
-    def refuse(request: Any, context: Any) -> CreateMessageResult:
-        raise Refused(-1, "User rejected", {"why": ["mood"]})
-
+    refuse = Person(Refused(-1, "User rejected", {"why": ["mood"]}))
     with wire.connect(asking_server(), sampling=refuse) as client:
         if wire.revision == OLD:
             error = asked(client, SAMPLING, PROMPT)["error"]
             assert error == [-1, "User rejected", {"why": ["mood"]}]
             return
-        for call in (client.call_tool, lambda *a: client.call_tool.future(*a).result(10)):
+        for way in ("blocking", "future"):
             with pytest.raises(Refused) as caught:
-                call("ask", {"method": SAMPLING, "params": PROMPT})
+                through(client, way, "ask", {"method": SAMPLING, "params": PROMPT})
             error = caught.value
             assert (error.code, error.message) == (-1, "User rejected")
-            assert error.data == {"why": ["mood"]}
-            assert error.method == "tools/call"
+            assert (error.data, error.method) == ({"why": ["mood"]}, "tools/call")
 
 
 @rotated_stateful.with_rows(
@@ -167,9 +155,7 @@ def test_a_refusal_reaches_the_server_unchanged_or_ends_the_call(wire: Wire) -> 
 def test_a_refusal_that_json_cannot_express_is_a_failure_and_reaches_the_server(
     data: Any, wire: Wire, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def refuse(request: Any, context: Any) -> CreateMessageResult:
-        raise Refused(7, "no", data)
-
+    refuse = Person(Refused(7, "no", data))
     with (
         caplog.at_level(logging.ERROR, "syncmcp"),
         wire.connect(asking_server(), sampling=refuse) as client,

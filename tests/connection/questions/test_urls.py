@@ -16,6 +16,7 @@ from syncmcp.testing import UrlElicitationRequired as MustVisit
 from syncmcp.testing import script as s
 from syncmcp.types import ElicitRequestURLParams, ElicitResult
 from tests.connection.questions.asking import (
+    BOTH,
     ELICITATION,
     URL,
     Slow,
@@ -28,8 +29,8 @@ from tests.connection.questions.asking import (
     visitor,
 )
 from tests.connection.questions.visiting import COMPLETE, link
-from tests.support.people import Person, nobody
-from tests.support.scripts import NEW, OLD, opening, talk
+from tests.support.people import Held, Person, nobody
+from tests.support.scripts import opening, talk
 from tests.support.stage import (
     PATIENCE,
     Wire,
@@ -39,12 +40,8 @@ from tests.support.stage import (
 )
 from tests.transports.http_peer import serving
 
-BOTH = pytest.mark.parametrize("revision", [OLD, NEW])
 RESULT: dict[str, Any] = {"content": [{"type": "text", "text": "done"}]}
-
-
 WHOLE = "https://example.org/a?b=c%20d&e=#frag"
-
 
 # What is safe is in `tests/handlers/test_links.py`.
 UNSAFE = ["javascript:alert(1)", "http://example.org/", "https://user:pw@example.org/", ""]
@@ -87,40 +84,33 @@ class Warden:
 @BOTH
 @pytest.mark.requirement("ELI-08", "ELI-10", "ELI-11")
 def test_each_link_needs_a_yes_of_its_own_before_it_is_followed(revision: Mode) -> None:
-    followed: list[str] = []
-
-    def handler(request: ElicitRequestURLParams, context: HandlerContext) -> ElicitResult:
-        followed.append(request.url)
-        return ElicitResult.accept()
-
-    wanted, unwanted = WHOLE, "http://127.0.0.1:9/consent"
+    visits, wanted, unwanted = Person(), WHOLE, "http://127.0.0.1:9/consent"
     warden = Warden(wanted)
-    with asker(
-        revision, elicitation=Elicitation(url=handler), approval=Approval(reviewer=warden)
-    ) as client:
+    approval = Approval(reviewer=warden)
+    with asker(revision, elicitation=Elicitation(url=visits), approval=approval) as client:
         assert asked(client, ELICITATION, link(url=wanted)) == {"result": {"action": "accept"}}
         assert asked(client, ELICITATION, link(url=unwanted)) == {"result": {"action": "decline"}}
     assert warden.seen == [wanted, unwanted]
-    assert followed == [wanted]
+    assert [request.url for request in visits.requests] == [wanted]
 
 
 @rotated_stateful
 @pytest.mark.requirement("ELI-15", "ELI-16", "M-07")
 def test_a_completion_reaches_the_handler_that_waits_for_its_id_and_no_other(wire: Wire) -> None:
     odd = ' "\u00e9"/../1 '
-    server, outcomes = Server("links"), list[bool]()
-    inside, wrong_ones_sent, looked, read = (threading.Event() for _ in range(4))
+    server, held = Server("links"), Held(ElicitResult.accept)
+    wrong_ones_read, looked, read = (threading.Event() for _ in range(3))
 
     @server.tool()
     def visit(context: ToolContext) -> str:
         question = context.ask(ELICITATION, link(odd))
-        assert inside.wait(PATIENCE)
+        held.entered()
         for other in ("", odd.strip(), "unknown", odd.upper(), odd.replace("\u00e9", "e\u0301")):
             context.complete_elicitation(other)
         for params in ({"elicitationId": 1}, {"elicitationId": [odd]}, {}, None):
             context.notify(COMPLETE, params)
         context.request("ping")  # they have been read when this is answered
-        wrong_ones_sent.set()
+        wrong_ones_read.set()
         assert looked.wait(PATIENCE)
         for _ in range(3):
             context.complete_elicitation(odd)
@@ -128,19 +118,16 @@ def test_a_completion_reaches_the_handler_that_waits_for_its_id_and_no_other(wir
         read.set()
         return str(question.result(PATIENCE)["action"])
 
-    def handler(request: Any, context: HandlerContext) -> ElicitResult:
-        inside.set()
-        assert wrong_ones_sent.wait(PATIENCE)
-        outcomes.append(context.wait_completed(0.0))
+    with wire.connect(server, elicitation=Elicitation(url=held)) as client:
+        visiting = client.call_tool.future("visit")
+        assert wrong_ones_read.wait(PATIENCE)
+        assert not held.contexts[0].wait_completed(0.0)
         looked.set()
         assert read.wait(PATIENCE)
-        outcomes.append(context.wait_completed(0.0))  # what came before the wait is not lost
-        return ElicitResult.accept()
-
-    with wire.connect(server, elicitation=Elicitation(url=handler)) as client:
-        assert client.call_tool("visit").raise_for_error().text == "accept"
+        assert held.contexts[0].wait_completed(0.0)  # what came before the wait is not lost
+        held.gate.set()
+        assert visiting.result(PATIENCE).raise_for_error().text == "accept"
         assert client.list_tools().tools
-    assert outcomes == [False, True]
 
 
 def visiting_server(*identifiers: str) -> tuple[Server, list[ToolContext]]:
@@ -163,28 +150,25 @@ def test_an_error_that_needs_a_visit_leads_there_waits_and_makes_the_call_again(
     way: str, wire: Wire
 ) -> None:
     server, calls = visiting_server("one", "two")
-    contexts: list[HandlerContext] = []
-    requests: list[ElicitRequestURLParams] = []
-    meta = {"acme.example/k": 1}
+    agreeing, meta = Person(), {"acme.example/k": 1}
 
-    def handler(request: ElicitRequestURLParams, context: HandlerContext) -> ElicitResult:
-        requests.append(request)
-        contexts.append(context)
-        if len(requests) == 2:
+    def handler(request: ElicitRequestURLParams, context: HandlerContext) -> Any:
+        agreed = agreeing(request, context)
+        if len(agreeing.requests) == 2:
             for name in ("one", "two"):
                 calls[0].complete_elicitation(name)
-        return ElicitResult.accept()
+        return agreed
 
     options: dict[str, Any] = {"elicitation": Elicitation(url=handler), "max_handlers": 1}
     with wire.connect(server, **options) as client:
         assert through(client, way, "locked", {"key": "a"}, meta=meta).text == "open a"
-    assert len(calls) == 2
-    assert calls[0].request_id != calls[1].request_id
+    first, second = calls
+    assert first.request_id != second.request_id
     assert [call.meta["acme.example/k"] for call in calls] == [1, 1]
-    assert {request.elicitation_id for request in requests} == {"one", "two"}
-    assert all(request.url == f"{URL['url']}{request.elicitation_id}" for request in requests)
+    visited = {request.elicitation_id: request.url for request in agreeing.requests}
+    assert visited == {name: f"{URL['url']}{name}" for name in ("one", "two")}
     params = {"name": "locked", "arguments": {"key": "a"}}
-    for context in contexts:
+    for context in agreeing.contexts:
         assert context.resumes_call
         assert context.call is not None
         assert (context.call.method, context.call.params) == ("tools/call", params)
@@ -207,8 +191,8 @@ def test_where_nobody_goes_there_the_caller_gets_the_servers_own_error(
     with wire.connect(server, elicitation=given) as client:
         with pytest.raises(UrlElicitationRequired) as caught:
             client.call_tool("locked", {"key": "a"})
-        assert caught.value.code == -32042
-        assert caught.value.data["elicitations"][0]["elicitationId"] == "one"
+        caught_ids = [each["elicitationId"] for each in caught.value.data["elicitations"]]
+        assert (caught.value.code, caught_ids) == (-32042, ["one"])
     assert len(calls) == 1
 
 
@@ -235,16 +219,11 @@ def test_an_error_with_a_link_that_must_not_be_shown_is_the_cause_of_the_callers
 PAGES = "https://example.org"
 
 
-class Sent:
-    """Goes where they are sent, and says at once that it is done; keeps where that was."""
+class Sent(Person):
+    """Goes where they are sent, and says at once that it is done."""
 
-    def __init__(self) -> None:
-        self.urls: list[str] = []
-
-    def __call__(self, request: ElicitRequestURLParams, context: HandlerContext) -> ElicitResult:
-        self.urls.append(request.url)
+    def think(self, context: HandlerContext) -> None:
         context.completed()
-        return ElicitResult.accept()
 
 
 @rotated_stateful_ways
@@ -261,7 +240,7 @@ def test_a_server_that_is_never_content_asks_the_person_once(way: str, wire: Wir
         with pytest.raises(UrlElicitationRequired) as caught:
             through(client, way, "locked")
         assert caught.value.data["elicitations"][0]["url"] == f"{PAGES}/in?elicit={ids[1]}"
-    assert sent.urls == [f"{PAGES}/in?elicit={ids[0]}"]
+    assert [request.url for request in sent.requests] == [f"{PAGES}/in?elicit={ids[0]}"]
     assert len(ids) == 2
 
 
@@ -271,8 +250,7 @@ def test_where_nobody_says_that_it_is_done_the_call_is_made_again_once(enough: b
     error = s.error(-32042, "visit", {"elicitations": [link()]})
     again = s.reply(RESULT) if enough else error
     script = [*opening(), s.expect("tools/call"), error, s.expect("tools/call"), again]
-    url = Elicitation(url=visitor)
-    with talk(script, elicitation=url, human_timeout=0.05) as (peer, client):
+    with talk(script, elicitation=Elicitation(url=visitor), human_timeout=0.05) as (peer, client):
         if enough:
             assert client.call_tool("x", timeout=PATIENCE).text == "done"
         else:
