@@ -102,9 +102,7 @@ def test_a_slot_that_is_lent_goes_to_the_next_in_line(pool: Counting) -> None:
     third.end()
 
 
-def test_so_many_jobs_that_are_abandoned_make_room_and_no_more(
-    pool: Counting, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_so_many_abandoned_jobs_make_room(pool: Counting, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("syncmcp._concurrency.pool.MAX_ABANDONED", 2)
     jobs = [Job(pool) for _ in range(6)]
     jobs[0].wait_started().abandon()
@@ -131,9 +129,7 @@ def test_so_many_jobs_that_are_abandoned_make_room_and_no_more(
     pool.wait_running(0)
 
 
-def test_a_thread_ends_while_too_many_jobs_are_abandoned(
-    pool: Counting, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_threads_end_if_too_many_are_stuck(pool: Counting, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("syncmcp._concurrency.pool.MAX_ABANDONED", 0)
     first, urgent, third = Job(pool), Job(pool, at_once=True), Job(pool)
     first.wait_started().abandon()
@@ -247,9 +243,7 @@ def test_a_job_that_forks_has_no_slot_in_the_child(pool: Counting) -> None:
     second.end()
 
 
-def test_a_thread_that_ends_with_the_pool_takes_no_job_beyond_the_limit(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_thread_that_ends_takes_no_job_beyond_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     pool = Counting(1)
     queue = GatedQueue()
     monkeypatch.setattr("syncmcp._concurrency.pool.SimpleQueue", lambda: queue)

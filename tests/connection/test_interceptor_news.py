@@ -102,11 +102,8 @@ def test_a_question_and_its_answer_pass_on_the_thread_of_the_handler(wire: Wire)
     assert answer.elapsed is not None
     ((said, thread),) = heard
     assert said == "Hm?"
-    hooks = [
-        name
-        for name, (_, _, message) in zip(seen.threads, seen.log, strict=True)
-        if message.method == "elicitation/create"
-    ]
+    log = zip(seen.threads, seen.log, strict=True)
+    hooks = [name for name, (_, _, message) in log if message.method == "elicitation/create"]
     assert hooks == [thread, thread]
 
 
@@ -138,11 +135,8 @@ def test_a_hook_that_never_ends_is_given_up_with_its_question(wire: Wire) -> Non
 @rotated_stateful
 def test_a_ping_is_answered_whatever_the_hooks_do_and_shown_to_them(wire: Wire) -> None:
     seen, gate = Seen(), Gate()
-    chain = [
-        seen,
-        Does("outgoing", "ping", throws(ValueError("no"))),
-        Does("incoming", "ping", gate),
-    ]
+    hold = Does("incoming", "ping", gate)
+    chain = [seen, Does("outgoing", "ping", throws(ValueError("no"))), hold]
     with wire.connect(asking_server(), interceptors=chain) as client:
         assert demanded(client, "ping") == {"result": {}}
         gate.reached()

@@ -78,17 +78,17 @@ def test_a_call_is_seen_on_its_way_out_and_back_and_at_its_end(wire: Wire, ask: 
     assert (response.error, end.error) == (None, None)
 
 
+# What is seen of a request.
+ANSWERED = [("outgoing", "request"), ("incoming", "response"), ("ended", "response")]
+
+
 @rotated
 def test_the_messages_that_open_a_connection_are_seen(wire: Wire) -> None:
     seen = Seen()
     with wire.connect(Stage().server, interceptors=[seen]):
         pass
     first = "initialize" if wire.revision == STATEFUL else "server/discover"
-    assert seen.hooks(first) == [
-        ("outgoing", "request"),
-        ("incoming", "response"),
-        ("ended", "response"),
-    ]
+    assert seen.hooks(first) == ANSWERED
     told = seen.hooks("notifications/initialized")
     assert told == ([("outgoing", "notification")] if wire.revision == STATEFUL else [])
 
@@ -191,13 +191,13 @@ def test_the_refusal_of_a_server_is_seen_and_can_be_made_good(wire: Wire) -> Non
 def test_the_protocols_own_keys_cannot_be_taken_away(wire: Wire, in_place: bool) -> None:
     metas: list[dict[str, Any]] = []
 
+    mine = {"progressToken": "mine", "ours/note": 1}
+
     def bare(message: Message) -> Message | None:
-        if in_place:
-            message.params["_meta"].clear()
-            return None
-        return message.with_params(
-            {**message.params, "_meta": {"progressToken": "mine", "ours/note": 1}}
-        )
+        if not in_place:
+            return message.with_params({**message.params, "_meta": mine})
+        message.params["_meta"].clear()
+        return None
 
     server = Server("metas")
 
@@ -268,9 +268,7 @@ def test_what_an_interceptor_raises_ends_the_call_and_nothing_else(
 
 
 @rotated_asks
-def test_what_is_raised_at_the_end_is_logged_and_changes_nothing(
-    wire: Wire, ask: Ask, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_errors_of_ended_are_logged(wire: Wire, ask: Ask, caplog: pytest.LogCaptureFixture) -> None:
     outer = Seen("outer")
     chain = [outer, on_call("ended", throws(ValueError("a slip")))]
     with wire.connect(Stage().server, interceptors=chain) as client:
@@ -312,10 +310,7 @@ def test_what_makes_a_message_another_one_cannot_be_changed(ask: Ask, what: str)
 
 def test_an_interceptor_that_refuses_the_handshake_keeps_the_client_closed() -> None:
     # Nor can it call a client that is being opened.
-    slips: list[Callable[[Message], object]] = [
-        throws(ValueError("a slip")),
-        lambda _: client.ping(),
-    ]
+    slips: list[Any] = [throws(ValueError("a slip")), lambda _: client.ping()]
     guard = Does("outgoing", "initialize", lambda m: slips.pop()(m) if slips else None)
     client = Client(Stage().server, mode=STATEFUL, interceptors=[guard])
     with pytest.raises(syncmcp.UsageError, match="cannot call a client that is being opened"):
@@ -499,9 +494,7 @@ def test_a_blocking_call_whose_hook_was_late_ends_by_its_own_limit_and_sends_not
 
 
 @rotated_asks
-def test_a_result_is_freed_with_its_call_and_not_by_the_garbage_collector(
-    wire: Wire, ask: Ask
-) -> None:
+def test_a_result_is_freed_with_its_call_without_any_collector(wire: Wire, ask: Ask) -> None:
     freed = threading.Event()
     with wire.connect(Stage().server, interceptors=[Does("", "", throws(ValueError()))]) as client:
         gc.disable()
@@ -516,9 +509,7 @@ def test_a_result_is_freed_with_its_call_and_not_by_the_garbage_collector(
     "hook, ask",
     [(hook, ask) for hook in ("outgoing", "incoming", "ended") for ask in (block, future)],
 )
-def test_an_interceptor_may_call_the_client_and_does_not_see_what_it_does(
-    wire: Wire, ask: Ask, hook: str
-) -> None:
+def test_a_hook_may_call_the_client_unseen_by_itself(wire: Wire, ask: Ask, hook: str) -> None:
     seen, stage = Seen(), Stage()
     inside: list[str] = []
     found: list[Client] = []

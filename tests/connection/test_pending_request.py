@@ -82,9 +82,7 @@ def test_a_new_request_is_open_and_sent_by_the_thread_that_waits_or_by_its_pool(
     assert sent == [frame]
 
 
-def test_a_request_is_checked_next_when_the_first_of_its_limits_may_have_passed(
-    clock: Clock,
-) -> None:
+def test_a_request_is_checked_next_when_its_first_limit_may_have_passed(clock: Clock) -> None:
     now = clock.now()
     assert request(seconds=None).next_check() is None
     assert request(seconds=10).next_check() == now + 10

@@ -79,9 +79,7 @@ TEXT: Schema = {"type": "string"}
         ({**CHOICES, "minItems": 1, "maxItems": 2}, "choices", Bounds(1, 2)),
     ],
 )
-def test_every_kind_of_field_is_read_with_its_bounds(
-    schema: Schema, kind: str, bounds: Bounds
-) -> None:
+def test_every_kind_of_field_has_its_bounds(schema: Schema, kind: str, bounds: Bounds) -> None:
     field = field_of(schema)
     assert (field.kind, field.bounds, field.default) == (kind, bounds, ABSENT)
     assert repr(field.default) == "ABSENT"
@@ -206,9 +204,7 @@ def test_words_and_values_outside_the_subset_are_refused_by_their_name() -> None
         ({**CHOICES, "minItems": 4}, "4 of 3"),
     ],
 )
-def test_what_is_outside_the_subset_is_refused_with_its_field_and_reason(
-    schema: Any, word: str
-) -> None:
+def test_what_is_outside_the_subset_is_refused_with_a_reason(schema: Any, word: str) -> None:
     assert word in refusal_of(schema).reason
 
 
@@ -256,9 +252,7 @@ def test_names_that_cannot_be_shown_or_are_not_there_are_refused() -> None:
     ],
     ids=["fields", "patterns", "options"],
 )
-def test_two_hundred_fields_are_read_and_one_more_is_refused(
-    most: int, words: str, make: Callable[[int], Schema]
-) -> None:
+def test_more_than_many_is_refused(most: int, words: str, make: Callable[[int], Schema]) -> None:
     with pytest.raises(UnsupportedForm, match=words):
         Form.read(schema_of(**make(most + 1)))
     fields = Form.read(schema_of(**make(most))).fields
@@ -412,9 +406,7 @@ def test_defaults_of_every_kind_fill_what_was_left_out() -> None:
         ({**CHOICES, "maxItems": 1}, [["red", "blue"]]),
     ],
 )
-def test_a_default_that_does_not_fit_its_own_field_counts_as_absent(
-    schema: Schema, defaults: list[Any]
-) -> None:
+def test_a_default_that_does_not_fit_counts_as_absent(schema: Schema, defaults: list[Any]) -> None:
     for default in defaults:
         form = Form.read(schema_of("it", it={**schema, "default": default}))
         assert form.fields[0].default is ABSENT
@@ -522,9 +514,7 @@ def test_an_answer_that_fits_has_no_problem(schema: Schema, values: list[Any]) -
 
 
 @pytest.mark.parametrize(("schema", "values"), WRONG, ids=range(len(WRONG)))
-def test_an_answer_that_does_not_fit_gets_a_sentence_and_is_not_quoted(
-    schema: Schema, values: list[Any]
-) -> None:
+def test_an_unfit_answer_gets_a_sentence_without_quotes(schema: Schema, values: list[Any]) -> None:
     form = Form.read(schema_of(it=schema))
     for value in values:
         started = time.thread_time()
@@ -553,9 +543,7 @@ def test_patterns_are_as_large_as_their_repetitions_written_out() -> None:
     assert caught.value.field == "f"
 
 
-def test_no_default_is_matched_before_all_patterns_are_known(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_no_default_is_matched_before_all_patterns_are(monkeypatch: pytest.MonkeyPatch) -> None:
     matched: list[str] = []
     monkeypatch.setattr(Field, "problem", lambda _, value: matched.append(value))
     fields = {f"f{n}": {"type": "string", "pattern": "a{1000}", "default": "a"} for n in range(11)}

@@ -103,9 +103,7 @@ REFUSED: list[tuple[str, list[Any]]] = [
 
 
 @pytest.mark.parametrize(("reason", "urls"), REFUSED)
-def test_what_is_no_safe_web_address_is_refused_with_the_reason(
-    reason: str, urls: list[Any]
-) -> None:
+def test_what_is_no_safe_address_is_refused_with_the_reason(reason: str, urls: list[Any]) -> None:
     for url in urls:
         with pytest.raises(UnsafeLink) as caught:
             Link.read(url)

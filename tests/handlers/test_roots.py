@@ -50,9 +50,7 @@ NAMES = [
 
 
 @pytest.mark.parametrize(("name", "written"), NAMES, ids=[written for _, written in NAMES])
-def test_a_path_becomes_a_uri_and_back_whatever_is_in_it(
-    tmp_path: Path, name: str, written: str
-) -> None:
+def test_a_path_becomes_a_uri_and_back_always(tmp_path: Path, name: str, written: str) -> None:
     path = tmp_path / name
     path.mkdir()
     root = to_root(path)
@@ -93,13 +91,9 @@ def test_what_names_a_root_is_brought_into_one_form(
 
 
 def test_a_root_keeps_its_name_and_metadata(place: Path) -> None:
-    given = Root.from_wire({"uri": f"file:{place}", "name": "Work", "_meta": {"a": 1}, "x": 2})
-    assert to_root(given).to_wire() == {
-        "uri": place.as_uri(),
-        "name": "Work",
-        "_meta": {"a": 1},
-        "x": 2,
-    }
+    words = {"name": "Work", "_meta": {"a": 1}, "x": 2}
+    given = Root.from_wire({"uri": f"file:{place}", **words})
+    assert to_root(given).to_wire() == {"uri": place.as_uri(), **words}
     assert to_root(given, name="Other").name == "Other"
     assert given.uri == f"file:{place}"
     assert to_root(place).to_wire() == {"uri": place.as_uri()}
@@ -166,17 +160,14 @@ def test_what_cannot_be_read_is_refused(place: Path, monkeypatch: pytest.MonkeyP
     assert to_root(place / "two").uri == (place / "two").as_uri()
 
 
-@pytest.mark.parametrize(
-    ("path", "uri"),
-    [
-        ("C:\\", "file:///C:/"),
-        ("c:\\a b\\\u00fc#.txt", "file:///C:/a%20b/%C3%BC%23.txt"),
-        ("D:/x/100%", "file:///D:/x/100%25"),
-    ],
-)
-def test_windows_paths_have_uris_and_back(path: str, uri: str) -> None:
-    assert uri_of(PureWindowsPath(path)) == uri
-    assert path_of(uri, PureWindowsPath) == PureWindowsPath(path)
+def test_windows_paths_have_uris_and_back() -> None:
+    for path, uri in {
+        "C:\\": "file:///C:/",
+        "c:\\a b\\\u00fc#.txt": "file:///C:/a%20b/%C3%BC%23.txt",
+        "D:/x/100%": "file:///D:/x/100%25",
+    }.items():
+        assert uri_of(PureWindowsPath(path)) == uri
+        assert path_of(uri, PureWindowsPath) == PureWindowsPath(path)
 
 
 def test_paths_and_uris_that_are_no_roots_are_refused() -> None:
@@ -211,13 +202,9 @@ def test_roots_are_kept_in_their_order_with_path_and_status(place: Path) -> None
         (place / "file.txt", "File", "ok"),
     ]
     assert uris(roots) == [(place / name).as_uri() for name in ("two", "one", "file.txt")]
-
-
-def test_the_same_path_replaces_the_root_in_its_place(place: Path) -> None:
-    roots = Roots([place / "one", place / "two", f"file:{place}/one/"])
-    assert len(roots.list()) == 2
-    roots.add(f"{place}/two/../one", name="First")
-    assert [status.root.name for status in roots.list()] == ["First", None]
+    roots.add(f"{place}/two/../one", name="First")  # the same path
+    assert [status.root.name for status in roots.list()] == [None, "First", "File"]
+    assert len(Roots([place / "one", place / "two", f"file:{place}/one/"]).list()) == 2
 
 
 @pytest.mark.requirement("M-03")
@@ -236,9 +223,7 @@ def test_a_root_is_removed_by_whatever_names_its_path(place: Path) -> None:
 
 
 @pytest.mark.requirement("ROOT-04")
-def test_a_root_that_went_away_is_shown_as_missing_and_kept_from_servers(
-    place: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_root_that_went_away_is_missing(place: Path, caplog: pytest.LogCaptureFixture) -> None:
     roots = Roots([place / "one", place / "two"])
     (place / "one").rename(place / "away")
     assert [status.status for status in roots.list()] == ["missing", "ok"]
@@ -290,14 +275,9 @@ def test_a_list_that_is_as_before_is_told_to_nobody(place: Path) -> None:
         with pytest.raises(UsageError):
             wrong()
     assert told == []
-    for number, different in enumerate(
-        (
-            [place / "one", place / "two"],  # without the name
-            [place / "two", place / "one"],  # in another order
-            [place / "two"],
-        ),
-        1,
-    ):
+    one, two = place / "one", place / "two"
+    # Without the name, in another order, fewer.
+    for number, different in enumerate(([one, two], [two, one], [two]), 1):
         roots.replace(different)
         assert told == [threading.current_thread().name] * number
 
@@ -357,13 +337,20 @@ def test_the_source_is_asked_each_time_with_the_context(place: Path) -> None:
     assert asked == [CONTEXT, CONTEXT]
 
 
-def test_what_a_source_returns_is_checked_and_its_error_comes_through() -> None:
+def test_what_a_source_returns_is_checked_like_what_is_added_and_its_error_comes_through(
+    place: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     given: list[Any] = []
     roots = Roots(source=lambda _: given[-1:])
     for item in ("file://host/x", "https://x/", 5):
         given.append(item)
         with pytest.raises(UsageError, match="root"):
             roots.current(CONTEXT)
+    # One that is gone is hidden.
+    assert uris(Roots(source=lambda _: [place / "nowhere", place / "one"])) == [
+        (place / "one").as_uri()
+    ]
+    assert "is missing: " in caplog.text
 
     def source(context: HandlerContext) -> list[str]:
         raise LookupError("no project is open")
@@ -372,17 +359,7 @@ def test_what_a_source_returns_is_checked_and_its_error_comes_through() -> None:
         Roots(source=source).current(CONTEXT)
 
 
-def test_a_root_of_a_source_that_is_gone_is_hidden_like_an_added_one(
-    place: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    roots = Roots(source=lambda _: [place / "nowhere", place / "one"])
-    assert [root.uri for root in roots.current(CONTEXT)] == [(place / "one").as_uri()]
-    assert "is missing: " in caplog.text
-
-
-def test_callbacks_may_fail_come_twice_be_taken_away_and_use_the_roots(
-    place: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_callbacks_may_fail_or_use_the_roots(place: Path, caplog: pytest.LogCaptureFixture) -> None:
     roots, told = Roots(), list[int]()
 
     def fail() -> None:
@@ -426,35 +403,20 @@ def test_many_threads_may_change_the_roots_at_once(place: Path) -> None:
 @pytest.mark.requirement("M-03")
 def test_what_is_inside_a_root_and_what_is_not(place: Path) -> None:
     roots = [to_root(place / "one"), to_root(place / "file.txt")]
-    inside: list[str | Path] = [
-        place / "one",
-        place / "one" / "new" / "file",
-        place / "file.txt",
-        f"{place}/two/../one/x",
-        (place / "one").as_uri(),
-        f"{place}/one//x/.",
-    ]
-    outside: list[str | Path] = [
-        place,
-        place / "two",
-        place / "one-more",
-        f"{place}/one/../two",
-        f"{place}/one/../../x",
-        place / "file.txt.bak",
-        "/",
-        "",
-        "a\0b",
-        "file://host/x",
-        f"{(place / 'one').as_uri()}/%2e%2e/two",
-        "~",
-    ]
+    one = place / "one"
+    roots = [to_root(one), to_root(place / "file.txt")]
+    inside: list[str | Path] = [one, one / "new" / "file", place / "file.txt"]
+    inside += [f"{place}/two/../one/x", one.as_uri(), f"{place}/one//x/."]
+    outside: list[str | Path] = [place, place / "two", place / "one-more", "/", "", "a\0b", "~"]
+    outside += [f"{place}/one/../two", f"{place}/one/../../x", place / "file.txt.bak"]
+    outside += ["file://host/x", f"{one.as_uri()}/%2e%2e/two"]
     assert [path for path in inside if not contains(roots, path)] == []
     assert [path for path in outside if contains(roots, path)] == []
     assert not contains([], "/")
-    several = Roots([place / "one"])
-    assert contains(several, place / "one" / "x")
-    several.remove(place / "one")
-    assert not contains(several, place / "one" / "x")
+    several = Roots([one])
+    assert contains(several, one / "x")
+    several.remove(one)
+    assert not contains(several, one / "x")
 
 
 @pytest.mark.requirement("M-03")
@@ -471,9 +433,7 @@ def test_links_are_followed_on_both_sides(place: Path) -> None:
     assert contains([place / "link-to-one"], place / "one" / "x")
 
 
-def test_a_relative_path_is_held_against_roots_from_the_working_directory(
-    place: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_relative_paths_are_ones_from_here(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(place / "one")
     assert contains([place / "one"], "x")
     assert not contains([place / "one"], "../two")

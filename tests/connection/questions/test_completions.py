@@ -27,15 +27,20 @@ from syncmcp.testing import script as s
 from syncmcp.types import ElicitResult
 from tests.connection.questions.asking import (
     BOTH,
+    COMPLETE,
     ELICITATION,
     FORM,
+    READ,
     URL,
+    Agreeing,
+    ask,
     asked,
     asker,
     asking_server,
+    complete,
+    link,
     through,
 )
-from tests.connection.questions.visiting import COMPLETE, READ, Agreeing, ask, complete, link
 from tests.support.moved_time import MovedTime
 from tests.support.parts import without_pauses
 from tests.support.scripts import NEW, OLD, WIRES, Scripted, opening, talk
@@ -49,9 +54,7 @@ RESULT: dict[str, Any] = {"content": [{"type": "text", "text": "done"}]}
 
 @rotated_stateful.with_rows("ended", [False, True])
 @pytest.mark.requirement("ELI-15", "M-07")
-def test_a_completion_after_the_consent_reaches_a_wait_on_another_thread_and_a_callback(
-    wire: Wire, ended: bool
-) -> None:
+def test_a_completion_after_consent_reaches_waits_and_callbacks(wire: Wire, ended: bool) -> None:
     server, agreeing, contexts = Server("links"), Agreeing(), list[ToolContext]()
     told = Future[tuple[bool, str, int]]()
 
@@ -206,9 +209,7 @@ def test_a_completion_that_is_read_before_the_error_is_looked_at_is_not_lost(wir
 @BOTH
 @pytest.mark.parametrize("action", ["decline", "cancel", "form"])
 @pytest.mark.requirement("M-07")
-def test_without_consent_to_a_visit_there_is_nothing_to_wait_for(
-    action: Any, revision: Mode
-) -> None:
+def test_without_consent_there_is_nothing_to_wait_for(action: Any, revision: Mode) -> None:
     waits, contexts = list[Future[bool]](), list[HandlerContext]()
     told = [Future[tuple[bool, str]]() for _ in range(2)]
 
@@ -416,9 +417,7 @@ def test_the_time_for_an_answer_is_no_limit_after_the_answer(moved: MovedTime) -
 @BOTH
 @pytest.mark.parametrize("done", [True, False])
 @pytest.mark.requirement("ELI-17", "M-07")
-def test_a_person_who_is_done_or_gives_up_after_the_consent_ends_the_wait(
-    done: bool, revision: Mode
-) -> None:
+def test_a_person_who_is_done_or_gives_up_ends_the_wait(done: bool, revision: Mode) -> None:
     agreeing = Agreeing()
     with asker(revision, elicitation=agreeing.elicitation) as client:
         assert asked(client, ELICITATION, link()) == {"result": {"action": "accept"}}

@@ -1,25 +1,134 @@
-"""What a client owes a server that takes nothing: bounded on every wire, and seen in a dump.
-
-Over stdio the bound is in `tests/transports/test_stdio_writing.py`.
-"""
+"""A message with too many values is not decoded: on every wire it ends as one that is too long."""
 
 from __future__ import annotations
 
+import gc
 import json
+import sys
 import threading
+import tracemalloc
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
-from typing import Any
+from typing import Any, Final
 
 import pytest
 
 import syncmcp
-from syncmcp import LimitExceeded
+from syncmcp import Client, Http, LimitExceeded, ProtocolError, Stdio
+from syncmcp._connection import tool_schemas
+from syncmcp._connection.tool_schemas import ToolSchemaCache
+from syncmcp._protocol import jsonrpc
+from syncmcp.testing import Server, serve_http
+from syncmcp.testing import script as s
+from syncmcp.transports.base import Transport
+from syncmcp.types import Tool
 from tests.connection.puppet import Puppet
+from tests.support.scripts import OLD, Scripted, opening
 from tests.support.session_server import session_server
-from tests.support.stage import PATIENCE, STATEFUL
+from tests.support.stage import PATIENCE, STATEFUL, Wire, every_wire, rotated
 from tests.transports.http_peer import Request
 from tests.transports.old_peer import connected, old_server
+
+
+@pytest.fixture
+def few_values(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A bound that a test reaches with a small message."""
+    monkeypatch.setattr(jsonrpc, "MAX_VALUES", 3000)
+    monkeypatch.setattr(Transport, "max_values", 3000)
+
+
+def counting() -> Server:
+    server = Server("counting")
+
+    @server.tool()
+    def zeros(count: int) -> dict[str, Any]:
+        return {"zeros": [0] * count}
+
+    @server.tool()
+    def commas(count: int) -> str:
+        return ',[{":' * count
+
+    return server
+
+
+@every_wire
+def test_a_result_with_too_many_values_fails_its_call(wire: Wire, few_values: None) -> None:
+    with wire.connect(counting()) as client:
+        with pytest.raises(LimitExceeded, match="3,000 values") as caught:
+            client.call_tool("zeros", {"count": 3000})
+        assert caught.value.delivery == "unknown"
+        assert (caught.value.method, caught.value.server) == ("tools/call", client.server.name)
+        with pytest.raises(LimitExceeded, match="3,000 values"):
+            client.call_tool.future("zeros", {"count": 3000}).result(PATIENCE)
+        if wire.transport == "http":  # an exchange of its own: nothing else ends with it
+            assert client.call_tool("zeros", {"count": 3}).structured_content == {"zeros": [0] * 3}
+
+
+@pytest.mark.parametrize("wire", ["stdio", "http"])
+def test_where_frames_must_be_shorter_they_may_have_fewer_values(wire: str) -> None:
+    program = f"from {__name__} import counting; counting().run_stdio()"
+    with serve_http(counting()) as server:
+        targets: dict[str, Stdio | Http] = {
+            "stdio": Stdio(sys.executable, "-c", program, max_frame=2**20),
+            "http": Http(server.url, max_body=2**20),
+        }
+        with Client(targets[wire]) as client:
+            zeros = client.call_tool("zeros", {"count": 49_000}).structured_content
+            assert zeros == {"zeros": [0] * 49_000}
+            with pytest.raises(LimitExceeded, match="more than 100,000 values"):
+                client.call_tool("zeros", {"count": 110_000})
+
+
+@pytest.mark.parametrize("wire", ["stdio", "http"])
+def test_of_a_refused_message_nothing_is_held(wire: str) -> None:
+    steps = [*opening(), s.expect("tools/call"), s.reply({"x": [0] * 250_000}), s.silence()]
+    with Scripted(steps) as peer:
+        target: Stdio | Http = Http(peer.url, max_body=2**20)
+        if wire == "stdio":
+            target = Stdio(*peer.command, restart="never", max_frame=2**20)
+        with Client(target, mode=OLD, retry=None) as client:
+            gc.collect()
+            gc.disable()
+            tracemalloc.start()
+            try:
+                with pytest.raises(LimitExceeded):
+                    client.call_tool("many", timeout=PATIENCE)
+                assert tracemalloc.get_traced_memory()[0] < len(json.dumps([0] * 100_000))
+            finally:
+                tracemalloc.stop()
+                gc.enable()
+
+
+BATCHING: Final = "2025-03-26"
+
+DEEP = '{"content":[],"_meta":{"x":' + "[" * 400 + "]" * 400 + "}}"
+
+
+@pytest.mark.parametrize("wire", ["memory", "stdio", "http"])
+def test_only_answers_that_cannot_be_decoded_fail_at_once_in_a_batch_too(wire: str) -> None:
+    deep, good = json.loads(DEEP), {"content": [{"type": "text", "text": "good"}]}
+    results = [(3, deep), (2, good), (4, deep)]
+    answers = [{"jsonrpc": "2.0", "id": id, "result": result} for id, result in results]
+    alone = [s.expect("tools/call"), s.reply(deep)] if wire != "http" else []
+    steps = [*opening(BATCHING), s.expect("batch"), s.message(answers), *alone, s.silence()]
+    with Scripted(steps) as peer:
+        target = peer.url if wire == "http" else peer.on(wire)
+        with Client(target, mode=BATCHING, retry=None) as client:
+            with client.batch() as batch:
+                calls = [batch.call_tool(name, timeout=PATIENCE) for name in ("a", "b", "c")]
+            assert calls[0].result(PATIENCE).text == "good"
+            for call in calls[1:]:
+                with pytest.raises(ProtocolError, match="levels"):
+                    call.result(PATIENCE)
+            if alone:
+                with pytest.raises(ProtocolError, match="levels"):
+                    client.call_tool("deep", timeout=PATIENCE)
+
+
+@rotated
+def test_text_has_one_value_whatever_is_in_it(wire: Wire, few_values: None) -> None:
+    with wire.connect(counting()) as client:
+        assert client.call_tool("commas", {"count": 10_000}).text == ',[{":' * 10_000
 
 
 def ping(number: int, padding: str = "") -> dict[str, Any]:
@@ -212,3 +321,46 @@ def test_a_burst_of_thousands_of_pings_is_answered() -> None:
             assert server.changed.wait_for(lambda: len(server.answers) == 2000, PATIENCE)
         assert client.dump().facts["client"]["state"] == "open"
         future.cancel()
+
+
+def tool(name: str, size: int = 0) -> Tool:
+    return Tool(name=name, input_schema={"type": "object", "description": "x" * size})
+
+
+def test_pages_are_added_to_what_is_cached() -> None:
+    cache = ToolSchemaCache()
+    cache.learn([tool("a")], 0, whole=False)
+    first = cache.by_name["a"]
+    cache.learn([tool("a"), tool("b")], 0, whole=False)
+    assert list(cache.by_name) == ["a", "b"]
+    assert cache.by_name["a"] is first, "compiled schemas are kept"
+    assert not cache.complete
+    cache.learn([tool("b")], 0, whole=True)
+    assert list(cache.by_name) == ["b"]
+    assert cache.complete
+
+
+def test_ever_new_tools_of_single_pages_are_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tool_schemas, "MAX_SINGLE_PAGES", 10_000)
+    cache = ToolSchemaCache()
+    cache.learn([tool("listed")], 0, whole=True)
+    for _ in range(100):
+        cache.learn([tool("page", 1000)], 0, whole=False)
+    assert cache.complete, "the same page again adds nothing"
+    assert list(cache.by_name) == ["listed", "page"]
+    for number in range(100):
+        cache.learn([tool(f"page-{number}", 1000)], 0, whole=False)
+        assert f"page-{number}" in cache.by_name
+        assert sum(known.size() for known in cache.by_name.values()) < 12_000
+        assert cache.complete == ("listed" in cache.by_name)
+    assert not cache.complete, "the cache was started again"
+
+
+def test_schemas_of_single_pages_count_by_their_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An empty object has two bytes as JSON, and takes 64 and more."""
+    monkeypatch.setattr(tool_schemas, "MAX_SINGLE_PAGES", 1_000_000)
+    cache = ToolSchemaCache()
+    for number in range(100):
+        schema = {"type": "object", "examples": [{} for _ in range(5_000)]}
+        cache.learn([Tool(name=f"page-{number}", input_schema=schema)], 0, whole=False)
+        assert len(cache.by_name) <= 4
