@@ -213,8 +213,7 @@ def test_a_thread_that_comes_after_its_job_was_given_up_runs_nothing(
     (thread,) = late
     start(thread)
     thread.join(PATIENCE)
-    assert ran == []
-    assert pool.threads == 0
+    assert (ran, pool.threads) == ([], 0)
 
 
 def test_a_job_that_forks_has_no_slot_in_the_child(pool: Counting) -> None:
@@ -316,8 +315,7 @@ class Disorder:
         assert not abandoning.is_alive()
         known(lambda: self.pool.threads == 0)
         assert self.pool.running == self.pool.waiting == 0
-        assert sorted(self.ended) == list(range(self.submitted))
-        assert self.wrong == []
+        assert (sorted(self.ended), self.wrong) == (list(range(self.submitted)), [])
 
     def _submit_all(self, plans: list[list[Any]]) -> None:
         for index, plan in enumerate(plans):

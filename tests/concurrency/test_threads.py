@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import sys
 import threading
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -86,34 +85,24 @@ def timer() -> Timer:
     return Timer("test-timer")
 
 
-def test_a_timer_runs_what_is_due_in_the_order_of_time(timer: Timer) -> None:
+def test_a_timer_runs_what_is_due_in_order_but_nothing_cancelled_whatever_fails(
+    timer: Timer, caplog: pytest.LogCaptureFixture
+) -> None:
     heard: SimpleQueue[str] = SimpleQueue()
-    start = timing.monotonic() + 0.05
-    timer.at(start + 0.02, lambda: heard.put("third"))
-    timer.at(start, lambda: heard.put("first"))
-    timer.at(start, lambda: heard.put("second"))
-    assert [heard.get(timeout=PATIENCE) for _ in range(3)] == ["first", "second", "third"]
-
-
-def test_a_cancelled_appointment_does_not_take_place(timer: Timer) -> None:
-    heard: SimpleQueue[str] = SimpleQueue()
-    entry = timer.after(0.05, lambda: heard.put("cancelled"))
-    timer.after(0.1, lambda: heard.put("kept"))
-    entry.cancel()
-    entry.cancel()
-    assert heard.get(timeout=PATIENCE) == "kept"
-    assert heard.empty()
-
-
-def test_an_action_that_fails_stops_nobody(timer: Timer, caplog: pytest.LogCaptureFixture) -> None:
-    rang = threading.Event()
 
     def fail() -> None:
         raise RuntimeError("broken")
 
-    timer.after(0.0, fail)
-    timer.after(0.0, rang.set)
-    assert rang.wait(PATIENCE)
+    start = timing.monotonic() + 0.05
+    timer.at(start + 0.02, partial(heard.put, "third"))
+    timer.at(start, fail)
+    timer.at(start, partial(heard.put, "first"))
+    dropped = timer.at(start, partial(heard.put, "dropped"))
+    timer.at(start, partial(heard.put, "second"))
+    dropped.cancel()
+    dropped.cancel()
+    assert [heard.get(timeout=PATIENCE) for _ in range(3)] == ["first", "second", "third"]
+    assert heard.empty()
     assert "a timer action failed" in caplog.text
 
 
@@ -126,23 +115,19 @@ def test_cancelled_appointments_do_not_pile_up(timer: Timer) -> None:
         entry.cancel()
 
 
-def test_an_alarm_has_the_first_appointment(timer: Timer, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_alarm_has_the_first_appointment_and_none_once_it_is_cancelled(
+    timer: Timer, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(timing, "timer", timer)
     rang: SimpleQueue[str] = SimpleQueue()
     alarm, start = Alarm(threading.RLock(), lambda: rang.put("rang")), timing.monotonic()
     for later in range(3):
         alarm.set(start + 3600.0 + later)
     assert [when for when, _, _ in timer._heap] == [start + 3600.0]
-    alarm.set(start)
-    assert rang.get(timeout=PATIENCE) == "rang"
-    alarm.set(start)
-    assert rang.get(timeout=PATIENCE) == "rang"
-
-
-def test_a_cancelled_alarm_can_be_set_again(timer: Timer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(timing, "timer", timer)
-    rang: SimpleQueue[str] = SimpleQueue()
-    alarm, start = Alarm(threading.RLock(), lambda: rang.put("rang")), timing.monotonic()
+    for _ in range(2):
+        alarm.set(start)
+        assert rang.get(timeout=PATIENCE) == "rang"
+    start = timing.monotonic()
     alarm.set(start + 0.02)
     alarm.cancel()
     timer.at(start + 0.03, lambda: rang.put("after it"))
@@ -187,16 +172,17 @@ def test_of_two_idle_threads_the_last_one_works_next(workers: Callable[[int], Da
 def test_a_job_that_fails_ends_nothing_but_itself(
     workers: Callable[[int], DaemonPool], error: BaseException, caplog: pytest.LogCaptureFixture
 ) -> None:
-    pool = workers(1)
-    done = threading.Event()
-
     def fail() -> None:
         raise error
 
-    pool.submit(fail)
-    pool.submit(done.set)
-    assert done.wait(PATIENCE)
-    assert "failed" in caplog.text
+    pool = workers(1)
+    for put, said in ((pool.submit, "failed"), (SerialExecutor(pool).push, "a callback failed")):
+        caplog.clear()
+        done = threading.Event()
+        put(fail)
+        put(done.set)
+        assert done.wait(PATIENCE)
+        assert said in caplog.text
 
 
 def test_a_job_that_comes_while_a_closed_pool_ends_is_done(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -236,21 +222,6 @@ def test_a_lane_runs_its_jobs_one_at_a_time(workers: Callable[[int], DaemonPool]
         assert done.wait(PATIENCE)
     assert heard == list(range(1000))
     assert not overlapped.is_set()
-
-
-def test_a_lane_goes_on_after_a_job_that_fails(
-    workers: Callable[[int], DaemonPool], caplog: pytest.LogCaptureFixture
-) -> None:
-    lane = SerialExecutor(workers(1))
-    done = threading.Event()
-
-    def leave() -> None:
-        sys.exit("a callback that gives up")
-
-    lane.push(leave)
-    lane.push(done.set)
-    assert done.wait(PATIENCE)
-    assert "a callback failed" in caplog.text
 
 
 def test_the_reaper_works_on_after_a_failure(caplog: pytest.LogCaptureFixture) -> None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from functools import partial
-from queue import Empty
 from types import SimpleNamespace
 from typing import Any
 
@@ -114,22 +113,6 @@ def test_silence_ends_a_call_at_its_limit(wire: Wire, way: str, moved: MovedTime
 
 
 @rotated_ways
-@pytest.mark.requirement("TMO-01")
-def test_silence_before_a_sign_of_life_is_not_idle(wire: Wire, way: str, moved: MovedTime) -> None:
-    stage = Stage()
-    with wire.connect(stage.server) as client:
-        # A future's outcome is its exception, which is none.
-        ended = moved.start(calling(client, way, "hold", timeout=None, idle_timeout=LIMIT))
-        stage.inside("")
-        moved.advance(10 * LIMIT)
-        with pytest.raises(Empty):
-            ended.get(timeout=0.05)
-        stage.gate.set()
-        outcome = ended.get(timeout=PATIENCE)
-    assert outcome is None if way == "future" else outcome.text == ""
-
-
-@rotated_ways
 @pytest.mark.requirement("TMO-03", "PRG-01")
 @pytest.mark.pitfall("4", "20")
 def test_progress_keeps_a_call_alive_to_its_limit(wire: Wire, way: str, moved: MovedTime) -> None:
@@ -168,8 +151,7 @@ def test_a_call_in_line_ends_at_its_limit_unsent(wire: Wire, way: str, moved: Mo
         assert client.call_tool("echo", {"text": "y"}).text == "y"
     assert isinstance(error, syncmcp.RequestTimeout)
     assert error.delivery == "not_sent"
-    with stage.stats as stats:
-        assert (stats.requests["tools/call"], stats.cancels) == (2, [])
+    assert (stage.stats.requests["tools/call"], stage.stats.cancels) == (2, [])
 
 
 @pytest.mark.requirement("TMO-01")

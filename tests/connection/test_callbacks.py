@@ -68,29 +68,15 @@ def test_progress_of_each_call_comes_in_order_and_before_its_result(wire: Wire) 
 
 @pytest.mark.requirement("PRG-04")
 def test_progress_of_nothing_that_is_open_goes_to_nobody() -> None:
-    script = [
-        *s.handshake(),
-        s.expect("tools/call"),
-        s.notify("notifications/progress", {"progressToken": 999, "progress": 1}),
-        s.notify("notifications/progress", {"progressToken": "nobody", "progress": 2}),
-        s.notify("notifications/progress", {"progress": 3}),
-        s.notify("notifications/progress", {"progressToken": ["$token"], "progress": 3}),
-        s.notify("notifications/progress", {"progressToken": None, "progress": 3}),
-        s.notify("notifications/progress", {"progressToken": "$token", "progress": "four"}),
-        s.notify("notifications/progress", {"progressToken": True, "progress": 5}),
-        s.progress(6),
-        s.reply({"content": []}),
-        s.progress(7),
-        s.expect("tools/call"),
-        s.reply({"content": []}),
-    ]
+    tokens: list[Any] = [999, "nobody", ["$token"], None, True]
+    odd: list[dict[str, Any]] = [{"progressToken": token, "progress": 1} for token in tokens]
+    odd += [{"progress": 3}, {"progressToken": "$token", "progress": "four"}]
+    news = [s.notify("notifications/progress", params) for params in odd]
+    call, reply = s.expect("tools/call"), s.reply({"content": []})
+    script = [*s.handshake(), call, *news, s.progress(6), reply, s.progress(7), call, reply]
     heard: list[float] = []
-    with (
-        ScriptedPeer(script) as peer,
-        Wire("stdio", STATEFUL).connect(
-            peer, on_progress=lambda step, *_: heard.append(step)
-        ) as client,
-    ):
+    options: Any = {"on_progress": lambda step, *_: heard.append(step)}
+    with ScriptedPeer(script) as peer, Wire("stdio", STATEFUL).connect(peer, **options) as client:
         client.call_tool("first")
         client.call_tool("second")
     assert heard == [6]
@@ -120,8 +106,7 @@ def test_a_callback_that_never_returns_costs_its_own_call_its_time(wire: Wire, w
         assert slow.result(PATIENCE).text == "counted"
         assert not gate.is_set()
         gate.set()
-    with stage.stats as stats:
-        assert stats.cancels == []
+    assert stage.stats.cancels == []
 
 
 @pytest.mark.parametrize("kind", ["progress", "log"])

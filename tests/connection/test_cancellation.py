@@ -225,8 +225,7 @@ def test_a_token_that_is_cancelled_before_or_after_a_call_says_nothing(wire: Wir
         assert client.call_tool("echo", {"text": "z"}).text == "z"
         assert not token._internal_callbacks
     with stage.stats as stats:
-        assert stats.requests["tools/call"] == 3
-        assert (stats.cancels, stats.cancelled) == ([], 0)
+        assert (stats.requests["tools/call"], stats.cancels, stats.cancelled) == (3, [], 0)
 
 
 @pytest.mark.requirement("CAN-05")

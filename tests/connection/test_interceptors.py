@@ -70,8 +70,7 @@ def test_a_call_is_seen_on_its_way_out_and_back_and_at_its_end(wire: Wire, ask: 
     assert (request.server, request.direction, request.elapsed) == ("here", "outgoing", None)
     assert response.id == end.id == request.id
     assert response.params == end.params == request.params
-    assert response.result == end.result
-    assert response.result["content"][0]["text"] == "hello"
+    assert (response.result, response.result["content"][0]["text"]) == (end.result, "hello")
     assert response.elapsed is not None
     assert 0 <= response.elapsed < PATIENCE
     assert (request.settled, response.settled, end.settled) == (False, False, True)
@@ -523,6 +522,5 @@ def test_a_hook_may_call_the_client_unseen_by_itself(wire: Wire, ask: Ask, hook:
         found.append(client)
         assert block(client, "x").text == "x"
         assert client.call_tool.future("echo", {"text": "y"}).result(PATIENCE).text == "y"
-    assert inside == ["audit", "audit"]
-    assert stage.stats.requests["tools/call"] == 4
+    assert (inside, stage.stats.requests["tools/call"]) == (["audit", "audit"], 4)
     assert seen.hooks("tools/call").count(("outgoing", "request")) == 4

@@ -123,7 +123,7 @@ def test_a_uri_that_is_no_root_is_refused(uri: str) -> None:
         path_of(uri)
 
 
-def test_what_is_no_path_is_refused() -> None:
+def test_what_is_no_path_or_is_not_there_is_refused(place: Path) -> None:
     value: Any
     for value in ("", "a\0b", None, 5, b"/tmp", ["/tmp"], {"uri": "file:///"}, ...):
         with pytest.raises(UsageError, match="root"):
@@ -131,19 +131,17 @@ def test_what_is_no_path_is_refused() -> None:
     for uri in ("/tmp", "tmp", "", "c:/x"):  # the URI of a root is never taken for a path
         with pytest.raises(UsageError, match="file: URI"):
             to_root(Root(uri=uri))
-    with pytest.raises(UsageError, match="home directory"):
-        to_root("~nobody-of-that-name/x")
-
-
-def test_what_is_not_there_is_refused(place: Path) -> None:
     with pytest.raises(UsageError, match="missing"):
         Roots([place / "one", place / "nowhere"])
     with pytest.raises(UsageError, match="no such root: file://"):
         Roots([place / "one"]).remove(place / "two")
-    with pytest.raises(UsageError, match="nowhere' is missing"):
-        to_root(place / "nowhere")
-    with pytest.raises(UsageError, match="is missing"):
-        to_root(place / "file.txt" / "x")
+    for path, problem in (
+        ("~nobody-of-that-name/x", "home directory"),
+        (place / "nowhere", "nowhere' is missing"),
+        (place / "file.txt" / "x", "is missing"),
+    ):
+        with pytest.raises(UsageError, match=problem):
+            to_root(path)
 
 
 def test_what_cannot_be_read_is_refused(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -160,7 +158,7 @@ def test_what_cannot_be_read_is_refused(place: Path, monkeypatch: pytest.MonkeyP
     assert to_root(place / "two").uri == (place / "two").as_uri()
 
 
-def test_windows_paths_have_uris_and_back() -> None:
+def test_windows_paths_have_uris_and_back_if_they_may_be_roots() -> None:
     for path, uri in {
         "C:\\": "file:///C:/",
         "c:\\a b\\\u00fc#.txt": "file:///C:/a%20b/%C3%BC%23.txt",
@@ -168,9 +166,6 @@ def test_windows_paths_have_uris_and_back() -> None:
     }.items():
         assert uri_of(PureWindowsPath(path)) == uri
         assert path_of(uri, PureWindowsPath) == PureWindowsPath(path)
-
-
-def test_paths_and_uris_that_are_no_roots_are_refused() -> None:
     share = "\\\\host\\share\\x"
     for path in (share, "\\\\?\\C:\\x", "\\\\.\\pipe\\x", "\\x", "x", "C:x", "C:"):
         with pytest.raises(UsageError, match="root"):
@@ -264,36 +259,34 @@ def test_a_list_is_replaced_as_a_whole_and_told_once(place: Path) -> None:
     assert uris(roots) == [(place / "file.txt").as_uri()]  # of the source, which stays
 
 
-def test_a_list_that_is_as_before_is_told_to_nobody(place: Path) -> None:
-    roots = Roots([place / "one", Root(uri=(place / "two").as_uri(), name="Two")])
-    told: list[str] = []
-    roots.on_change(lambda: told.append(threading.current_thread().name))
-    roots.replace([f"{place}/one/", *(status.root for status in roots.list()[1:])])
-    roots.replace(status.root for status in roots.list())
-    roots.add(place / "one")
-    for wrong in (partial(roots.remove, place / "file.txt"), partial(roots.add, place / "nowhere")):
-        with pytest.raises(UsageError):
-            wrong()
-    assert told == []
+@pytest.mark.requirement("ROOT-02", "ROOT-04")
+def test_a_list_that_is_as_before_or_has_something_wrong_in_it_is_told_to_nobody(
+    place: Path,
+) -> None:
     one, two = place / "one", place / "two"
+    roots, told = Roots([one, Root(uri=two.as_uri(), name="Two")]), list[str]()
+    before = roots.list()
+    roots.on_change(lambda: told.append(threading.current_thread().name))
+    roots.replace([f"{place}/one/", *(status.root for status in before[1:])])
+    roots.replace(status.root for status in before)
+    roots.add(one)
+    wrong: list[Callable[[], object]] = [
+        partial(roots.remove, place / "file.txt"),
+        partial(roots.add, place / "nowhere"),
+        partial(roots.replace, two),  # type: ignore[arg-type]
+    ]
+    bad: list[Any] = [place / "nowhere", "https://example.org/", "", 7, None]
+    wrong += [partial(roots.replace, [two, each]) for each in bad]
+    for change in wrong:
+        with pytest.raises(UsageError):
+            change()
+    with pytest.raises(UsageError, match="list"):
+        wrong[2]()
+    assert (roots.list(), told) == (before, [])
     # Without the name, in another order, fewer.
     for number, different in enumerate(([one, two], [two, one], [two]), 1):
         roots.replace(different)
         assert told == [threading.current_thread().name] * number
-
-
-@pytest.mark.parametrize("wrong", ["nowhere", "https://example.org/", "", 7, None])
-@pytest.mark.requirement("ROOT-02", "ROOT-04")
-def test_a_list_with_something_wrong_in_it_changes_nothing(place: Path, wrong: Any) -> None:
-    roots = Roots([place / "one"])
-    told: list[str] = []
-    roots.on_change(lambda: told.append("x"))
-    bad = place / wrong if wrong == "nowhere" else wrong
-    with pytest.raises(UsageError):
-        roots.replace([place / "two", bad])
-    with pytest.raises(UsageError, match="list"):
-        roots.replace(place / "two")  # type: ignore[arg-type]
-    assert (uris(roots), told) == ([(place / "one").as_uri()], [])
 
 
 def test_nobody_sees_half_of_a_new_list(place: Path) -> None:
@@ -420,22 +413,19 @@ def test_what_is_inside_a_root_and_what_is_not(place: Path) -> None:
 
 
 @pytest.mark.requirement("M-03")
-def test_links_are_followed_on_both_sides(place: Path) -> None:
-    (place / "one" / "way-out").symlink_to(place / "two")
-    (place / "link-to-one").symlink_to(place / "one")
-    (place / "one" / "loop").symlink_to(place / "one")
-    roots = [to_root(place / "one")]
-    assert not contains(roots, place / "one" / "way-out")
-    assert not contains(roots, place / "one" / "way-out" / "new")
-    assert not contains(roots, f"{place}/one/way-out/../x")
-    assert contains(roots, place / "link-to-one" / "x")
-    assert contains(roots, place / "one" / "loop" / "loop" / "x")
-    assert contains([place / "link-to-one"], place / "one" / "x")
-
-
-def test_relative_paths_are_ones_from_here(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(place / "one")
-    assert contains([place / "one"], "x")
-    assert not contains([place / "one"], "../two")
+def test_links_are_followed_on_both_sides_and_relative_paths_are_ones_from_here(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = place / "one"
+    (one / "way-out").symlink_to(place / "two")
+    (place / "link-to-one").symlink_to(one)
+    (one / "loop").symlink_to(one)
+    monkeypatch.chdir(one)
+    roots = [to_root(one)]
+    for outside in (one / "way-out", one / "way-out" / "new", f"{one}/way-out/../x", "../two"):
+        assert not contains(roots, outside)
+    for inside in (place / "link-to-one" / "x", one / "loop" / "loop" / "x", "x"):
+        assert contains(roots, inside)
+    assert contains([place / "link-to-one"], one / "x")
     with pytest.raises(UsageError, match=r"absolute|computer"):  # and no answer
         contains(["file://host/x"], "/")

@@ -13,15 +13,6 @@ from typing import Any
 import pytest
 
 import syncmcp
-from syncmcp import (
-    Elicitation,
-    HandlerContext,
-    Interceptor,
-    Message,
-    Mode,
-    NotSupported,
-    SubscriptionLost,
-)
 from syncmcp.testing import Server, ToolContext, serve_http
 from syncmcp.testing import script as s
 from syncmcp.types import ElicitResult
@@ -67,7 +58,7 @@ def test_a_completion_after_consent_reaches_waits_and_callbacks(wire: Wire, ende
                 context.complete_elicitation("e-1")  # not before the consent has come
         return str(action)
 
-    def handler(request: Any, context: HandlerContext) -> ElicitResult:
+    def handler(request: Any, context: syncmcp.HandlerContext) -> ElicitResult:
         def call(done: bool) -> None:
             tools = len(context.client.list_tools().tools)
             told.set_result((done, threading.current_thread().name, tools))
@@ -75,7 +66,7 @@ def test_a_completion_after_consent_reaches_waits_and_callbacks(wire: Wire, ende
         context.on_completed(call)
         return agreeing(request, context)
 
-    with wire.connect(server, name="links", elicitation=Elicitation(url=handler)) as client:
+    with wire.connect(server, name="links", elicitation=syncmcp.Elicitation(url=handler)) as client:
         assert client.call_tool("visit").raise_for_error().text == "accept"
         if ended:
             contexts[0].complete_elicitation("e-1")
@@ -126,9 +117,9 @@ def test_a_completion_reaches_those_who_agreed_to_its_id(
         if number in declined:  # its handler has not quite ended when its answer is there
             script.append(s.gate(f"over {number}"))
         number += 1
-    found, contexts, peers = list[bool](), list[HandlerContext](), Future[Scripted]()
+    found, contexts, peers = list[bool](), list[syncmcp.HandlerContext](), Future[Scripted]()
 
-    def handler(request: Any, context: HandlerContext) -> ElicitResult:
+    def handler(request: Any, context: syncmcp.HandlerContext) -> ElicitResult:
         number = len(contexts)
         found.append(context.wait_completed(0))
         contexts.append(context)
@@ -137,7 +128,7 @@ def test_a_completion_reaches_those_who_agreed_to_its_id(
         context.on_completed(lambda done: peers.result(PATIENCE).open(f"over {number}"))
         return ElicitResult.decline()
 
-    url = Elicitation(url=handler)
+    url = syncmcp.Elicitation(url=handler)
     with talk([*script, *READ], wire, name="bank", elicitation=url) as (peer, _):
         peers.set_result(peer)
         peer.requests("response", len(during) + 1)
@@ -161,13 +152,13 @@ def test_one_page_under_two_ids_is_asked_for_once_and_both_are_waited_for(way: s
     visit, again = s.error(-32042, "visit", {"elicitations": links}), s.expect("tools/call")
     script = [*opening(), s.expect("tools/call"), visit, s.gate("agreed"), complete("a")]
     script += [complete("c"), *READ, s.gate("read"), complete("b"), again, s.reply(RESULT)]
-    agreeing, visits = Agreeing(), list[tuple[str, HandlerContext]]()
+    agreeing, visits = Agreeing(), list[tuple[str, syncmcp.HandlerContext]]()
 
-    def agree(request: Any, context: HandlerContext) -> ElicitResult:
+    def agree(request: Any, context: syncmcp.HandlerContext) -> ElicitResult:
         visits.append((request.url, context))
         return agreeing(request, context)
 
-    with talk(script, elicitation=Elicitation(url=agree)) as (peer, client):
+    with talk(script, elicitation=syncmcp.Elicitation(url=agree)) as (peer, client):
         call = elsewhere(lambda: through(client, way))
         for _ in range(2):
             agreeing.asked()
@@ -180,13 +171,13 @@ def test_one_page_under_two_ids_is_asked_for_once_and_both_are_waited_for(way: s
         assert agreeing.outcomes() == [True, True]
 
 
-class Overtaken(Interceptor):
+class Overtaken(syncmcp.Interceptor):
     """Holds an error up until the completion that came after it has been heard."""
 
     def __init__(self) -> None:
         self._heard = threading.Event()
 
-    def incoming(self, message: Message) -> None:
+    def incoming(self, message: syncmcp.Message) -> None:
         if message.method == COMPLETE:
             self._heard.set()
         elif message.error is not None:
@@ -209,14 +200,14 @@ def test_a_completion_that_is_read_before_the_error_is_looked_at_is_not_lost(wir
 @BOTH
 @pytest.mark.parametrize("action", ["decline", "cancel", "form"])
 @pytest.mark.requirement("M-07")
-def test_without_consent_there_is_nothing_to_wait_for(action: Any, revision: Mode) -> None:
-    waits, contexts = list[Future[bool]](), list[HandlerContext]()
+def test_without_consent_there_is_nothing_to_wait_for(action: Any, revision: syncmcp.Mode) -> None:
+    waits, contexts = list[Future[bool]](), list[syncmcp.HandlerContext]()
     told = [Future[tuple[bool, str]]() for _ in range(2)]
 
     def hear(number: int) -> Callable[[bool], None]:
         return lambda done: told[number].set_result((done, threading.current_thread().name))
 
-    def answer(request: Any, context: HandlerContext) -> ElicitResult:
+    def answer(request: Any, context: syncmcp.HandlerContext) -> ElicitResult:
         contexts.append(context)
         waits.append(elsewhere(context.wait_completed))
         context.on_completed(hear(0))
@@ -224,7 +215,7 @@ def test_without_consent_there_is_nothing_to_wait_for(action: Any, revision: Mod
             return ElicitResult.accept({"name": "Ada"})
         return ElicitResult(action=action)
 
-    with asker(revision, name="forms", elicitation=Elicitation(answer, answer)) as client:
+    with asker(revision, name="forms", elicitation=syncmcp.Elicitation(answer, answer)) as client:
         asked(client, ELICITATION, FORM if action == "form" else link())
         assert not waits[0].result(PATIENCE)
         told[0].result(PATIENCE)
@@ -271,7 +262,7 @@ def test_a_callback_may_come_late_be_taken_away_or_fail(caplog: pytest.LogCaptur
 )
 @pytest.mark.requirement("M-07")
 def test_after_the_consent_a_wait_ends_with_whoever_would_bring_the_news(
-    end: str, over_http: bool, revision: Mode, monkeypatch: pytest.MonkeyPatch
+    end: str, over_http: bool, revision: syncmcp.Mode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     without_pauses(monkeypatch)
     agreeing, told, server = Agreeing(), Future[bool](), asking_server()
@@ -364,7 +355,7 @@ def test_a_wait_goes_on_as_long_as_the_stream_of_a_call_may_bring_the_news() -> 
             for _ in range(2):
                 agreeing.asked()
             streams.cut()
-            with pytest.raises(SubscriptionLost):
+            with pytest.raises(syncmcp.SubscriptionLost):
                 next(events)  # there is no stream any more but those of the two calls
             streams.complete("a", on="a")
             streams.end("a")
@@ -383,7 +374,7 @@ def test_a_wait_goes_on_where_there_never_was_a_stream_but_those_of_calls() -> N
     with session_server() as server:
         streams = Streams(server, listens=False)
         with syncmcp.connect(server.url, mode=OLD, elicitation=agreeing.elicitation) as client:
-            with pytest.raises(NotSupported, match="no stream"):
+            with pytest.raises(syncmcp.NotSupported, match="no stream"):
                 client.listen(tools=True)
             for name in ("a", "b"):
                 call = client.call_tool.future(name)
@@ -417,7 +408,7 @@ def test_the_time_for_an_answer_is_no_limit_after_the_answer(moved: MovedTime) -
 @BOTH
 @pytest.mark.parametrize("done", [True, False])
 @pytest.mark.requirement("ELI-17", "M-07")
-def test_a_person_who_is_done_or_gives_up_ends_the_wait(done: bool, revision: Mode) -> None:
+def test_a_person_who_is_done_or_gives_up_ends_the_wait(done: bool, revision: syncmcp.Mode) -> None:
     agreeing = Agreeing()
     with asker(revision, elicitation=agreeing.elicitation) as client:
         assert asked(client, ELICITATION, link()) == {"result": {"action": "accept"}}
@@ -436,11 +427,11 @@ def test_a_person_who_is_done_or_gives_up_ends_the_wait(done: bool, revision: Mo
 def test_a_visit_that_nobody_calls_done_keeps_no_client() -> None:
     told = Future[bool]()
 
-    def handler(request: Any, context: HandlerContext) -> ElicitResult:
+    def handler(request: Any, context: syncmcp.HandlerContext) -> ElicitResult:
         context.on_completed(told.set_result)
         return ElicitResult.accept()
 
-    client = asker(OLD, elicitation=Elicitation(url=handler))
+    client = asker(OLD, elicitation=syncmcp.Elicitation(url=handler))
     assert asked(client, ELICITATION, link()) == {"result": {"action": "accept"}}
     assert not told.done()
     gone = is_gone(client)

@@ -66,8 +66,7 @@ def test_a_request_without_a_mode_is_a_form(wire: Wire) -> None:
         assert answer == {"action": "accept", "content": {"name": "Ann", "loud": True}}
     (request,) = ann.requests
     assert (request.message, request.requested_schema) == ("Who are you?", SCHEMA)
-    with server.stats as stats:
-        assert stats.violations == []
+    assert server.stats.violations == []
 
 
 EITHER = Elicitation(nobody, nobody)
@@ -102,8 +101,7 @@ def test_who_declines_or_leaves_sends_no_content(action: Any, wire: Wire) -> Non
     server = asking_server()
     with wire.connect(server, elicitation=lambda *_: result) as client:
         assert asked(client, ELICITATION, FORM) == {"result": {"action": action}}
-    with server.stats as stats:
-        assert stats.violations == []
+    assert server.stats.violations == []
 
 
 class Editor:
@@ -155,8 +153,7 @@ def test_content_that_fits_arrives_with_the_defaults_of_what_it_leaves_out(wire:
         content = asked(client, ELICITATION, STRICT)["result"]["content"]
         assert content == {**GOOD, "many": ["a"]}
     assert answer.content == GOOD
-    with server.stats as stats:
-        assert stats.violations == []
+    assert server.stats.violations == []
 
 
 CANARY = "swordfish"

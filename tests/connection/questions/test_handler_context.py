@@ -154,11 +154,9 @@ def test_reports_reach_the_server_in_order_and_always_grow(wire: Wire) -> None:
         client.list_tools()
         assert server.stats.wait_for(lambda stats: stats.responses == 1, PATIENCE)
         with server.stats as stats:
-            assert stats.notifications["notifications/progress"] == 4
-            assert stats.violations == []
+            assert (stats.notifications["notifications/progress"], stats.violations) == (4, [])
     values = [value for value, _, _ in heard]
-    assert values == sorted(set(values))
-    assert (values[0], values[-1]) == (1, 3.5)
+    assert (values, values[0], values[-1]) == (sorted(set(values)), 1, 3.5)
     told = [(4, "begun"), (None, None), (4, "again"), (4, "nearly")]
     assert [report[1:] for report in heard] == told
 
@@ -191,8 +189,7 @@ def test_of_many_reports_some_and_the_last_go(wire: Wire, monkeypatch: pytest.Mo
     clock = Clock(monkeypatch, "syncmcp._concurrency.timing", stands=True)
     with wire.connect(server, sampling=answer) as client:
         assert client.call_tool("ask").raise_for_error().text == "double"
-        with server.stats as stats:
-            assert stats.violations == []
+        assert server.stats.violations == []
     first = [*range(1, _MAX_REPORTS + 1), 500]
     assert heard == [*first, *range(501, 500 + _MAX_REPORTS), 1000]
 
@@ -317,9 +314,8 @@ def test_a_question_that_nobody_answers_in_time_has_a_defined_answer(
         assert context.time_left() == 0
         held.leave()
         assert said(client, "echo", {"text": "7"}) == 7
-        with server.stats as stats:
-            assert stats.responses == (1 if wire.revision == OLD else 0)
-            assert stats.violations == []
+        assert server.stats.responses == (1 if wire.revision == OLD else 0)
+        assert server.stats.violations == []
     assert "human_timeout" in caplog.text
 
 
@@ -462,8 +458,7 @@ def test_silence_counts_once_time_for_questions_is_over(monkeypatch: pytest.Monk
         error = client.call_tool.future("x").exception(PATIENCE)
         assert slow.left.wait(PATIENCE)
     assert isinstance(error, RequestTimeout)
-    assert (error.kind, error.seconds) == ("idle", 20.0)
-    assert len(slow.contexts) == 3
+    assert (error.kind, error.seconds, len(slow.contexts)) == ("idle", 20.0, 3)
 
 
 @pytest.mark.parametrize("ended", [False, True])
@@ -492,8 +487,7 @@ def test_a_call_fails_with_one_question_more_than_it_may_have(way: str, wire: Wi
         with pytest.raises(LimitExceeded, match="max_questions_per_call") as caught:
             through(client, way)
         assert (caught.value.delivery, caught.value.method) == ("unknown", "tools/call")
-        assert caught.value.server == client.server.name
-        assert len(model.contexts) == 4
+        assert (caught.value.server, len(model.contexts)) == (client.server.name, 4)
         assert client.list_tools().tools
         if wire.revision == OLD and wire.transport in ("memory", "stdio"):
             # Over HTTP the notice that the call was given up may arrive before the refusal.

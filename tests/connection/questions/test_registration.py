@@ -12,24 +12,12 @@ from typing import Any
 import pytest
 
 import syncmcp
-from syncmcp import (
-    CancelToken,
-    Client,
-    Elicitation,
-    HandlerContext,
-    Handlers,
-    Mode,
-    Roots,
-    Sampling,
-    UsageError,
-)
+from syncmcp import Client, Elicitation, HandlerContext, Handlers, Mode, Roots, Sampling, UsageError
 from syncmcp.approval import AllowAll, DenyAll
 from syncmcp.testing import Server
-from syncmcp.testing import script as s
 from syncmcp.types import Root
 from tests.connection.questions.asking import (
     BOTH,
-    DONE,
     ELICITATION,
     FORM,
     PROMPT,
@@ -49,7 +37,7 @@ from tests.connection.questions.asking import (
     visitor,
 )
 from tests.support.people import Interface, nobody, reply
-from tests.support.scripts import NEW, OLD, STATEFUL, opening, talk
+from tests.support.scripts import NEW, OLD, STATEFUL
 from tests.support.stage import PATIENCE, Wire, interrupted, rotated
 
 
@@ -85,7 +73,7 @@ def test_a_coroutine_function_is_refused_where_it_is_given(function: Any) -> Non
           for kind, given in [*own.items(), ("elicitation", LaterUI())]),
         *(partial(Client, asking_server(), **{option: function}) for option in callbacks),
         *(partial(given, function) for given in (
-            Sampling, client.set_sampling, client.set_elicitation, CancelToken().on_cancel,
+            Sampling, client.set_sampling, client.set_elicitation, syncmcp.CancelToken().on_cancel,
             Roots().on_change, HandlerContext(None, None, ELICITATION).on_completed,
         )),
         *(partial(given, "acme/x", function) for given in (
@@ -274,27 +262,23 @@ def test_what_has_a_handler_is_declared_as_the_revision_has_it(kind: str, revisi
             assert asked(client, ELICITATION, form)["result"]["action"] == "accept"
 
 
-@pytest.mark.parametrize("kind", ["nothing", "all"])
-@pytest.mark.requirement("M-08", "ELI-02")
-def test_in_the_stateless_era_each_request_declares_it_again(kind: str) -> None:
-    options, declared = DECLARED[kind]
-    listed = s.reply({"resultType": "complete", "tools": []})
-    script = [*opening(NEW), s.expect("tools/list"), listed, s.expect("tools/call"), s.reply(DONE)]
-    with talk(script, mode=NEW, **options) as (peer, client):
-        client.list_tools()
-        client.call_tool("x")
-        for method in ("server/discover", "tools/list", "tools/call"):
-            (sent,) = peer.requests(method)
-            meta = sent["params"]["_meta"]
-            assert meta["io.modelcontextprotocol/clientCapabilities"] == declared
-
-
-def test_handlers_of_one_call_are_declared_by_its_requests_alone() -> None:
-    with asker(NEW, roots=[]) as client:
+@pytest.mark.requirement("M-08")
+def test_in_the_stateless_era_a_handler_may_come_and_go_at_any_time_or_be_that_of_a_call() -> None:
+    with asker(NEW) as client:
+        assert said(client, "capabilities") == {}
+        client.set_sampling(model)
+        client.set_elicitation(person)
+        client.roots.add("/")
+        everything: dict[str, Any] = {"sampling": {}, "elicitation": {"form": {}}, "roots": {}}
+        assert said(client, "capabilities") == everything
+        assert asked(client, SAMPLING, PROMPT)["result"]["model"] == "double"
+        assert [root["uri"] for root in asked(client, ROOTS)["result"]["roots"]] == ["file:///"]
+        client.set_sampling(None)
+        client.set_elicitation(None)
+        assert said(client, "capabilities") == {"roots": {}}
         handlers = Handlers(sampling=model, elicitation=Elicitation(url=visitor))
         both: dict[str, Any] = {"roots": {}, "sampling": {}, "elicitation": {"url": {}}}
         assert said(client, "capabilities", handlers=handlers) == both
-        assert said(client, "capabilities") == {"roots": {}}
         future = client.call_tool.future("capabilities", handlers=Handlers(sampling=model))
         assert '"sampling"' in future.result(10).text
         assert said(client, "capabilities") == {"roots": {}}
@@ -316,43 +300,20 @@ def test_what_the_handshake_did_not_offer_cannot_be_offered_later(revision: Mode
         for offer in offers:
             with pytest.raises(UsageError, match="did not declare"):
                 offer()
-        with server.stats as stats:
-            assert stats.requests["tools/call"] == 0
+        assert server.stats.requests["tools/call"] == 0
         assert said(client, "capabilities") == {}
 
 
 @pytest.mark.requirement("M-08")
-def test_in_the_stateless_era_a_handler_may_come_and_go_at_any_time() -> None:
-    with asker(NEW) as client:
-        assert said(client, "capabilities") == {}
-        client.set_sampling(model)
-        client.set_elicitation(person)
-        client.roots.add("/")
-        everything: dict[str, Any] = {"sampling": {}, "elicitation": {"form": {}}, "roots": {}}
-        assert said(client, "capabilities") == everything
-        assert asked(client, SAMPLING, PROMPT)["result"]["model"] == "double"
-        assert [root["uri"] for root in asked(client, ROOTS)["result"]["roots"]] == ["file:///"]
-        client.set_sampling(None)
-        client.set_elicitation(None)
-        assert said(client, "capabilities") == {"roots": {}}
-
-
-@pytest.mark.requirement("M-08")
-def test_a_handler_set_between_two_openings_is_in_the_next_handshake() -> None:
+def test_a_handler_set_between_two_openings_is_in_the_next_handshake_and_may_be_replaced() -> None:
     client = syncmcp.Client(asking_server(), mode=OLD)
     with client:
         assert said(client, "capabilities") == {}
     client.set_sampling(nobody)
-    client.set_sampling(model)
     client.set_elicitation(person)
     client.set_elicitation(None)
     with client:
         assert said(client, "capabilities") == {"sampling": {}}
-        assert asked(client, SAMPLING, PROMPT)["result"]["model"] == "double"
-
-
-def test_a_handler_may_be_replaced_and_removed_while_a_session_lasts() -> None:
-    with asker(OLD, sampling=model) as client:
         client.set_sampling(Sampling(model))
         assert asked(client, SAMPLING, PROMPT)["result"]["model"] == "double"
         with pytest.raises(UsageError, match="sampling tools"):
@@ -402,9 +363,7 @@ def test_only_what_changes_is_announced_and_once(revision: Mode, tmp_path: Path)
         told = 0 if revision == NEW else 2  # of the list, and of what was added
         assert server.stats.wait_for(lambda seen: seen.notifications[CHANGED] >= told, PATIENCE)
         client.list_tools()
-    with server.stats as stats:
-        assert stats.notifications[CHANGED] == told
-        assert stats.violations == []
+    assert (server.stats.notifications[CHANGED], server.stats.violations) == (told, [])
 
 
 @pytest.mark.requirement("ROOT-03")

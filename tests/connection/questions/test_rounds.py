@@ -11,20 +11,6 @@ from typing import Any
 import pytest
 
 import syncmcp
-from syncmcp import (
-    CancelToken,
-    ClosedError,
-    Elicitation,
-    HandlerContext,
-    InvalidAnswer,
-    InvalidQuestion,
-    ProtocolError,
-    Refused,
-    RequestCancelled,
-    RequestTimeout,
-    TooManyRounds,
-    UsageError,
-)
 from syncmcp._concurrency.timing import Deadline
 from syncmcp._connection.connection import Connection
 from syncmcp.handlers.pending import InputRequired
@@ -138,11 +124,11 @@ WITH_TOOLS = {**PROMPT, "tools": [{"name": "sum", "inputSchema": {"type": "objec
 ILL = Person(ElicitResult.accept({"loud": True}))
 MODEL, PERSON = {"sampling": nobody}, {"elicitation": nobody}
 NOT_GONE_ON: dict[str, tuple[dict[str, Any], dict[str, Any], type[syncmcp.McpError]]] = {
-    "one good, one bad": (asking(SAMPLING, PROMPT, bad=BAD), MODEL, ProtocolError),
-    "no handler": (asking(SAMPLING, PROMPT), PERSON, InvalidQuestion),
-    "tools that were not offered": (asking(SAMPLING, WITH_TOOLS), MODEL, InvalidQuestion),
-    "a link for forms": (asking(ELICITATION, URL), PERSON, InvalidQuestion),
-    "a bad answer": (asking(ELICITATION, FORM), {"elicitation": ILL}, InvalidAnswer),
+    "one good, one bad": (asking(SAMPLING, PROMPT, bad=BAD), MODEL, syncmcp.ProtocolError),
+    "no handler": (asking(SAMPLING, PROMPT), PERSON, syncmcp.InvalidQuestion),
+    "tools that were not offered": (asking(SAMPLING, WITH_TOOLS), MODEL, syncmcp.InvalidQuestion),
+    "a link for forms": (asking(ELICITATION, URL), PERSON, syncmcp.InvalidQuestion),
+    "a bad answer": (asking(ELICITATION, FORM), {"elicitation": ILL}, syncmcp.InvalidAnswer),
 }
 # What nobody offered to answer is named itself.
 NAMED = {"one good, one bad": "acme/question", "no handler": SAMPLING}
@@ -167,7 +153,7 @@ def test_a_link_that_a_round_has_twice_is_asked_for_once_and_answered_twice(way:
     asks = {"p": (ELICITATION, URL), "q": (ELICITATION, {**URL, "message": "More"})}
     again = s.input_required({**asks, "r": (ELICITATION, URL)}, "state")
     agreeing, script = Person(), rounds(CALL, again, CALL, s.reply(DONE))
-    with talk(script, mode=NEW, elicitation=Elicitation(url=agreeing)) as (peer, client):
+    with talk(script, mode=NEW, elicitation=syncmcp.Elicitation(url=agreeing)) as (peer, client):
         assert through(client, way).text == "done"
         answers = peer.requests("tools/call", 2)[1]["params"]["inputResponses"]
     assert answers == {key: {"action": "accept"} for key in "pqr"}
@@ -184,7 +170,7 @@ def test_a_server_that_never_has_enough_is_stopped(limit: int | None, ask: Any, 
     script = rounds(*[CALL, ask] * (number + 1), *LISTED)
     options: dict[str, Any] = {} if limit is None else {"max_rounds": limit}
     with talk(script, mode=NEW, name="asker", sampling=model, **options) as (peer, client):
-        with pytest.raises(TooManyRounds) as caught:
+        with pytest.raises(syncmcp.TooManyRounds) as caught:
             through(client, way)
         assert (caught.value.rounds, caught.value.server) == (number, "asker")
         client.list_tools()
@@ -220,7 +206,7 @@ def test_a_call_that_ends_between_two_rounds_may_have_been_done(
         context.pause_round()
         return "never"
 
-    token = CancelToken()
+    token = syncmcp.CancelToken()
     with wire.connect(server) as client:
         options: Any = {"timeout": 1.0 if end == "limit" else PATIENCE, "cancel": token}
         call = elsewhere(lambda: through(client, way, "order", **options)).result
@@ -229,7 +215,9 @@ def test_a_call_that_ends_between_two_rounds_may_have_been_done(
             token.cancel("enough")
         elif end == "close":
             client.close()
-        with pytest.raises((RequestTimeout, RequestCancelled, ClosedError)) as caught:
+        with pytest.raises(
+            (syncmcp.RequestTimeout, syncmcp.RequestCancelled, syncmcp.ClosedError)
+        ) as caught:
             call(PATIENCE)
     ended: Any = caught.value
     assert (ended.method, ended.delivery) == ("tools/call", "unknown")
@@ -264,24 +252,23 @@ def test_a_future_between_rounds_ends_first(wire: Wire, monkeypatch: pytest.Monk
         future.add_done_callback(lambda _: ended.set())
         assert between.wait(PATIENCE)
         client.close()
-        with pytest.raises(ClosedError) as caught:
+        with pytest.raises(syncmcp.ClosedError) as caught:
             future.result(PATIENCE)
-    assert caught.value.delivery == "unknown"
-    assert asked == []
+    assert (caught.value.delivery, asked) == ("unknown", [])
 
 
 @pytest.mark.parametrize("way", ["blocking", "future"])
 def test_if_one_answer_fails_the_others_are_called_off_and_nothing_is_sent(way: str) -> None:
     obedient = Obedient()
 
-    def refuse(request: Any, context: HandlerContext) -> ElicitResult:
+    def refuse(request: Any, context: syncmcp.HandlerContext) -> ElicitResult:
         obedient.entered()
-        raise Refused(-1, "no")
+        raise syncmcp.Refused(-1, "no")
 
     asks = s.input_required({"a": (SAMPLING, PROMPT), "b": (ELICITATION, FORM)}, "state")
     script = rounds(CALL, asks, *LISTED)
     with talk(script, mode=NEW, sampling=obedient, elicitation=refuse) as (peer, client):
-        with pytest.raises(Refused, match="no"):
+        with pytest.raises(syncmcp.Refused, match="no"):
             through(client, way)
         obedient.obeyed()
         client.list_tools()
@@ -292,9 +279,9 @@ def test_if_one_answer_fails_the_others_are_called_off_and_nothing_is_sent(way: 
 def test_the_state_is_shown_nowhere(caplog: pytest.LogCaptureFixture) -> None:
     ask = s.input_required({"q": (SAMPLING, PROMPT)}, CANARY)
     script = rounds(CALL, ask, CALL, s.reply(DONE), *[CALL, ask] * 2, CALL, ask)
-    contexts: list[HandlerContext] = []
+    contexts: list[syncmcp.HandlerContext] = []
 
-    def handler(request: Any, context: HandlerContext) -> Any:
+    def handler(request: Any, context: syncmcp.HandlerContext) -> Any:
         contexts.append(context)
         if len(contexts) == 3:
             raise RuntimeError("enough")
@@ -305,9 +292,9 @@ def test_the_state_is_shown_nowhere(caplog: pytest.LogCaptureFixture) -> None:
         talk(script, mode=NEW, sampling=handler, max_rounds=1) as (_, client),
     ):
         assert client.call_tool("x").text == "done"
-        with pytest.raises(TooManyRounds) as many:
+        with pytest.raises(syncmcp.TooManyRounds) as many:
             client.call_tool("x")
-        with pytest.raises(Refused) as failed:
+        with pytest.raises(syncmcp.Refused) as failed:
             client.call_tool("x")
         shown = [repr(client), repr(contexts), str(contexts[0].call)]
     for error in (many.value, failed.value):
@@ -445,7 +432,7 @@ def test_what_a_program_can_answer_is_declared_for_these_requests_alone() -> Non
         assert declared(can=("form",)) == {"elicitation": {"form": {}}}
         assert declared(can=("sampling", "sampling_tools")) == {"sampling": {"tools": {}}}
         assert said(client, "capabilities") == {"roots": {}}
-        with pytest.raises(UsageError, match="can"):
+        with pytest.raises(syncmcp.UsageError, match="can"):
             declared(can=("forms",))
 
 
@@ -456,21 +443,24 @@ def test_answers_that_make_no_sense_are_refused_before_anything_is_sent() -> Non
         (key,) = pending.questions
         bad: Any
         for bad in ({"other": ElicitResult.decline()}, {key: "yes"}, {key: None}, ["x"], "x", 7):
-            with pytest.raises(UsageError):
+            with pytest.raises(syncmcp.UsageError):
                 client.resume(pending, bad)
         bad = {key: "my-password"}
-        with pytest.raises(UsageError, match=r"a model or a dict, not str$"):
+        with pytest.raises(syncmcp.UsageError, match=r"a model or a dict, not str$"):
             client.resume(pending, bad)
         said = rf"^the answer to {key!r} is not a valid ElicitResult: action: .*; write Elicit"
         answer = CreateMessageResult(role="assistant", content=TextContent(text="x"), model="m")
         for bad in ({"name": "Ada"}, {"action": "yes"}, answer):
             with pytest.raises(syncmcp.InvalidAnswer, match=said):
                 client.resume(pending, {key: bad})
+        unfit = ElicitResult.model_construct(action="accept", content={"loud": "swordfish"})
+        with pytest.raises(syncmcp.InvalidAnswer, match="does not fit the form") as caught:
+            client.resume(pending, {key: unfit})
+        assert list(caught.value.problems) == ["name", "loud"]
         for bad in (None, {"method": "tools/call"}, pending.to_json()):
-            with pytest.raises(UsageError):
+            with pytest.raises(syncmcp.UsageError):
                 client.resume(bad)
-        with server.stats as stats:
-            assert stats.requests["tools/call"] == 1
+        assert server.stats.requests["tools/call"] == 1
 
 
 @pytest.mark.parametrize(
@@ -494,7 +484,7 @@ def test_json_that_is_no_pending_call_is_refused() -> None:
     wrong: list[dict[str, Any]] = [{"method": "tools/list"}, {"method": 7}, {"params": 7}]
     wrong += [{"questions": []}, {"questions": {"q": 1}}, {"state": 7}, {"offer": ["x"]}]
     for data in ({}, None, *({**pending, **one} for one in wrong)):
-        with pytest.raises(UsageError, match="pending"):
+        with pytest.raises(syncmcp.UsageError, match="pending"):
             InputRequired.from_json(data)
 
 
@@ -506,7 +496,7 @@ def test_neither_a_pending_call_nor_a_log_shows_the_state(caplog: pytest.LogCapt
     with caplog.at_level(logging.DEBUG), talk(script, mode=NEW) as (_, client):
         pending = client.begin_tool("x")
         assert isinstance(pending, InputRequired)
-        with pytest.raises(UsageError) as odd:
+        with pytest.raises(syncmcp.UsageError) as odd:
             client.resume(pending, {"other": {}})
         with pytest.raises(syncmcp.ServerError) as refused:
             client.resume(pending, {"q": {"action": "decline"}})

@@ -90,8 +90,7 @@ def test_every_parameter_and_every_part_of_the_answer_arrives(wire: Wire) -> Non
     (request,) = speaks.requests
     got = request.to_wire()
     got.pop("_meta", None)
-    assert got == FULL
-    assert request.max_tokens == 42
+    assert (got, request.max_tokens) == (FULL, 42)
     assert [hint.name for hint in request.model_preferences.hints] == ["first", "second"]
     assert server.stats.violations == []
 
@@ -215,8 +214,7 @@ def test_older_revisions_get_content_they_have(revision: Mode, content: Any, sen
             assert answer["error"][0] == -32603
         else:
             assert answer["result"]["content"] == sent
-    with server.stats as stats:
-        assert stats.violations == []
+    assert server.stats.violations == []
 
 
 LINK = {**URL, "elicitationId": "e"}
