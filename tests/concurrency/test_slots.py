@@ -161,32 +161,25 @@ def test_a_job_that_comes_at_once_does_not_stand_in_line(pool: Counting) -> None
 def test_ctrl_c_while_a_thread_is_being_made_costs_no_slot(
     moment: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    pool = Counting(1)
-    make, start = threading.Thread.__init__, threading.Thread.start
-    interrupted: list[threading.Thread] = []
+    pool, name = Counting(1), "__init__" if moment == "making" else "start"
+    original, begun = getattr(threading.Thread, name), list[threading.Thread]()
 
-    def make_and_stop(self: threading.Thread, *args: Any, **options: Any) -> None:
-        make(self, *args, **options)
-        raise KeyboardInterrupt
-
-    def start_and_stop(self: threading.Thread) -> None:
+    def stop(self: threading.Thread, *args: Any, **options: Any) -> None:
+        if moment != "starting":
+            original(self, *args, **options)
         if moment == "started":
-            start(self)
-            interrupted.append(self)
+            begun.append(self)
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        if moment == "making":
-            patch.setattr(threading.Thread, "__init__", make_and_stop)
-        else:
-            patch.setattr(threading.Thread, "start", start_and_stop)
+        patch.setattr(threading.Thread, name, stop)
         for _ in range(2):
             with pytest.raises(KeyboardInterrupt):
                 pool.submit(lambda: None)
             pool.wait_running(0)
             # The second submit meets no thread of the first.
             pool.close()
-            for thread in interrupted:
+            for thread in begun:
                 thread.join(PATIENCE)
             assert pool.threads == 0
     job = Job(pool)

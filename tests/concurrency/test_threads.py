@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from functools import partial
 from queue import SimpleQueue
 from typing import Any
@@ -19,7 +20,15 @@ from syncmcp._concurrency.timing import Alarm, Deadline, Reaper, Timer
 from syncmcp._http.exchange import AbortableExchange, current
 from syncmcp.errors import RequestTimeout, UsageError
 from tests.support.shops import known
-from tests.support.stage import PATIENCE, Clock, GatedQueue, in_threads, interrupted, nervous
+from tests.support.stage import (
+    PATIENCE,
+    Clock,
+    GatedQueue,
+    elsewhere,
+    in_threads,
+    interrupted,
+    nervous,
+)
 
 
 @pytest.fixture
@@ -85,9 +94,7 @@ def timer() -> Timer:
     return Timer("test-timer")
 
 
-def test_a_timer_runs_what_is_due_in_order_but_nothing_cancelled_whatever_fails(
-    timer: Timer, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_timer_runs_what_is_due_in_order(timer: Timer, caplog: pytest.LogCaptureFixture) -> None:
     heard: SimpleQueue[str] = SimpleQueue()
 
     def fail() -> None:
@@ -115,9 +122,7 @@ def test_cancelled_appointments_do_not_pile_up(timer: Timer) -> None:
         entry.cancel()
 
 
-def test_an_alarm_has_the_first_appointment_and_none_once_it_is_cancelled(
-    timer: Timer, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_alarm_has_the_first_appointment(timer: Timer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(timing, "timer", timer)
     rang: SimpleQueue[str] = SimpleQueue()
     alarm, start = Alarm(threading.RLock(), lambda: rang.put("rang")), timing.monotonic()
@@ -286,8 +291,7 @@ def flight() -> SingleFlight[Any]:
 def test_the_clocks_of_all_who_wait_stand_still_while_a_person_signs_in() -> None:
     flights: SingleFlight[int] = flight()
     early, late = Deadline(PATIENCE), Deadline(PATIENCE)
-    joined = threading.Barrier(3)
-    looks: list[tuple[int, int]] = []
+    joined, looks = threading.Barrier(3), list[tuple[int, int]]()
 
     class Telling(AbortableExchange):
         def wait(self, event: threading.Event, seconds: float | None) -> bool:
@@ -295,58 +299,46 @@ def test_the_clocks_of_all_who_wait_stand_still_while_a_person_signs_in() -> Non
             return super().wait(event, seconds)
 
     def work(flight: SharedAttempt[int]) -> int:
-        waiters[0].start()
+        waits.append(elsewhere(partial(wait, early)))
         while not flight._waiting_deadlines:
             assert not early.held
         with flight.paused_deadlines(None):
-            waiters[1].start()
+            waits.append(elsewhere(partial(wait, late)))
             joined.wait(PATIENCE)
             looks.append((early.held, late.held))
         looks.append((early.held, late.held))
         return 1
 
-    def wait(deadline: Deadline) -> None:
+    def wait(deadline: Deadline) -> int | None:
         with Telling(deadline):
-            assert flights.run(lambda: None, work, detached=False) == 1
+            return flights.run(lambda: None, work, detached=False)
 
-    waiters = [threading.Thread(target=wait, args=(one,)) for one in (early, late)]
+    waits: list[Future[int | None]] = []
     assert flights.run(lambda: None, work, detached=False) == 1
-    for waiter in waiters:
-        waiter.join(PATIENCE)
+    assert [waiter.result(PATIENCE) for waiter in waits] == [1, 1]
     assert looks == [(True, True), (False, False)]
-    assert not early.held
-    assert not late.held
+    assert (early.held, late.held) == (False, False)
 
 
 def test_work_whose_own_call_ran_out_of_time_is_taken_over_by_another_thread() -> None:
     flights: SingleFlight[int] = flight()
     reached, go_on = threading.Event(), threading.Event()
-    outcomes: list[Any] = []
 
     def fail(_: SharedAttempt[int]) -> int:
         reached.set()
         assert go_on.wait(PATIENCE)
         raise RequestTimeout("too late")
 
-    def lead() -> None:
+    def lead() -> int | None:
         with AbortableExchange(Deadline(0.0)):
-            try:
-                flights.run(lambda: None, fail, detached=False)
-            except RequestTimeout as error:
-                outcomes.append(error)
+            return flights.run(lambda: None, fail, detached=False)
 
-    def follow() -> None:
-        outcomes.append(flights.run(lambda: None, lambda _: 2, detached=False))
-
-    leader = threading.Thread(target=lead)
-    leader.start()
+    leader = elsewhere(lead)
     assert reached.wait(PATIENCE)
-    follower = threading.Thread(target=follow)
-    follower.start()
+    follower = elsewhere(lambda: flights.run(lambda: None, lambda _: 2, detached=False))
     go_on.set()
-    leader.join(PATIENCE)
-    follower.join(PATIENCE)
-    assert {type(one) for one in outcomes} == {RequestTimeout, int}
+    assert isinstance(leader.exception(PATIENCE), RequestTimeout)
+    assert follower.result(PATIENCE) == 2
 
 
 def test_work_apart_that_fails_in_an_unforeseen_way_says_so_to_whoever_waits() -> None:

@@ -119,9 +119,7 @@ def test_no_way_of_not_answering_holds_any_call(fault: str, way: str, transport:
 @pytest.mark.parametrize("end", ["timeout", "token", "close", "blocking"])
 @pytest.mark.requirement("TMO-01")
 @pytest.mark.pitfall("4", "H5")
-def test_a_future_does_not_wait_for_a_headers_function_and_a_blocking_call_sends_nothing_late(
-    end: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_headers_function_holds_no_future(end: str, monkeypatch: pytest.MonkeyPatch) -> None:
     stage, token = Stage(), syncmcp.CancelToken()
     gate, ready, inside = (threading.Event() for _ in range(3))
     clock = Clock(monkeypatch, "syncmcp._concurrency.timing")

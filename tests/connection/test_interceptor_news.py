@@ -26,9 +26,7 @@ from tests.support.stage import (
 
 
 @rotated_asks
-def test_notifications_pass_in_order_before_the_callbacks_and_the_result(
-    wire: Wire, ask: Ask, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_news_passes_hooks_in_order(wire: Wire, ask: Ask, caplog: pytest.LogCaptureFixture) -> None:
     def double_or_refuse(message: Message) -> Message:
         if message.params["progress"] % 5 == 0:
             raise ValueError("a fifth")
@@ -51,9 +49,7 @@ def test_notifications_pass_in_order_before_the_callbacks_and_the_result(
 
 
 @rotated
-def test_a_hook_that_never_ends_does_not_keep_a_result_beyond_the_limit_of_its_call(
-    wire: Wire, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_stuck_hook_keeps_no_result_for_long(wire: Wire, monkeypatch: pytest.MonkeyPatch) -> None:
     gate, answered = Gate(), threading.Event()
     clock = Clock(monkeypatch, "syncmcp._concurrency.timing")
     guard = Does("incoming", "notifications/progress", gate)

@@ -25,9 +25,7 @@ ORDINARY = {
 }
 
 
-def test_an_ordinary_link_is_kept_as_it_came_and_asks_no_network(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_an_ordinary_link_is_kept_and_asks_no_network(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("socket", "getaddrinfo", "gethostbyname", "create_connection"):
         monkeypatch.setattr(socket, name, lambda *_, **__: pytest.fail("the network was asked"))
     for url, host in ORDINARY.items():
@@ -177,9 +175,7 @@ PAYPAL = "p\u0430ypal.com"  # one Cyrillic letter among Latin ones
         (f"login.{PAYPAL}", "login.xn--pypal-4ve.com", [f"reads 'login.{PAYPAL}'", CYRILLIC]),
     ],
 )
-def test_a_host_with_letters_beyond_ascii_is_shown_in_both_forms_with_a_warning(
-    host: str, ascii_form: str, words: list[str]
-) -> None:
+def test_a_host_beyond_ascii_is_shown_twice(host: str, ascii_form: str, words: list[str]) -> None:
     link = Link.read(f"https://{host}/")
     assert link.host == ascii_form
     told = " ".join(link.warnings)

@@ -260,9 +260,7 @@ def test_a_list_is_replaced_as_a_whole_and_told_once(place: Path) -> None:
 
 
 @pytest.mark.requirement("ROOT-02", "ROOT-04")
-def test_a_list_that_is_as_before_or_has_something_wrong_in_it_is_told_to_nobody(
-    place: Path,
-) -> None:
+def test_a_list_that_is_as_before_or_has_something_wrong_is_told_to_nobody(place: Path) -> None:
     one, two = place / "one", place / "two"
     roots, told = Roots([one, Root(uri=two.as_uri(), name="Two")]), list[str]()
     before = roots.list()
@@ -330,9 +328,7 @@ def test_the_source_is_asked_each_time_with_the_context(place: Path) -> None:
     assert asked == [CONTEXT, CONTEXT]
 
 
-def test_what_a_source_returns_is_checked_like_what_is_added_and_its_error_comes_through(
-    place: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_what_a_source_returns_is_checked(place: Path, caplog: pytest.LogCaptureFixture) -> None:
     given: list[Any] = []
     roots = Roots(source=lambda _: given[-1:])
     for item in ("file://host/x", "https://x/", 5):
@@ -413,9 +409,7 @@ def test_what_is_inside_a_root_and_what_is_not(place: Path) -> None:
 
 
 @pytest.mark.requirement("M-03")
-def test_links_are_followed_on_both_sides_and_relative_paths_are_ones_from_here(
-    place: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_links_are_followed_on_both_sides(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     one = place / "one"
     (one / "way-out").symlink_to(place / "two")
     (place / "link-to-one").symlink_to(one)

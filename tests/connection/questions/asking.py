@@ -140,6 +140,12 @@ def through(client: syncmcp.Client, way: str, name: str = "x", *args: Any, **opt
     return client.call_tool(name, *args, **options)
 
 
+def saying(content: Any) -> CreateMessageResult:
+    """What a model says in such words."""
+    answer = {"role": "assistant", "model": "double", "content": content}
+    return CreateMessageResult.from_wire(answer)
+
+
 def model(request: CreateMessageRequestParams, context: HandlerContext) -> CreateMessageResult:
     """A model that always says hello."""
     return reply()

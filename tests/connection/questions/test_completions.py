@@ -53,16 +53,15 @@ def test_a_completion_after_consent_reaches_waits_and_callbacks(wire: Wire, ende
     def visit(context: ToolContext) -> str:
         contexts.append(context)
         action = context.elicit_url("Look", URL["url"], "e-1")["action"]
-        if not ended:
-            for _ in range(2):
-                context.complete_elicitation("e-1")  # not before the consent has come
+        for _ in range(0 if ended else 2):
+            context.complete_elicitation("e-1")  # not before the consent has come
         return str(action)
 
-    def handler(request: Any, context: syncmcp.HandlerContext) -> ElicitResult:
-        def call(done: bool) -> None:
-            tools = len(context.client.list_tools().tools)
-            told.set_result((done, threading.current_thread().name, tools))
+    def call(done: bool) -> None:
+        tools = len(client.list_tools().tools)
+        told.set_result((done, threading.current_thread().name, tools))
 
+    def handler(request: Any, context: syncmcp.HandlerContext) -> ElicitResult:
         context.on_completed(call)
         return agreeing(request, context)
 
@@ -427,7 +426,7 @@ def test_a_person_who_is_done_or_gives_up_ends_the_wait(done: bool, revision: sy
 def test_a_visit_that_nobody_calls_done_keeps_no_client() -> None:
     told = Future[bool]()
 
-    def handler(request: Any, context: syncmcp.HandlerContext) -> ElicitResult:
+    def handler(request: Any, context: syncmcp.HandlerContext) -> Any:
         context.on_completed(told.set_result)
         return ElicitResult.accept()
 

@@ -360,9 +360,7 @@ def test_where_nobody_goes_there_the_caller_gets_the_error(wire: Wire, given: An
     ("changed", "why"), [({"url": "javascript:alert(1)"}, "cannot be opened"), ({"url": 5}, "url")]
 )
 @pytest.mark.requirement("ELI-18", "ELI-10")
-def test_an_error_with_a_link_that_must_not_be_shown_is_the_cause_of_the_callers(
-    changed: dict[str, Any], why: str, way: str
-) -> None:
+def test_an_unsafe_link_in_an_error_is_told(changed: dict[str, Any], why: str, way: str) -> None:
     data = {"elicitations": [{**link(), **changed}]}
     script = [*opening(), s.expect("tools/call"), s.error(-32042, "visit", data)]
     with (
@@ -421,9 +419,7 @@ def test_where_nobody_says_that_it_is_done_the_call_is_made_again_once(enough: b
 
 @rotated_stateful_ways
 @pytest.mark.requirement("ELI-18", "TMO-01", "M-20")
-def test_however_many_links_a_server_has_they_take_no_longer_than_one_person(
-    way: str, wire: Wire, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_links_share_one_time_limit(way: str, wire: Wire, monkeypatch: pytest.MonkeyPatch) -> None:
     server, calls = Server("greedy"), list[Any]()
     slow = Slow(monkeypatch, 60.0, 60.0, 60.0)  # a person and the call have 130 s in all
 

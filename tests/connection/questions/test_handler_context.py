@@ -12,10 +12,11 @@ from typing import Any
 import pytest
 
 import syncmcp
-from syncmcp import HandlerContext, LimitExceeded, Refused, RequestTimeout, UsageError
+from syncmcp import HandlerContext, LimitExceeded, RequestTimeout, UsageError
 from syncmcp._concurrency.timing import Deadline, Hold
 from syncmcp._connection.server_requests import _MAX_REPORTS, _REPORT_WINDOW
 from syncmcp.approval import Approval, Decision, Rule, Rules
+from syncmcp.interceptors import Interceptor
 from syncmcp.testing import RpcError, Server, ToolContext
 from syncmcp.testing import script as s
 from tests.connection.questions.asking import (
@@ -30,11 +31,11 @@ from tests.connection.questions.asking import (
     Slow,
     asked,
     asking_server,
+    fault,
     model,
     said,
     through,
 )
-from tests.support.intercepting import Seen
 from tests.support.people import Held, Obedient, Person, reply
 from tests.support.scripts import NEW, OLD, WIRES, opening, talk
 from tests.support.stage import (
@@ -288,34 +289,22 @@ def test_a_server_is_shown_that_somebody_is_still_thinking_until_the_answer_is_o
 def test_a_question_that_nobody_answers_in_time_has_a_defined_answer(
     method: str, answer: Any, wire: Wire, caplog: pytest.LogCaptureFixture
 ) -> None:
-    held = Held()
-    handlers: dict[str, Any] = {
-        "sampling": held,
-        "elicitation": held,
-        "roots": lambda context: held(None, context),
-    }
+    held, server, old = Held(), asking_server(), wire.revision == OLD
+    handlers: dict[str, Any] = {"sampling": held, "elicitation": held, "roots": held}
     params = {ELICITATION: FORM, SAMPLING: PROMPT, ROOTS: {}}[method]
-    server = asking_server()
-    with (
-        caplog.at_level(logging.WARNING, "syncmcp"),
-        wire.connect(server, human_timeout=0.1, **handlers) as client,
-    ):
+    caplog.set_level(logging.WARNING, "syncmcp")
+    with wire.connect(server, human_timeout=0.1, **handlers) as client:
         if method == ELICITATION:
             assert asked(client, method, params) == {"result": answer}
-        elif wire.revision == OLD:
-            assert asked(client, method, params)["error"][0] == answer
         else:
-            with pytest.raises(Refused) as caught:
-                asked(client, method, params)
-            assert caught.value.code == answer
+            assert fault(client, method, params)[0] == answer
         context = held.entered()
         assert context.cancel.wait(PATIENCE)
         assert "human_timeout" in (context.cancel.reason or "")
         assert context.time_left() == 0
         held.leave()
         assert said(client, "echo", {"text": "7"}) == 7
-        assert server.stats.responses == (1 if wire.revision == OLD else 0)
-        assert server.stats.violations == []
+        assert (server.stats.responses, server.stats.violations) == (1 if old else 0, [])
     assert "human_timeout" in caplog.text
 
 
@@ -343,19 +332,18 @@ class Inquisitive:
     """
 
     def __init__(self, times: int, method: str, params: dict[str, Any] | None = None) -> None:
-        self.server = Server("inquisitive")
+        self.server, self.refused = Server("inquisitive"), threading.Event()
         self.refusal: str | None = None
-        self.refused = threading.Event()
 
         @self.server.tool()
         def x(context: ToolContext) -> str:
-            for number in range(times):
-                try:
+            try:
+                for number in range(times):
                     context.ask_all({str(number): (method, params or {})}, timeout=PATIENCE)
-                except RpcError as error:
-                    self.refusal = error.message
-                    self.refused.set()
-                    raise
+            except RpcError as error:
+                self.refusal = error.message
+                self.refused.set()
+                raise
             return "content"
 
 
@@ -379,9 +367,7 @@ def slow_roots(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 @rotated_ways
 @pytest.mark.requirement("TMO-01")
-def test_no_clock_stands_still_for_what_the_library_answers_itself(
-    way: str, wire: Wire, slow_roots: None, tmp_path: Path
-) -> None:
+def test_clocks_run_for_own_answers(way: str, wire: Wire, slow_roots: None, tmp_path: Path) -> None:
     server = Inquisitive(9, ROOTS).server
     with (
         wire.connect(server, roots=[tmp_path], timeout=70.0, idle_timeout=None) as client,
@@ -391,13 +377,18 @@ def test_no_clock_stands_still_for_what_the_library_answers_itself(
     assert (caught.value.kind, caught.value.seconds) == ("total", 70.0)
 
 
+class Watching(Interceptor):
+    """Sees every message."""
+
+
 RULES = {"approval": Approval(Rules([Rule(kind="roots", decision=Decision.ALLOW)]))}
+WATCHED = {"interceptors": [Watching()]}
 LISTING: dict[str, Any] = {"roots": lambda _: ["/"]}
 
 
 @pytest.mark.parametrize(
     ("mode", "options"),
-    [(OLD, RULES), (NEW, RULES), (OLD, {"interceptors": [Seen()]}), (OLD, LISTING), (NEW, LISTING)],
+    [(OLD, RULES), (NEW, RULES), (OLD, WATCHED), (OLD, LISTING), (NEW, LISTING)],
     ids=["approval-old", "approval-new", "interceptors", "function-old", "function-new"],
 )
 @pytest.mark.requirement("TMO-01", "M-20")
@@ -480,14 +471,14 @@ def test_a_hold_begins_once_and_not_after_its_end(ended: bool) -> None:
 @rotated_ways
 @pytest.mark.requirement("TMO-01")
 def test_a_call_fails_with_one_question_more_than_it_may_have(way: str, wire: Wire) -> None:
-    model = Person()
-    inquisitive = Inquisitive(5, SAMPLING, PROMPT)
+    model, inquisitive = Person(), Inquisitive(5, SAMPLING, PROMPT)
     options: dict[str, Any] = {"sampling": model, "max_questions_per_call": 4}
     with wire.connect(inquisitive.server, **options) as client:
         with pytest.raises(LimitExceeded, match="max_questions_per_call") as caught:
             through(client, way)
-        assert (caught.value.delivery, caught.value.method) == ("unknown", "tools/call")
-        assert (caught.value.server, len(model.contexts)) == (client.server.name, 4)
+        error = caught.value
+        assert (error.delivery, error.method) == ("unknown", "tools/call")
+        assert (error.server, len(model.contexts)) == (client.server.name, 4)
         assert client.list_tools().tools
         if wire.revision == OLD and wire.transport in ("memory", "stdio"):
             # Over HTTP the notice that the call was given up may arrive before the refusal.

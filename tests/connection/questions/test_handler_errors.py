@@ -14,11 +14,11 @@ import pytest
 from pydantic import ValidationError
 
 import syncmcp
-from syncmcp import HandlerContext, InvalidAnswer, Mode, Refused, UsageError
+from syncmcp import HandlerContext, InvalidAnswer, Mode, Refused, UsageError, tasks
 from syncmcp._connection.questions import InboundRequest, QuestionRegistry
 from syncmcp.approval import AllowAll, Approval, DenyAll, Question, Verdict
 from syncmcp.testing import Server, ToolContext
-from syncmcp.types import CreateMessageRequestParams, CreateMessageResult, ElicitResult
+from syncmcp.types import CreateMessageRequestParams, ElicitResult
 from tests.connection.questions.asking import (
     BOTH,
     ELICITATION,
@@ -34,6 +34,7 @@ from tests.connection.questions.asking import (
     model,
     person,
     question,
+    saying,
     through,
 )
 from tests.support.people import Held, Obedient, Person, reply
@@ -65,23 +66,14 @@ class Told:
         self.came.set()
 
 
-def unfit(request: Any, context: Any) -> ElicitResult:
-    """Fills in the form wrong."""
-    return UNFIT
-
-
-def failing(*_: Any) -> NoReturn:
-    """Fails."""
-    raise LookupError("swordfish")
-
-
 @pytest.mark.parametrize("wire", [Wire("stdio", OLD), Wire("http", NEW)], ids=str)
 @pytest.mark.parametrize("way", ["blocking", "future"])
 @pytest.mark.requirement("ELI-14", "M-06")
 def test_an_unfit_answer_is_told_and_in_the_stateless_era_raised(wire: Wire, way: str) -> None:
     told, server = Told(), asking_server()
     problems = {"loud": "Answer yes or no.", "name": "This field needs an answer."}
-    with wire.connect(server, name="asker", elicitation=unfit, on_handler_error=told) as client:
+    options: Any = {"name": "asker", "elicitation": Person(UNFIT), "on_handler_error": told}
+    with wire.connect(server, **options) as client:
         ask = {"method": ELICITATION, "params": FORM}
         if wire.revision == OLD:
             answer = through(client, way, "ask", ask).raise_for_error().text
@@ -192,7 +184,7 @@ def test_a_refusal_is_no_error_of_a_handler(revision: Mode) -> None:
 def test_the_program_is_told_of_handlers_of_its_own_requests(wire: Wire) -> None:
     told = Told()
     with wire.connect(asking_server(), on_handler_error=told) as client:
-        client.on_request("acme/fails", failing)
+        client.on_request("acme/fails", Person(LookupError("swordfish")))
         assert demanded(client, "acme/fails")["error"][0] == -32603
         assert [type(error) for error in told.errors] == [LookupError]
         told.came.clear()
@@ -241,7 +233,8 @@ def test_the_callback_may_call_the_client_and_its_own_error_is_logged(
         heard.append(context.client.call_tool("echo", {"text": "told"}).text)
         raise problem
 
-    options: dict[str, Any] = {"sampling": failing, "on_handler_error": fail, "max_handlers": 1}
+    model = Person(LookupError("swordfish"))
+    options: dict[str, Any] = {"sampling": model, "on_handler_error": fail, "max_handlers": 1}
     with asker(revision, **options) as client:
         assert fault(client, SAMPLING, PROMPT)[0] == -32603
         assert heard == ["told"]  # the answer waited for it
@@ -253,7 +246,8 @@ def test_the_callback_may_call_the_client_and_its_own_error_is_logged(
 def test_meanwhile_the_server_is_not_kept_beyond_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     clock, held = Clock(monkeypatch, "syncmcp._concurrency.timing"), Held(lambda: None)
     limits: dict[str, Any] = {"human_timeout": 100.0, "timeout": None, "idle_timeout": None}
-    with asker(OLD, elicitation=failing, on_handler_error=held, **limits) as client:
+    person = Person(LookupError("swordfish"))
+    with asker(OLD, elicitation=person, on_handler_error=held, **limits) as client:
         call = client.call_tool.future("ask", {"method": ELICITATION, "params": FORM})
         held.entered()
         clock.advance(101)
@@ -270,8 +264,8 @@ def test_what_a_task_asks_and_is_answered_wrong_is_raised_by_waiting_for_it() ->
     def sign(context: ToolContext) -> str:
         return str(context.elicit("Who?", FORM["requestedSchema"]))
 
-    told, extensions = Told(), {syncmcp.tasks.EXTENSION: {}}
-    options: Any = {"elicitation": unfit, "on_handler_error": told, "extensions": extensions}
+    told, options = Told(), dict[str, Any](extensions={tasks.EXTENSION: {}})
+    options |= {"elicitation": Person(UNFIT), "on_handler_error": told}
     with syncmcp.connect(server, mode=NEW, **options) as client:
         task = client.start_task("sign")
         with pytest.raises(InvalidAnswer):
@@ -346,11 +340,6 @@ def refuse(*_: Any) -> Any:
 def dawdle(request: Any, context: Any) -> Any:
     assert context.cancel.wait(PATIENCE)
     return reply(f"{CANARY}-late")
-
-
-def saying(content: Any) -> CreateMessageResult:
-    answer = {"role": "assistant", "model": "double", "content": content}
-    return CreateMessageResult.from_wire(answer)
 
 
 TEXT = {"type": "text", "text": f"{CANARY}-text"}

@@ -337,8 +337,8 @@ def test_roots_are_listed_as_uris_with_what_is_theirs(revision: Mode, tmp_path: 
     odd.mkdir()
     file.write_text("x")
     notes = {"uri": file.as_uri(), "name": "Notes", "_meta": {"k": 1}}
-    given, server = [odd, Root.from_wire(notes), str(tmp_path)], asking_server()
-    with syncmcp.connect(server, mode=revision, roots=given) as client:
+    server, given = asking_server(), (odd, Root.from_wire(notes), str(tmp_path))
+    with syncmcp.connect(server, mode=revision, roots=[*given]) as client:
         listed = [{"uri": odd.as_uri()}, notes, {"uri": tmp_path.as_uri()}]
         assert asked(client, ROOTS)["result"]["roots"] == listed
     assert server.stats.violations == []

@@ -121,14 +121,18 @@ def asking(method: str, params: Any = None, **more: Any) -> dict[str, Any]:
 
 BAD = {"method": "acme/question"}
 WITH_TOOLS = {**PROMPT, "tools": [{"name": "sum", "inputSchema": {"type": "object"}}]}
-ILL = Person(ElicitResult.accept({"loud": True}))
+ILL: Any = {"elicitation": lambda *_: ElicitResult.accept({"loud": True})}
 MODEL, PERSON = {"sampling": nobody}, {"elicitation": nobody}
 NOT_GONE_ON: dict[str, tuple[dict[str, Any], dict[str, Any], type[syncmcp.McpError]]] = {
     "one good, one bad": (asking(SAMPLING, PROMPT, bad=BAD), MODEL, syncmcp.ProtocolError),
     "no handler": (asking(SAMPLING, PROMPT), PERSON, syncmcp.InvalidQuestion),
     "tools that were not offered": (asking(SAMPLING, WITH_TOOLS), MODEL, syncmcp.InvalidQuestion),
     "a link for forms": (asking(ELICITATION, URL), PERSON, syncmcp.InvalidQuestion),
-    "a bad answer": (asking(ELICITATION, FORM), {"elicitation": ILL}, syncmcp.InvalidAnswer),
+    "a bad answer": (
+        asking(ELICITATION, FORM),
+        ILL,
+        syncmcp.InvalidAnswer,
+    ),
 }
 # What nobody offered to answer is named itself.
 NAMED = {"one good, one bad": "acme/question", "no handler": SAMPLING}
@@ -185,40 +189,54 @@ def test_the_limit_of_a_call_is_for_all_its_rounds_but_not_for_its_handlers() ->
         assert caught.value.kind == "total"
 
 
-@rotated_stateless.with_rows(
-    "way, end",
-    [(way, end) for way in ("blocking", "future") for end in ("limit", "token", "close")],
-)
-def test_a_call_that_ends_between_two_rounds_may_have_been_done(
-    end: str, way: str, wire: Wire, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    server, orders, between = Server("shop"), list[str](), threading.Event()
+@pytest.fixture
+def between(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
+    """Set once a call waits for its next round, which takes a minute."""
+    waits = threading.Event()
 
     def pause(number: int) -> float:
-        between.set()
+        waits.set()
         return 60.0
 
     monkeypatch.setattr("syncmcp._protocol.exchange.repeat_delay", pause)
+    return waits
+
+
+def ordering() -> tuple[Server, list[str]]:
+    """A server whose tool pauses, and what the tool has done."""
+    server, orders = Server("shop"), list[str]()
 
     @server.tool()
     def order(context: ToolContext) -> str:
         orders.append("done")
         context.pause_round()
+        orders.append("again")
         return "never"
 
-    token = syncmcp.CancelToken()
+    return server, orders
+
+
+ENDS = (syncmcp.RequestTimeout, syncmcp.RequestCancelled, syncmcp.ClosedError)
+
+
+@rotated_stateless.with_rows(
+    "way, end",
+    [(way, end) for way in ("blocking", "future") for end in ("limit", "token", "close")],
+)
+def test_a_call_that_ends_between_two_rounds_may_have_been_done(
+    end: str, way: str, wire: Wire, between: threading.Event
+) -> None:
+    (server, orders), token = ordering(), syncmcp.CancelToken()
     with wire.connect(server) as client:
         options: Any = {"timeout": 1.0 if end == "limit" else PATIENCE, "cancel": token}
-        call = elsewhere(lambda: through(client, way, "order", **options)).result
+        call = elsewhere(lambda: through(client, way, "order", **options))
         assert between.wait(PATIENCE)
         if end == "token":
             token.cancel("enough")
         elif end == "close":
             client.close()
-        with pytest.raises(
-            (syncmcp.RequestTimeout, syncmcp.RequestCancelled, syncmcp.ClosedError)
-        ) as caught:
-            call(PATIENCE)
+        with pytest.raises(ENDS) as caught:
+            call.result(PATIENCE)
     ended: Any = caught.value
     assert (ended.method, ended.delivery) == ("tools/call", "unknown")
     assert "unknown" in str(ended)
@@ -226,25 +244,14 @@ def test_a_call_that_ends_between_two_rounds_may_have_been_done(
 
 
 @rotated_stateless
-def test_a_future_between_rounds_ends_first(wire: Wire, monkeypatch: pytest.MonkeyPatch) -> None:
-    server, asked, ended = Server("shop"), list[str](), threading.Event()
-    between, close = threading.Event(), Connection.close
-
-    def pause(number: int) -> float:
-        between.set()
-        return 60.0
+def test_a_future_between_rounds_ends_first(
+    wire: Wire, between: threading.Event, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (server, orders), ended, close = ordering(), threading.Event(), Connection.close
 
     def close_late(self: Connection, deadline: Deadline) -> None:
         ended.wait(PATIENCE)
         close(self, deadline)
-
-    monkeypatch.setattr("syncmcp._protocol.exchange.repeat_delay", pause)
-
-    @server.tool()
-    def order(context: ToolContext) -> str:
-        context.pause_round()
-        asked.append("again")
-        return "never"
 
     with wire.connect(server) as client:
         monkeypatch.setattr(Connection, "close", close_late)
@@ -254,7 +261,7 @@ def test_a_future_between_rounds_ends_first(wire: Wire, monkeypatch: pytest.Monk
         client.close()
         with pytest.raises(syncmcp.ClosedError) as caught:
             future.result(PATIENCE)
-    assert (caught.value.delivery, asked) == ("unknown", [])
+    assert (caught.value.delivery, orders) == ("unknown", ["done"])
 
 
 @pytest.mark.parametrize("way", ["blocking", "future"])
@@ -427,8 +434,8 @@ def test_what_a_program_can_answer_is_declared_for_these_requests_alone() -> Non
             result: Any = client.begin_tool("capabilities", **options)
             return json.loads(result.text)
 
-        everything = {"sampling": {}, "elicitation": {"form": {}, "url": {}}, "roots": {}}
-        assert declared() == everything
+        elicitation: dict[str, Any] = {"form": {}, "url": {}}
+        assert declared() == {"sampling": {}, "elicitation": elicitation, "roots": {}}
         assert declared(can=("form",)) == {"elicitation": {"form": {}}}
         assert declared(can=("sampling", "sampling_tools")) == {"sampling": {"tools": {}}}
         assert said(client, "capabilities") == {"roots": {}}
@@ -483,6 +490,7 @@ def test_json_that_is_no_pending_call_is_refused() -> None:
     assert InputRequired.from_json(pending).to_json() == pending
     wrong: list[dict[str, Any]] = [{"method": "tools/list"}, {"method": 7}, {"params": 7}]
     wrong += [{"questions": []}, {"questions": {"q": 1}}, {"state": 7}, {"offer": ["x"]}]
+    data: Any
     for data in ({}, None, *({**pending, **one} for one in wrong)):
         with pytest.raises(syncmcp.UsageError, match="pending"):
             InputRequired.from_json(data)

@@ -31,6 +31,7 @@ from tests.connection.questions.asking import (
     demanded,
     fault,
     model,
+    saying,
     through,
 )
 from tests.support.people import Interface, Person, nobody, reply
@@ -160,9 +161,7 @@ def test_a_refusal_reaches_the_server_unchanged_or_ends_the_call(wire: Wire) -> 
     "data", {"object": object(), "nan": {"why": [float("nan")]}, "text": "\ud800"}
 )
 @pytest.mark.requirement("SAMP-06", "SAMP-08")
-def test_a_refusal_that_json_cannot_express_is_a_failure_and_reaches_the_server(
-    data: Any, wire: Wire, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_refusal_has_to_be_json(data: Any, wire: Wire, caplog: pytest.LogCaptureFixture) -> None:
     refuse = Person(Refused(7, "no", data))
     with (
         caplog.at_level(logging.ERROR, "syncmcp"),
@@ -189,11 +188,6 @@ BLOCK: dict[str, Any] = {"type": "text", "text": "alone", "annotations": {"prior
 USE: dict[str, Any] = {"type": "tool_use", "id": "u", "name": "sum", "input": {}}
 
 
-def _saying(content: Any) -> CreateMessageResult:
-    answer = {"role": "assistant", "model": "double", "content": content}
-    return CreateMessageResult.from_wire(answer)
-
-
 # What an older revision does not have never leaves (`None`).
 SPOKEN: list[tuple[Mode, Any, Any]] = [
     *((revision, [{"type": "text", "text": "see:"}, IMAGE], None) for revision in BEFORE),
@@ -208,7 +202,7 @@ SPOKEN: list[tuple[Mode, Any, Any]] = [
 @pytest.mark.requirement("SAMP-07")
 def test_older_revisions_get_content_they_have(revision: Mode, content: Any, sent: Any) -> None:
     server = asking_server()
-    with syncmcp.connect(server, mode=revision, sampling=lambda *_: _saying(content)) as client:
+    with syncmcp.connect(server, mode=revision, sampling=lambda *_: saying(content)) as client:
         answer = asked(client, SAMPLING, PROMPT)
         if sent is None:
             assert answer["error"][0] == -32603
