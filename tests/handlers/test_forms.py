@@ -214,9 +214,9 @@ def test_what_is_no_form_is_refused_with_the_reason() -> None:
     more: Schema = {"required": "a", "allOf": [], "$ref": "#", "minProperties": 1}
     more |= {"dependentRequired": {}, "patternProperties": {}}
     refused: list[tuple[Any, str]] = [
-        *((schema, "not an object") for schema in (None, [], "x")),
+        *((None, "not an object"), ([], "not an object"), ("x", "not an object")),
         *(({}, "'object'"), (TEXT, "'object'")),
-        *((schema, "'properties'") for schema in ({"type": "object"}, {**form, "properties": []})),
+        *(({"type": "object"}, "'properties'"), ({**form, "properties": []}, "'properties'")),
         *(({**form, word: value}, f"'{word}'") for word, value in more.items()),
         ({**form, "required": [1]}, "'required'"),
     ]
