@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import subprocess
+import os
+import runpy
 import sys
 import threading
 from pathlib import Path
@@ -127,15 +128,14 @@ def test_those_who_wait_are_counted_and_take_turns_in_the_order_in_which_they_ca
     assert lock.waiting == 0
 
 
-def test_files_are_opened_as_bytes_where_a_system_would_change_their_line_ends() -> None:
+def test_files_are_opened_as_bytes_where_a_system_would_change_their_line_ends(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     # On Windows the system has this flag; a value that means nothing elsewhere stands for it.
-    program = (
-        "import os\n"
-        "os.O_BINARY = 1 << 29\n"
-        "from syncmcp._concurrency import files\n"
-        "assert files._CREATE & files._READ & os.O_BINARY\n"
-    )
-    subprocess.run([sys.executable, "-c", program], check=True)
+    monkeypatch.setattr(os, "O_BINARY", 1 << 29, raising=False)
+    monkeypatch.delattr(os, "register_at_fork")
+    module = runpy.run_path(files.__file__)
+    assert module["_CREATE"] & module["_READ"] & 1 << 29
 
 
 def queued(turns: FairLock | FileLock, name: str, order: list[str]) -> threading.Thread:

@@ -285,6 +285,7 @@ IN_A_CALL = "next(number) < 2 and context.client.call_tool('sleep', dict(seconds
         (STATEFUL, 3, IN_A_CALL, {"max_handlers": 1}),
         (STATELESS, 4, "", {"max_handlers": 2, "human_timeout": 0.1}),
     ],
+    ids=["in calls", "for ever"],
 )
 def test_the_interpreter_exits_at_once_though_handlers_never_return(
     mode: str, calls: int, stuck: str, options: dict[str, Any]
