@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import subprocess
+import os
+import runpy
 import sys
 import threading
 from pathlib import Path
@@ -24,18 +25,12 @@ def shared(tmp_path: Path) -> SharedJson:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="other systems have other folders")
-@pytest.mark.parametrize(
-    ("given", "parent"),
-    [
-        ("", "home/.local/state"),
-        ("relative", "home/.local/state"),
-        ("./relative", "home/.local/state"),
-        ("{}/elsewhere", "elsewhere"),
-    ],
-)
+@pytest.mark.parametrize("given", ["", "relative", "./relative", "{}/elsewhere"])
 def test_the_state_directory_is_the_users_and_relative_paths_are_ignored(
-    given: str, parent: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    given: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    parent = "elsewhere" if "{}" in given else "home/.local/state"
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     monkeypatch.setenv("XDG_STATE_HOME", given.format(tmp_path))
     assert files.state_directory() == tmp_path / parent / "syncmcp"
@@ -43,15 +38,13 @@ def test_the_state_directory_is_the_users_and_relative_paths_are_ignored(
 
 
 @pytest.mark.parametrize(
-    ("system", "folder"),
-    [
-        ("macos.MacOS", "Library/Application Support/syncmcp"),
-        ("windows.Windows", "AppData/Local/syncmcp"),
-    ],
+    ("module", "folder"),
+    [("macos", "Library/Application Support/syncmcp"), ("windows", "AppData/Local/syncmcp")],
 )
 def test_other_systems_have_the_folders_that_the_documentation_names(
-    system: str, folder: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    module: str, folder: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """The package's class for the system, with the arguments that are given to it here."""
     """The package's class for the system, with the arguments that are given to it here."""
     import platformdirs
 
@@ -61,7 +54,7 @@ def test_other_systems_have_the_folders_that_the_documentation_names(
     )
     files.state_directory()
     ((args, named),) = given
-    module, name = system.split(".")
+    name = {"macos": "MacOS", "windows": "Windows"}[module]
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.delenv("XDG_STATE_HOME", raising=False)
     dirs = __import__(f"platformdirs.{module}", fromlist=[name])
@@ -71,33 +64,23 @@ def test_other_systems_have_the_folders_that_the_documentation_names(
     assert Path(getattr(dirs, name)(*args, **named).user_state_dir) == tmp_path / folder
 
 
-def test_objects_are_read_as_they_were_written(shared: SharedJson) -> None:
+def test_objects_are_read_as_they_were_written_if_they_can_be(shared: SharedJson) -> None:
     assert shared.read() == {}
     assert not shared.path.parent.exists()
     with shared.change() as objects:
         objects["a"] = {"x": 1}
     assert shared.read() == {"a": {"x": 1}}
     assert shared.path.stat().st_mode & 0o777 == 0o600
-
-
-def test_what_would_be_too_long_to_be_read_is_not_written(shared: SharedJson) -> None:
-    with shared.change() as objects:
-        objects["a"] = {"text": "short"}
-    with pytest.raises(UnusableFile, match="longer than 1,000 bytes"), shared.change() as objects:
-        objects["b"] = {"text": "x" * 1_000}
-    assert shared.read() == {"a": {"text": "short"}}
-
-
-def test_a_change_that_fails_or_changes_nothing_writes_nothing(shared: SharedJson) -> None:
-    with shared.change() as objects:
-        objects["a"] = {"x": 1}
     before = shared.path.stat()
     with shared.change() as objects:
         objects["a"] = {"x": 1}
     with pytest.raises(ZeroDivisionError), shared.change() as objects:
         objects["b"] = {"x": 1 / 0}
+    with pytest.raises(UnusableFile, match="longer than 1,000 bytes"), shared.change() as objects:
+        objects["b"] = {"text": "x" * 1_000}
     now = shared.path.stat()  # reading may change the time of access
     assert (now.st_ino, now.st_mtime_ns) == (before.st_ino, before.st_mtime_ns)
+    assert shared.read() == {"a": {"x": 1}}
 
 
 @pytest.mark.parametrize(
@@ -109,9 +92,7 @@ def test_a_change_that_fails_or_changes_nothing_writes_nothing(shared: SharedJso
         (b'{"format": "test", "version": 2, "objects": {}}', "another version"),
     ],
 )
-def test_a_file_with_something_else_is_refused_and_left_as_it_is(
-    shared: SharedJson, content: bytes, problem: str
-) -> None:
+def test_a_file_of_something_else_is_left(shared: SharedJson, content: bytes, problem: str) -> None:
     files.make_private_directory(shared.path.parent)
     write_atomically(shared.path, content)
     with pytest.raises(UnusableFile, match=problem) as caught:
@@ -134,46 +115,36 @@ def test_a_lock_that_is_held_is_not_waited_for_where_it_is_only_wanted_if_free()
         assert free
 
 
-def test_those_who_wait_are_counted() -> None:
-    lock = FairLock()
-    waits = threading.Event()
-
-    def wait(event: threading.Event, seconds: float | None) -> bool:
-        waits.set()
-        return event.wait(seconds)
-
-    def run() -> None:
-        with lock.take(Deadline(PATIENCE), wait):
-            pass
-
-    thread = threading.Thread(target=run, daemon=True)
+def test_those_who_wait_are_counted_and_take_turns_in_the_order_in_which_they_came() -> None:
+    lock, order = FairLock(), list[str]()
     assert lock.waiting == 0
     with lock.take(Deadline(PATIENCE)):
         assert lock.waiting == 0
-        thread.start()
-        assert waits.wait(PATIENCE)
-        assert lock.waiting == 1
-    thread.join(PATIENCE)
+        threads = [queued(lock, str(number), order) for number in range(20)]
+        assert lock.waiting == 20
+    for thread in threads:
+        thread.join(PATIENCE)
+    assert order == [str(number) for number in range(20)]
     assert lock.waiting == 0
 
 
-def test_files_are_opened_as_bytes_where_a_system_would_change_their_line_ends() -> None:
+def test_files_are_opened_as_bytes_where_a_system_would_change_their_line_ends(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     # On Windows the system has this flag; a value that means nothing elsewhere stands for it.
-    program = (
-        "import os\n"
-        "os.O_BINARY = 1 << 29\n"
-        "from syncmcp._concurrency import files\n"
-        "assert files._CREATE & files._READ & os.O_BINARY\n"
-    )
-    subprocess.run([sys.executable, "-c", program], check=True)
+    monkeypatch.setattr(os, "O_BINARY", 1 << 29, raising=False)
+    monkeypatch.delattr(os, "register_at_fork")
+    module = runpy.run_path(files.__file__)
+    assert module["_CREATE"] & module["_READ"] & 1 << 29
 
 
-def queued(turns: FairLock, name: str, order: list[str]) -> threading.Thread:
+def queued(turns: FairLock | FileLock, name: str, order: list[str]) -> threading.Thread:
     """Start a thread that waits for a turn; return once it does."""
     waits = threading.Event()
 
     def wait(event: threading.Event, seconds: float | None) -> bool:
-        waits.set()
+        if not event.is_set():  # the first in this process looks at the lock of the file
+            waits.set()
         return event.wait(seconds)
 
     def run() -> None:
@@ -184,15 +155,6 @@ def queued(turns: FairLock, name: str, order: list[str]) -> threading.Thread:
     thread.start()
     assert waits.wait(PATIENCE)
     return thread
-
-
-def test_threads_take_turns_in_the_order_in_which_they_came() -> None:
-    turns, order = FairLock(), list[str]()
-    with turns.take(Deadline(PATIENCE)):
-        threads = [queued(turns, str(number), order) for number in range(20)]
-    for thread in threads:
-        thread.join(PATIENCE)
-    assert order == [str(number) for number in range(20)]
 
 
 def test_ctrl_c_in_the_wait_costs_nobody_else_a_turn() -> None:
@@ -210,24 +172,11 @@ def test_ctrl_c_in_the_wait_costs_nobody_else_a_turn() -> None:
 
 
 def test_who_has_passed_the_gate_is_next(tmp_path: Path) -> None:
-    lock = FileLock(tmp_path / "x.lock")
-    other = FileLock(tmp_path / "x.lock")  # as another process would have it
-    at_the_door = threading.Event()
+    # The second is as another process would have it.
+    lock, other = (FileLock(tmp_path / "x.lock") for _ in range(2))
     order: list[str] = []
-
-    def wait(event: threading.Event, seconds: float | None) -> bool:
-        if not event.is_set():
-            at_the_door.set()
-        return event.wait(seconds)
-
-    def run() -> None:
-        with other.take(Deadline(PATIENCE), wait):
-            order.append("other")
-
-    thread = threading.Thread(target=run, daemon=True)
     with lock.take(Deadline(PATIENCE)):
-        thread.start()
-        assert at_the_door.wait(PATIENCE)
+        thread = queued(other, "other", order)
     with lock.take(Deadline(PATIENCE)):
         order.append("again")
     thread.join(PATIENCE)

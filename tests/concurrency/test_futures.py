@@ -32,8 +32,6 @@ from tests.support.stage import (
 
 MEMORY = Wire("memory", STATEFUL)
 
-_NEVER_FOR_USERS = ("syncmcp-read", "syncmcp-write", "syncmcp-timer")
-
 
 @rotated
 @pytest.mark.requirement("M-01")
@@ -87,13 +85,16 @@ def test_an_event_loop_can_await_a_future_and_cancel_it() -> None:
 
 @rotated
 @pytest.mark.requirement("M-01")
-def test_done_callbacks_run_in_order_on_a_pool_thread_with_their_context(wire: Wire) -> None:
-    stage = Stage()
-    variable: contextvars.ContextVar[str] = contextvars.ContextVar("variable")
-    heard: SimpleQueue[tuple[str, str, bool]] = SimpleQueue()
+def test_done_callbacks_run_in_order_on_a_pool_thread_and_may_call_the_client(wire: Wire) -> None:
+    stage, variable = Stage(), contextvars.ContextVar[str]("variable")
+    heard, said = SimpleQueue[tuple[str, str, bool]](), SimpleQueue[str | None]()
 
     def listen(future: concurrent.futures.Future[Any]) -> None:
         heard.put((variable.get(), threading.current_thread().name, future.done()))
+
+    def again(future: concurrent.futures.Future[Any]) -> None:
+        said.put(client.call_tool("echo", {"text": "blocking"}).text)
+        said.put(client.call_tool.future("echo", {"text": "future"}).result(PATIENCE).text)
 
     with wire.connect(stage.server) as client:
         future = client.call_tool.future("hold", {"key": "a"})
@@ -102,32 +103,14 @@ def test_done_callbacks_run_in_order_on_a_pool_thread_with_their_context(wire: W
             future.add_done_callback(listen)
         stage.inside("a")
         stage.gate.set()
-        future.result(PATIENCE)
         concurrent.futures.wait([future], PATIENCE)
         variable.set("5")
         future.add_done_callback(listen)
+        future.add_done_callback(again)
         came = [heard.get(timeout=PATIENCE) for _ in range(6)]
+        assert [said.get(timeout=PATIENCE) for _ in range(2)] == ["blocking", "future"]
     assert [value for value, _, _ in came] == ["0", "1", "2", "3", "4", "5"]
-    assert all(done for _, _, done in came)
-    for _, name, _ in came:
-        assert name.startswith("syncmcp-worker")
-        assert not name.startswith(_NEVER_FOR_USERS)
-
-
-@rotated
-@pytest.mark.requirement("M-01")
-def test_a_done_callback_may_call_the_client_and_wait(wire: Wire) -> None:
-    stage = Stage()
-    heard: SimpleQueue[str | None] = SimpleQueue()
-    with wire.connect(stage.server) as client:
-
-        def again(future: concurrent.futures.Future[Any]) -> None:
-            heard.put(client.call_tool("echo", {"text": "blocking"}).text)
-            heard.put(client.call_tool.future("echo", {"text": "future"}).result(PATIENCE).text)
-
-        client.call_tool.future("echo", {"text": "x"}).add_done_callback(again)
-        assert heard.get(timeout=PATIENCE) == "blocking"
-        assert heard.get(timeout=PATIENCE) == "future"
+    assert all(done and name.startswith("syncmcp-worker") for _, name, done in came)
 
 
 def test_done_callbacks_run_on_a_pool_thread_when_a_clock_or_a_token_ends_the_call() -> None:
@@ -169,20 +152,12 @@ def test_the_iterator_of_progress_waits_and_gives_up_by_its_own_limit(wire: Wire
 @pytest.mark.requirement("M-16")
 @pytest.mark.parametrize("how", ["cancel", "timeout", "close"])
 def test_the_iterator_of_progress_ends_however_the_call_ends(how: str) -> None:
-    stage = Stage()
+    stage, limit = Stage(), 1.0 if how == "timeout" else PATIENCE
     with MEMORY.connect(stage.server) as client:
-        future = client.call_tool.future(
-            "hold", {"key": "a"}, timeout=1.0 if how == "timeout" else PATIENCE
-        )
+        future = client.call_tool.future("hold", {"key": "a"}, timeout=limit)
         stage.inside("a")
-
-        def end() -> None:
-            if how == "cancel":
-                future.cancel()
-            elif how == "close":
-                client.close()
-
-        reports, _ = in_threads(lambda: list(future.progress(timeout=PATIENCE)), end)
+        ways: dict[str, Any] = {"cancel": future.cancel, "close": client.close, "timeout": bool}
+        reports, _ = in_threads(lambda: list(future.progress(timeout=PATIENCE)), ways[how])
         assert reports == []
         assert future.done()
 
@@ -246,34 +221,29 @@ def test_a_future_whose_next_page_meets_a_close_still_ends() -> None:
 @rotated
 @pytest.mark.requirement("M-01")
 def test_futures_made_while_the_client_closes_all_end(wire: Wire) -> None:
-    stage = Stage()
+    made, enough = list[syncmcp.RequestFuture[Any]](), threading.Semaphore(0)
 
-    def close_under(client: syncmcp.Client) -> None:
-        made: list[syncmcp.RequestFuture[Any]] = []
-        enough = threading.Semaphore(0)
+    def make() -> str:
+        try:
+            while True:
+                made.append(client.call_tool.future("echo", {"text": "x"}))
+                enough.release()
+        except syncmcp.ClosedError:
+            return "refused"
 
-        def make() -> str:
-            try:
-                while True:
-                    made.append(client.call_tool.future("echo", {"text": "x"}))
-                    enough.release()
-            except syncmcp.ClosedError:
-                return "refused"
+    def close() -> None:
+        assert all(enough.acquire(timeout=PATIENCE) for _ in range(5))
+        client.close()
 
-        def close() -> None:
-            for _ in range(5):
-                assert enough.acquire(timeout=PATIENCE)
-            client.close()
-
-        with nervous():
-            assert in_threads(make, close) == ["refused", None]
-        concurrent.futures.wait(made, PATIENCE)
-        assert all(future.done() for future in made)
-
-    with wire.connect(stage.server) as client:
+    with wire.connect(Stage().server) as client:
         for _ in range(5):
             client.open()
-            close_under(client)
+            with nervous():
+                assert in_threads(make, close) == ["refused", None]
+            concurrent.futures.wait(made, PATIENCE)
+            assert all(future.done() for future in made)
+            while enough.acquire(blocking=False):
+                pass
 
 
 def test_a_result_held_up_by_a_callback_comes_out_in_time_after_the_close() -> None:
@@ -297,9 +267,7 @@ def test_a_result_held_up_by_a_callback_comes_out_in_time_after_the_close() -> N
 
 
 @pytest.mark.parametrize("complete", ["set_result", "set_exception"])
-def test_a_future_that_the_program_completes_does_not_hold_up_the_close(
-    complete: str, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_future_the_program_completes(complete: str, caplog: pytest.LogCaptureFixture) -> None:
     with syncmcp.connect(Stage().server) as client:
         future = client.call_tool.future("hold")
         getattr(future, complete)(ValueError("mine"))
@@ -309,8 +277,7 @@ def test_a_future_that_the_program_completes_does_not_hold_up_the_close(
 
 
 def test_a_future_that_is_done_keeps_no_client() -> None:
-    client: syncmcp.Client | None = syncmcp.connect(Stage().server)
-    assert client is not None
+    client: Any = syncmcp.connect(Stage().server)
     future = client.call_tool.future("echo", {"text": "x"})
     assert future.result(PATIENCE).text == "x"
     alive = weakref.ref(client)

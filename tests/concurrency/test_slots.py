@@ -102,9 +102,7 @@ def test_a_slot_that_is_lent_goes_to_the_next_in_line(pool: Counting) -> None:
     third.end()
 
 
-def test_so_many_jobs_that_are_abandoned_make_room_and_no_more(
-    pool: Counting, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_so_many_abandoned_jobs_make_room(pool: Counting, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("syncmcp._concurrency.pool.MAX_ABANDONED", 2)
     jobs = [Job(pool) for _ in range(6)]
     jobs[0].wait_started().abandon()
@@ -131,9 +129,7 @@ def test_so_many_jobs_that_are_abandoned_make_room_and_no_more(
     pool.wait_running(0)
 
 
-def test_a_thread_ends_while_too_many_jobs_are_abandoned(
-    pool: Counting, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_threads_end_if_too_many_are_stuck(pool: Counting, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("syncmcp._concurrency.pool.MAX_ABANDONED", 0)
     first, urgent, third = Job(pool), Job(pool, at_once=True), Job(pool)
     first.wait_started().abandon()
@@ -165,32 +161,25 @@ def test_a_job_that_comes_at_once_does_not_stand_in_line(pool: Counting) -> None
 def test_ctrl_c_while_a_thread_is_being_made_costs_no_slot(
     moment: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    pool = Counting(1)
-    make, start = threading.Thread.__init__, threading.Thread.start
-    interrupted: list[threading.Thread] = []
+    pool, name = Counting(1), "__init__" if moment == "making" else "start"
+    original, begun = getattr(threading.Thread, name), list[threading.Thread]()
 
-    def make_and_stop(self: threading.Thread, *args: Any, **options: Any) -> None:
-        make(self, *args, **options)
-        raise KeyboardInterrupt
-
-    def start_and_stop(self: threading.Thread) -> None:
+    def stop(self: threading.Thread, *args: Any, **options: Any) -> None:
+        if moment != "starting":
+            original(self, *args, **options)
         if moment == "started":
-            start(self)
-            interrupted.append(self)
+            begun.append(self)
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        if moment == "making":
-            patch.setattr(threading.Thread, "__init__", make_and_stop)
-        else:
-            patch.setattr(threading.Thread, "start", start_and_stop)
+        patch.setattr(threading.Thread, name, stop)
         for _ in range(2):
             with pytest.raises(KeyboardInterrupt):
                 pool.submit(lambda: None)
             pool.wait_running(0)
             # The second submit meets no thread of the first.
             pool.close()
-            for thread in interrupted:
+            for thread in begun:
                 thread.join(PATIENCE)
             assert pool.threads == 0
     job = Job(pool)
@@ -217,8 +206,7 @@ def test_a_thread_that_comes_after_its_job_was_given_up_runs_nothing(
     (thread,) = late
     start(thread)
     thread.join(PATIENCE)
-    assert ran == []
-    assert pool.threads == 0
+    assert (ran, pool.threads) == ([], 0)
 
 
 def test_a_job_that_forks_has_no_slot_in_the_child(pool: Counting) -> None:
@@ -247,9 +235,7 @@ def test_a_job_that_forks_has_no_slot_in_the_child(pool: Counting) -> None:
     second.end()
 
 
-def test_a_thread_that_ends_with_the_pool_takes_no_job_beyond_the_limit(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_thread_that_ends_takes_no_job_beyond_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     pool = Counting(1)
     queue = GatedQueue()
     monkeypatch.setattr("syncmcp._concurrency.pool.SimpleQueue", lambda: queue)
@@ -322,8 +308,7 @@ class Disorder:
         assert not abandoning.is_alive()
         known(lambda: self.pool.threads == 0)
         assert self.pool.running == self.pool.waiting == 0
-        assert sorted(self.ended) == list(range(self.submitted))
-        assert self.wrong == []
+        assert (sorted(self.ended), self.wrong) == (list(range(self.submitted)), [])
 
     def _submit_all(self, plans: list[list[Any]]) -> None:
         for index, plan in enumerate(plans):

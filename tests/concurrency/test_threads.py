@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import logging
-import sys
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from functools import partial
 from queue import SimpleQueue
 from typing import Any
@@ -15,9 +15,20 @@ import pytest
 from syncmcp import RateLimit
 from syncmcp._concurrency import timing
 from syncmcp._concurrency.pool import DaemonPool, SerialExecutor
+from syncmcp._concurrency.single_flight import SharedAttempt, SingleFlight
 from syncmcp._concurrency.timing import Alarm, Deadline, Reaper, Timer
+from syncmcp._http.exchange import AbortableExchange, current
+from syncmcp.errors import RequestTimeout, UsageError
 from tests.support.shops import known
-from tests.support.stage import PATIENCE, Clock, GatedQueue, in_threads, interrupted, nervous
+from tests.support.stage import (
+    PATIENCE,
+    Clock,
+    GatedQueue,
+    elsewhere,
+    in_threads,
+    interrupted,
+    nervous,
+)
 
 
 @pytest.fixture
@@ -51,9 +62,7 @@ def test_no_deadline_never_comes(clock: Clock, held: bool) -> None:
 
 
 @pytest.mark.parametrize("first", [None, 10.0])
-def test_a_deadline_that_somebody_holds_without_a_limit_does_not_pass(
-    clock: Clock, first: float | None
-) -> None:
+def test_a_deadline_held_without_a_limit_does_not_pass(clock: Clock, first: float | None) -> None:
     deadline = Deadline(100.0)
     deadline.hold(first)
     deadline.hold(10.0 if first is None else None)
@@ -65,9 +74,7 @@ def test_a_deadline_that_somebody_holds_without_a_limit_does_not_pass(
     assert deadline.remaining() == pytest.approx(100.0, abs=1.0)
 
 
-def test_a_patience_is_for_all_who_hold_a_deadline_at_one_time(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_patience_is_for_all_who_hold_at_one_time(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = Clock(monkeypatch, "syncmcp._concurrency.timing", stands=True)
     deadline = Deadline(100.0)
     deadline.hold(300.0)
@@ -87,36 +94,22 @@ def timer() -> Timer:
     return Timer("test-timer")
 
 
-def test_a_timer_runs_what_is_due_in_the_order_of_time(timer: Timer) -> None:
+def test_a_timer_runs_what_is_due_in_order(timer: Timer, caplog: pytest.LogCaptureFixture) -> None:
     heard: SimpleQueue[str] = SimpleQueue()
-    start = timing.monotonic() + 0.05
-    timer.at(start + 0.02, lambda: heard.put("third"))
-    timer.at(start, lambda: heard.put("first"))
-    timer.at(start, lambda: heard.put("second"))
-    assert [heard.get(timeout=PATIENCE) for _ in range(3)] == ["first", "second", "third"]
-
-
-def test_a_cancelled_appointment_does_not_take_place(timer: Timer) -> None:
-    heard: SimpleQueue[str] = SimpleQueue()
-    entry = timer.after(0.05, lambda: heard.put("cancelled"))
-    timer.after(0.1, lambda: heard.put("kept"))
-    entry.cancel()
-    entry.cancel()
-    assert heard.get(timeout=PATIENCE) == "kept"
-    assert heard.empty()
-
-
-def test_an_action_that_fails_stops_nobody_else(
-    timer: Timer, caplog: pytest.LogCaptureFixture
-) -> None:
-    rang = threading.Event()
 
     def fail() -> None:
         raise RuntimeError("broken")
 
-    timer.after(0.0, fail)
-    timer.after(0.0, rang.set)
-    assert rang.wait(PATIENCE)
+    start = timing.monotonic() + 0.05
+    timer.at(start + 0.02, partial(heard.put, "third"))
+    timer.at(start, fail)
+    timer.at(start, partial(heard.put, "first"))
+    dropped = timer.at(start, partial(heard.put, "dropped"))
+    timer.at(start, partial(heard.put, "second"))
+    dropped.cancel()
+    dropped.cancel()
+    assert [heard.get(timeout=PATIENCE) for _ in range(3)] == ["first", "second", "third"]
+    assert heard.empty()
     assert "a timer action failed" in caplog.text
 
 
@@ -129,27 +122,17 @@ def test_cancelled_appointments_do_not_pile_up(timer: Timer) -> None:
         entry.cancel()
 
 
-def test_an_alarm_has_one_appointment_and_wakes_nobody_for_a_later_time(
-    timer: Timer, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_alarm_has_the_first_appointment(timer: Timer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(timing, "timer", timer)
     rang: SimpleQueue[str] = SimpleQueue()
     alarm, start = Alarm(threading.RLock(), lambda: rang.put("rang")), timing.monotonic()
     for later in range(3):
         alarm.set(start + 3600.0 + later)
     assert [when for when, _, _ in timer._heap] == [start + 3600.0]
-    alarm.set(start)
-    assert rang.get(timeout=PATIENCE) == "rang"
-    alarm.set(start)
-    assert rang.get(timeout=PATIENCE) == "rang"
-
-
-def test_a_cancelled_alarm_does_not_ring_and_can_be_set_again(
-    timer: Timer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(timing, "timer", timer)
-    rang: SimpleQueue[str] = SimpleQueue()
-    alarm, start = Alarm(threading.RLock(), lambda: rang.put("rang")), timing.monotonic()
+    for _ in range(2):
+        alarm.set(start)
+        assert rang.get(timeout=PATIENCE) == "rang"
+    start = timing.monotonic()
     alarm.set(start + 0.02)
     alarm.cancel()
     timer.at(start + 0.03, lambda: rang.put("after it"))
@@ -175,9 +158,7 @@ def test_appointments_made_and_cancelled_by_many_threads_all_come_right(timer: T
     assert heard.empty()
 
 
-def test_of_two_idle_threads_the_one_that_worked_last_works_next(
-    workers: Callable[[int], DaemonPool],
-) -> None:
+def test_of_two_idle_threads_the_last_one_works_next(workers: Callable[[int], DaemonPool]) -> None:
     pool = workers(2)
     both = threading.Barrier(2)
     names: SimpleQueue[str] = SimpleQueue()
@@ -196,21 +177,20 @@ def test_of_two_idle_threads_the_one_that_worked_last_works_next(
 def test_a_job_that_fails_ends_nothing_but_itself(
     workers: Callable[[int], DaemonPool], error: BaseException, caplog: pytest.LogCaptureFixture
 ) -> None:
-    pool = workers(1)
-    done = threading.Event()
-
     def fail() -> None:
         raise error
 
-    pool.submit(fail)
-    pool.submit(done.set)
-    assert done.wait(PATIENCE)
-    assert "failed" in caplog.text
+    pool = workers(1)
+    for put, said in ((pool.submit, "failed"), (SerialExecutor(pool).push, "a callback failed")):
+        caplog.clear()
+        done = threading.Event()
+        put(fail)
+        put(done.set)
+        assert done.wait(PATIENCE)
+        assert said in caplog.text
 
 
-def test_a_job_that_comes_while_the_last_thread_of_a_closed_pool_ends_is_done(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_job_that_comes_while_a_closed_pool_ends_is_done(monkeypatch: pytest.MonkeyPatch) -> None:
     pool = DaemonPool("syncmcp-test", 1)
     queue = GatedQueue()
     monkeypatch.setattr("syncmcp._concurrency.pool.SimpleQueue", lambda: queue)
@@ -225,9 +205,7 @@ def test_a_job_that_comes_while_the_last_thread_of_a_closed_pool_ends_is_done(
     assert done.wait(PATIENCE)
 
 
-def test_a_lane_runs_its_jobs_in_order_and_one_at_a_time(
-    workers: Callable[[int], DaemonPool],
-) -> None:
+def test_a_lane_runs_its_jobs_one_at_a_time(workers: Callable[[int], DaemonPool]) -> None:
     lane = SerialExecutor(workers(8))
     heard: list[int] = []
     running = threading.Lock()
@@ -251,24 +229,7 @@ def test_a_lane_runs_its_jobs_in_order_and_one_at_a_time(
     assert not overlapped.is_set()
 
 
-def test_a_lane_goes_on_after_a_job_that_fails(
-    workers: Callable[[int], DaemonPool], caplog: pytest.LogCaptureFixture
-) -> None:
-    lane = SerialExecutor(workers(1))
-    done = threading.Event()
-
-    def leave() -> None:
-        sys.exit("a callback that gives up")
-
-    lane.push(leave)
-    lane.push(done.set)
-    assert done.wait(PATIENCE)
-    assert "a callback failed" in caplog.text
-
-
-def test_the_reaper_does_what_is_put_before_it_even_after_a_failure(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+def test_the_reaper_works_on_after_a_failure(caplog: pytest.LogCaptureFixture) -> None:
     done = threading.Event()
 
     def fail() -> None:
@@ -299,9 +260,7 @@ class TimedQueue(SimpleQueue[Any]):
         return super().get(block, timeout)
 
 
-def test_a_thread_that_must_not_linger_does_not_wait_for_a_job(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_thread_that_must_not_linger_does_not_wait(monkeypatch: pytest.MonkeyPatch) -> None:
     # In CPython 3.10 to wait 0 seconds for a queue may take for ever.
     waits: list[tuple[bool, float | None]] = []
     monkeypatch.setattr("syncmcp._concurrency.pool.SimpleQueue", lambda: TimedQueue(waits))
@@ -322,3 +281,103 @@ def test_a_signal_handler_may_ask_a_rate_limit_in_the_middle_of_a_question() -> 
             break
         number += 1
     assert number > 10
+
+
+def flight() -> SingleFlight[Any]:
+    """For threads in HTTP exchanges."""
+    return SingleFlight(current, "syncmcp-test", late="too late", reentered="again")
+
+
+def test_the_clocks_of_all_who_wait_stand_still_while_a_person_signs_in() -> None:
+    flights: SingleFlight[int] = flight()
+    early, late = Deadline(PATIENCE), Deadline(PATIENCE)
+    joined, looks = threading.Barrier(3), list[tuple[int, int]]()
+
+    class Telling(AbortableExchange):
+        def wait(self, event: threading.Event, seconds: float | None) -> bool:
+            joined.wait(PATIENCE)
+            return super().wait(event, seconds)
+
+    def work(flight: SharedAttempt[int]) -> int:
+        waits.append(elsewhere(partial(wait, early)))
+        while not flight._waiting_deadlines:
+            assert not early.held
+        with flight.paused_deadlines(None):
+            waits.append(elsewhere(partial(wait, late)))
+            joined.wait(PATIENCE)
+            looks.append((early.held, late.held))
+        looks.append((early.held, late.held))
+        return 1
+
+    def wait(deadline: Deadline) -> int | None:
+        with Telling(deadline):
+            return flights.run(lambda: None, work, detached=False)
+
+    waits: list[Future[int | None]] = []
+    assert flights.run(lambda: None, work, detached=False) == 1
+    assert [waiter.result(PATIENCE) for waiter in waits] == [1, 1]
+    assert looks == [(True, True), (False, False)]
+    assert (early.held, late.held) == (False, False)
+
+
+def test_work_whose_own_call_ran_out_of_time_is_taken_over_by_another_thread() -> None:
+    flights: SingleFlight[int] = flight()
+    reached, go_on = threading.Event(), threading.Event()
+
+    def fail(_: SharedAttempt[int]) -> int:
+        reached.set()
+        assert go_on.wait(PATIENCE)
+        raise RequestTimeout("too late")
+
+    def lead() -> int | None:
+        with AbortableExchange(Deadline(0.0)):
+            return flights.run(lambda: None, fail, detached=False)
+
+    leader = elsewhere(lead)
+    assert reached.wait(PATIENCE)
+    follower = elsewhere(lambda: flights.run(lambda: None, lambda _: 2, detached=False))
+    go_on.set()
+    assert isinstance(leader.exception(PATIENCE), RequestTimeout)
+    assert follower.result(PATIENCE) == 2
+
+
+def test_work_apart_that_fails_in_an_unforeseen_way_says_so_to_whoever_waits() -> None:
+    flights: SingleFlight[int] = flight()
+
+    def broken(_: SharedAttempt[int]) -> int:
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        flights.run(lambda: None, broken, detached=True)
+    assert flights.run(lambda: None, lambda _: 3, detached=True) == 3
+    assert flights.run(lambda: None, lambda _: None, detached=True) is None
+    assert flights.run(lambda: 4, broken, detached=True) == 4
+
+
+def test_at_the_end_of_the_program_work_is_done_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(_: threading.Thread) -> None:
+        raise RuntimeError("can't create new thread at interpreter shutdown")
+
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    flights: SingleFlight[str] = flight()
+    done = flights.run(lambda: None, lambda _: threading.current_thread().name, detached=True)
+    assert done == threading.current_thread().name
+
+
+def test_what_was_under_way_in_the_parent_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    flights: SingleFlight[int] = flight()
+    flights._attempt = SharedAttempt(detached=False)
+    monkeypatch.setattr("syncmcp._concurrency.timing.fork_generation", 99)
+    assert flights.run(lambda: None, lambda _: 5, detached=False) == 5
+
+
+@pytest.mark.parametrize("detached", [False, True])
+def test_work_that_needs_its_own_result_is_refused(detached: bool) -> None:
+    flights: SingleFlight[int] = flight()
+
+    def work(_: SharedAttempt[int]) -> int | None:
+        with pytest.raises(UsageError, match="again"):
+            flights.run(lambda: None, lambda _: 1, detached=False)
+        return 2
+
+    assert flights.run(lambda: None, work, detached=detached) == 2

@@ -6,7 +6,6 @@ See `test_slots.py` for the pool alone, and `stress/test_nested.py` for a crowd.
 from __future__ import annotations
 
 import threading
-from functools import partial
 from typing import Any
 
 import pytest
@@ -90,14 +89,9 @@ def test_questions_may_nest_five_deep_on_one_thread_of_the_pool(wire: Wire, kind
         depth = int(request.messages[0].text)
         if depth == 0:
             return reply("the bottom")
-        arguments = {"text": str(depth - 1)}
         call_tool = context.client.call_tool
-        result = (
-            call_tool("ask", arguments)
-            if kind == "blocking"
-            else call_tool.future("ask", arguments).result()
-        )
-        return reply(f"{depth}, {result.text}")
+        call = call_tool if kind == "blocking" else lambda *asked: call_tool.future(*asked).result()
+        return reply(f"{depth}, {call('ask', {'text': str(depth - 1)}).text}")
 
     with wire.connect(curious(), sampling=dig, max_handlers=1, timeout=PATIENCE) as client:
         assert client.call_tool("ask", {"text": "5"}).text == "5, 4, 3, 2, 1, the bottom"
@@ -105,9 +99,7 @@ def test_questions_may_nest_five_deep_on_one_thread_of_the_pool(wire: Wire, kind
 
 
 @rotated_with("kind", ["blocking", "future"])
-def test_a_handler_that_causes_its_own_question_comes_to_an_end(
-    wire: Wire, kind: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_self_asking_handler_ends(wire: Wire, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pool, "MAX_WAITING_HANDLERS", 5)
     ends: list[Exception] = []
 
@@ -236,27 +228,22 @@ def test_questions_beyond_max_questions_are_refused_and_those_in_line_are_not_lo
 
     options: dict[str, Any] = {"max_handlers": 2, "max_questions": 3}
     with wire.connect(curious(), sampling=answer, **options) as client:
-        pool = client._core.pools.handlers
-
-        def stand_in_line(count: int) -> bool:
-            return pool.waiting == count
-
+        pool, answered = client._core.pools.handlers, list[Any]()
         try:
-            answered = {}
             for number in range(5):
-                answered[number] = asked(client, str(number))
+                answered.append(asked(client, str(number)))
                 if number < 2:
                     assert entered.acquire(timeout=PATIENCE)
                 else:
-                    known(partial(stand_in_line, number - 1))
+                    known(lambda count=number - 1: pool.waiting == count)  # type: ignore[misc]
             surplus = [asked(client, "one too many") for _ in range(4)]
             refused = f"{INTERNAL_ERROR} too many requests"
             assert [each.result(PATIENCE).text for each in surplus] == [refused] * 4
             assert pool.waiting == 3
         finally:
             free.set()
-        for number, future in answered.items():
-            assert future.result(PATIENCE).text == f"heard {number}"
+        texts = [future.result(PATIENCE).text for future in answered]
+        assert texts == [f"heard {number}" for number in range(5)]
         assert client.call_tool("ask", {"text": "again"}).text == "heard again"
     # Four were refused; the log says so and what changes it, and in the end how many more.
     told = [text for text in caplog.messages if "max_questions" in text]
@@ -271,46 +258,41 @@ def test_questions_that_come_with_a_result_are_bounded_by_our_own_calls_alone(wi
             assert future.result(PATIENCE).text == "hello"
 
 
+# Two of one are stuck in calls, the third and those of the other for ever.
 STUCK = """
-reached = threading.Semaphore(0)
+reached, number = threading.Semaphore(0), iter(range(4))
 
 def stuck(request, context):
     reached.release()
     {stuck}
+    threading.Event().wait()
 
 server = syncmcp.Stdio(sys.executable, "-m", "syncmcp.testing")
 client = syncmcp.connect(server, mode={mode!r}, sampling=stuck, **{options!r})
-calls = [
+for _ in range({calls}):
     client.call_tool.future("request_llm_help", dict(question="who?"))
-    for _ in range({calls})
-]
-for _ in calls:
+for _ in range({calls}):
     reached.acquire()
 say("reached")
 """
-
-WAYS_TO_BE_STUCK: dict[str, dict[str, Any]] = {
-    "for ever": {"stuck": "threading.Event().wait()", "options": {}, "calls": 1},
-    "every thread": {
-        "stuck": "threading.Event().wait()",
-        "options": {"max_handlers": 2, "human_timeout": 0.1},
-        "calls": 4,
-    },
-    "in a call": {
-        "stuck": "context.client.call_tool('sleep', dict(seconds=600))",
-        "options": {"max_handlers": 1},
-        "calls": 3,
-    },
-}
+IN_A_CALL = "next(number) < 2 and context.client.call_tool('sleep', dict(seconds=600))"
 
 
 @pytest.mark.pitfall("H7")
 @pytest.mark.parametrize(
-    ("mode", "way"), list(zip((STATEFUL, STATELESS, STATEFUL), WAYS_TO_BE_STUCK, strict=True))
+    ("mode", "calls", "stuck", "options"),
+    [
+        (STATEFUL, 3, IN_A_CALL, {"max_handlers": 1}),
+        (STATELESS, 4, "", {"max_handlers": 2, "human_timeout": 0.1}),
+    ],
+    ids=["in calls", "for ever"],
 )
-def test_the_interpreter_exits_at_once_though_handlers_never_return(mode: str, way: str) -> None:
-    with running(STUCK.format(mode=mode, **WAYS_TO_BE_STUCK[way])) as program:
+def test_the_interpreter_exits_at_once_though_handlers_never_return(
+    mode: str, calls: int, stuck: str, options: dict[str, Any]
+) -> None:
+    code = STUCK.format(mode=mode, calls=calls, stuck=stuck, options=options)
+    with running(code) as program:
         assert program.line() == "reached"
-        code, out, err = program.end()
-    assert (code, out) == (0, "")
+        status, out, err = program.end()
+    assert (status, out) == (0, "")
     assert "Traceback" not in err

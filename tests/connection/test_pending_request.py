@@ -52,11 +52,17 @@ def request(
 class Question:
     """A question whose hold of the deadline the test ends itself."""
 
-    def __init__(self) -> None:
-        self.hold = SimpleNamespace(end=lambda: None)
+    hold = SimpleNamespace(end=lambda: None)
 
 
-def test_a_new_request_is_open_unsent_and_has_no_outcome() -> None:
+def told(call: PendingRequest) -> tuple[object, ...]:
+    """What an overdue request says."""
+    error = call.overdue()
+    assert error is not None
+    return error.message, error.kind, error.seconds
+
+
+def test_a_new_request_is_open_and_sent_by_the_thread_that_waits_or_by_its_pool() -> None:
     call = request()
     assert (call.id, call.altered, call.may_send, call.outcome) == (-1, False, False, None)
     assert (call.taken, call.released, call.questions) == (False, False, {})
@@ -64,11 +70,7 @@ def test_a_new_request_is_open_unsent_and_has_no_outcome() -> None:
     assert call.waiter.locked()
     assert call.delegate_send(print)  # the thread that waits sends it
     assert not call.waiter.locked()
-
-
-def test_a_request_for_which_nobody_waits_is_sent_by_its_pool() -> None:
-    jobs: list[Any] = []
-    sent: list[object] = []
+    jobs, sent = list[Any](), list[object]()
     call = PendingRequest("ping", ResolvedOptions(None, None), Deadline(None), lambda _: None)
     assert not call.delegate_send(sent.append)
     call.pool = SimpleNamespace(run=jobs.append)  # type: ignore[assignment]
@@ -80,14 +82,12 @@ def test_a_request_for_which_nobody_waits_is_sent_by_its_pool() -> None:
     assert sent == [frame]
 
 
-def test_a_request_is_checked_next_when_the_first_of_its_limits_may_have_passed(
-    clock: Clock,
-) -> None:
+def test_a_request_is_checked_next_when_its_first_limit_may_have_passed(clock: Clock) -> None:
     now = clock.now()
     assert request(seconds=None).next_check() is None
     assert request(seconds=10).next_check() == now + 10
     # Before the first message there is no silence; it is looked at again later.
-    call = request(seconds=10, idle=3)
+    call, silent = request(seconds=10, idle=3), request(seconds=10, idle=3)
     assert call.next_check() == now + 3
     assert request(seconds=2, idle=3).next_check() == now + 2
     call.last_activity = now
@@ -95,19 +95,13 @@ def test_a_request_is_checked_next_when_the_first_of_its_limits_may_have_passed(
     assert call.next_check() == now + 3
     assert call.overdue() is None
     clock.advance(2)
-    error = call.overdue()
-    assert error is not None
-    assert (error.message, error.kind, error.seconds) == ("no message for 3 s", "idle", 3)
+    assert told(call) == ("no message for 3 s", "idle", 3)
+    clock.advance(6)
+    assert silent.overdue() is None
+    clock.advance(1)
+    assert told(silent) == ("no answer within 10 s", "total", 10)
     # `tasks/result` waits in silence.
     assert request("tasks/result", seconds=10, idle=3).idle_timeout is None
-
-
-def test_the_deadline_is_named_by_the_error(clock: Clock) -> None:
-    call = request(seconds=10, idle=3)
-    clock.advance(10)
-    error = call.overdue()
-    assert error is not None
-    assert (error.message, error.kind, error.seconds) == ("no answer within 10 s", "total", 10)
 
 
 def test_the_time_that_a_question_takes_is_no_silence(clock: Clock) -> None:
@@ -128,13 +122,9 @@ def test_the_time_that_a_question_takes_is_no_silence(clock: Clock) -> None:
     assert call.overdue() is None
     clock.advance(1)
     assert call.overdue() is not None
-
-
-def test_a_question_that_has_held_the_time_for_as_long_as_it_may_is_silence(clock: Clock) -> None:
-    now = clock.now()
-    call = request(seconds=None, idle=3)
-    call.last_activity = now
+    # One that has held the time for as long as it may is silence.
     call.deadline.hold(patience=5)
+    call.last_activity = now = clock.now()
     assert call.next_check() == now + 8
     clock.advance(8)
     assert call.overdue() is not None
@@ -145,17 +135,10 @@ def test_a_request_tells_a_dump_what_it_is(clock: Clock) -> None:
     call = request(seconds=10, cancel=token)
     call.id, call.params = 7, {"name": ["no text"]}
     facts = call.facts(clock.now())
-    assert facts == {
-        "id": 7,
-        "method": "tools/call",
-        "name": None,
-        "age": None,
-        "state": "queued",
-        "silent": None,
-        "left": 10,
-        "clock": "running",
-        "cancelled": False,
-    }
+    assert facts == (
+        {"id": 7, "method": "tools/call", "name": None, "age": None, "state": "queued"}
+        | {"silent": None, "left": 10, "clock": "running", "cancelled": False}
+    )
     frame: Any = SimpleNamespace(created_at=clock.now() + 0.25, batch=None, submitted=True)
     call.out, call.params, call.last_activity = frame, {"name": "add"}, clock.now() + 0.5
     clock.advance(1.00061)
@@ -172,12 +155,15 @@ def test_the_error_of_a_response_has_all_that_it_says() -> None:
     secrets.give("hunter22")
     message = jsonrpc.Error(1, -5, "not hunter22", {"more": 1})
     error = error_of_response(message, None, "shop", secrets)
-    assert (error.code, error.message, error.data, error.server) == (
-        *(-5, "not ***", {"more": 1}, "shop"),
-    )
-    assert error.status == 0
+    said = (error.code, error.message, error.data, error.server, error.status)
+    assert said == (-5, "not ***", {"more": 1}, "shop", 0)
     out: Any = SimpleNamespace(status=418)
     assert error_of_response(message, out, "shop", secrets).status == 418
+    message = jsonrpc.Error(1, -32000, "bad hunter22 " + "x y " * 100_000, None)
+    error = error_of_response(message, None, "shop", secrets)
+    assert error.message.startswith("bad *** x y")  # the beginning of a long one
+    assert error.message.endswith(" more characters)")
+    assert len(error.message) < 20_000
 
 
 def test_a_call_that_has_ended_is_not_begun(clock: Clock) -> None:
@@ -213,9 +199,7 @@ def test_what_may_have_run_is_in_doubt_if_twice_would_harm(
     assert (error.message, error.exit_code, error.server) == ("the server exited", 3, "shop")
     assert (error.method, error.delivery, error.__cause__) == (method, delivery, cause)
 
-
-def test_the_end_of_a_client_is_told_as_that() -> None:
-    assert type(close_error_for(ClosedError("closed"), "tools/call", "unknown")) is ClosedError
+    assert type(close_error_for(ClosedError("closed"), method, delivery)) is ClosedError
 
 
 def test_a_subscription_has_no_limit_and_tells_its_end() -> None:
@@ -235,10 +219,8 @@ def test_after_its_end_a_connection_watches_only_calls_that_are_finishing() -> N
     watcher.stop()
     assert watcher._alarm.at == math.inf
     watcher.watch(first)
-    assert watcher._alarm.at == math.inf
     watcher.finishing(first)
-    assert watcher.finishing_calls == {first}
-    assert watcher._alarm.at == first.deadline.at
+    assert (watcher.finishing_calls, watcher._alarm.at) == ({first}, first.deadline.at)
     watcher.stop()
     assert watcher._alarm.at == first.deadline.at
     watcher.watch(second)

@@ -57,9 +57,7 @@ def looking() -> tuple[Server, list[dict[str, Any]]]:
 
 @rotated_ways
 @pytest.mark.requirement("RPC-22")
-def test_a_request_carries_the_current_span_and_baggage_in_the_formats_of_the_w3c(
-    wire: Wire, way: str
-) -> None:
+def test_a_request_carries_span_and_baggage_in_the_formats_of_the_w3c(wire: Wire, way: str) -> None:
     server, traced = looking()
     with wire.connect(server) as client:
         through(client, way, "look")
@@ -85,9 +83,7 @@ def test_a_request_carries_the_current_span_and_baggage_in_the_formats_of_the_w3
     ],
 )
 @pytest.mark.requirement("RPC-22")
-def test_a_trace_context_of_the_callers_own_is_not_touched(
-    wire: Wire, given: dict[str, str], sent: dict[str, str]
-) -> None:
+def test_own_trace_context_stays(wire: Wire, given: dict[str, str], sent: dict[str, str]) -> None:
     server, traced = looking()
     with wire.connect(server) as client, in_span(user="ann"):
         client.call_tool("look", meta=given)
@@ -111,9 +107,7 @@ class Foreign(TextMapPropagator):
 
 @rotated
 @pytest.mark.requirement("RPC-22")
-def test_what_another_propagator_writes_stays_here_unless_it_looks_like_trace_context(
-    wire: Wire,
-) -> None:
+def test_what_another_propagator_writes_stays_unless_it_is_trace_context(wire: Wire) -> None:
     server, traced = looking()
     before = propagate.get_global_textmap()
     propagate.set_global_textmap(Foreign())

@@ -50,9 +50,7 @@ NAMES = [
 
 
 @pytest.mark.parametrize(("name", "written"), NAMES, ids=[written for _, written in NAMES])
-def test_a_path_becomes_a_uri_and_back_whatever_is_in_it(
-    tmp_path: Path, name: str, written: str
-) -> None:
+def test_a_path_becomes_a_uri_and_back_always(tmp_path: Path, name: str, written: str) -> None:
     path = tmp_path / name
     path.mkdir()
     root = to_root(path)
@@ -93,13 +91,9 @@ def test_what_names_a_root_is_brought_into_one_form(
 
 
 def test_a_root_keeps_its_name_and_metadata(place: Path) -> None:
-    given = Root.from_wire({"uri": f"file:{place}", "name": "Work", "_meta": {"a": 1}, "x": 2})
-    assert to_root(given).to_wire() == {
-        "uri": place.as_uri(),
-        "name": "Work",
-        "_meta": {"a": 1},
-        "x": 2,
-    }
+    words = {"name": "Work", "_meta": {"a": 1}, "x": 2}
+    given = Root.from_wire({"uri": f"file:{place}", **words})
+    assert to_root(given).to_wire() == {"uri": place.as_uri(), **words}
     assert to_root(given, name="Other").name == "Other"
     assert given.uri == f"file:{place}"
     assert to_root(place).to_wire() == {"uri": place.as_uri()}
@@ -129,7 +123,7 @@ def test_a_uri_that_is_no_root_is_refused(uri: str) -> None:
         path_of(uri)
 
 
-def test_what_is_no_path_is_refused() -> None:
+def test_what_is_no_path_or_is_not_there_is_refused(place: Path) -> None:
     value: Any
     for value in ("", "a\0b", None, 5, b"/tmp", ["/tmp"], {"uri": "file:///"}, ...):
         with pytest.raises(UsageError, match="root"):
@@ -137,19 +131,17 @@ def test_what_is_no_path_is_refused() -> None:
     for uri in ("/tmp", "tmp", "", "c:/x"):  # the URI of a root is never taken for a path
         with pytest.raises(UsageError, match="file: URI"):
             to_root(Root(uri=uri))
-    with pytest.raises(UsageError, match="home directory"):
-        to_root("~nobody-of-that-name/x")
-
-
-def test_what_is_not_there_is_refused(place: Path) -> None:
     with pytest.raises(UsageError, match="missing"):
         Roots([place / "one", place / "nowhere"])
     with pytest.raises(UsageError, match="no such root: file://"):
         Roots([place / "one"]).remove(place / "two")
-    with pytest.raises(UsageError, match="nowhere' is missing"):
-        to_root(place / "nowhere")
-    with pytest.raises(UsageError, match="is missing"):
-        to_root(place / "file.txt" / "x")
+    for path, problem in (
+        ("~nobody-of-that-name/x", "home directory"),
+        (place / "nowhere", "nowhere' is missing"),
+        (place / "file.txt" / "x", "is missing"),
+    ):
+        with pytest.raises(UsageError, match=problem):
+            to_root(path)
 
 
 def test_what_cannot_be_read_is_refused(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -166,20 +158,14 @@ def test_what_cannot_be_read_is_refused(place: Path, monkeypatch: pytest.MonkeyP
     assert to_root(place / "two").uri == (place / "two").as_uri()
 
 
-@pytest.mark.parametrize(
-    ("path", "uri"),
-    [
-        ("C:\\", "file:///C:/"),
-        ("c:\\a b\\\u00fc#.txt", "file:///C:/a%20b/%C3%BC%23.txt"),
-        ("D:/x/100%", "file:///D:/x/100%25"),
-    ],
-)
-def test_windows_paths_have_uris_and_back(path: str, uri: str) -> None:
-    assert uri_of(PureWindowsPath(path)) == uri
-    assert path_of(uri, PureWindowsPath) == PureWindowsPath(path)
-
-
-def test_paths_and_uris_that_are_no_roots_are_refused() -> None:
+def test_windows_paths_have_uris_and_back_if_they_may_be_roots() -> None:
+    for path, uri in {
+        "C:\\": "file:///C:/",
+        "c:\\a b\\\u00fc#.txt": "file:///C:/a%20b/%C3%BC%23.txt",
+        "D:/x/100%": "file:///D:/x/100%25",
+    }.items():
+        assert uri_of(PureWindowsPath(path)) == uri
+        assert path_of(uri, PureWindowsPath) == PureWindowsPath(path)
     share = "\\\\host\\share\\x"
     for path in (share, "\\\\?\\C:\\x", "\\\\.\\pipe\\x", "\\x", "x", "C:x", "C:"):
         with pytest.raises(UsageError, match="root"):
@@ -211,13 +197,9 @@ def test_roots_are_kept_in_their_order_with_path_and_status(place: Path) -> None
         (place / "file.txt", "File", "ok"),
     ]
     assert uris(roots) == [(place / name).as_uri() for name in ("two", "one", "file.txt")]
-
-
-def test_the_same_path_replaces_the_root_in_its_place(place: Path) -> None:
-    roots = Roots([place / "one", place / "two", f"file:{place}/one/"])
-    assert len(roots.list()) == 2
-    roots.add(f"{place}/two/../one", name="First")
-    assert [status.root.name for status in roots.list()] == ["First", None]
+    roots.add(f"{place}/two/../one", name="First")  # the same path
+    assert [status.root.name for status in roots.list()] == [None, "First", "File"]
+    assert len(Roots([place / "one", place / "two", f"file:{place}/one/"]).list()) == 2
 
 
 @pytest.mark.requirement("M-03")
@@ -236,9 +218,7 @@ def test_a_root_is_removed_by_whatever_names_its_path(place: Path) -> None:
 
 
 @pytest.mark.requirement("ROOT-04")
-def test_a_root_that_went_away_is_shown_as_missing_and_kept_from_servers(
-    place: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_root_that_went_away_is_missing(place: Path, caplog: pytest.LogCaptureFixture) -> None:
     roots = Roots([place / "one", place / "two"])
     (place / "one").rename(place / "away")
     assert [status.status for status in roots.list()] == ["missing", "ok"]
@@ -279,41 +259,32 @@ def test_a_list_is_replaced_as_a_whole_and_told_once(place: Path) -> None:
     assert uris(roots) == [(place / "file.txt").as_uri()]  # of the source, which stays
 
 
-def test_a_list_that_is_as_before_is_told_to_nobody(place: Path) -> None:
-    roots = Roots([place / "one", Root(uri=(place / "two").as_uri(), name="Two")])
-    told: list[str] = []
+@pytest.mark.requirement("ROOT-02", "ROOT-04")
+def test_a_list_that_is_as_before_or_has_something_wrong_is_told_to_nobody(place: Path) -> None:
+    one, two = place / "one", place / "two"
+    roots, told = Roots([one, Root(uri=two.as_uri(), name="Two")]), list[str]()
+    before = roots.list()
     roots.on_change(lambda: told.append(threading.current_thread().name))
-    roots.replace([f"{place}/one/", *(status.root for status in roots.list()[1:])])
-    roots.replace(status.root for status in roots.list())
-    roots.add(place / "one")
-    for wrong in (partial(roots.remove, place / "file.txt"), partial(roots.add, place / "nowhere")):
+    roots.replace([f"{place}/one/", *(status.root for status in before[1:])])
+    roots.replace(status.root for status in before)
+    roots.add(one)
+    wrong: list[Callable[[], object]] = [
+        partial(roots.remove, place / "file.txt"),
+        partial(roots.add, place / "nowhere"),
+        partial(roots.replace, two),  # type: ignore[arg-type]
+    ]
+    bad: list[Any] = [place / "nowhere", "https://example.org/", "", 7, None]
+    wrong += [partial(roots.replace, [two, each]) for each in bad]
+    for change in wrong:
         with pytest.raises(UsageError):
-            wrong()
-    assert told == []
-    for number, different in enumerate(
-        (
-            [place / "one", place / "two"],  # without the name
-            [place / "two", place / "one"],  # in another order
-            [place / "two"],
-        ),
-        1,
-    ):
+            change()
+    with pytest.raises(UsageError, match="list"):
+        wrong[2]()
+    assert (roots.list(), told) == (before, [])
+    # Without the name, in another order, fewer.
+    for number, different in enumerate(([one, two], [two, one], [two]), 1):
         roots.replace(different)
         assert told == [threading.current_thread().name] * number
-
-
-@pytest.mark.parametrize("wrong", ["nowhere", "https://example.org/", "", 7, None])
-@pytest.mark.requirement("ROOT-02", "ROOT-04")
-def test_a_list_with_something_wrong_in_it_changes_nothing(place: Path, wrong: Any) -> None:
-    roots = Roots([place / "one"])
-    told: list[str] = []
-    roots.on_change(lambda: told.append("x"))
-    bad = place / wrong if wrong == "nowhere" else wrong
-    with pytest.raises(UsageError):
-        roots.replace([place / "two", bad])
-    with pytest.raises(UsageError, match="list"):
-        roots.replace(place / "two")  # type: ignore[arg-type]
-    assert (uris(roots), told) == ([(place / "one").as_uri()], [])
 
 
 def test_nobody_sees_half_of_a_new_list(place: Path) -> None:
@@ -357,13 +328,18 @@ def test_the_source_is_asked_each_time_with_the_context(place: Path) -> None:
     assert asked == [CONTEXT, CONTEXT]
 
 
-def test_what_a_source_returns_is_checked_and_its_error_comes_through() -> None:
+def test_what_a_source_returns_is_checked(place: Path, caplog: pytest.LogCaptureFixture) -> None:
     given: list[Any] = []
     roots = Roots(source=lambda _: given[-1:])
     for item in ("file://host/x", "https://x/", 5):
         given.append(item)
         with pytest.raises(UsageError, match="root"):
             roots.current(CONTEXT)
+    # One that is gone is hidden.
+    assert uris(Roots(source=lambda _: [place / "nowhere", place / "one"])) == [
+        (place / "one").as_uri()
+    ]
+    assert "is missing: " in caplog.text
 
     def source(context: HandlerContext) -> list[str]:
         raise LookupError("no project is open")
@@ -372,17 +348,7 @@ def test_what_a_source_returns_is_checked_and_its_error_comes_through() -> None:
         Roots(source=source).current(CONTEXT)
 
 
-def test_a_root_of_a_source_that_is_gone_is_hidden_like_an_added_one(
-    place: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    roots = Roots(source=lambda _: [place / "nowhere", place / "one"])
-    assert [root.uri for root in roots.current(CONTEXT)] == [(place / "one").as_uri()]
-    assert "is missing: " in caplog.text
-
-
-def test_callbacks_may_fail_come_twice_be_taken_away_and_use_the_roots(
-    place: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_callbacks_may_fail_or_use_the_roots(place: Path, caplog: pytest.LogCaptureFixture) -> None:
     roots, told = Roots(), list[int]()
 
     def fail() -> None:
@@ -426,56 +392,34 @@ def test_many_threads_may_change_the_roots_at_once(place: Path) -> None:
 @pytest.mark.requirement("M-03")
 def test_what_is_inside_a_root_and_what_is_not(place: Path) -> None:
     roots = [to_root(place / "one"), to_root(place / "file.txt")]
-    inside: list[str | Path] = [
-        place / "one",
-        place / "one" / "new" / "file",
-        place / "file.txt",
-        f"{place}/two/../one/x",
-        (place / "one").as_uri(),
-        f"{place}/one//x/.",
-    ]
-    outside: list[str | Path] = [
-        place,
-        place / "two",
-        place / "one-more",
-        f"{place}/one/../two",
-        f"{place}/one/../../x",
-        place / "file.txt.bak",
-        "/",
-        "",
-        "a\0b",
-        "file://host/x",
-        f"{(place / 'one').as_uri()}/%2e%2e/two",
-        "~",
-    ]
+    one = place / "one"
+    roots = [to_root(one), to_root(place / "file.txt")]
+    inside: list[str | Path] = [one, one / "new" / "file", place / "file.txt"]
+    inside += [f"{place}/two/../one/x", one.as_uri(), f"{place}/one//x/."]
+    outside: list[str | Path] = [place, place / "two", place / "one-more", "/", "", "a\0b", "~"]
+    outside += [f"{place}/one/../two", f"{place}/one/../../x", place / "file.txt.bak"]
+    outside += ["file://host/x", f"{one.as_uri()}/%2e%2e/two"]
     assert [path for path in inside if not contains(roots, path)] == []
     assert [path for path in outside if contains(roots, path)] == []
     assert not contains([], "/")
-    several = Roots([place / "one"])
-    assert contains(several, place / "one" / "x")
-    several.remove(place / "one")
-    assert not contains(several, place / "one" / "x")
+    several = Roots([one])
+    assert contains(several, one / "x")
+    several.remove(one)
+    assert not contains(several, one / "x")
 
 
 @pytest.mark.requirement("M-03")
-def test_links_are_followed_on_both_sides(place: Path) -> None:
-    (place / "one" / "way-out").symlink_to(place / "two")
-    (place / "link-to-one").symlink_to(place / "one")
-    (place / "one" / "loop").symlink_to(place / "one")
-    roots = [to_root(place / "one")]
-    assert not contains(roots, place / "one" / "way-out")
-    assert not contains(roots, place / "one" / "way-out" / "new")
-    assert not contains(roots, f"{place}/one/way-out/../x")
-    assert contains(roots, place / "link-to-one" / "x")
-    assert contains(roots, place / "one" / "loop" / "loop" / "x")
-    assert contains([place / "link-to-one"], place / "one" / "x")
-
-
-def test_a_relative_path_is_held_against_roots_from_the_working_directory(
-    place: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(place / "one")
-    assert contains([place / "one"], "x")
-    assert not contains([place / "one"], "../two")
+def test_links_are_followed_on_both_sides(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    one = place / "one"
+    (one / "way-out").symlink_to(place / "two")
+    (place / "link-to-one").symlink_to(one)
+    (one / "loop").symlink_to(one)
+    monkeypatch.chdir(one)
+    roots = [to_root(one)]
+    for outside in (one / "way-out", one / "way-out" / "new", f"{one}/way-out/../x", "../two"):
+        assert not contains(roots, outside)
+    for inside in (place / "link-to-one" / "x", one / "loop" / "loop" / "x", "x"):
+        assert contains(roots, inside)
+    assert contains([place / "link-to-one"], one / "x")
     with pytest.raises(UsageError, match=r"absolute|computer"):  # and no answer
         contains(["file://host/x"], "/")

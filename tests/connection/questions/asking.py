@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 import threading
+from concurrent.futures import Future
 from typing import Any
 
 import pytest
 
 import syncmcp
-from syncmcp import HandlerContext, Mode
+from syncmcp import Elicitation, HandlerContext, Mode
 from syncmcp.testing import RpcError, Server, ToolContext
+from syncmcp.testing import script as s
 from syncmcp.types import (
     CreateMessageRequestParams,
     CreateMessageResult,
@@ -19,14 +21,26 @@ from syncmcp.types import (
     ElicitResult,
 )
 from tests.support.people import reply
-from tests.support.scripts import NEW, REVISIONS
-from tests.support.stage import PATIENCE, Clock, tick
+from tests.support.scripts import NEW, OLD, REVISIONS
+from tests.support.stage import PATIENCE, Clock, Wire, elsewhere, tick
 
 SAMPLING = "sampling/createMessage"
 ELICITATION = "elicitation/create"
 ROOTS = "roots/list"
 
 every_revision = pytest.mark.parametrize("revision", REVISIONS)
+BOTH = pytest.mark.parametrize("revision", [OLD, NEW])
+# Where it is known which call a question belongs to, however many there are.
+KNOWING = pytest.mark.parametrize(
+    "wire", [Wire("http", OLD), Wire("memory", NEW), Wire("stdio", NEW), Wire("http", NEW)], ids=str
+)
+# The modules whose clocks show how long a call and its questions have taken.
+CLOCKS = (
+    "syncmcp._concurrency.timing",
+    "syncmcp._connection.pending_request",
+    "syncmcp._connection.connection",
+    "syncmcp.transports._http_base",
+)
 
 PROMPT: dict[str, Any] = {
     "messages": [{"role": "user", "content": {"type": "text", "text": "hi"}}],
@@ -126,6 +140,12 @@ def through(client: syncmcp.Client, way: str, name: str = "x", *args: Any, **opt
     return client.call_tool(name, *args, **options)
 
 
+def saying(content: Any) -> CreateMessageResult:
+    """What a model says in such words."""
+    answer = {"role": "assistant", "model": "double", "content": content}
+    return CreateMessageResult.from_wire(answer)
+
+
 def model(request: CreateMessageRequestParams, context: HandlerContext) -> CreateMessageResult:
     """A model that always says hello."""
     return reply()
@@ -157,13 +177,7 @@ class Slow:
         self.contexts: list[HandlerContext] = []
         self.left = threading.Event()
         self._thoughts = thoughts
-        self._clock = Clock(
-            monkeypatch,
-            "syncmcp._concurrency.timing",
-            "syncmcp._connection.pending_request",
-            "syncmcp._connection.connection",
-            "syncmcp.transports._http_base",
-        )
+        self._clock = Clock(monkeypatch, *CLOCKS)
 
     def think(self, context: HandlerContext) -> None:
         """Take the time of one question."""
@@ -173,3 +187,56 @@ class Slow:
         if len(self.contexts) == len(self._thoughts):
             assert context.cancel.wait(PATIENCE)
             self.left.set()
+
+
+# Links that a server calls done, and a person who agrees to all of them.
+
+COMPLETE = "notifications/elicitation/complete"
+
+
+def link(identifier: str = "e-1", url: str = URL["url"]) -> dict[str, Any]:
+    return {**URL, "url": url, "elicitationId": identifier}
+
+
+def complete(identifier: str = "e-1") -> Any:
+    return s.notify(COMPLETE, {"elicitationId": identifier})
+
+
+def ask(identifier: str = "e-1", *, request: int | str) -> Any:
+    return s.request(ELICITATION, link(identifier), identifier=request)
+
+
+# A request of the server's own that is answered once all before it has been read.
+READ = (s.request("ping", identifier="read"), s.expect("response"))
+
+
+class Agreeing:
+    """A person who agrees at once, while others wait for the end of the visit.
+
+    Attributes:
+        contexts: Of the questions, in their order.
+        waits: Of those who wait for the visits.
+    """
+
+    def __init__(self, timeout: float | None = None) -> None:
+        self.contexts: list[HandlerContext] = []
+        self._timeout = timeout
+        self.waits: list[Future[bool]] = []
+        self._asked = threading.Semaphore(0)
+
+    def __call__(self, request: Any, context: HandlerContext) -> ElicitResult:
+        self.contexts.append(context)
+        self.waits.append(elsewhere(lambda: context.wait_completed(self._timeout)))
+        self._asked.release()
+        return ElicitResult.accept()
+
+    @property
+    def elicitation(self) -> Elicitation:
+        return Elicitation(url=self)
+
+    def asked(self) -> HandlerContext:
+        assert self._asked.acquire(timeout=PATIENCE)
+        return self.contexts[-1]
+
+    def outcomes(self) -> list[bool]:
+        return [wait.result(PATIENCE) for wait in self.waits]

@@ -7,33 +7,31 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as NotYet
+from queue import SimpleQueue
 from typing import Any
 
 import pytest
 
 import syncmcp
-from syncmcp import (
-    Elicitation,
-    HandlerContext,
-    Interceptor,
-    Message,
-    Mode,
-    NotSupported,
-    SubscriptionLost,
-)
 from syncmcp.testing import Server, ToolContext, serve_http
 from syncmcp.testing import script as s
 from syncmcp.types import ElicitResult
 from tests.connection.questions.asking import (
+    BOTH,
+    COMPLETE,
     ELICITATION,
     FORM,
+    READ,
     URL,
+    Agreeing,
+    ask,
     asked,
     asker,
     asking_server,
+    complete,
+    link,
     through,
 )
-from tests.connection.questions.visiting import COMPLETE, READ, Agreeing, ask, complete, link
 from tests.support.moved_time import MovedTime
 from tests.support.parts import without_pauses
 from tests.support.scripts import NEW, OLD, WIRES, Scripted, opening, talk
@@ -47,9 +45,7 @@ RESULT: dict[str, Any] = {"content": [{"type": "text", "text": "done"}]}
 
 @rotated_stateful.with_rows("ended", [False, True])
 @pytest.mark.requirement("ELI-15", "M-07")
-def test_a_completion_after_the_consent_reaches_a_wait_on_another_thread_and_a_callback(
-    wire: Wire, ended: bool
-) -> None:
+def test_a_completion_after_consent_reaches_waits_and_callbacks(wire: Wire, ended: bool) -> None:
     server, agreeing, contexts = Server("links"), Agreeing(), list[ToolContext]()
     told = Future[tuple[bool, str, int]]()
 
@@ -57,20 +53,19 @@ def test_a_completion_after_the_consent_reaches_a_wait_on_another_thread_and_a_c
     def visit(context: ToolContext) -> str:
         contexts.append(context)
         action = context.elicit_url("Look", URL["url"], "e-1")["action"]
-        if not ended:
-            for _ in range(2):
-                context.complete_elicitation("e-1")  # not before the consent has come
+        for _ in range(0 if ended else 2):
+            context.complete_elicitation("e-1")  # not before the consent has come
         return str(action)
 
-    def handler(request: Any, context: HandlerContext) -> ElicitResult:
-        def call(done: bool) -> None:
-            tools = len(context.client.list_tools().tools)
-            told.set_result((done, threading.current_thread().name, tools))
+    def call(done: bool) -> None:
+        tools = len(client.list_tools().tools)
+        told.set_result((done, threading.current_thread().name, tools))
 
+    def handler(request: Any, context: syncmcp.HandlerContext) -> ElicitResult:
         context.on_completed(call)
         return agreeing(request, context)
 
-    with wire.connect(server, name="links", elicitation=Elicitation(url=handler)) as client:
+    with wire.connect(server, name="links", elicitation=syncmcp.Elicitation(url=handler)) as client:
         assert client.call_tool("visit").raise_for_error().text == "accept"
         if ended:
             contexts[0].complete_elicitation("e-1")
@@ -85,27 +80,21 @@ def test_a_completion_after_the_consent_reaches_a_wait_on_another_thread_and_a_c
 
 # What a server says: a question about an id, each answered before what follows is read, or "done"
 # for the completion of one. Whether the handler of each question finds it completed, whether a wait
-# after all of it does, and which questions are declined. Three visits are remembered.
-TALKS: dict[str, tuple[str, list[bool], list[bool], set[int]]] = {
-    "after the consent": ("a done-a", [False], [True], set()),
-    "before the question": ("done-a a", [False], [False], set()),
-    "again": ("a done-a done-a a b", [False, True, False], [True, True, False], set()),
-    "of two with one id": ("a b a done-a", [False] * 3, [True, False, True], set()),
-    "of a question that was declined": ("a done-a a", [False, True], [False, True], {0}),
-    "beside one that was declined": ("a a done-a", [False] * 2, [False, True], {0}),
-    "the oldest of four": (
-        "a b c d done-a done-b",
-        [False] * 4,
-        [False, True, False, False],
-        set(),
-    ),
-    "of many that were declined": (
-        "a a a a a done-a",
-        [False] * 5,
-        [True, False, False, False, True],
-        {1, 2, 3},
-    ),
+# after all of it does (+ and -), and which questions are declined. Three visits are remembered.
+TALKS: dict[str, tuple[str, str, str, set[int]]] = {
+    "after the consent": ("a done-a", "-", "+", set()),
+    "before the question": ("done-a a", "-", "-", set()),
+    "again": ("a done-a done-a a b", "-+-", "++-", set()),
+    "of two with one id": ("a b a done-a", "---", "+-+", set()),
+    "of a question that was declined": ("a done-a a", "-+", "-+", {0}),
+    "beside one that was declined": ("a a done-a", "--", "-+", {0}),
+    "the oldest of four": ("a b c d done-a done-b", "----", "-+--", set()),
+    "of many that were declined": ("a a a a a done-a", "-----", "+---+", {1, 2, 3}),
 }
+
+
+def signs(found: list[bool]) -> str:
+    return "".join("-+"[each] for each in found)
 
 
 @WIRES
@@ -115,7 +104,7 @@ def test_a_completion_reaches_those_who_agreed_to_its_id(
     name: str, wire: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     said, during, after, declined = TALKS[name]
-    ids = {"a": "", "b": "b", "c": "c", "d": "d"}  # an empty one is as good as any
+    ids = {name: name.strip("a") for name in "abcd"}  # an empty one is as good as any
     monkeypatch.setattr("syncmcp.handlers.url_completion.MAX_VISITS", 3)
     caplog.set_level(logging.DEBUG, "syncmcp.connection")
     script, number = [*opening()], 0
@@ -127,9 +116,9 @@ def test_a_completion_reaches_those_who_agreed_to_its_id(
         if number in declined:  # its handler has not quite ended when its answer is there
             script.append(s.gate(f"over {number}"))
         number += 1
-    found, contexts, peers = list[bool](), list[HandlerContext](), Future[Scripted]()
+    found, contexts, peers = list[bool](), list[syncmcp.HandlerContext](), Future[Scripted]()
 
-    def handler(request: Any, context: HandlerContext) -> ElicitResult:
+    def handler(request: Any, context: syncmcp.HandlerContext) -> ElicitResult:
         number = len(contexts)
         found.append(context.wait_completed(0))
         contexts.append(context)
@@ -138,17 +127,17 @@ def test_a_completion_reaches_those_who_agreed_to_its_id(
         context.on_completed(lambda done: peers.result(PATIENCE).open(f"over {number}"))
         return ElicitResult.decline()
 
-    url = Elicitation(url=handler)
+    url = syncmcp.Elicitation(url=handler)
     with talk([*script, *READ], wire, name="bank", elicitation=url) as (peer, _):
         peers.set_result(peer)
         peer.requests("response", len(during) + 1)
-        assert [context.wait_completed(0) for context in contexts] == after
+        assert signs([context.wait_completed(0) for context in contexts]) == after
         full = name == "the oldest of four"
         if full:
             assert contexts[0].cancel.wait(PATIENCE)
         agreed = [each for number, each in enumerate(contexts) if number not in declined]
         assert not any(context.cancel.cancelled for context in agreed[full:])
-    assert found == during
+    assert signs(found) == during
     told = [each.getMessage() for each in caplog.records if "never asked for" in each.message]
     ignored = ["[bank] completed a visit that it never asked for"]
     assert told == (ignored if full or said.startswith("done") else [])
@@ -159,29 +148,19 @@ def test_a_completion_reaches_those_who_agreed_to_its_id(
 def test_one_page_under_two_ids_is_asked_for_once_and_both_are_waited_for(way: str) -> None:
     page, other = URL["url"], "https://example.org/other"
     links = [link("a"), link("b"), {**link("c"), "url": other}]
-    script = [
-        *opening(),
-        s.expect("tools/call"),
-        s.error(-32042, "visit", {"elicitations": links}),
-        s.gate("agreed"),
-        complete("a"),
-        complete("c"),
-        *READ,
-        s.gate("read"),
-        complete("b"),
-        s.expect("tools/call"),
-        s.reply(RESULT),
-    ]
-    agreeing, visits = Agreeing(), list[tuple[str, HandlerContext]]()
+    visit, again = s.error(-32042, "visit", {"elicitations": links}), s.expect("tools/call")
+    script = [*opening(), s.expect("tools/call"), visit, s.gate("agreed"), complete("a")]
+    script += [complete("c"), *READ, s.gate("read"), complete("b"), again, s.reply(RESULT)]
+    agreeing, visits = Agreeing(), list[tuple[str, syncmcp.HandlerContext]]()
 
-    def agree(request: Any, context: HandlerContext) -> ElicitResult:
+    def agree(request: Any, context: syncmcp.HandlerContext) -> ElicitResult:
         visits.append((request.url, context))
         return agreeing(request, context)
 
-    with talk(script, elicitation=Elicitation(url=agree)) as (peer, client):
+    with talk(script, elicitation=syncmcp.Elicitation(url=agree)) as (peer, client):
         call = elsewhere(lambda: through(client, way))
-        agreeing.asked()
-        agreeing.asked()
+        for _ in range(2):
+            agreeing.asked()
         peer.open("agreed")
         peer.requests("response")
         done = sorted((url, context.wait_completed(0)) for url, context in visits)
@@ -191,13 +170,13 @@ def test_one_page_under_two_ids_is_asked_for_once_and_both_are_waited_for(way: s
         assert agreeing.outcomes() == [True, True]
 
 
-class Overtaken(Interceptor):
+class Overtaken(syncmcp.Interceptor):
     """Holds an error up until the completion that came after it has been heard."""
 
     def __init__(self) -> None:
         self._heard = threading.Event()
 
-    def incoming(self, message: Message) -> None:
+    def incoming(self, message: syncmcp.Message) -> None:
         if message.method == COMPLETE:
             self._heard.set()
         elif message.error is not None:
@@ -207,36 +186,27 @@ class Overtaken(Interceptor):
 @WIRES
 @pytest.mark.requirement("ELI-15", "ELI-18", "M-07")
 def test_a_completion_that_is_read_before_the_error_is_looked_at_is_not_lost(wire: str) -> None:
-    script = [
-        *opening(),
-        s.expect("tools/call"),
-        s.error(-32042, "visit", {"elicitations": [link()]}),
-        complete(),
-        s.expect("tools/call"),
-        s.reply(RESULT),
-    ]
+    visit = s.error(-32042, "visit", {"elicitations": [link()]})
+    script = [*opening(), s.expect("tools/call"), visit, complete()]
+    script += [s.expect("tools/call"), s.reply(RESULT)]
     agreeing = Agreeing()
-    with talk(script, wire, elicitation=agreeing.elicitation, interceptors=[Overtaken()]) as (
-        _,
-        client,
-    ):
+    options: Any = {"elicitation": agreeing.elicitation, "interceptors": [Overtaken()]}
+    with talk(script, wire, **options) as (_, client):
         assert client.call_tool.future("x").result(PATIENCE).text == "done"
         assert agreeing.outcomes() == [True]
 
 
-@pytest.mark.parametrize("revision", [OLD, NEW])
+@BOTH
 @pytest.mark.parametrize("action", ["decline", "cancel", "form"])
 @pytest.mark.requirement("M-07")
-def test_without_consent_to_a_visit_there_is_nothing_to_wait_for(
-    action: Any, revision: Mode
-) -> None:
-    waits: list[Future[bool]] = []
-    contexts, told = list[HandlerContext](), [Future[tuple[bool, str]]() for _ in range(2)]
+def test_without_consent_there_is_nothing_to_wait_for(action: Any, revision: syncmcp.Mode) -> None:
+    waits, contexts = list[Future[bool]](), list[syncmcp.HandlerContext]()
+    told = [Future[tuple[bool, str]]() for _ in range(2)]
 
     def hear(number: int) -> Callable[[bool], None]:
         return lambda done: told[number].set_result((done, threading.current_thread().name))
 
-    def answer(request: Any, context: HandlerContext) -> ElicitResult:
+    def answer(request: Any, context: syncmcp.HandlerContext) -> ElicitResult:
         contexts.append(context)
         waits.append(elsewhere(context.wait_completed))
         context.on_completed(hear(0))
@@ -244,27 +214,22 @@ def test_without_consent_to_a_visit_there_is_nothing_to_wait_for(
             return ElicitResult.accept({"name": "Ada"})
         return ElicitResult(action=action)
 
-    with asker(revision, name="forms", elicitation=Elicitation(answer, answer)) as client:
+    with asker(revision, name="forms", elicitation=syncmcp.Elicitation(answer, answer)) as client:
         asked(client, ELICITATION, FORM if action == "form" else link())
         assert not waits[0].result(PATIENCE)
-        outcome, thread = told[0].result(PATIENCE)
+        told[0].result(PATIENCE)
         contexts[0].on_completed(hear(1))  # the question is over, and so is the news of it
-        late, late_thread = told[1].result(PATIENCE)
-    assert (outcome, late) == (False, False)
-    assert {each.rsplit("-", 1)[0] for each in (thread, late_thread)} == {"syncmcp-worker[forms]"}
+        for done, thread in (each.result(PATIENCE) for each in told):
+            assert not done
+            assert thread.rsplit("-", 1)[0] == "syncmcp-worker[forms]"
 
 
 def test_a_callback_may_come_late_be_taken_away_or_fail(caplog: pytest.LogCaptureFixture) -> None:
     script = [*opening(), ask(request=1), s.expect("response"), s.gate("taken"), complete()]
-    agreeing, told = Agreeing(), list[str]()
-    heard = threading.Semaphore(0)
+    agreeing, told = Agreeing(), SimpleQueue[str]()
 
     def hear(name: str) -> Callable[[bool], None]:
-        def callback(done: bool) -> None:
-            told.append(f"{name} {done}")
-            heard.release()
-
-        return callback
+        return lambda done: told.put(f"{name} {done}")
 
     def fail(done: bool) -> None:
         raise RuntimeError("a mistake of the program's")
@@ -276,12 +241,12 @@ def test_a_callback_may_come_late_be_taken_away_or_fail(caplog: pytest.LogCaptur
         context.on_completed(hear("kept"))
         take_away()
         peer.open("taken")
-        assert heard.acquire(timeout=PATIENCE)
+        assert told.get(timeout=PATIENCE) == "kept True"
         context.on_completed(hear("late"))
-        assert heard.acquire(timeout=PATIENCE)
+        assert told.get(timeout=PATIENCE) == "late True"
         assert agreeing.outcomes() == [True]
         known(lambda: "a mistake of the program's" in caplog.text)  # logged on another thread
-    assert told == ["kept True", "late True"]
+    assert told.empty()
 
 
 @pytest.mark.parametrize(
@@ -296,7 +261,7 @@ def test_a_callback_may_come_late_be_taken_away_or_fail(caplog: pytest.LogCaptur
 )
 @pytest.mark.requirement("M-07")
 def test_after_the_consent_a_wait_ends_with_whoever_would_bring_the_news(
-    end: str, over_http: bool, revision: Mode, monkeypatch: pytest.MonkeyPatch
+    end: str, over_http: bool, revision: syncmcp.Mode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     without_pauses(monkeypatch)
     agreeing, told, server = Agreeing(), Future[bool](), asking_server()
@@ -307,10 +272,8 @@ def test_after_the_consent_a_wait_ends_with_whoever_would_bring_the_news(
         ) as client,
     ):
         ends = {
-            "close": client.close,
-            "session": http.endpoint.forget_sessions,
-            "server": http.close,
-        }
+            "close": client.close, "session": http.endpoint.forget_sessions, "server": http.close
+        }  # fmt: skip
         assert asked(client, ELICITATION, link()) == {"result": {"action": "accept"}}
         context = agreeing.asked()
         context.on_completed(told.set_result)
@@ -391,7 +354,7 @@ def test_a_wait_goes_on_as_long_as_the_stream_of_a_call_may_bring_the_news() -> 
             for _ in range(2):
                 agreeing.asked()
             streams.cut()
-            with pytest.raises(SubscriptionLost):
+            with pytest.raises(syncmcp.SubscriptionLost):
                 next(events)  # there is no stream any more but those of the two calls
             streams.complete("a", on="a")
             streams.end("a")
@@ -410,7 +373,7 @@ def test_a_wait_goes_on_where_there_never_was_a_stream_but_those_of_calls() -> N
     with session_server() as server:
         streams = Streams(server, listens=False)
         with syncmcp.connect(server.url, mode=OLD, elicitation=agreeing.elicitation) as client:
-            with pytest.raises(NotSupported, match="no stream"):
+            with pytest.raises(syncmcp.NotSupported, match="no stream"):
                 client.listen(tools=True)
             for name in ("a", "b"):
                 call = client.call_tool.future(name)
@@ -441,12 +404,10 @@ def test_the_time_for_an_answer_is_no_limit_after_the_answer(moved: MovedTime) -
         assert agreeing.outcomes() == [True]
 
 
-@pytest.mark.parametrize("revision", [OLD, NEW])
+@BOTH
 @pytest.mark.parametrize("done", [True, False])
 @pytest.mark.requirement("ELI-17", "M-07")
-def test_a_person_who_is_done_or_gives_up_after_the_consent_ends_the_wait(
-    done: bool, revision: Mode
-) -> None:
+def test_a_person_who_is_done_or_gives_up_ends_the_wait(done: bool, revision: syncmcp.Mode) -> None:
     agreeing = Agreeing()
     with asker(revision, elicitation=agreeing.elicitation) as client:
         assert asked(client, ELICITATION, link()) == {"result": {"action": "accept"}}
@@ -465,11 +426,11 @@ def test_a_person_who_is_done_or_gives_up_after_the_consent_ends_the_wait(
 def test_a_visit_that_nobody_calls_done_keeps_no_client() -> None:
     told = Future[bool]()
 
-    def handler(request: Any, context: HandlerContext) -> ElicitResult:
+    def handler(request: Any, context: syncmcp.HandlerContext) -> Any:
         context.on_completed(told.set_result)
         return ElicitResult.accept()
 
-    client = asker(OLD, elicitation=Elicitation(url=handler))
+    client = asker(OLD, elicitation=syncmcp.Elicitation(url=handler))
     assert asked(client, ELICITATION, link()) == {"result": {"action": "accept"}}
     assert not told.done()
     gone = is_gone(client)

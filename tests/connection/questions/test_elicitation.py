@@ -2,37 +2,54 @@
 
 from __future__ import annotations
 
+import threading
 from typing import Any
+from uuid import uuid4
 
 import pytest
 
 import syncmcp
-from syncmcp import Elicitation, HandlerContext, Mode
+from syncmcp import Elicitation, HandlerContext, Mode, UrlElicitationRequired
 from syncmcp.approval import Approval, DenyAll, Question, Verdict
-from syncmcp.types import ElicitRequestFormParams, ElicitResult
+from syncmcp.testing import Server, ToolContext
+from syncmcp.testing import UrlElicitationRequired as MustVisit
+from syncmcp.testing import script as s
+from syncmcp.types import ElicitRequestURLParams, ElicitResult
 from tests.connection.questions.asking import (
+    BOTH,
+    COMPLETE,
     ELICITATION,
     FORM,
     SCHEMA,
     URL,
+    Slow,
     asked,
     asker,
     asking_server,
     fault,
+    link,
     person,
     question,
+    through,
     visitor,
 )
-from tests.support.people import nobody
-from tests.support.scripts import NEW, OLD
-from tests.support.stage import Wire, rotated, rotated_with
+from tests.support.people import Held, Person, nobody
+from tests.support.scripts import NEW, OLD, opening, talk
+from tests.support.stage import (
+    PATIENCE,
+    Wire,
+    rotated,
+    rotated_stateful,
+    rotated_stateful_ways,
+    rotated_with,
+)
+from tests.transports.http_peer import serving
 
-BOTH = pytest.mark.parametrize("revision", [OLD, NEW])
 WITH_FORMS = pytest.mark.parametrize("revision", ["2025-06-18", OLD, NEW])
 
 
-def form(properties: dict[str, Any], *required: str, **more: Any) -> dict[str, Any]:
-    schema = {"type": "object", "properties": properties, "required": list(required), **more}
+def form(properties: dict[str, Any], *required: str) -> dict[str, Any]:
+    schema = {"type": "object", "properties": properties, "required": list(required)}
     return {"message": "Please", "requestedSchema": schema}
 
 
@@ -43,20 +60,13 @@ def without_mode(params: dict[str, Any]) -> dict[str, Any]:
 @rotated
 @pytest.mark.requirement("ELI-03", "M-06")
 def test_a_request_without_a_mode_is_a_form(wire: Wire) -> None:
-    requests: list[ElicitRequestFormParams] = []
-
-    def handler(request: ElicitRequestFormParams, context: HandlerContext) -> ElicitResult:
-        requests.append(request)
-        return person(request, context)
-
-    server = asking_server()
-    with wire.connect(server, elicitation=Elicitation(handler, nobody)) as client:
+    server, ann = asking_server(), Person()
+    with wire.connect(server, elicitation=Elicitation(ann, nobody)) as client:
         answer = asked(client, ELICITATION, without_mode(FORM))["result"]
         assert answer == {"action": "accept", "content": {"name": "Ann", "loud": True}}
-    assert requests[0].message == "Who are you?"
-    assert requests[0].requested_schema == SCHEMA
-    with server.stats as stats:
-        assert stats.violations == []
+    (request,) = ann.requests
+    assert (request.message, request.requested_schema) == ("Who are you?", SCHEMA)
+    assert server.stats.violations == []
 
 
 EITHER = Elicitation(nobody, nobody)
@@ -79,9 +89,7 @@ LINK_WITHOUT_MODE = without_mode({**URL, "elicitationId": "e-1"})
     ],
 )
 @pytest.mark.requirement("ELI-02", "ELI-03", "ELI-04", "RPC-19")
-def test_what_the_revision_lacks_or_nobody_declared_is_an_error(
-    revision: Mode, given: Any, params: Any, expected: int
-) -> None:
+def test_the_undeclared_is_an_error(revision: Mode, given: Any, params: Any, expected: int) -> None:
     with asker(revision, elicitation=given) as client:
         assert fault(client, ELICITATION, params)[0] == expected
 
@@ -93,8 +101,7 @@ def test_who_declines_or_leaves_sends_no_content(action: Any, wire: Wire) -> Non
     server = asking_server()
     with wire.connect(server, elicitation=lambda *_: result) as client:
         assert asked(client, ELICITATION, FORM) == {"result": {"action": action}}
-    with server.stats as stats:
-        assert stats.violations == []
+    assert server.stats.violations == []
 
 
 class Editor:
@@ -112,9 +119,7 @@ class Editor:
 
 @WITH_FORMS
 @pytest.mark.requirement("ELI-07", "M-06")
-def test_a_reviewer_may_change_an_answer_and_the_no_of_a_policy_is_a_decline(
-    revision: Mode,
-) -> None:
+def test_a_reviewer_may_change_an_answer_and_a_policys_no_is_a_decline(revision: Mode) -> None:
     editor = Editor()
     with asker(revision, elicitation=person, approval=Approval(reviewer=editor)) as client:
         answer = asked(client, ELICITATION, question(ELICITATION, revision))["result"]
@@ -141,17 +146,14 @@ GOOD: dict[str, Any] = {"name": "Ann", "mail": "ann@example.org", "half": 0.5, "
 
 @rotated
 @pytest.mark.requirement("ELI-14", "M-06")
-def test_content_that_fits_arrives_as_it_was_given_with_the_defaults_of_what_it_leaves_out(
-    wire: Wire,
-) -> None:
+def test_content_that_fits_arrives_with_the_defaults_of_what_it_leaves_out(wire: Wire) -> None:
     answer = ElicitResult.accept(GOOD)
     server = asking_server()
     with wire.connect(server, elicitation=lambda *_: answer) as client:
         content = asked(client, ELICITATION, STRICT)["result"]["content"]
         assert content == {**GOOD, "many": ["a"]}
     assert answer.content == GOOD
-    with server.stats as stats:
-        assert stats.violations == []
+    assert server.stats.violations == []
 
 
 CANARY = "swordfish"
@@ -168,9 +170,7 @@ UNFIT: dict[str, dict[str, Any]] = {
 @BOTH
 @pytest.mark.parametrize("case", UNFIT)
 @pytest.mark.requirement("ELI-14", "M-06")
-def test_content_that_does_not_fit_the_form_never_leaves(
-    case: str, revision: Mode, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_unfit_content_stays(case: str, revision: Mode, caplog: pytest.LogCaptureFixture) -> None:
     answer = ElicitResult.model_construct(action="accept", content=UNFIT[case])
     with asker(revision, elicitation=lambda *_: answer) as client:
         if revision == OLD:
@@ -201,3 +201,245 @@ def test_a_schema_outside_the_subset_is_refused_and_nobody_is_asked(revision: Mo
             code, text = fault(client, ELICITATION, params)
             assert code == -32602
             assert ("address" if case == "nested" else "") in text
+
+
+RESULT: dict[str, Any] = {"content": [{"type": "text", "text": "done"}]}
+WHOLE = "https://example.org/a?b=c%20d&e=#frag"
+
+# What is safe is in `tests/handlers/test_links.py`.
+UNSAFE = ["javascript:alert(1)", "http://example.org/", "https://user:pw@example.org/", ""]
+
+
+@BOTH
+@pytest.mark.parametrize("url", UNSAFE)
+@pytest.mark.requirement("ELI-10")
+def test_nobody_is_sent_to_what_is_no_safe_url(url: str, revision: Mode) -> None:
+    handlers = Elicitation(url=nobody)
+    with asker(revision, elicitation=handlers) as client:
+        assert fault(client, ELICITATION, link(url=url))[0] == -32602
+
+
+@rotated_with("result", ["accept", "decline", "cancel"])
+@pytest.mark.requirement("ELI-06", "ELI-09", "ELI-10")
+def test_nothing_behind_a_link_is_fetched_whatever_the_person_says(result: Any, wire: Wire) -> None:
+    answer = ElicitResult(action=result, content={"x": 1})
+    with (
+        serving(lambda request: request.connection.respond(204)) as site,
+        wire.connect(asking_server(), elicitation=Elicitation(url=lambda *_: answer)) as client,
+    ):
+        assert asked(client, ELICITATION, link(url=site.url)) == {"result": {"action": result}}
+        assert site.requests == []
+
+
+class Warden:
+    """Says of each link whether it may be followed, for ever after if that could be."""
+
+    def __init__(self, *allowed: str) -> None:
+        self._allowed = allowed
+        self.seen: list[str] = []
+
+    def review(self, question: Question, /) -> Verdict:
+        assert isinstance(question.request, ElicitRequestURLParams)
+        self.seen.append(question.request.url)
+        return Verdict(question.request.url in self._allowed, remember=True)
+
+
+@BOTH
+@pytest.mark.requirement("ELI-08", "ELI-10", "ELI-11")
+def test_each_link_needs_a_yes_of_its_own_before_it_is_followed(revision: Mode) -> None:
+    visits, wanted, unwanted = Person(), WHOLE, "http://127.0.0.1:9/consent"
+    warden = Warden(wanted)
+    approval = Approval(reviewer=warden)
+    with asker(revision, elicitation=Elicitation(url=visits), approval=approval) as client:
+        assert asked(client, ELICITATION, link(url=wanted)) == {"result": {"action": "accept"}}
+        assert asked(client, ELICITATION, link(url=unwanted)) == {"result": {"action": "decline"}}
+    assert warden.seen == [wanted, unwanted]
+    assert [request.url for request in visits.requests] == [wanted]
+
+
+@rotated_stateful
+@pytest.mark.requirement("ELI-15", "ELI-16", "M-07")
+def test_a_completion_reaches_the_handler_that_waits_for_its_id_and_no_other(wire: Wire) -> None:
+    odd = ' "\u00e9"/../1 '
+    server, held = Server("links"), Held(ElicitResult.accept)
+    wrong_ones_read, looked, read = (threading.Event() for _ in range(3))
+
+    @server.tool()
+    def visit(context: ToolContext) -> str:
+        question = context.ask(ELICITATION, link(odd))
+        held.entered()
+        for other in ("", odd.strip(), "unknown", odd.upper(), odd.replace("\u00e9", "e\u0301")):
+            context.complete_elicitation(other)
+        for params in ({"elicitationId": 1}, {"elicitationId": [odd]}, {}, None):
+            context.notify(COMPLETE, params)
+        context.request("ping")  # they have been read when this is answered
+        wrong_ones_read.set()
+        assert looked.wait(PATIENCE)
+        for _ in range(3):
+            context.complete_elicitation(odd)
+        context.request("ping")
+        read.set()
+        return str(question.result(PATIENCE)["action"])
+
+    with wire.connect(server, elicitation=Elicitation(url=held)) as client:
+        visiting = client.call_tool.future("visit")
+        assert wrong_ones_read.wait(PATIENCE)
+        assert not held.contexts[0].wait_completed(0.0)
+        looked.set()
+        assert read.wait(PATIENCE)
+        assert held.contexts[0].wait_completed(0.0)  # what came before the wait is not lost
+        held.gate.set()
+        assert visiting.result(PATIENCE).raise_for_error().text == "accept"
+        assert client.list_tools().tools
+
+
+def visiting_server(*identifiers: str) -> tuple[Server, list[ToolContext]]:
+    """A server whose tool needs visits before it works, and its calls."""
+    server, calls = Server("visits"), list[ToolContext]()
+
+    @server.tool()
+    def locked(context: ToolContext, key: str) -> str:
+        calls.append(context)
+        if len(calls) > 1:
+            return f"open {key}"
+        raise MustVisit({name: ("Sign in", URL["url"] + name) for name in identifiers})
+
+    return server, calls
+
+
+@rotated_stateful_ways
+@pytest.mark.requirement("ELI-18", "M-07")
+def test_an_error_that_needs_a_visit_leads_there_and_calls_again(way: str, wire: Wire) -> None:
+    server, calls = visiting_server("one", "two")
+    agreeing, meta = Person(), {"acme.example/k": 1}
+
+    def handler(request: ElicitRequestURLParams, context: HandlerContext) -> Any:
+        agreed = agreeing(request, context)
+        if len(agreeing.requests) == 2:
+            for name in ("one", "two"):
+                calls[0].complete_elicitation(name)
+        return agreed
+
+    options: dict[str, Any] = {"elicitation": Elicitation(url=handler), "max_handlers": 1}
+    with wire.connect(server, **options) as client:
+        assert through(client, way, "locked", {"key": "a"}, meta=meta).text == "open a"
+    first, second = calls
+    assert first.request_id != second.request_id
+    assert [call.meta["acme.example/k"] for call in calls] == [1, 1]
+    visited = {request.elicitation_id: request.url for request in agreeing.requests}
+    assert visited == {name: f"{URL['url']}{name}" for name in ("one", "two")}
+    params = {"name": "locked", "arguments": {"key": "a"}}
+    for context in agreeing.contexts:
+        assert context.resumes_call
+        assert context.call is not None
+        assert (context.call.method, context.call.params) == ("tools/call", params)
+
+
+@rotated_stateful.with_rows(
+    "given",
+    {
+        "declines": Elicitation(url=Person(ElicitResult.decline())),
+        "leaves": Elicitation(url=Person(ElicitResult.cancel())),
+        "nobody": None,
+        "forms": person,
+    },
+)
+@pytest.mark.requirement("ELI-18", "ELI-10")
+def test_where_nobody_goes_there_the_caller_gets_the_error(wire: Wire, given: Any) -> None:
+    server, calls = visiting_server("one")
+    with wire.connect(server, elicitation=given) as client:
+        with pytest.raises(UrlElicitationRequired) as caught:
+            client.call_tool("locked", {"key": "a"})
+        caught_ids = [each["elicitationId"] for each in caught.value.data["elicitations"]]
+        assert (caught.value.code, caught_ids) == (-32042, ["one"])
+    assert len(calls) == 1
+
+
+@pytest.mark.parametrize("way", ["blocking", "future"])
+@pytest.mark.parametrize(
+    ("changed", "why"), [({"url": "javascript:alert(1)"}, "cannot be opened"), ({"url": 5}, "url")]
+)
+@pytest.mark.requirement("ELI-18", "ELI-10")
+def test_an_unsafe_link_in_an_error_is_told(changed: dict[str, Any], why: str, way: str) -> None:
+    data = {"elicitations": [{**link(), **changed}]}
+    script = [*opening(), s.expect("tools/call"), s.error(-32042, "visit", data)]
+    with (
+        talk(script, elicitation=Elicitation(url=nobody)) as (_, client),
+        pytest.raises(syncmcp.InvalidQuestion, match=why) as caught,
+    ):
+        through(client, way)
+    said = caught.value.__cause__
+    assert isinstance(said, UrlElicitationRequired)
+    assert (said.code, said.message, said.data) == (-32042, "visit", data)
+
+
+PAGES = "https://example.org"
+
+
+class Sent(Person):
+    """Goes where they are sent, and says at once that it is done."""
+
+    def think(self, context: HandlerContext) -> None:
+        context.completed()
+
+
+@rotated_stateful_ways
+@pytest.mark.requirement("ELI-18", "M-07", "M-20")
+def test_a_server_that_is_never_content_asks_the_person_once(way: str, wire: Wire) -> None:
+    server, ids, sent = Server("greedy"), list[str](), Sent()
+
+    @server.tool()
+    def locked(context: ToolContext) -> str:
+        ids.append(str(uuid4()))
+        raise MustVisit({ids[-1]: ("Sign in", f"{PAGES}/in?elicit={ids[-1]}")})
+
+    with wire.connect(server, elicitation=Elicitation(url=sent)) as client:
+        with pytest.raises(UrlElicitationRequired) as caught:
+            through(client, way, "locked")
+        assert caught.value.data["elicitations"][0]["url"] == f"{PAGES}/in?elicit={ids[1]}"
+    assert [request.url for request in sent.requests] == [f"{PAGES}/in?elicit={ids[0]}"]
+    assert len(ids) == 2
+
+
+@pytest.mark.parametrize("enough", [True, False])
+@pytest.mark.requirement("ELI-18", "ELI-17", "M-07")
+def test_where_nobody_says_that_it_is_done_the_call_is_made_again_once(enough: bool) -> None:
+    error = s.error(-32042, "visit", {"elicitations": [link()]})
+    again = s.reply(RESULT) if enough else error
+    script = [*opening(), s.expect("tools/call"), error, s.expect("tools/call"), again]
+    with talk(script, elicitation=Elicitation(url=visitor), human_timeout=0.05) as (peer, client):
+        if enough:
+            assert client.call_tool("x", timeout=PATIENCE).text == "done"
+        else:
+            with pytest.raises(UrlElicitationRequired) as caught:
+                client.call_tool("x", timeout=PATIENCE)
+            assert caught.value.data == {"elicitations": [link()]}
+        assert len(peer.requests("tools/call", 2)) == 2
+
+
+@rotated_stateful_ways
+@pytest.mark.requirement("ELI-18", "TMO-01", "M-20")
+def test_links_share_one_time_limit(way: str, wire: Wire, monkeypatch: pytest.MonkeyPatch) -> None:
+    server, calls = Server("greedy"), list[Any]()
+    slow = Slow(monkeypatch, 60.0, 60.0, 60.0)  # a person and the call have 130 s in all
+
+    @server.tool()
+    def locked(context: ToolContext) -> str:
+        calls.append(context.request_id)
+        name = f"{len(calls)}"
+        raise MustVisit({name: ("Go there", f"{PAGES}/{name}")})
+
+    def visit(request: ElicitRequestURLParams, context: HandlerContext) -> ElicitResult:
+        slow.think(context)
+        context.completed()
+        return ElicitResult.accept()
+
+    options: dict[str, Any] = {"timeout": 30.0, "human_timeout": 100.0}
+    with wire.connect(server, elicitation=Elicitation(url=visit), **options) as client:
+        with pytest.raises(syncmcp.RequestTimeout) as caught:
+            through(client, way, "locked")
+        assert slow.left.wait(PATIENCE)
+    assert (caught.value.kind, caught.value.seconds) == ("total", 30.0)
+    assert caught.value.method == "tools/call"
+    assert "human_timeout" in caught.value.message
+    assert len(calls) == 3

@@ -3,28 +3,24 @@
 from __future__ import annotations
 
 import json
+import logging
 import pickle
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, NoReturn
 
 import pytest
 from pydantic import ValidationError
 
 import syncmcp
-from syncmcp import (
-    HandlerContext,
-    InvalidAnswer,
-    Mode,
-    Refused,
-    UsageError,
-    tasks,
-)
+from syncmcp import HandlerContext, InvalidAnswer, Mode, Refused, UsageError, tasks
 from syncmcp._connection.questions import InboundRequest, QuestionRegistry
-from syncmcp.approval import DenyAll
+from syncmcp.approval import AllowAll, Approval, DenyAll, Question, Verdict
 from syncmcp.testing import Server, ToolContext
-from syncmcp.types import ElicitResult
+from syncmcp.types import CreateMessageRequestParams, ElicitResult
 from tests.connection.questions.asking import (
+    BOTH,
     ELICITATION,
     FORM,
     PROMPT,
@@ -38,9 +34,10 @@ from tests.connection.questions.asking import (
     model,
     person,
     question,
+    saying,
     through,
 )
-from tests.support.people import Held, Obedient, Person
+from tests.support.people import Held, Obedient, Person, reply
 from tests.support.scripts import NEW, OLD
 from tests.support.stage import (
     PATIENCE,
@@ -48,10 +45,9 @@ from tests.support.stage import (
     Wire,
     is_gone,
     rotated_stateful,
+    rotated_with,
     tick,
 )
-
-BOTH = pytest.mark.parametrize("revision", [OLD, NEW])
 
 # FORM wants a name, and a yes or no.
 UNFIT = ElicitResult.model_construct(action="accept", content={"loud": "swordfish"})
@@ -61,8 +57,7 @@ class Told:
     """An `on_handler_error` that keeps what it was told."""
 
     def __init__(self) -> None:
-        self.errors: list[BaseException] = []
-        self.contexts: list[HandlerContext] = []
+        self.errors, self.contexts = list[BaseException](), list[HandlerContext]()
         self.came = threading.Event()
 
     def __call__(self, error: BaseException, context: HandlerContext) -> None:
@@ -71,25 +66,14 @@ class Told:
         self.came.set()
 
 
-def unfit(request: Any, context: Any) -> ElicitResult:
-    """Fills in the form wrong."""
-    return UNFIT
-
-
-def failing(*_: Any) -> NoReturn:
-    """Fails."""
-    raise LookupError("swordfish")
-
-
 @pytest.mark.parametrize("wire", [Wire("stdio", OLD), Wire("http", NEW)], ids=str)
 @pytest.mark.parametrize("way", ["blocking", "future"])
 @pytest.mark.requirement("ELI-14", "M-06")
-def test_an_answer_that_does_not_fit_its_form_is_told_and_in_the_stateless_era_raised(
-    wire: Wire, way: str
-) -> None:
+def test_an_unfit_answer_is_told_and_in_the_stateless_era_raised(wire: Wire, way: str) -> None:
     told, server = Told(), asking_server()
     problems = {"loud": "Answer yes or no.", "name": "This field needs an answer."}
-    with wire.connect(server, name="asker", elicitation=unfit, on_handler_error=told) as client:
+    options: Any = {"name": "asker", "elicitation": Person(UNFIT), "on_handler_error": told}
+    with wire.connect(server, **options) as client:
         ask = {"method": ELICITATION, "params": FORM}
         if wire.revision == OLD:
             answer = through(client, way, "ask", ask).raise_for_error().text
@@ -111,8 +95,7 @@ def test_an_answer_that_does_not_fit_its_form_is_told_and_in_the_stateless_era_r
         assert (context.method, context.server.name) == (ELICITATION, "asker")
         assert context.client is client
         assert client.call_tool("echo", {"text": "alive"}).text == "alive"
-    with server.stats as stats:
-        assert stats.violations == []
+    assert server.stats.violations == []
 
 
 @pytest.mark.requirement("ELI-14")
@@ -134,43 +117,33 @@ def test_an_unfit_answer_to_another_call_is_not_taken_for_one_to_this() -> None:
         assert [type(error) for error in told.errors] == [InvalidAnswer] * 2
 
 
-def test_an_unfit_answer_by_hand_is_the_same_error() -> None:
-    server = asking_server()
-    with syncmcp.connect(server, mode=NEW) as client:
-        pending: Any = client.begin_tool("ask", {"method": ELICITATION, "params": FORM})
-        with pytest.raises(InvalidAnswer, match="does not fit the form") as caught:
-            client.resume(pending, dict.fromkeys(pending.questions, UNFIT))
-        assert list(caught.value.problems) == ["name", "loud"]
-        with server.stats as stats:
-            assert stats.requests["tools/call"] == 1
-
-
 class Stop(BaseException):
     """What ends a program."""
+
+
+def odd_action() -> ElicitResult:
+    return ElicitResult(action="swordfish")  # type: ignore[arg-type]
 
 
 # What another server told this program is none of this server's business.
 OTHER_SERVER = syncmcp.ServerError("the password is swordfish", code=-32000, data="swordfish")
 ODD: Any = {"role": "assistant", "content": "swordfish"}
+# What is done, what is raised for it, and what the log says beside the method.
 WRONG: dict[str, tuple[str, Any, type[BaseException], str]] = {
-    # What is done, what is raised for it, and what the log says beside the method.
     "the model fails": (SAMPLING, LookupError("swordfish"), LookupError, ""),
     "the model ends the program": (SAMPLING, SystemExit("swordfish"), SystemExit, ""),
     "the model stops": (SAMPLING, Stop("swordfish"), Stop, ""),
+    # What is done, what is raised for it, and what the log says beside the method.
     "the model's server fails": (SAMPLING, OTHER_SERVER, syncmcp.ServerError, ""),
     "the model says something odd": (SAMPLING, ODD, UsageError, "CreateMessageResult"),
     "the form fails": (ELICITATION, LookupError("swordfish"), LookupError, ""),
-    "the form is answered by nothing": (ELICITATION, None, UsageError, "ElicitResult"),
-    "the form is answered oddly": (
-        ELICITATION,
-        lambda: ElicitResult(action="swordfish"),  # type: ignore[arg-type]
-        ValidationError,
-        "",
-    ),
+    "the form is answered by nothing": (ELICITATION, lambda: None, UsageError, "ElicitResult"),
+    "the form is answered oddly": (ELICITATION, odd_action, ValidationError, ""),
     "the roots fail": (ROOTS, LookupError("swordfish"), LookupError, ""),
     "the roots are none": (ROOTS, ["https://x.org"], UsageError, ""),
     "the roots are no list": (ROOTS, 7, UsageError, "list"),
 }
+OPTIONS = {SAMPLING: "sampling", ELICITATION: "elicitation", ROOTS: "roots"}
 
 
 @BOTH
@@ -180,17 +153,7 @@ def test_whatever_a_handler_does_wrong_is_told_to_the_program_alone(
     case: str, revision: Mode, caplog: pytest.LogCaptureFixture
 ) -> None:
     method, answer, expected, words = WRONG[case]
-
-    def wrong(*_: Any) -> Any:
-        made = answer() if callable(answer) else answer
-        if isinstance(made, BaseException):
-            raise made
-        return made
-
-    told = Told()
-    handlers: Any = {
-        {SAMPLING: "sampling", ELICITATION: "elicitation", ROOTS: "roots"}[method]: wrong
-    }
+    told, handlers = Told(), {OPTIONS[method]: Person(answer)}
     with asker(revision, on_handler_error=told, **handlers) as client:
         code, text = fault(client, method, question(method, revision))
         assert code == -32603
@@ -210,11 +173,8 @@ def test_whatever_a_handler_does_wrong_is_told_to_the_program_alone(
 @pytest.mark.requirement("M-06")
 def test_a_refusal_is_no_error_of_a_handler(revision: Mode) -> None:
     told = Told()
-    for each in (
-        {"sampling": Person(Refused(-1, "no"))},
-        {"sampling": model, "approval": DenyAll()},
-    ):
-        options: Any = each
+    refusing: Any = {"sampling": Person(Refused(-1, "no"))}
+    for options in (refusing, {"sampling": model, "approval": DenyAll()}):
         with asker(revision, on_handler_error=told, **options) as client:
             assert fault(client, SAMPLING, PROMPT)[0] in (-1, None)
     assert told.errors == []
@@ -224,7 +184,7 @@ def test_a_refusal_is_no_error_of_a_handler(revision: Mode) -> None:
 def test_the_program_is_told_of_handlers_of_its_own_requests(wire: Wire) -> None:
     told = Told()
     with wire.connect(asking_server(), on_handler_error=told) as client:
-        client.on_request("acme/fails", failing)
+        client.on_request("acme/fails", Person(LookupError("swordfish")))
         assert demanded(client, "acme/fails")["error"][0] == -32603
         assert [type(error) for error in told.errors] == [LookupError]
         told.came.clear()
@@ -273,7 +233,8 @@ def test_the_callback_may_call_the_client_and_its_own_error_is_logged(
         heard.append(context.client.call_tool("echo", {"text": "told"}).text)
         raise problem
 
-    options: dict[str, Any] = {"sampling": failing, "on_handler_error": fail, "max_handlers": 1}
+    model = Person(LookupError("swordfish"))
+    options: dict[str, Any] = {"sampling": model, "on_handler_error": fail, "max_handlers": 1}
     with asker(revision, **options) as client:
         assert fault(client, SAMPLING, PROMPT)[0] == -32603
         assert heard == ["told"]  # the answer waited for it
@@ -282,12 +243,11 @@ def test_the_callback_may_call_the_client_and_its_own_error_is_logged(
 
 
 @pytest.mark.requirement("M-20")
-def test_while_it_takes_its_time_the_server_is_not_kept_beyond_the_limit(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_meanwhile_the_server_is_not_kept_beyond_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     clock, held = Clock(monkeypatch, "syncmcp._concurrency.timing"), Held(lambda: None)
     limits: dict[str, Any] = {"human_timeout": 100.0, "timeout": None, "idle_timeout": None}
-    with asker(OLD, elicitation=failing, on_handler_error=held, **limits) as client:
+    person = Person(LookupError("swordfish"))
+    with asker(OLD, elicitation=person, on_handler_error=held, **limits) as client:
         call = client.call_tool.future("ask", {"method": ELICITATION, "params": FORM})
         held.entered()
         clock.advance(101)
@@ -304,10 +264,9 @@ def test_what_a_task_asks_and_is_answered_wrong_is_raised_by_waiting_for_it() ->
     def sign(context: ToolContext) -> str:
         return str(context.elicit("Who?", FORM["requestedSchema"]))
 
-    told = Told()
-    with syncmcp.connect(
-        server, mode=NEW, elicitation=unfit, on_handler_error=told, extensions={tasks.EXTENSION: {}}
-    ) as client:
+    told, options = Told(), dict[str, Any](extensions={tasks.EXTENSION: {}})
+    options |= {"elicitation": Person(UNFIT), "on_handler_error": told}
+    with syncmcp.connect(server, mode=NEW, **options) as client:
         task = client.start_task("sign")
         with pytest.raises(InvalidAnswer):
             task.result(PATIENCE)
@@ -346,3 +305,98 @@ def test_a_handler_that_fails_because_its_question_has_ended_is_not_reported(
     assert isinstance(call.exception(PATIENCE), syncmcp.ClosedError)
     assert told.errors == []
     assert "swordfish" not in caplog.text
+
+
+CANARY = "canary-5b1e0d"
+
+SECRETS: dict[str, Any] = {
+    "systemPrompt": f"{CANARY}-system",
+    "messages": [
+        {"role": "user", "content": {"type": "text", "text": f"{CANARY}-prompt"}},
+        {"role": "assistant", "content": {"type": "text", "text": f"{CANARY}-turn"}},
+    ],
+    "metadata": {"note": f"{CANARY}-metadata"},
+    "maxTokens": 10,
+}
+ASKED = {**FORM, "message": f"{CANARY}-form"}
+
+
+class Impatient:
+    """A reviewer who wants longer answers than the server, and writes others than the model."""
+
+    asks_person = True
+
+    def review(self, question: Question, /) -> Verdict:
+        if isinstance(question.request, CreateMessageRequestParams) and question.answer is None:
+            longer = question.request.model_copy(update={"max_tokens": 99})
+            return Verdict.allow(longer)
+        return Verdict.allow(answer=reply(f"{CANARY}-edited"))
+
+
+def refuse(*_: Any) -> Any:
+    raise Refused(-1, "no", {"why": f"{CANARY}-reason"})
+
+
+def dawdle(request: Any, context: Any) -> Any:
+    assert context.cancel.wait(PATIENCE)
+    return reply(f"{CANARY}-late")
+
+
+TEXT = {"type": "text", "text": f"{CANARY}-text"}
+USE = {"type": "tool_use", "id": "u", "name": f"{CANARY}-tool", "input": {"a": CANARY}}
+
+SPOKEN: dict[str, Any] = {"sampling": lambda *_: saying(TEXT)}
+MODELS: dict[str, dict[str, Any]] = {
+    "answers": SPOKEN,
+    "answers in a list": {"sampling": lambda *_: saying([TEXT, TEXT])},
+    "wants a tool": {"sampling": lambda *_: saying(USE)},
+    "returns a dict": {"sampling": lambda *_: {"role": "assistant", "content": CANARY}},
+    "returns text": {"sampling": lambda *_: f"{CANARY}-answer"},
+    "refuses": {"sampling": refuse},
+    "is allowed": {**SPOKEN, "approval": AllowAll()},
+    "is denied": {**SPOKEN, "approval": DenyAll()},
+    "is judged by nobody": {**SPOKEN, "approval": Approval()},
+    "is edited": {**SPOKEN, "approval": Approval(reviewer=Impatient())},
+    "is slow": {"sampling": dawdle, "human_timeout": 0.05},
+}
+
+
+def filling(content: dict[str, Any], **more: Any) -> dict[str, Any]:
+    return {"elicitation": lambda *_: ElicitResult.accept(content), **more}
+
+
+PEOPLE: dict[str, dict[str, Any]] = {
+    "answers": filling({"name": f"{CANARY}-name"}),
+    "answers something else": filling({"name": 7, "loud": f"{CANARY}-loud"}),
+    "answers too much": filling({"name": "x", "more": f"{CANARY}-more"}),
+    "returns a dict": {"elicitation": lambda *_: {"action": "accept", "content": CANARY}},
+    "declines": {"elicitation": lambda *_: ElicitResult.decline()},
+    "is allowed": filling({"name": CANARY}, approval=AllowAll()),
+    "is denied": filling({"name": CANARY}, approval=DenyAll()),
+}
+
+CASES = {
+    **{f"model {case}": (SAMPLING, SECRETS, given) for case, given in MODELS.items()},
+    **{f"person {case}": (ELICITATION, ASKED, given) for case, given in PEOPLE.items()},
+    "tools": (SAMPLING, {**SECRETS, "tools": [{"name": CANARY}]}, MODELS["answers"]),
+    "no limit": (SAMPLING, {**SECRETS, "maxTokens": CANARY}, MODELS["answers"]),
+    "no form": (ELICITATION, {**ASKED, "requestedSchema": {"type": CANARY}}, PEOPLE["answers"]),
+}
+
+
+@rotated_with("method, params, options", CASES)
+@pytest.mark.requirement("SAMP-08", "M-17")
+def test_neither_what_is_asked_nor_what_is_answered_is_logged_above_debug(
+    method: str, params: Any, options: Any, wire: Wire, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG, "syncmcp")
+    question = {"method": method, "params": params}
+    with wire.connect(asking_server(), **options) as client:
+        for call in (client.call_tool, lambda *given: client.call_tool.future(*given).result(10)):
+            with suppress(syncmcp.McpError):  # in the stateless era a refusal ends the call
+                call("ask", question)
+    # It did come here: at DEBUG the beginning of each frame is seen.
+    assert CANARY in caplog.text
+    formatter = logging.Formatter("%(levelname)s %(name)s %(message)s")
+    above = [formatter.format(record) for record in caplog.records if record.levelno > 10]
+    assert not [text for text in above if CANARY in text]

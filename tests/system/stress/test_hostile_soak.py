@@ -17,7 +17,7 @@ import syncmcp
 from syncmcp import LimitExceeded
 from syncmcp.auth import Deadline
 from tests.connection.puppet import Puppet
-from tests.connection.test_log_floods import note
+from tests.connection.test_callbacks import note
 from tests.support.session_server import session_server
 from tests.support.stage import PATIENCE, STATEFUL
 from tests.transports.http_peer import Connection, Request
