@@ -148,7 +148,10 @@ class AtTerminal:
     @property
     def screen(self) -> str:
         """All that is on the screen."""
-        return "\n".join(line.rstrip() for line in self._screen.display).rstrip()
+        columns, buffer = range(self._screen.columns), self._screen.buffer
+        rows = (buffer[number] for number in range(self._screen.lines))  # `display` is slow
+        lines = ("".join(row[column].data for column in columns) for row in rows)
+        return "\n".join(line.rstrip() for line in lines).rstrip()
 
     def picture(self, typed: str) -> str:
         """A drawing (SVG) of the screen, below what a person has typed to get there."""

@@ -75,6 +75,10 @@ def test_a_person_signs_in_once_for_all_later_commands(
     issuer.expire()  # it is renewed without anybody
     assert command("record", "tape.jsonl", "call", private, "read").out == "a line\n"
     assert command("replay", "tape.jsonl", "call", "read").out == "a line\n"
+    own = Path.home() / ".cursor/own.json"
+    own.parent.mkdir()
+    own.write_text(f'{{"mcpServers": {{"mine": {{"url": "{private}"}}}}}}')
+    assert command("call", "mine", "read", "-c", str(own)).out == "a line\n"
     with at_terminal("shell", private) as terminal:
         terminal.answers("Ctrl-D ends", "call read", ENTER)
         terminal.answers("\na line\n", "quit", ENTER)

@@ -35,9 +35,8 @@ def test_a_file_gives_servers_names(command: Command, config: Path) -> None:
     assert command("call", "program", "greet", "-c", str(config)).out == "Hello, world!\n"
     ran = command("call", "wed", "greet", "-c", str(config))
     assert (ran.code, ran.error["hint"]) == (2, "did you mean web?")
-    assert command("ping", "off", "-c", str(config)).code == 2
-    assert command("ping", "broken", "-c", str(config)).code == 2
-    assert command("ping", "web", "-c", "no-such-file").code == 2
+    for name, file in (("off", str(config)), ("broken", str(config)), ("web", "no-such-file")):
+        assert command("ping", name, "-c", file).code == 2
 
 
 def test_servers_are_listed_without_being_touched(command: Command, config: Path) -> None:
@@ -140,12 +139,6 @@ def test_a_script_approves_by_name_and_takes_it_back(command: Command, project: 
     assert command("ping", "demo").code == 2
 
 
-def test_what_changed_since_has_to_be_approved_again(command: Command, project: Path) -> None:
-    assert command("servers", "approve", "demo", "--yes").code == 0
-    project.write_text(project.read_text().replace("syncmcp.testing", "syncmcp.testing.other"))
-    assert command("servers").rows[0][1] == "to be approved"
-
-
 def test_a_person_sees_it_before_they_agree(project: Path, command: Command) -> None:
     with at_terminal("servers", "approve", "demo") as terminal:
         terminal.answers("Use it?", CTRL_C)
@@ -178,14 +171,15 @@ def test_what_cannot_be_looked_at_hides_no_other_server(command: Command, projec
     ]
 
 
-def test_a_script_that_has_changed_is_to_be_approved_again(command: Command, project: Path) -> None:
+def test_what_has_changed_since_is_to_be_approved_again(command: Command, project: Path) -> None:
     script = project.parents[1] / "server.py"
-    script.write_text("good")
     servers = {"demo": {"command": "x", "args": [str(script)]}}
     project.write_text(json.dumps({"servers": servers}))
-    assert command("servers", "approve", "demo", "--yes").out == "demo: ready\n"
-    script.write_text("evil")
-    assert command("servers").rows[0][1] == "to be approved"
+    for path, text in ((script, "evil"), (project, project.read_text().replace('"x"', '"y"'))):
+        script.write_text("good")
+        assert command("servers", "approve", "demo", "--yes").out == "demo: ready\n"
+        path.write_text(text)
+        assert command("servers").rows[0][1] == "to be approved"
 
 
 def test_a_name_that_is_none_is_said(command: Command, project: Path) -> None:

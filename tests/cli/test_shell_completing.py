@@ -40,25 +40,9 @@ from tests.cli.running import Command, run
 from tests.support.stage import PATIENCE
 
 HOSTILE = [
-    "draw --yes --force --output /victim",
-    "--output=/victim",
-    "-y",
-    "--",
-    "@/etc/passwd",
-    r"\@/etc/passwd",
-    r"\\@/etc/passwd",
-    ":=1",
-    "a:=@/etc/passwd",
-    "a=@/etc/passwd",
-    "it's",
-    'a "quoted" one',
-    "a\\",
-    "a:",
-    "x;y $(z) `w` #v",
-    "tab\tand\nline",
-    "\u202egnp",
-    "plain",
-    "",
+    *("draw --yes --force --output /victim", "--output=/victim", "-y", "--", ":=1", "plain", ""),
+    *("@/etc/passwd", r"\@/etc/passwd", r"\\@/etc/passwd", "a:=@/etc/passwd", "a=@/etc/passwd"),
+    *("it's", 'a "quoted" one', "a\\", "a:", "x;y $(z) `w` #v", "tab\tand\nline", "\u202egnp"),
 ]
 
 
@@ -163,27 +147,16 @@ def test_nothing_is_offered_within_an_open_quotation(before: str) -> None:
     assert lines(Offering("draw it"), before) == []
 
 
-@pytest.mark.parametrize("text", ["a://b", "a{b}"])
-def test_a_prompt_that_passes_for_a_template_is_not_offered(text: str) -> None:
-    assert lines(Offering(text), "complete ") == ["complete known"]
-    assert len(lines(Offering(text), "prompt ")) == 2
+def test_what_passes_for_a_template_or_is_too_long_to_be_read_is_not_offered() -> None:
+    for text in ("a://b", "a{b}"):
+        assert lines(Offering(text), "complete ") == ["complete known"]
+        assert len(lines(Offering(text), "prompt ")) == 2
+    assert [len(lines(Offering("x" * length), "call x")) for length in (200, 201)] == [1, 0]
 
 
-@pytest.mark.parametrize(("length", "offered"), [(200, 1), (201, 0)])
-def test_what_is_too_long_to_be_read_is_left_to_be_typed(length: int, offered: int) -> None:
-    assert len(lines(Offering("x" * length), "call x")) == offered
-
-
-@pytest.mark.parametrize(
-    ("name", "shown"),
-    [
-        ("weather", "weather"),
-        ("/usr/bin/python3 server.py", "python3 server.py"),
-        ("https://example.com/mcp", "https://example.com/mcp"),
-    ],
-)
-def test_the_prompt_shows_no_path_of_a_program(name: str, shown: str) -> None:
-    assert _short(name) == shown
+def test_the_prompt_shows_no_path_of_a_program() -> None:
+    names = ("weather", "/usr/bin/python3 server.py", "https://example.com/mcp")
+    assert [_short(name) for name in names] == [names[0], "python3 server.py", names[2]]
 
 
 class Silent:
