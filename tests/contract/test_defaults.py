@@ -18,9 +18,7 @@ BOUND = re.compile(r"^\| (?P<what>[^|]+) \| (?P<value>[^|]*\d[^|]*) \|$", re.MUL
 UNITS = {"s": 1, "MiB": 1024 * 1024, "KiB": 1024, "bytes": 1}
 
 # Where each fixed bound is in the code.
-CONSTANTS = dict(
-    line.split(" | ")
-    for line in """\
+CONSTANTS = """\
 Notifications queued for a slow callback, per call | _concurrency.pool.BACKLOG
 Memory of notifications queued for one client's callbacks | _concurrency.budget.MAX_BYTES
 Memory of open questions to one client | _concurrency.budget.MAX_BYTES
@@ -125,8 +123,7 @@ Characters of a question shown | ui.everything.MOST_SHOWN
 Characters of arguments that the browser shows without an overview \
 | ui.browser.tool_call._MAX_ARGUMENTS
 Characters of an argument in an overview | ui.calls._MOST_OF_VALUE
-""".splitlines()
-)
+"""
 
 
 def documented(text: str) -> float | tuple[float, ...]:
@@ -163,7 +160,8 @@ def test_the_page_tells_the_default_of_each_option() -> None:
 
 def test_the_page_tells_the_bounds_of_the_code() -> None:
     told = {row["what"]: documented(row["value"]) for row in BOUND.finditer(PAGE)}
-    assert told == {what: found(where) for what, where in CONSTANTS.items()}
+    rows = (line.split(" | ") for line in CONSTANTS.splitlines())
+    assert told == {what: found(where) for what, where in rows}
     assert len(told) > 20
 
 

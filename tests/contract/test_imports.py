@@ -48,7 +48,8 @@ def imported(node: ast.AST, kind: Kind = "at the top") -> Iterator[tuple[str, Ki
                 full = f"{child.module}.{alias.name}"
                 yield full if full in MODULES else child.module, kind
         elif isinstance(child, ast.Import):
-            yield from ((alias.name, kind) for alias in child.names)
+            for alias in child.names:
+                yield alias.name, kind
         elif isinstance(child, ast.FunctionDef) and kind == "at the top":
             yield from imported(child, "in a function")
         else:
