@@ -86,6 +86,15 @@ def ended(process: subprocess.Popen[str]) -> Ran:
         return Ran(process.returncode, out or "", err)
 
 
+def run(*command: str, path: str = str(ROOT), cwd: Path | None = None) -> Ran:
+    """Run a program to its end, with this `PYTHONPATH`."""
+    env = {**os.environ, "PYTHONPATH": path}
+    with subprocess.Popen(
+        command, cwd=cwd, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        return ended(process)
+
+
 def _environment(more: dict[str, str]) -> dict[str, str]:
     path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
     return {**os.environ, "PYTHONPATH": path, **more}
@@ -139,7 +148,10 @@ class AtTerminal:
     @property
     def screen(self) -> str:
         """All that is on the screen."""
-        return "\n".join(line.rstrip() for line in self._screen.display).rstrip()
+        columns, buffer = range(self._screen.columns), self._screen.buffer
+        rows = (buffer[number] for number in range(self._screen.lines))  # `display` is slow
+        lines = ("".join(row[column].data for column in columns) for row in rows)
+        return "\n".join(line.rstrip() for line in lines).rstrip()
 
     def picture(self, typed: str) -> str:
         """A drawing (SVG) of the screen, below what a person has typed to get there."""
@@ -233,20 +245,11 @@ def at_terminal(
         child.close(force=True)
 
 
-def log_in(url: str, *given: str, asked: bool = True, **env: Any) -> str:
-    """Sign in as a person who goes to the address on the screen; return the last screen.
-
-    Args:
-        url: The URL of the server.
-        given: Further words of the command line.
-        asked: Whether the person has to agree to the issuer first.
-        env: Further variables of the environment.
-    """
-    words = ("auth", "login", url, "--no-browser", *given)
-    with at_terminal(*words, columns=1000, **env) as terminal:
-        if asked:
-            terminal.sees(f"The server {url}")
-            terminal.answers("Sign in there? [y/N]", "y\r")
+def log_in(url: str) -> str:
+    """Sign in as a person who agrees and goes to the address on the screen; the last screen."""
+    with at_terminal("auth", "login", url, "--no-browser", columns=1000) as terminal:
+        terminal.sees(f"The server {url}")
+        terminal.answers("Sign in there? [y/N]", "y\r")
         terminal.sees("resource=")
         terminal.sees("\n")
         (address,) = re.findall(r"http://\S+code_challenge=\S+", terminal.screen)

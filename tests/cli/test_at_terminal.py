@@ -13,9 +13,21 @@ import pytest
 
 from syncmcp.testing import Server, ToolContext, serve_http
 from syncmcp.testing import script as s
-from tests.cli.running import CTRL_C, CTRL_D, DEMO, DOWN, ENTER, TAB, Command, at_terminal
+from tests.cli.running import (
+    CTRL_C,
+    CTRL_D,
+    DEMO,
+    DOWN,
+    ENTER,
+    TAB,
+    AtTerminal,
+    Command,
+    at_terminal,
+)
 from tests.support.scripts import OLD, Scripted, opening
 from tests.support.stage import PATIENCE
+from tests.system.peers.launch import http_server
+from tests.system.peers.peers import EVERYTHING, HTTP
 
 pytestmark = pytest.mark.slow
 
@@ -24,7 +36,7 @@ PICTURES = Path(__file__).parents[2] / "docs" / "pictures"
 HOSTILE = "before\x1b[2J\x1b[31mafter\u202e\x07"
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def hostile() -> Iterator[str]:
     """A server whose every word attacks the terminal."""
     server = Server("hostile")
@@ -55,14 +67,12 @@ def test_people_get_a_table(elsewhere: Path, demo: str) -> None:
     assert "Claims to be" in terminal.screen
     assert "a: integer, b: integer" in terminal.screen
     assert b"\x1b[1m" in terminal.raw
-    with at_terminal("tools", demo, NO_COLOR="1") as terminal:
-        assert terminal.ends() == 0
-    assert b"\x1b[3" not in terminal.raw
 
 
 def test_a_narrow_terminal_gets_all_of_a_table_too(elsewhere: Path, demo: str) -> None:
-    with at_terminal("tools", demo, columns=24, rows=200) as terminal:
+    with at_terminal("tools", demo, columns=24, rows=200, NO_COLOR="1") as terminal:
         assert terminal.ends() == 0
+    assert b"\x1b[3" not in terminal.raw
     lines = terminal.screen.splitlines()
     assert lines[0] == "add"
     shown = " ".join(line.strip() for line in lines)
@@ -88,7 +98,6 @@ def test_a_servers_words_do_nothing_to_the_terminal(elsewhere: Path, hostile: st
 @pytest.mark.parametrize(
     ("keys", "code", "said"),
     [
-        ((DOWN, ENTER, "run", ENTER), 0, "changed"),
         ((ENTER,), 1, "error: the tool call was denied"),
         ((CTRL_C,), 130, "error: interrupted"),
         ((DOWN, ENTER, CTRL_C), 130, "error: interrupted"),
@@ -287,3 +296,53 @@ def test_the_page_shows_what_the_doctor_prints(elsewhere: Path) -> None:
         for text in (terminal.screen.replace(str(npx), "/usr/bin/npx"), shown.partition("\n```")[0])
     )
     assert printed == expected
+
+
+_IN_THE_SHELL = [
+    ("list", "demo://resource/dynamic/text/{resourceId}"),
+    ("tools", "get-sum"),
+    ("call get-sum a:=2 b:=3", "The sum of 2 and 3 is 5"),
+    ("call get-sum --help", "a=NUMBER"),
+    ("call trigger-long-running-operation duration:=0.2 steps:=2", "completed"),
+    ("read demo://resource/dynamic/text/{resourceId} resourceId=7", "Resource 7"),
+    ("prompt args-prompt city=Oslo", "Oslo"),
+    ("complete completable-prompt department E", "Engineering"),
+    ("ping", " ms"),
+    ("info", "Everything Reference Server"),
+]
+
+
+def says(terminal: AtTerminal, line: str) -> str:
+    """Type a line in the shell; return what is below it when the prompt is there again."""
+    prompt = terminal.screen.splitlines()[-1]
+    terminal.types(line, ENTER)
+    while True:
+        _, typed, below = terminal.screen.rpartition(f"{prompt} {line}\n")
+        if typed and below.splitlines()[-1] == prompt:
+            return below.removesuffix(prompt)
+        terminal.changes(terminal.screen)
+
+
+@pytest.mark.peer
+@pytest.mark.timeout(300)
+def test_every_command_works_on_the_reference_server(command: Command) -> None:
+    with http_server(EVERYTHING.programs[HTTP]) as server:
+        with at_terminal("shell", server.url) as terminal:
+            terminal.answers("Ctrl-D ends", "call get-su", TAB)
+            terminal.answers("call get-sum", " a:=2 b:=2", ENTER)
+            terminal.sees("The sum of 2 and 2 is 4.\n")
+            for line, shown in _IN_THE_SHELL:
+                said = says(terminal, line)
+                assert shown in said, (line, said)
+                assert "error: " not in said
+            terminal.types("quit", ENTER)
+            assert terminal.ends() == 0
+        assert "median " in command("doctor", server.url).out
+        words = ("get-sum", "a:=2", "b:=3")
+        recorded = command("record", "tape.jsonl", "call", server.url, *words)
+        assert "The sum of 2 and 3 is 5" in recorded.out
+        assert command("replay", "tape.jsonl", "call", *words) == recorded
+        assert command("call", server.url, "get-tiny-image", "--output", "tiny.png").code == 0
+        assert Path("tiny.png").read_bytes().startswith(b"\x89PNG")
+        ran = command("listen", server.url, "--tools", "--wait", "0.2")
+        assert (ran.code, ran.err.splitlines()[0]) == (6, "listening to the tools")

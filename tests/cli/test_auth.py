@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import urllib.request
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,8 @@ from syncmcp.cli.state import stored_login
 from syncmcp.config import Http
 from syncmcp.testing import AuthorizationServer, Server, serve_http
 from tests.auth.authorization_server import Answer, call, world
-from tests.cli.running import Command, at_terminal, ended, log_in, program
+from tests.cli.running import ENTER, Command, Ran, at_terminal, log_in
+from tests.support.pages import address_behind
 from tests.support.ports import free_port
 from tests.transports.http_peer import Request, serving
 
@@ -34,6 +36,26 @@ def private(issuer: AuthorizationServer) -> Iterator[str]:
         yield http.url
 
 
+@pytest.fixture
+def sign_in(command: Command, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Ran]:
+    """Signs in where nobody is asked, as a person whose browser goes where it is sent."""
+
+    def visit(page: str) -> bool:
+        with urllib.request.urlopen(address_behind(page), timeout=30) as answer:
+            return bool(answer.read())
+
+    monkeypatch.delenv("BROWSER", raising=False)
+    monkeypatch.setenv("DISPLAY", ":0")
+    monkeypatch.setattr("webbrowser.open", visit)
+
+    def run(url: str, issuer: str, *given: str) -> Ran:
+        ran = command("auth", "login", url, "--issuer", issuer, *given)
+        assert (ran.code, ran.out) == (0, f"signed in to {url}\n"), ran.err
+        return ran
+
+    return run
+
+
 def test_who_is_not_signed_in_is_told_so_and_not_sent_anywhere(
     command: Command, private: str, issuer: AuthorizationServer
 ) -> None:
@@ -52,17 +74,25 @@ def test_a_person_signs_in_once_for_all_later_commands(
     assert f"signed in to {private}" in log_in(private)
     assert command("call", private, "read").out == "a line\n"
     issuer.expire()  # it is renewed without anybody
-    # A program of its own finds it, too.
-    assert ended(program("call", private, "read")).out == "a line\n"
-    rows = dict(command("auth", "status", private).rows)
-    assert rows["authorization server"] == issuer.issuer
-    status = command("auth", "status", private, "--json").result
-    assert status["signed_in"] is True
-    assert "token" not in str(command("auth", "status", private, "--json").out)
+    assert command("record", "tape.jsonl", "call", private, "read").out == "a line\n"
+    assert command("replay", "tape.jsonl", "call", "read").out == "a line\n"
+    own = Path.home() / ".cursor/own.json"
+    own.parent.mkdir()
+    own.write_text(f'{{"mcpServers": {{"mine": {{"url": "{private}"}}}}}}')
+    assert command("call", "mine", "read", "-c", str(own)).out == "a line\n"
+    with at_terminal("shell", private) as terminal:
+        terminal.answers("Ctrl-D ends", "call read", ENTER)
+        terminal.answers("\na line\n", "quit", ENTER)
+        assert terminal.ends() == 0
+    ran = command("auth", "status", private)
+    assert "renewed automatically" in ran.out
+    assert dict(ran.rows)["authorization server"] == issuer.issuer
+    status = command("auth", "status", private, "--json")
+    assert status.result["signed_in"] is True
+    assert "token" not in status.out
     examined = command("doctor", private, "--json").result["steps"]
-    assert {"step": "sign-in", "verdict": "ok", "said": "with the token of an earlier sign-in"} in (
-        examined
-    )
+    said = "with the token of an earlier sign-in"
+    assert {"step": "sign-in", "verdict": "ok", "said": said} in examined
     assert command("auth", "logout", private).out == f"signed out of {private}\n"
     assert command("auth", "logout", private).out == f"not signed in to {private}\n"
     assert command("tools", private).code == 3
@@ -91,17 +121,17 @@ def test_commands_have_no_sign_in(command: Command) -> None:
 
 
 def test_a_client_that_was_registered_by_hand_is_used_and_remembered(
-    elsewhere: Path, command: Command
+    command: Command, sign_in: Callable[..., Ran], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     back = f"http://localhost:{free_port()}/back"
+    monkeypatch.setenv("SECRET", "its-secret")
     with world() as resource:
         server = resource.authorization_server
         server.clients["mine"] = ("its-secret", "client_secret_basic")
         server.metadata["token_endpoint_auth_methods_supported"] = ["client_secret_basic"]
         del server.metadata["registration_endpoint"]
-        given = ["--client-id", "mine", "--client-secret-env", "SECRET", "--issuer", server.issuer]
-        given += ["--redirect-uri", back]
-        log_in(resource.url, *given, asked=False, SECRET="its-secret")
+        given = ["--client-id", "mine", "--client-secret-env", "SECRET", "--redirect-uri", back]
+        sign_in(resource.url, server.issuer, *given)
         assert server.authorizations[-1]["redirect_uri"] == back
         assert server.authorizations[-1]["client_id"] == "mine"
         status = command("auth", "status", resource.url, "--json").result
@@ -117,14 +147,13 @@ def test_a_client_that_was_registered_by_hand_is_used_and_remembered(
 
 
 def test_whoever_names_the_same_issuer_later_stays_signed_in(
-    elsewhere: Path, command: Command
+    command: Command, sign_in: Callable[..., Ran]
 ) -> None:
     with world() as resource:
-        server = resource.authorization_server
-        for given in ([], ["--issuer", server.issuer]):
-            # Only the first one needs an agreement, which is kept with the sign-in.
-            log_in(resource.url, *given, asked=len(server.authorizations) == 0)
-            assert command("auth", "status", resource.url).code == 0
+        log_in(resource.url)
+        assert command("auth", "status", resource.url).code == 0
+        sign_in(resource.url, resource.authorization_server.issuer)
+        assert command("auth", "status", resource.url).code == 0
 
 
 def test_without_a_terminal_only_an_issuer_that_is_named_is_signed_in_at(command: Command) -> None:
@@ -213,19 +242,20 @@ def test_a_sign_in_that_fails_is_no_reason_to_sign_in(command: Command) -> None:
 
 
 def test_who_signs_in_as_another_client_is_signed_out_as_the_earlier_one(
-    elsewhere: Path, command: Command
+    command: Command, sign_in: Callable[..., Ran]
 ) -> None:
     with world() as resource:
         server = resource.authorization_server
         server.clients["mine"] = (None, "none")
         for given in (["--client-id", "mine"], []):
-            log_in(resource.url, *given)
+            sign_in(resource.url, server.issuer, *given)
             # What a server says when somebody signs in is kept with the sign-in.
             server.metadata["revocation_endpoint"] = f"{server.origin}/nowhere"
         assert command("auth", "status", resource.url, "--json").result["client_id"] != "mine"
         assert [grant["client"] for grant in server.valid.values()] != ["mine"]
         assert len(server.valid) == len(server.refreshable) == 1
-        assert "was not revoked" in log_in(resource.url, "--client-id", "mine")
+        ran = sign_in(resource.url, server.issuer, "--client-id", "mine")
+        assert "was not revoked" in ran.err
         assert command("auth", "status", resource.url, "--json").result["client_id"] == "mine"
         ran = command("auth", "logout", resource.url)
         assert (ran.code, ran.out) == (0, f"signed out of {resource.url}\n")

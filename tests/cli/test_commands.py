@@ -1,10 +1,11 @@
-"""Each command on the demo server: what it prints for pipes, and as JSON."""
+"""Each command on the demo server: what it prints for pipes and as JSON; tapes, and `--model`."""
 
 from __future__ import annotations
 
 import json
 import sys
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +14,12 @@ import typer
 
 import syncmcp
 from syncmcp.cli import app, parsing, session
-from syncmcp.cli.app import command_tree, run_command
+from syncmcp.cli.app import run_command
 from syncmcp.cli.inspection import capability_names
-from syncmcp.cli.output import Exit, describe
+from syncmcp.cli.output import Exit
+from syncmcp.cli.parsing import PROVIDERS, sampling_model
 from syncmcp.cli.session import SharedClient
+from syncmcp.llm import OpenAISampling
 from syncmcp.testing import Server, ToolContext, serve_http
 from syncmcp.types import (
     CallToolResult,
@@ -24,20 +27,36 @@ from syncmcp.types import (
     LoggingMessageNotificationParams,
     ServerCapabilities,
 )
-from tests.cli.running import DEMO, Command
+from syncmcp_command import main
+from tests.cli.running import DEMO, DOWN, ENTER, Command, at_terminal
+from tests.llm.double import Double, double
+from tests.llm.providers import OpenAIChat, OpenAIResponses
 
 
-def test_tools_are_a_line_each(command: Command, demo: str) -> None:
+@pytest.fixture(scope="module")
+def small() -> Iterator[str]:
+    """The URL of a server with one tool, and nothing else."""
+    server = Server("small")
+    said = "Search v1.2 of the text.\nTakes long.\n\nSee also: find."
+    server.add_tool(lambda: 1, name="search", description=said, input_schema={"type": "object"})
+    with serve_http(server) as http:
+        yield http.url
+
+
+def test_tools_are_a_line_each_and_their_json_is_the_protocols(
+    command: Command, demo: str, small: str
+) -> None:
     ran = command("tools", demo)
     assert (ran.code, ran.err) == (0, "")
     rows = {row[0]: row[1:] for row in ran.rows}
     assert rows["add"] == ["a: integer, b: integer", "read-only, idempotent", "Add two integers."]
     assert rows["greet"][0] == "name?: string"
-
-
-def test_the_json_of_tools_is_the_protocols(command: Command, demo: str) -> None:
     result = ListToolsResult.model_validate(command("tools", demo, "--json").result)
     assert [tool.name for tool in result.tools][:2] == ["add", "echo"]
+    (short,) = command("tools", small).rows
+    (long,) = command("tools", small, "--long").rows
+    assert short[-1] == "Search v1.2 of the text. …"
+    assert long[-1] == "Search v1.2 of the text. Takes long. See also: find."
 
 
 def test_everything_is_listed_with_what_it_is(command: Command, demo: str) -> None:
@@ -54,44 +73,48 @@ def test_everything_is_listed_with_what_it_is(command: Command, demo: str) -> No
     assert command("list", demo, "prompts", "--json").result["prompts"] == whole["prompts"]
 
 
-def test_only_what_a_server_offers_is_listed_unless_it_is_asked_for(command: Command) -> None:
-    server = Server("small")
-    server.add_tool(lambda: "x", name="x")
-    with serve_http(server) as http:
-        assert set(command("list", http.url, "--json").result) == {"tools"}
-        ran = command("list", http.url, "prompts")
+def test_only_what_a_server_offers_is_listed_unless_it_is_asked_for(
+    command: Command, small: str
+) -> None:
+    assert set(command("list", small, "--json").result) == {"tools"}
+    ran = command("list", small, "prompts")
     assert (ran.code, ran.error["kind"]) == (1, "NotSupported")
+    silent = command("listen", small, "--wait", "0.01")
+    assert (silent.code, silent.error["kind"]) == (6, "TimeoutError")
+    assert command("listen", small, "--prompts").code == 1
+    with serve_http(Server("still")) as http:
+        assert command("tools", http.url).code == 1
+        assert command("list", http.url) == (0, "", "the server has no lists\n")
+        ran = command("listen", http.url)
+        said = command("read", http.url, "a:b").error["message"]
+    assert (ran.code, ran.error["hint"]) == (2, "name a resource to watch")
+    assert said == "the server does not declare the capability resources"
 
 
 def test_a_call_prints_the_text_alone(command: Command, demo: str) -> None:
-    assert command("call", demo, "add", "a:=1", "b:=2") == (0, "3\n", "")
-    assert command("call", demo, "add", "a=1", "b=2") == (0, "3\n", "")
-    assert command("call", demo, "add", '{"a": 1, "b": 2}') == (0, "3\n", "")
+    for words in (["a:=1", "b:=2"], ["a=1", "b=2"], ['{"a": 1, "b": 2}']):
+        assert command("call", demo, "add", *words) == (0, "3\n", "")
     assert command("call", demo, "add", '{"a": 1}', "a=1", "b=2").code == 2  # given twice
     assert command("call", demo, "echo", "text=a\x1b[31mb").out == "a\x1b[31mb\n"
     assert command("call", demo, "add", "--input", '{"a": 1}', "b:=2").out == "3\n"
+    failed = command("call", demo, "fail", "message=no paper")
+    assert (failed.code, failed.out) == (5, "")
+    assert (failed.error["kind"], failed.error["message"]) == ("ToolError", "no paper")
 
 
-def test_the_json_of_a_call_is_the_protocols(command: Command, demo: str) -> None:
+def test_the_json_of_a_call_is_the_protocols_and_holds_nothing_that_a_terminal_obeys(
+    command: Command, demo: str
+) -> None:
     ran = command("call", demo, "weather", "city=Bergen", "--json")
     result = CallToolResult.model_validate(ran.result)
     assert result.data == {"city": "Bergen", "celsius": 9.5, "sky": "rain"}
     assert ran.result["structuredContent"] == result.data
-
-
-def test_json_holds_nothing_that_a_terminal_obeys(command: Command, demo: str) -> None:
+    assert command("call", demo, "fail", "--json").result["isError"] is True
     odd = "\x1b[2J\u202e\x85\x7fé\U000e0041"
     ran = command("call", demo, "echo", "--input", json.dumps({"text": odd}), "--json")
     assert ran.result["content"][0]["text"] == odd
     assert "é" in ran.out
     assert not set(odd) - {"é"} - set("[2J") & set(ran.out)
-
-
-def test_a_tool_that_fails_says_why_on_stderr(command: Command, demo: str) -> None:
-    ran = command("call", demo, "fail", "message=no paper")
-    assert (ran.code, ran.out) == (5, "")
-    assert (ran.error["kind"], ran.error["message"]) == ("ToolError", "no paper")
-    assert command("call", demo, "fail", "--json").result["isError"] is True
 
 
 def test_a_name_that_is_nearly_right_is_suggested(command: Command, demo: str) -> None:
@@ -101,310 +124,6 @@ def test_a_name_that_is_nearly_right_is_suggested(command: Command, demo: str) -
     assert command("prompt", demo, "hallo").error["hint"] == "did you mean hello?"
     assert "syncmcp list" in command("call", demo, "zzz").error["hint"]
     assert command("toools", demo).error["hint"] == "did you mean tools?"
-
-
-@pytest.mark.parametrize(
-    ("words", "said", "hint"),
-    [
-        (
-            ["a=x", "b:=2"],
-            "argument 'a' is not of type integer: it is \"x\"",
-            "write a=INTEGER",
-        ),
-        (["a:=1"], "an argument is missing: b", "write b=INTEGER"),
-        (["a=1,b=2"], "an argument is missing: b", "write b=INTEGER; a space separates arguments"),
-        ([], "2 arguments are missing: a, b", "write a=INTEGER b=INTEGER; --input @- reads them"),
-        (
-            ["first:=1", "b:=2"],
-            "the tool has no argument 'first'",
-            "it has a, b",
-        ),
-        (["a:1", "b:2"], "'a:1' is not an argument", "write a=1"),
-        (
-            ["a=New", "York"],
-            "'York' is not an argument",
-            "write name=text, name:=json or name=@file; a value with blanks needs quotes",
-        ),
-        (
-            ["--input", "a=1"],
-            "the object of arguments is not JSON: see line 1, column 1",
-            "write --input '{\"name\": value}' or --input @FILE",
-        ),
-        (
-            ["--input", "-"],
-            "the object of arguments is not JSON: see line 1, column 1",
-            "write --input @-",
-        ),
-        (
-            ["--input", "5"],
-            "the arguments are not a JSON object",
-            "write --input '{\"name\": value}'",
-        ),
-        (["--input", '{"a": 1, "b": 2}', "a=5"], "the argument 'a' is given twice", ""),
-    ],
-)
-def test_arguments_are_checked_before_they_are_sent(
-    command: Command, words: list[str], said: str, hint: str
-) -> None:
-    server = Server("counting")
-    calls = []
-
-    @server.tool(annotations={"readOnlyHint": True})
-    def add(a: int, b: int) -> int:
-        calls.append(a)
-        return a + b
-
-    with serve_http(server) as http:
-        ran = command("call", http.url, "add", *words)
-    assert (ran.code, ran.error["message"]) == (2, said)
-    assert ran.error.get("hint", "").startswith(hint)
-    assert calls == []
-
-
-def test_the_hint_about_an_array_has_an_example(command: Command) -> None:
-    server = Server("names")
-
-    @server.tool(annotations={"readOnlyHint": True})
-    def join(names: list[str]) -> str:
-        return " ".join(names)
-
-    with serve_http(server) as http:
-        hint = command("call", http.url, "join", "names=a").error["hint"]
-        assert hint == "write names:=ARRAY, such as names:='[\"a\"]'"
-        assert command("call", http.url, "join", hint.split()[-1].replace("'", "")).out == "a\n"
-
-
-def test_an_argument_that_a_tool_would_ignore_is_refused(command: Command, demo: str) -> None:
-    ran = command("call", demo, "greet", "nam=Ada")
-    assert (ran.code, ran.error["message"]) == (2, "the tool has no argument 'nam'")
-    assert ran.error["hint"] == "did you mean name?"
-    server = Server("open")
-    schema = {"type": "object", "properties": {"name": {}}, "additionalProperties": True}
-    options: dict[str, Any] = {"annotations": {"readOnlyHint": True}, "input_schema": schema}
-    server.add_tool(lambda **given: str(given), name="take", **options)
-    with serve_http(server) as http:
-        assert command("call", http.url, "take", "nam=Ada").out == "{'nam': 'Ada'}\n"
-
-
-@pytest.mark.parametrize(
-    ("words", "hint"),
-    [
-        (["tools"], "a URL, a name, or a command after --"),
-        (["tools", "python", "server.py"], "write a command that starts a server after --"),
-        (["info", "http://x", "extra"], "`syncmcp info --help` shows the arguments"),
-        (["ping", "http://x", "--", "python"], "give a URL or a command, not both"),
-        (["tools", "--jsn", "http://x"], "did you mean --json?"),
-        (["tools", "-q", "http://x"], "`syncmcp tools --help` lists the options"),
-        (
-            ["call", "http://x", "add", "-d", "{}"],
-            "write name=value, or --input with a JSON object",
-        ),
-        (["tools", "http://x", "-u", "me:pw"], "--header and --bearer send credentials"),
-        (["toolz"], "did you mean tools?"),
-        (["help", "toolz"], "did you mean tools?"),
-        (["zzz"], "`syncmcp --help` lists the commands"),
-        (["list", "http://x", "tool"], "did you mean tools?"),
-        (["list", "http://x", "--tools"], "write tools after TARGET"),
-        (["tools", "http://x", "--timeout"], "--help describes --timeout"),
-        (["ping", "http://x", "-n", "x"], "`syncmcp ping --help` describes it"),
-        (["ping", "http://x", "-m", "gpt-4"], "write PROVIDER:NAME, such as openai:gpt-4; the "),
-        (["auth", "toolz"], "`syncmcp auth --help` lists the commands"),
-        (["auth", "login"], "a URL, or a name"),
-        (["info"], "a URL, a name, or a command after --: syncmcp info -- python server.py"),
-        (["read", "http://x"], "`syncmcp read --help` shows the arguments"),
-        (["demo", "--foo"], "`syncmcp demo --help` lists the options"),
-        (["demo", "x"], "`syncmcp demo --help` shows the arguments"),
-        (["replay", "tape.jsonl", "--", "python"], "write it after FILE, as in `syncmcp replay"),
-        (["record", "tools", "http://x"], "write `syncmcp record FILE tools`"),
-        (["replay", "call", "tape.jsonl", "add"], "write `syncmcp replay FILE call`"),
-        (["http://x", "tools"], "write the command first: syncmcp COMMAND URL"),
-        (["call", "add", "http://x", "a=1"], "TARGET comes before TOOL"),
-        (["listen", "http://x", "tools"], "--tools watches the list of tools"),
-        (["listen", "http://x", "prompt"], "--prompts watches the list of prompts"),
-        (["listen", "http://x", "readme"], "`syncmcp list TARGET resources` shows the URIs"),
-        (
-            ["servers", "remove", "x"],
-            "`syncmcp servers forget NAME` forgets the approval of a server",
-        ),
-        (["call", "http://x", "add", "--a", "1"], "a tool's arguments are written name=value"),
-        (["call", "add", "a=1", "b=2", "http://x"], "TARGET comes before TOOL"),
-        (["tools", "http://x", "--transport", "http"], "TARGET tells it: HTTP for a URL"),
-        (["tools", "http://x", "--token", "x"], "--bearer sends a token"),
-        (["tools", "http://x", "--auth", "x"], "--bearer sends a token, `syncmcp auth login`"),
-        (["tools", "--url", "http://x"], "write the URL as TARGET"),
-        (["tools", "http://x", "--format", "json"], "--json prints JSON"),
-        (["tools", "http://x", "--output", "json"], "--json prints JSON"),
-        (["call", "http://x", "add", "--outputs", "json"], "did you mean --output?"),
-        (["tools", "http://x", "--test"], "`syncmcp tools --help` lists the options"),
-        (["call", "price"], "'price' was taken as the server; `syncmcp tools TARGET` lists"),
-        (["read", "http://x", "x:y", "-o", "-"], "results go to stdout without --output"),
-        (["tools", "http://x", "--headers", "a:b"], "did you mean --header?"),
-        (["call", "http://x", "--tool", "add"], "write the name of the tool after TARGET"),
-        (["call", "http://x", "add", "--args", "{}"], "write name=value, or --input"),
-        (["call", "--", "python", "add", "a=1"], "TOOL and its arguments come before --"),
-        (["tools", "python", "-m", "shop.server"], "-m is --model: write -- before"),
-        (["call", "python", "-m", "shop"], "-m is --model: write -- before the command"),
-        (["call", "add", "a=1", "python", "-m", "shop"], "-m is --model"),
-        (["ping", sys.executable], f"if {sys.executable} is a command, write -- before it"),
-        (["resources", "http://x"], "`syncmcp list TARGET resources` lists them"),
-        (["templates", "http://x"], "`syncmcp list TARGET templates` lists them"),
-        (["list", "http://x", "prompts,resources"], "separate them with blanks"),
-        (["prompts"], "`syncmcp list TARGET prompts` lists them, `syncmcp prompt` gets one"),
-        (["list", "tools", "http://x"], "TARGET comes before WHAT"),
-        (["read", "demo://readme", "http://x"], "TARGET comes first"),
-        (["listen", "demo://a", "demo://b", "http://x"], "TARGET comes first"),
-        (["--", "python", "-m", "shop"], "write the command first: syncmcp COMMAND -- PROGRAM"),
-        (["tools", "--bearer", "x", "--", "python"], "a command gets its credentials from its"),
-        (["tools", "-H", "a:b", "weather"], "the file that names a server sets its headers"),
-        (["login", "http://x"], "did you mean `syncmcp auth login`?"),
-        (["logout", "http://x"], "did you mean `syncmcp auth logout`?"),
-        (["version"], "did you mean --version?"),
-        (["-V"], "did you mean --version?"),
-        (["record", "a.jsonl", "record", "b.jsonl", "tools", "http://x"], "name one FILE"),
-        (["replay", "a.jsonl", "record", "b.jsonl", "tools"], "name one FILE"),
-    ],
-)
-def test_a_line_that_cannot_be_read_comes_with_a_hint(
-    command: Command, words: list[str], hint: str
-) -> None:
-    ran = command(*words)
-    assert ran.code == 2
-    assert ran.error["hint"].startswith(hint)
-    assert "--trust" not in ran.err
-
-
-def _slips(name: str) -> Iterator[str]:
-    """The name with one letter missing, doubled, replaced, or swapped with the one before it."""
-    for at, letter in enumerate(name):
-        before, after = name[:at], name[at + 1 :]
-        yield from (before + after, before + 2 * letter + after, before + "x" + after)
-        yield before[:-1] + letter + before[-1:] + after
-
-
-def test_a_slip_in_the_name_of_a_command_names_that_command() -> None:
-    tree = command_tree()
-    for group in (tree, *(tree.commands[name] for name in ("auth", "servers", "roots"))):
-        for name, word in ((one, word) for one in group.commands for word in _slips(one)):
-            if word in group.commands:
-                continue
-            with pytest.raises(typer.TyperException) as caught:
-                group.resolve_command(typer.Context(group, info_name="syncmcp"), [word])
-            assert describe(caught.value)["hint"] == f"did you mean {name}?", word
-
-
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (["zzz"], "there is no command 'zzz'"),
-        (["toolz"], "there is no command 'toolz'"),
-        (["tools", "http://x", "--zz"], "there is no option --zz"),
-        (["tools"], "TARGET is missing"),
-        (["tools", "http://x", "y", "z"], "too many arguments: y z"),
-        (["tools", "http://x", "--timeout"], "--timeout needs a value"),
-        (["tools", "http://x", "--json=1"], "--json takes no value"),
-        (["tools", "http://x", "--timeout", "0"], "--timeout: 0 is not a positive number"),
-        (
-            ["tools", "http://x", "--timeout", "-1"],
-            "--timeout: -1 is not a positive number of seconds",
-        ),
-        (["tools", "http://x", "--idle-timeout", "nan"], "nan is not a positive number"),
-        (["tools", "http://x", "--open-timeout", "-1"], "-1 is not a positive number of seconds"),
-        (["listen", "http://x", "--wait", "-0.5"], "-0.5 is not a positive number"),
-        (["read", "http://x", "demo://cities/{city}"], "is a template: it needs city=VALUE"),
-        (["tools", "http://x", "--timeout", "x"], "--timeout: 'x' is not a number"),
-        (["ping", "http://x", "-n", "1.5"], "--count: '1.5' is not an integer"),
-        (["ping", "http://x", "-n", "0"], "--count: it must be at least 1"),
-        (["call", "http://x", "add", "-f", "a=1"], "-f (--force) needs --output"),
-        (["read", "http://x", "demo://a", "-f"], "-f (--force) needs --output"),
-        (["ping", "http://x", "-H", "a b:c"], "--header has the name 'a b'"),
-        (["ping", "http://x", "-H", "a:b\nc"], "the value of a in --header contains"),
-        (["list", "http://x", "tool"], "WHAT: 'tool' is not one of 'tools', "),
-        (["tools", "http://"], "is not a URL with a valid host and port, such as https://"),
-        (["roots", "remove", "/nowhere"], "no such root: file:///nowhere; `syncmcp roots` lists"),
-        (["replay", "tape.jsonl", "tools", "--", "python"], "the server is known"),
-        (["replay", "tape.jsonl", "tools", "http://x"], "is known here: leave out 'http://x'"),
-        (
-            ["replay", "tape.jsonl", "call", "http://x", "add"],
-            "is known here: leave out 'http://x'",
-        ),
-        (["tools", "http://x", "-e", "A=1"], "--env needs a command after --"),
-        (["tools", "x", "--cwd", "."], "--cwd needs a command after --"),
-        (["roots", "add", "/nowhere"], "there is no such directory: '/nowhere'"),
-    ],
-)
-def test_what_is_wrong_is_said_in_words_of_the_command_line(
-    command: Command, words: list[str], said: str
-) -> None:
-    ran = command(*words)
-    assert (ran.code, said in ran.error["message"]) == (2, True), ran.error
-    assert not ran.error["message"].endswith(".")
-    assert "Did you mean" not in ran.error["message"]
-
-
-def test_an_option_of_the_command_that_went_to_the_server_is_named(command: Command) -> None:
-    hint = command("tools", *DEMO, "--timeout=5").error["hint"]
-    said = "--timeout went to the server: is it meant before --? it was given the variables "
-    assert hint.startswith(said)
-    hint = command("call", "add", "--", "a=1", "b=2", "python").error["hint"]
-    assert hint.startswith("a=1 went to the server: is it meant before --?")
-    hint = command("list", *DEMO, "tools").error["hint"]
-    assert hint.startswith("tools went to the server: is it meant before --?")
-
-
-def test_an_error_of_the_library_speaks_of_options_and_commands(
-    command: Command, elsewhere: Path
-) -> None:
-    Path("mine.py").write_text("")
-    assert (
-        command("ping", "--", "./mine.py")
-        .error["message"]
-        .endswith("is it a script? write -- python ./mine.py")
-    )
-    silent = [sys.executable, "-c", "import sys; sys.stdin.readline(); sys.stdin.read()"]
-    late = command("ping", "--open-timeout", "2", "--", *silent).error["message"]
-    assert late.startswith("the server was not ready within 2 s (--open-timeout)")
-    assert "(--revision legacy skips the probe)" in late
-    dies = [sys.executable, "-c", "import sys; sys.stdin.readline(); sys.exit('no key')"]
-    error = command("ping", "--", *dies).error
-    assert error["message"].startswith("connection lost before the server was ready: ")
-    assert "; -e NAME passes one of yours; `syncmcp doctor`" in error["hint"]
-    Path("bad.json").write_text("{")
-    said = command("ping", "x", "-c", "bad.json").error["message"]
-    assert "bad.json is not JSON: " in said
-    Path("in.json").write_text("{}")
-    said = command("call", "add", "--input", "in.json", *DEMO).error["hint"]
-    assert said == "write --input @in.json"
-
-
-def test_a_file_of_servers_is_not_ignored_beside_another_server(command: Command) -> None:
-    for server in (["https://example.com/mcp"], DEMO):
-        ran = command("ping", "--config", "nowhere.json", *server)
-        assert ran.code == 2
-        assert ran.error["message"] == "--config needs the name of a server in that file"
-
-
-def test_ctrl_c_ends_the_demo(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(app, "run_command", lambda words: Exit.INTERRUPTED)
-    with pytest.raises(typer.Exit) as ended:
-        app.demo()
-    assert ended.value.exit_code == 130
-
-
-def test_a_command_in_quotes_is_told_to_leave_them_out(command: Command) -> None:
-    said = command("ping", "--", "python server.py").error["message"]
-    assert said == "command not found: 'python server.py'; leave out the quotes"
-
-
-def test_who_prints_instead_of_answering_is_told_what_stdout_is_for(command: Command) -> None:
-    prints = [sys.executable, "-uc", "import sys; print('hi'); sys.stdin.read()"]
-    error = command("ping", "--open-timeout", "2", "--", *prints).error
-    assert error["hint"] == "is it an MCP server? Its stdout may contain only messages"
-
-
-def test_a_file_of_servers_that_is_not_there_is_named(command: Command) -> None:
-    ran = command("ping", "--config", "nowhere.json", "demo")
-    assert ran.code == 2
-    assert "nowhere.json" in ran.error["message"]
 
 
 def test_a_resource_that_is_not_there_comes_with_a_hint(
@@ -424,86 +143,6 @@ def test_a_resource_that_is_not_there_comes_with_a_hint(
 
     monkeypatch.setattr(syncmcp.Client, "list_resources", fail)
     assert command("read", demo, "readme").error["kind"] == "ResourceNotFound"
-
-
-def test_a_server_without_resources_is_told_without_names_of_python(command: Command) -> None:
-    with serve_http(Server("empty")) as http:
-        said = command("read", http.url, "a:b").error["message"]
-    assert said == "the server does not declare the capability resources"
-
-
-def test_the_schema_of_a_tool_is_its_help(command: Command) -> None:
-    server = Server("paint")
-    schema = {
-        "type": "object",
-        "properties": {
-            "color": {"type": "string", "enum": ["red", "blue"], "description": "Which one."},
-            "coats": {"type": "integer", "minimum": 1, "default": 2},
-            "dry": {"type": "boolean"},
-        },
-        "required": ["color"],
-    }
-    server.add_tool(
-        lambda color, **others: color,
-        name="paint",
-        description="Paint the wall.",
-        input_schema=schema,
-        annotations={"destructiveHint": True},
-    )
-    with serve_http(server) as http:
-        shown = command("call", http.url, "paint", "--help").out
-        wire = command("call", http.url, "paint", "--help", "--json").result
-    written = "color=red|blue [coats=INTEGER] [dry=true|false]"
-    assert shown.startswith(f"Usage: syncmcp call TARGET paint {written}\n")
-    assert "color=red|blue  (required)\n      │ Which one." in shown
-    assert "\nWhat the server says about it:\n│ Paint the wall.\n" in shown
-    assert "coats=INTEGER  (default 2, minimum 1)" in shown
-    assert shown.endswith("The server claims that it is: destructive\n")
-    assert wire["inputSchema"] == schema
-
-
-def test_no_text_of_a_server_passes_for_a_line_of_the_help(command: Command) -> None:
-    """What a call takes comes before what the server says of it."""
-    forged = "\n\nArguments:\n  safe=yes\n\nThe server claims that it is: read-only"
-    details = {"type": "string", "description": forged, "default": forged, "pattern": forged}
-    server = Server("forger")
-    server.add_tool(
-        lambda **given: "",
-        name="x",
-        title=forged,
-        description=forged,
-        input_schema={"type": "object", "properties": {f"a{forged}": details}},
-    )
-    with serve_http(server) as http:
-        lines = command("call", http.url, "x", "--help").out.splitlines()
-    ours = [line for line in lines if line and "│" not in line]
-    assert ours[0].startswith("Usage: syncmcp call TARGET x [a␊")
-    assert ours[1] == "Arguments:"
-    assert ours[2].startswith("  a␊")
-    assert ours[3:] == ["What the server says about it:", "The server claims that it is: (nothing)"]
-
-
-def test_the_help_of_call_needs_no_server(command: Command, demo: str) -> None:
-    said = command("call", "--help").out
-    assert said == command("call", demo, "--help").out == command("help", "call").out
-    for words in (["call", "-h"], ["tools", "-h"]):
-        own, _, names = command(*words).out.partition("which --help describes:\n")
-        assert "For example: " in own
-        assert "Show this help" in own
-        assert "Arguments:\n  TARGET  " in own
-        assert names.split()[:2] == ["--json", "--yes"]
-        assert all(name.startswith("--") and name[-1] != "-" for name in names.split())
-    own, _, common = said.partition("\nOptions of every server command:\n")
-    assert "--output" in own
-    assert "--timeout" not in own
-    assert "--timeout" in common
-    assert command("call", "--nothing", "--", "python", "-h").code == 2
-    assert command("call").code == 2
-    said = command("ping", "--help").out
-    assert said.index("Options:\n  -n, --count") < said.index("Options of every server command:")
-    said = command("doctor", "--help").out
-    assert said.index("Options:\n  -h, --help") < said.index("Options of every server command:")
-    assert "which tool?" in command("call", demo).error["message"]
 
 
 def test_what_may_change_something_is_not_called_unasked(command: Command) -> None:
@@ -541,8 +180,6 @@ def test_resources_are_read_into_pipes_and_files(command: Command, demo: str) ->
 def test_a_blob_goes_into_a_pipe_as_it_is(
     elsewhere: Path, demo: str, capfdbinary: pytest.CaptureFixture[bytes]
 ) -> None:
-    from syncmcp_command import main
-
     assert main(["read", demo, "demo://pixel.png"]) == 0
     assert capfdbinary.readouterr().out.startswith(b"\x89PNG")
 
@@ -576,31 +213,22 @@ def test_arguments_of_prompts_and_templates_are_completed(command: Command, demo
     assert "German" in wire["completion"]["values"]
 
 
-def test_a_revision_that_there_is_not_is_refused_by_the_name_of_the_option(
-    command: Command, demo: str
-) -> None:
+def test_a_server_answers_a_ping_in_every_revision(command: Command, demo: str) -> None:
+    for revision in ("auto", "legacy"):
+        ran = command("ping", demo, "--revision", revision)
+        assert (ran.code, ran.out[-4:]) == (0, " ms\n")
+        assert command("ping", demo, "--json", "--revision", revision).result["milliseconds"] > 0
+    several = command("ping", demo, "-n", "3")
+    assert len(several.out.splitlines()) == 3
+    assert several.err.startswith("median ")
     ran = command("ping", demo, "--revision", "new")
     assert ran.code == 2
     assert ran.error["message"].startswith("--revision must be one of auto, legacy, ")
 
 
-@pytest.mark.parametrize("revision", ["auto", "legacy"])
-def test_a_server_answers_a_ping_in_every_revision(
-    command: Command, demo: str, revision: str
-) -> None:
-    ran = command("ping", demo, "--revision", revision)
-    assert ran.code == 0
-    assert ran.out.endswith(" ms\n")
-    assert command("ping", demo, "--json", "--revision", revision).result["milliseconds"] > 0
-    several = command("ping", demo, "-n", "3")
-    assert len(several.out.splitlines()) == 3
-    assert several.err.startswith("median ")
-
-
 def test_a_server_says_what_it_is(command: Command, demo: str) -> None:
     rows = dict(row for row in command("info", demo).rows if len(row) == 2)
-    assert rows["name"] == "Demo 1.0"
-    assert "tools" in rows["capabilities"]
+    assert (rows["name"], "tools" in rows["capabilities"]) == ("Demo 1.0", True)
     stated = command("info", demo, "--json").result
     assert stated["serverInfo"]["name"] == "syncmcp-demo"
     assert stated["protocolVersion"] == rows["revision"]
@@ -610,23 +238,6 @@ def test_a_server_says_what_it_is(command: Command, demo: str) -> None:
 def test_a_capability_that_nobody_knows_may_be_anything(said: Any) -> None:
     capabilities = ServerCapabilities.model_validate({"tools": {}, "novel": said})
     assert {name.partition(" ")[0] for name in capability_names(capabilities)} == {"tools", "novel"}
-
-
-def test_waiting_for_changes_has_an_end(command: Command) -> None:
-    server = Server("shop")
-    server.add_tool(lambda: "x", name="sell")
-    with serve_http(server) as http:
-        silent = command("listen", http.url, "--wait", "0.01")
-        assert (silent.code, silent.error["kind"]) == (6, "TimeoutError")
-        assert command("listen", http.url, "--prompts").code == 1
-
-
-def test_nothing_to_listen_to_is_said(command: Command) -> None:
-    with serve_http(Server("still")) as http:
-        assert command("tools", http.url).code == 1
-        assert command("list", http.url) == (0, "", "the server has no lists\n")
-        ran = command("listen", http.url)
-    assert (ran.code, ran.error["hint"]) == (2, "name a resource to watch")
 
 
 def test_roots_are_remembered_and_shown_to_servers_that_may_see_them(
@@ -676,34 +287,6 @@ def test_roots_that_cannot_be_read_are_no_roots(command: Command, elsewhere: Pat
     assert said == f"cannot read the roots in {str(kept)!r}: Is a directory"
 
 
-def test_headers_and_variables_are_checked(command: Command, elsewhere: Path) -> None:
-    (elsewhere / "token").write_text("from-a-file\n")
-    made = parsing.http_target("http://127.0.0.1", ["X-Key:@token", "X-Other: a:b"])
-    assert made.headers == {"X-Key": "from-a-file", "X-Other": "a:b"}
-    assert command("ping", "http://127.0.0.1:9", "-H", "nonsense").code == 2
-    missing = command("ping", "-e", "NONSENSE", "--", "true")
-    assert (missing.code, missing.error["message"]) == (
-        2,
-        "NONSENSE is not set in your environment",
-    )
-    assert command("ping", "-e", "no-name", "--", "true").code == 2
-    assert (
-        command("ping", "-H", "X-Key:a", "--", "true").error["message"]
-        == "--header and --bearer need a URL"
-    )
-    assert command("ping", "http://127.0.0.1:9", "-e", "A=b").code == 2
-    (elsewhere / "empty").write_text("\n")
-    for given in ("", "@empty", "Bearer a", "\u00e4"):
-        ran = command("ping", "http://127.0.0.1:9", "--bearer", given)
-        assert (ran.code, ran.error["message"]) == (
-            2,
-            "--bearer is one word of visible ASCII characters",
-        )
-    twice = ("-H", "authorization: Bearer a", "--bearer", "b")
-    assert "give two tokens" in command("ping", "http://127.0.0.1:9", *twice).error["message"]
-    assert command("ping", "--bearer", "", "--", "true").code == 2
-
-
 def test_versions_and_help_need_nothing(command: Command) -> None:
     assert command("--version").out == f"syncmcp {syncmcp.__version__}\n"
     assert command().code == command("auth").code == 2
@@ -747,17 +330,6 @@ def test_a_person_who_asks_for_it_sees_what_the_library_warns_of(command: Comman
     assert ended.error["message"].endswith(f"; {said}")
 
 
-def test_a_list_has_the_first_sentence_of_each_description_or_all_of_it(command: Command) -> None:
-    server = Server("wordy")
-    said = "Search v1.2 of the text.\nTakes long.\n\nSee also: find."
-    server.add_tool(lambda: 1, name="search", description=said, input_schema={"type": "object"})
-    with serve_http(server) as http:
-        (short,) = command("tools", http.url).rows
-        (long,) = command("tools", http.url, "--long").rows
-    assert short[-1] == "Search v1.2 of the text. …"
-    assert long[-1] == "Search v1.2 of the text. Takes long. See also: find."
-
-
 def test_nothing_says_that_the_server_is_waited_for_while_an_argument_is_typed(
     elsewhere: Path, demo: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -777,23 +349,160 @@ def test_nothing_says_that_the_server_is_waited_for_while_an_argument_is_typed(
     assert order[order.index("read") - 1] == "hidden"
 
 
-def test_help_and_hints_of_a_shell_name_commands_as_they_are_typed_there(
-    elsewhere: Path, demo: str, capsys: pytest.CaptureFixture[str]
+def test_ctrl_c_ends_the_demo(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(app, "run_command", lambda words: Exit.INTERRUPTED)
+    with pytest.raises(typer.Exit) as ended:
+        app.demo()
+    assert ended.value.exit_code == 130
+
+
+@pytest.mark.parametrize("same", [True, False])
+def test_the_demo_shows_a_python_that_has_the_package(
+    same: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with syncmcp.connect(demo) as client:
-        outer = SharedClient(client, session.Person())
-        for words, said in (
-            (["call", "zzz"], "`list` shows what there is"),
-            (["call", "add", '{"a": 1, "b": []}'], "write b=INTEGER"),
-            (["call"], "`tools` lists them"),
-            (["ping", "x"], "`ping --help` shows the arguments"),
-            (["call", demo, "add"], f"the server is known here: leave out {demo!r}"),
-        ):
-            assert run_command(words, outer) == 2
-            error = json.loads(capsys.readouterr().err)["error"]
-            assert error.get("hint", error["message"]) == said
-        for words in (["tools", "-h"], ["call", "-h"], ["call", "add", "-h"]):
-            assert run_command(words, outer) == 0
-            shown = capsys.readouterr().out
-            assert shown.startswith(f"Usage: {words[0]} ")
-            assert [word for word in ("TARGET", "--revision", "syncmcp") if word in shown] == []
+    for name in ("own", "other"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "python").touch(0o755)
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "own" / "python3.13"))
+    monkeypatch.setenv("PATH", str(tmp_path / ("own" if same else "other")))
+    assert app._python() == ("python" if same else sys.executable)
+
+
+def test_a_command_is_recorded_and_answered_again_without_a_server(
+    command: Command, demo: str
+) -> None:
+    ran = command("record", "tape.jsonl", "call", "add", "a:=1", "b:=2", *DEMO)
+    assert (ran.code, ran.out) == (0, "3\n")
+    lines = Path("tape.jsonl").read_text("utf-8").splitlines()
+    assert "tools/call" in "".join(lines)
+    assert all(isinstance(json.loads(line), dict) for line in lines)
+    again = command("replay", "tape.jsonl", "call", "add", "a:=1", "b:=2")
+    assert (again.code, again.out) == (0, "3\n")
+    other = command("replay", "tape.jsonl", "call", "add", "a:=2", "b:=2")
+    assert (other.code, other.error["kind"]) == (2, "NotRecorded")
+    assert "record the command with `syncmcp record`" in other.error["hint"]
+    assert command("record", "failed.jsonl", "call", demo, "fail").code == 5
+    assert command("replay", "failed.jsonl", "call", "fail").code == 5
+
+
+def test_a_session_that_is_not_worth_replaying_leaves_no_file(command: Command, demo: str) -> None:
+    for words, code in (
+        (["call", demo, "add", "a=1"], 2),
+        (["call", demo, "nosuch"], 2),
+        (["tools", "--", "nosuchprog"], 4),
+        (["tools", "--", sys.executable, "-c", "input(); exit(1)"], 4),
+    ):
+        ran = command("record", "tape.jsonl", *words)
+        assert (ran.code, len(ran.err.splitlines())) == (code, 1)
+        assert not Path("tape.jsonl").exists()
+
+
+def test_what_cannot_be_recorded_or_replayed_is_said(command: Command, demo: str) -> None:
+    assert "which command" in command("record", "tape.jsonl").error["message"]
+    assert command("record").code == command("replay").code == 2
+    assert command("replay", "missing.jsonl", "tools").code == 2
+    Path("broken.jsonl").write_text("{")
+    assert command("replay", "broken.jsonl", "tools").code == 2
+    assert command("record", "tape.jsonl", "ping", demo).code == 0
+    (target,) = command("replay", "tape.jsonl", "doctor", "--json").result["steps"]
+    assert target["said"] == "this command needs a server: a recording has none"
+    assert target["hint"] == "leave out `replay FILE`, and name the server"
+    refused = command("replay", "tape.jsonl", "ping", "--trust")
+    said = "needs a server, but a recording has none"
+    assert (refused.code, said in refused.error["message"]) == (2, True)
+    assert command("record", "--help").code == 0
+    nowhere = command("record", "no/such/tape.jsonl", "ping", demo)
+    assert (nowhere.code, "no such directory" in nowhere.error["message"]) == (2, True)
+    assert not Path("no").exists()
+    if Path("/proc/self").exists():
+        unwritable = command("record", "/proc/tape.jsonl", "ping", demo)
+        assert (unwritable.code, "hint" in unwritable.error) == (1, False)
+        assert "cannot be written: No such file" in unwritable.error["message"]
+    code = "import sys\nfor _ in sys.stdin: print('{broken', flush=True)"
+    broken = ("--open-timeout", "1", "--", sys.executable, "-c", code)
+    error = command("record", "silent.jsonl", "ping", *broken).error
+    assert "on its stdout were not messages, the first: '{broken'" in error["message"]
+    assert error["hint"] == "is it an MCP server? Its stdout may contain only messages"
+    assert "nothing was recorded" in command("record", "other.jsonl", "roots").err
+    shown = command("replay", "tape.jsonl", "ping", "--help").out
+    assert [word for word in ("TARGET", "--bearer", "https:") if word in shown] == []
+    assert "--model" in shown
+
+
+ASKED = ("request_llm_help", "question=Why?")
+
+
+@pytest.fixture
+def provider(monkeypatch: pytest.MonkeyPatch) -> Iterator[Double]:
+    """A provider that answers, whose clients are closed as the end of the program would do it."""
+    with double() as there, ExitStack() as clients:
+        monkeypatch.setenv("OPENAI_API_KEY", "key")
+        monkeypatch.setenv("OPENAI_BASE_URL", f"{there.url}/v1")
+        new_client = OpenAISampling._new_client
+        monkeypatch.setattr(
+            OpenAISampling, "_new_client", lambda self: clients.enter_context(new_client(self))
+        )
+        yield there
+
+
+@pytest.mark.parametrize(
+    ("name", "path", "kind"),
+    [("openai", "/responses", OpenAIResponses), ("openai-chat", "/chat/completions", OpenAIChat)],
+)
+def test_a_model_answers_for_the_server(
+    command: Command, demo: str, provider: Double, name: str, path: str, kind: type[OpenAIChat]
+) -> None:
+    provider.say(kind().turn("Because."))
+    ran = command("call", demo, *ASKED, "--model", f"{name}:m-1", "--yes")
+    assert (ran.code, ran.out) == (0, "Because.\n")
+    assert provider.asked[-1].path.endswith(path)
+    assert provider.body["model"] == "m-1"
+
+
+def test_without_a_model_or_without_anybody_to_agree_nothing_is_offered(
+    command: Command, demo: str, provider: Double
+) -> None:
+    for words in ([], ["--model", "openai:m"], ["--yes"]):
+        ran = command("call", demo, *ASKED, *words)
+        assert (ran.code, ran.error["kind"]) == (1, "MissingCapability")
+        assert "--model" in ran.error["hint"]
+    assert provider.asked == []
+
+
+def test_a_person_agrees_to_what_is_asked_and_to_what_is_answered(
+    demo: str, provider: Double, elsewhere: object
+) -> None:
+    provider.say(OpenAIResponses().turn("Because."))
+    with at_terminal("call", demo, *ASKED, "-m", "openai:m") as terminal:
+        terminal.sees("Let the model answer?")
+        assert "Why?" in terminal.screen
+        terminal.types(DOWN, DOWN, ENTER)
+        terminal.sees("Send it?")
+        assert "Because." in terminal.screen
+        terminal.types(DOWN, DOWN, ENTER)
+        assert terminal.ends() == 0
+    assert terminal.screen.splitlines()[-1] == "Because."
+
+
+@pytest.mark.parametrize(
+    ("word", "hint"),
+    [
+        ("opanai:m", "did you mean openai:m?"),
+        ("zzz:m", "the providers are anthropic, gemini, openai, openai-chat"),
+        ("openai", "write --model openai:NAME"),
+        ("openai:", "write --model openai:NAME"),
+    ],
+)
+def test_a_model_that_is_none_is_refused(command: Command, demo: str, word: str, hint: str) -> None:
+    ran = command("tools", demo, "--model", word)
+    assert (ran.code, ran.error["hint"]) == (2, hint)
+
+
+def test_every_provider_makes_a_handler() -> None:
+    kinds = {name: type(sampling_model(f"{name}:m")).__name__ for name in PROVIDERS}
+    assert kinds == {
+        "anthropic": "AnthropicSampling",
+        "gemini": "GeminiSampling",
+        "openai": "OpenAISampling",
+        "openai-chat": "OpenAISampling",
+    }

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 import zipfile
 from pathlib import Path
 
 import pytest
 
-from tests.cli.running import ROOT
-from tests.support.stage import PATIENCE
+from tests.cli.running import DEMO, ROOT, Ran, run
 
 LOADED = "import sys; print(*{name.partition('.')[0] for name in sys.modules})"
 """Prints the modules and packages that are loaded."""
@@ -21,16 +19,8 @@ LOADED = "import sys; print(*{name.partition('.')[0] for name in sys.modules})"
 LEFT = {"syncmcp", "__future__"}
 
 
-def python(*words: str, cwd: Path, path: str = str(ROOT)) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, *words],
-        cwd=cwd,
-        env={**os.environ, "PYTHONPATH": path},
-        capture_output=True,
-        text=True,
-        timeout=6 * PATIENCE,
-        check=False,
-    )
+def python(*words: str, cwd: Path, path: str = str(ROOT)) -> Ran:
+    return run(sys.executable, *words, cwd=cwd, path=path)
 
 
 @pytest.fixture(scope="module")
@@ -38,36 +28,25 @@ def hostile(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a module for each that the command loads, beside those of Python's start."""
     start, folder = (tmp_path_factory.mktemp(name) for name in ("start", "checkout"))
     (start / "probe.py").write_text(LOADED)
-    before = set(python("-m", "probe", cwd=start).stdout.split())
+    before = set(python("-m", "probe", cwd=start).out.split())
     program = f"import syncmcp.cli.app, syncmcp.ui.terminal.screen, syncmcp.testing; {LOADED}"
-    loaded = set(python("-c", program, cwd=folder).stdout.split()) - before - LEFT
+    loaded = set(python("-c", program, cwd=folder).out.split()) - before - LEFT
     assert {"typer", "rich", "logging", "pydantic"} <= loaded
     for name in loaded:
         (folder / f"{name}.py").write_text(f"raise SystemExit('ran {name} of this folder')")
     return folder
 
 
-@pytest.mark.parametrize(
-    "words",
-    [
-        ("-m", "syncmcp"),
-        ("-msyncmcp",),
-        ("-Bm", "syncmcp"),
-        ("-X", "utf8", "-m", "syncmcp"),
-    ],
-    ids=" ".join,
-)
-def test_no_module_of_the_current_folder_is_loaded(words: tuple[str, ...], hostile: Path) -> None:
-    ran = python(*words, "--version", cwd=hostile)
-    assert (ran.returncode, ran.stderr) == (0, "")
-    assert ran.stdout.startswith("syncmcp ")
+@pytest.mark.parametrize("words", ["-m syncmcp", "-msyncmcp", "-Bm syncmcp", "-X utf8 -m syncmcp"])
+def test_no_module_of_the_current_folder_is_loaded(words: str, hostile: Path) -> None:
+    ran = python(*words.split(), "--version", cwd=hostile)
+    assert (ran.code, ran.err) == (0, "")
+    assert ran.out.startswith("syncmcp ")
 
 
 def test_the_demo_server_loads_none_either(hostile: Path) -> None:
-    ran = python(
-        "-m", "syncmcp", "ping", "--", sys.executable, "-m", "syncmcp.testing", cwd=hostile
-    )
-    assert (ran.returncode, ran.stderr) == (0, "")
+    ran = python("-m", "syncmcp", "ping", *DEMO, cwd=hostile)
+    assert (ran.code, ran.err) == (0, "")
 
 
 def test_the_demo_starts_no_package_of_the_folder(tmp_path: Path) -> None:
@@ -77,8 +56,9 @@ def test_the_demo_starts_no_package_of_the_folder(tmp_path: Path) -> None:
     package.parent.mkdir(parents=True)
     package.write_text("raise SystemExit('ran the package of this folder')")
     ran = python("../command.py", cwd=package.parents[1])
-    assert "of this folder" not in ran.stdout + ran.stderr
-    assert "Demo 1.0" in ran.stdout
+    assert "of this folder" not in ran.out + ran.err
+    assert "Demo 1.0" in ran.out
+    assert "lift-off" in ran.out
 
 
 def test_a_checkout_runs_from_its_own_root(tmp_path: Path) -> None:
@@ -86,8 +66,8 @@ def test_a_checkout_runs_from_its_own_root(tmp_path: Path) -> None:
     program = (ROOT / "syncmcp_command.py").read_text("utf-8")
     (tmp_path / "syncmcp_command.py").write_text(f"{program}\nprint('of this checkout')\n")
     ran = python("-m", "syncmcp", "tools", "--help", cwd=tmp_path, path="")
-    assert (ran.returncode, ran.stderr) == (0, "")
-    assert ran.stdout.startswith("of this checkout\nUsage: syncmcp tools ")
+    assert (ran.code, ran.err) == (0, "")
+    assert ran.out.startswith("of this checkout\nUsage: syncmcp tools ")
 
 
 def test_the_command_runs_from_an_archive(tmp_path: Path) -> None:
@@ -96,15 +76,15 @@ def test_the_command_runs_from_an_archive(tmp_path: Path) -> None:
         for file in [*ROOT.glob("syncmcp/**/*.py"), ROOT / "syncmcp_command.py"]:
             whole.write(file, file.relative_to(ROOT))
     ran = python("-m", "syncmcp", "--version", cwd=tmp_path, path=str(archive))
-    assert (ran.returncode, ran.stderr) == (0, "")
-    assert ran.stdout.startswith("syncmcp ")
+    assert (ran.code, ran.err) == (0, "")
+    assert ran.out.startswith("syncmcp ")
 
 
 def test_a_folder_that_the_person_names_stays(tmp_path: Path) -> None:
     (tmp_path / "typer.py").write_text("raise SystemExit('named by PYTHONPATH')")
     paths = os.pathsep.join([str(tmp_path), str(ROOT)])
     ran = python("-m", "syncmcp", "--version", cwd=tmp_path, path=paths)
-    assert "named by PYTHONPATH" in ran.stderr
+    assert "named by PYTHONPATH" in ran.err
 
 
 @pytest.mark.parametrize(
@@ -117,5 +97,5 @@ def test_a_folder_that_the_person_names_stays(tmp_path: Path) -> None:
 def test_a_program_that_imports_the_library_keeps_its_folder(program: str, tmp_path: Path) -> None:
     (tmp_path / "own.py").write_text("import syncmcp, beside; print(True)")
     (tmp_path / "beside.py").write_text("")
-    assert python("-c", program, cwd=tmp_path).stdout == "True\n"
-    assert python("-m", "own", "syncmcp", cwd=tmp_path).stdout == "True\n"
+    assert python("-c", program, cwd=tmp_path).out == "True\n"
+    assert python("-m", "own", "syncmcp", cwd=tmp_path).out == "True\n"

@@ -17,6 +17,11 @@ def verdicts(ran: Ran) -> dict[str, str]:
     return {step["step"]: step["verdict"] for step in ran.result["steps"]}
 
 
+def step(ran: Ran, name: str) -> dict[str, Any]:
+    (found,) = [step for step in ran.result["steps"] if step["step"] == name]
+    return dict(found)
+
+
 def last(ran: Ran) -> dict[str, Any]:
     step: dict[str, Any] = ran.result["steps"][-1]
     return step
@@ -39,9 +44,9 @@ def test_a_healthy_server_gets_a_word_for_every_step(
 
 def test_https_to_a_port_of_http_is_said(command: Command, demo: str) -> None:
     ran = command("doctor", demo.replace("http:", "https:"), "--json")
-    (step,) = [step for step in ran.result["steps"] if step["step"] == "certificate"]
-    assert step["said"].startswith("this port does not accept TLS: ")
-    assert step["hint"] == "should the URL begin with http://?"
+    found = step(ran, "certificate")
+    assert found["said"].startswith("this port does not accept TLS: ")
+    assert found["hint"] == "should the URL begin with http://?"
     assert ("is it http://?" in last(ran)["said"], "hint" in last(ran)) == (True, False)
 
 
@@ -57,7 +62,7 @@ def test_a_server_that_takes_its_time_is_a_warning(
 
 
 @pytest.mark.parametrize(
-    ("target", "step", "code", "said"),
+    ("target", "place", "code", "said"),
     [
         (["nowhere"], "target", 2, "no server named 'nowhere'"),
         (["--", "no-such-command"], "command", 4, "command not found"),
@@ -73,7 +78,7 @@ def test_a_server_that_takes_its_time_is_a_warning(
 def test_the_first_step_that_fails_is_the_last(
     command: Command,
     target: list[str],
-    step: str,
+    place: str,
     code: int,
     said: str,
     monkeypatch: pytest.MonkeyPatch,
@@ -84,7 +89,7 @@ def test_the_first_step_that_fails_is_the_last(
     monkeypatch.setattr(socket, "getaddrinfo", nameless)
     ran = command("doctor", "--json", *target)
     found = last(ran)
-    assert (ran.code, found["step"], found["verdict"]) == (code, step, "failed")
+    assert (ran.code, found["step"], found["verdict"]) == (code, place, "failed")
     assert said in found["said"]
     assert found["hint"]
 
@@ -122,19 +127,19 @@ def test_a_schema_that_cannot_be_used_is_a_warning(command: Command) -> None:
     server.add_tool(lambda a: a, name="odd", input_schema=schema)
     with serve_http(server) as http:
         ran = command("doctor", http.url, "--json")
-    assert (ran.code, verdicts(ran)["tools"]) == (0, "warning")
-    (step,) = [step for step in ran.result["steps"] if step["step"] == "tools"]
-    assert step["said"].startswith("1 tool; unusable schemas: odd: ")
+    found = step(ran, "tools")
+    assert (ran.code, found["verdict"]) == (0, "warning")
+    assert found["said"].startswith("1 tool; unusable schemas: odd: ")
 
 
 def test_a_server_that_prints_on_its_stdout_is_a_warning_with_the_line(command: Command) -> None:
     prints = "print('Starting up', flush=True)\nimport runpy\n"
     code = prints + "runpy.run_module('syncmcp.testing', run_name='__main__')"
     ran = command("doctor", "--json", "--", sys.executable, "-c", code)
-    (step,) = [step for step in ran.result["steps"] if step["step"] == "stdout"]
-    assert (ran.code, step["verdict"]) == (0, "warning")
-    assert "Starting up" in step["said"]
-    assert "stderr" in step["hint"]
+    found = step(ran, "stdout")
+    assert (ran.code, found["verdict"]) == (0, "warning")
+    assert "Starting up" in found["said"]
+    assert "stderr" in found["hint"]
 
 
 @pytest.mark.parametrize("line", ["hello", '{"jsonrpc": "2.0", broken', '{"level": "info"}'])
@@ -143,8 +148,8 @@ def test_a_server_that_prints_no_message_at_all_is_not_said_to_be_silent(
 ) -> None:
     code = f"import sys\nfor _ in sys.stdin: print({line!r}, flush=True)"
     ran = command("doctor", "--json", "--open-timeout", "1", "--", sys.executable, "-c", code)
-    (step,) = [step for step in ran.result["steps"] if step["step"] == "stdout"]
-    assert repr(line) in step["said"]
+    found = step(ran, "stdout")
+    assert repr(line) in found["said"]
     assert f"not messages, the first: {line!r}" in last(ran)["said"]
     assert last(ran)["hint"] == "is it an MCP server? Its stdout may contain only messages"
 
@@ -154,8 +159,8 @@ def test_a_command_is_shown_with_the_variables_that_it_has(
 ) -> None:
     monkeypatch.setenv("OF_MINE", "1")
     ran = command("doctor", "--json", "-e", "A_KEY=secret-value", *DEMO)
-    (step,) = [step for step in ran.result["steps"] if step["step"] == "start"]
-    assert "A_KEY" in step["said"]
-    assert "PATH" in step["said"]
-    assert "OF_MINE" not in step["said"]
+    found = step(ran, "start")
+    assert "A_KEY" in found["said"]
+    assert "PATH" in found["said"]
+    assert "OF_MINE" not in found["said"]
     assert "secret-value" not in ran.out

@@ -1,22 +1,25 @@
-"""The command as a program: its exit code, and one line of JSON on stderr for what went wrong."""
+"""The command as a program: its exit code, its errors on stderr, and what goes before a print."""
 
 from __future__ import annotations
 
 import errno
+import io
 import json
 import os
 import re
 import shlex
 import signal
-import subprocess
 import sys
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.text import Text
 
 from syncmcp.cli import output
+from syncmcp.cli.output import Output, ProgressBar
 from syncmcp.errors import (
     AuthError,
     ConnectFailed,
@@ -34,7 +37,7 @@ from syncmcp.errors import (
 )
 from syncmcp.testing import Server, serve_http
 from syncmcp_command import main
-from tests.cli.running import DEMO, ROOT, Command, ended, program
+from tests.cli.running import DEMO, ROOT, Command, ended, program, run
 from tests.support.stage import PATIENCE
 
 
@@ -118,44 +121,33 @@ def test_without_its_packages_the_command_says_what_to_install(elsewhere: Path) 
         "from syncmcp_command import main\n"
         "sys.exit(main(['ping', 'http://127.0.0.1:9']))"
     )
-    ran = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False
-    )
-    assert (ran.returncode, ran.stdout) == (2, "")
-    assert "install syncmcp-client[cli]" in ran.stderr
+    ran = run(sys.executable, "-c", script)
+    assert (ran.code, ran.out) == (2, "")
+    assert "install syncmcp-client[cli]" in ran.err
 
 
-@pytest.mark.parametrize(
-    ("error", "code"),
-    [
-        (NotSupported("x"), 1),
-        (MethodNotFound("x"), 1),
-        (ProtocolError("x"), 1),
-        (Denied("x"), 1),
-        (UsageError("x"), 2),
-        (AuthError("x"), 3),
-        (TokenRefused("x"), 3),
-        (ConnectFailed("x"), 4),
-        (OutcomeUnknown("x"), 4),
-        (RequestTimeout("x"), 6),
-    ],
-)
-def test_each_kind_of_error_has_its_code(error: Exception, code: int) -> None:
-    assert output.exit_code(error) == code
-    assert output.describe(error)["exit_code"] == code
+def test_each_kind_of_error_has_its_code() -> None:
+    codes: dict[type[McpError], int] = {
+        **dict.fromkeys((NotSupported, MethodNotFound, ProtocolError, Denied), 1),
+        UsageError: 2,
+        **dict.fromkeys((AuthError, TokenRefused), 3),
+        **dict.fromkeys((ConnectFailed, OutcomeUnknown), 4),
+        RequestTimeout: 6,
+    }
+    assert {kind: output.exit_code(kind("x")) for kind in codes} == codes
+    assert {kind: output.describe(kind("x"))["exit_code"] for kind in codes} == codes
 
 
-@pytest.mark.parametrize(
-    ("kind", "hint"),
-    [
-        ("total", "--timeout gives it more time"),
-        ("idle", "--idle-timeout gives it more time"),
-        ("open", "--open-timeout gives it more time"),
-        ("login", "`syncmcp auth login` asks you again"),
-    ],
-)
-def test_the_hint_about_a_limit_names_what_helps(kind: Any, hint: str) -> None:
-    assert output.describe(RequestTimeout("x", kind=kind))["hint"] == hint
+def test_the_hint_about_a_limit_names_what_helps() -> None:
+    hints: dict[Any, str] = {
+        "total": "--timeout gives it more time",
+        "idle": "--idle-timeout gives it more time",
+        "open": "--open-timeout gives it more time",
+        "login": "`syncmcp auth login` asks you again",
+    }
+    assert {
+        kind: output.describe(RequestTimeout("x", kind=kind))["hint"] for kind in hints
+    } == hints
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="descriptors of POSIX")
@@ -172,16 +164,9 @@ def test_closed_streams_are_as_good_as_empty_ones_and_without_stdout_nothing_is_
 ) -> None:
     """Python has none for them, and the next file that is opened gets the number of one."""
     command = [sys.executable, "-m", "syncmcp", "call", "greet", "name=x", *DEMO]
-    ran = subprocess.run(
-        ["sh", "-c", f"exec {shlex.join(command)} {closed}"],
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        timeout=6 * PATIENCE,
-        check=False,
-    )
-    assert (ran.returncode, ran.stdout) == (code, out)
-    error = json.loads(ran.stderr)["error"] if said else {"message": ran.stderr}
+    ran = run("sh", "-c", f"exec {shlex.join(command)} {closed}")
+    assert (ran.code, ran.out) == (code, out)
+    error = json.loads(ran.err)["error"] if said else {"message": ran.err}
     assert (error["message"], error.get("hint")) == (said, None)
 
 
@@ -189,18 +174,18 @@ def test_closed_streams_are_as_good_as_empty_ones_and_without_stdout_nothing_is_
 @pytest.mark.parametrize(
     ("words", "hint"),
     [
-        (["call", "greet", "name=x", *DEMO], "the tool was called"),
-        (["call", "greet", "name=x", "--json", *DEMO], "the tool was called"),
-        (["tools", *DEMO], None),
-        (["--help"], None),
-        (["--version"], None),
+        ("call {demo} greet name=x", "the tool was called"),
+        ("call {demo} greet name=x --json", "the tool was called"),
+        ("tools {demo}", None),
+        ("--help", None),
+        ("--version", None),
     ],
 )
 def test_output_that_cannot_be_written_is_an_error(
-    words: list[str], hint: str | None, elsewhere: Path
+    words: str, hint: str | None, elsewhere: Path, demo: str
 ) -> None:
     with open("/dev/full", "w", encoding="utf-8") as full:
-        ran = ended(program(*words, stdout=full))
+        ran = ended(program(*words.format(demo=demo).split(), stdout=full))
     message = f"the output cannot be written: {os.strerror(errno.ENOSPC)}"
     assert (ran.code, ran.error["message"], ran.error.get("hint")) == (1, message, hint)
     assert len(ran.err.splitlines()) == 1
@@ -257,17 +242,10 @@ def test_ctrl_c_while_the_command_is_loaded_ends_it_without_a_traceback(
         "sys.meta_path.insert(0, Interrupting())\n"
     )
     script = f"import sys; from {entry} import main; sys.exit(main())"
-    ran = subprocess.run(
-        [sys.executable, "-c", script, "--help"],
-        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), str(ROOT)])},
-        capture_output=True,
-        text=True,
-        timeout=6 * PATIENCE,
-        check=False,
-    )
+    ran = run(sys.executable, "-c", script, "--help", path=f"{tmp_path}{os.pathsep}{ROOT}")
     error = {"kind": "Interrupted", "message": "interrupted", "exit_code": 130}
-    assert (ran.returncode, ran.stdout) == (130, "")
-    assert json.loads(ran.stderr) == {"error": error}
+    assert (ran.code, ran.out) == (130, "")
+    assert json.loads(ran.err) == {"error": error}
 
 
 def test_ctrl_c_while_the_commands_are_made_is_told_like_any_other(
@@ -279,3 +257,55 @@ def test_ctrl_c_while_the_commands_are_made_is_told_like_any_other(
     monkeypatch.setattr("typer.main.get_command", interrupted)
     assert main(["ping", "x"]) == 130
     assert json.loads(capsys.readouterr().err)["error"]["kind"] == "Interrupted"
+
+
+PRINTS: dict[str, Callable[[Output], None]] = {
+    "result": lambda out: out.result({}),
+    "text": lambda out: out.text("x"),
+    "table": lambda out: out.table(("A",), [("x",)]),
+    "heading": lambda out: out.heading("x"),
+    "styled": lambda out: out.styled(Text("x")),
+    "note": lambda out: out.note("x"),
+}
+
+
+@pytest.mark.parametrize("way", PRINTS)
+def test_a_progress_bar_goes_before_anything_is_printed(
+    way: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    seen: list[str] = []
+    out = Output(json=False, before=lambda: seen.append("".join(capsys.readouterr())))
+    out.terminal = True
+    PRINTS[way](out)
+    assert seen == [""]
+    assert "".join(capsys.readouterr())
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+def test_a_table_without_rows_has_no_heading(
+    terminal: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = Output(json=False)
+    out.terminal = terminal
+    out.table(("A",), [])
+    assert capsys.readouterr().out == ""
+
+
+class _Screen(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize(
+    ("progress", "total"),
+    [(1e308, 1e308), (1e308, 1e-308), (-1e308, 5e-324), (0, 0), (1, -1), (2, None)],
+)
+def test_no_numbers_of_a_server_are_too_much_for_the_bar(
+    progress: float, total: float | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    screen = _Screen()
+    monkeypatch.setattr(sys, "stderr", screen)
+    bar = ProgressBar()
+    bar.report(progress, total, "at work")
+    bar.hide()
+    assert "at work" in screen.getvalue()

@@ -1,14 +1,15 @@
-"""Servers by the names that files give them."""
+"""Servers by the names that files give them, and `servers approve` and `forget`."""
 
 from __future__ import annotations
 
 import json
+import os
 import sys
 from pathlib import Path
 
 import pytest
 
-from tests.cli.running import Command
+from tests.cli.running import CTRL_C, DOWN, ENTER, Command, at_terminal
 from tests.support.ports import free_port
 
 
@@ -34,9 +35,8 @@ def test_a_file_gives_servers_names(command: Command, config: Path) -> None:
     assert command("call", "program", "greet", "-c", str(config)).out == "Hello, world!\n"
     ran = command("call", "wed", "greet", "-c", str(config))
     assert (ran.code, ran.error["hint"]) == (2, "did you mean web?")
-    assert command("ping", "off", "-c", str(config)).code == 2
-    assert command("ping", "broken", "-c", str(config)).code == 2
-    assert command("ping", "web", "-c", "no-such-file").code == 2
+    for name, file in (("off", str(config)), ("broken", str(config)), ("web", "no-such-file")):
+        assert command("ping", name, "-c", file).code == 2
 
 
 def test_servers_are_listed_without_being_touched(command: Command, config: Path) -> None:
@@ -57,7 +57,8 @@ def test_servers_are_listed_without_being_touched(command: Command, config: Path
 
 
 def test_the_files_of_editors_are_found(command: Command, config: Path) -> None:
-    assert command("servers").out == ""
+    none = command("servers")
+    assert (none.out, "no editor configuration file" in none.err) == ("", True)
     claude = Path.home() / ".config/Claude/claude_desktop_config.json"
     claude.parent.mkdir(parents=True)
     claude.write_text(config.read_text())
@@ -100,3 +101,124 @@ def test_signing_in_shows_no_secret_of_a_url(
         shown += ran.out + ran.err
     assert shown.count("/***/mcp") == 4
     assert "a-key-in" not in shown
+
+
+@pytest.fixture
+def project(elsewhere: Path) -> Path:
+    """A folder with a file of servers in it."""
+    path = elsewhere / ".vscode/mcp.json"
+    path.parent.mkdir()
+    env = {"PYTHONPATH": os.environ.get("PYTHONPATH", "")}
+    servers = {
+        "demo": {"command": sys.executable, "args": ["-m", "syncmcp.testing"], "env": env},
+        "off": {"command": "true", "disabled": True},
+        "broken": {"args": []},
+        "typo": {"url": "notaurl"},
+    }
+    path.write_text(json.dumps({"servers": servers}))
+    return path
+
+
+def test_a_script_approves_by_name_and_takes_it_back(command: Command, project: Path) -> None:
+    error = command("ping", "demo").error
+    assert error["kind"] == "NotApproved"
+    assert error["hint"].startswith("approve it with `syncmcp servers approve demo`, or ")
+    named = command("ping", "demo", "-c", str(project)).error["hint"]
+    assert f"`syncmcp servers approve demo -c {project}`" in named
+    (step,) = command("doctor", "demo", "-c", str(project), "--json").result["steps"]
+    assert step["hint"] == named
+    ran = command("servers", "approve", "demo")
+    assert (ran.code, ran.out, ran.error["hint"]) == (2, "", "--yes approves it without asking")
+    ran = command("servers", "approve", "demo", "--yes")
+    assert (ran.code, ran.out) == (0, "demo: ready\n")
+    assert "-m syncmcp.testing" in ran.err  # what was agreed to
+    assert command("ping", "demo").code == 0
+    again = command("servers", "approve", "demo", "--json")
+    assert (again.err, again.result["state"]) == ("", "ready")
+    assert command("servers", "forget", "demo").out == "demo: to be approved\n"
+    assert command("ping", "demo").code == 2
+
+
+def test_a_person_sees_it_before_they_agree(project: Path, command: Command) -> None:
+    with at_terminal("servers", "approve", "demo") as terminal:
+        terminal.answers("Use it?", CTRL_C)
+        assert terminal.ends() == 130
+    with at_terminal("servers", "approve", "demo") as terminal:
+        terminal.sees("Use it?")
+        assert "-m syncmcp.testing" in terminal.screen
+        terminal.types(DOWN, ENTER)
+        assert terminal.ends() == 0
+    assert command("servers", "list").rows[0][1] == "ready"
+
+
+def test_what_needs_no_word_gets_none(command: Command, elsewhere: Path) -> None:
+    own = Path.home() / ".cursor" / "mine.json"
+    own.parent.mkdir()
+    own.write_text('{"mcpServers": {"web": {"url": "https://example.com/mcp"}}}')
+    for what in ("approve", "forget"):
+        ran = command("servers", what, "web", "-c", str(own))
+        assert (ran.code, ran.out, ran.err) == (0, "web: ready\n", "")
+    assert list(Path.home().rglob("approved-servers.json")) == []
+
+
+def test_what_cannot_be_looked_at_hides_no_other_server(command: Command, project: Path) -> None:
+    words = " ".join(str(number) for number in range(20_000))
+    servers = {"long": {"command": "x", "args": [words]}, "good": {"command": "y"}}
+    project.write_text(json.dumps({"servers": servers}))
+    assert [(row[0], row[1]) for row in command("servers").rows] == [
+        ("long", "it has more than 10,000 words that could be files"),
+        ("good", "to be approved"),
+    ]
+
+
+def test_what_has_changed_since_is_to_be_approved_again(command: Command, project: Path) -> None:
+    script = project.parents[1] / "server.py"
+    servers = {"demo": {"command": "x", "args": [str(script)]}}
+    project.write_text(json.dumps({"servers": servers}))
+    for path, text in ((script, "evil"), (project, project.read_text().replace('"x"', '"y"'))):
+        script.write_text("good")
+        assert command("servers", "approve", "demo", "--yes").out == "demo: ready\n"
+        path.write_text(text)
+        assert command("servers").rows[0][1] == "to be approved"
+
+
+def test_a_name_that_is_none_is_said(command: Command, project: Path) -> None:
+    for what in ("approve", "forget"):
+        assert command("servers", what, "damo").error["hint"] == "did you mean demo?"
+        assert command("servers", what, "x").error["hint"] == "`syncmcp servers` lists the names"
+        assert command("servers", what).code == 2
+    assert command("servers", "approve", "broken").code == 2
+    # What was approved before it was broken can be discarded.
+    assert "neither a command nor a url" in command("servers", "forget", "broken").out
+    states = {row[0]: row[1] for row in command("servers").rows}
+    said = "'notaurl' is not an http:// or https:// URL; a command has the key command"
+    assert states["typo"] == said
+    assert command("ping", "typo", "--trust").error["message"].endswith(f"[typo]: {said}")
+    assert command("servers", "nonsense").code == 2
+    assert "approve" in command("servers", "--help").out
+    assert command("servers", "approve", "off", "--yes").out == "off: disabled\n"
+
+
+def test_a_file_where_a_name_is_expected_comes_with_a_hint(
+    command: Command, project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hint = command("tools", str(project)).error["hint"]
+    assert hint == f"NAME --config {project} uses a server of this file"
+    empty = project.with_name("mcp.json")
+    empty.write_text('{"mcpServers": {}}')
+    monkeypatch.chdir(project.parent)
+    hint = command("tools", "demo").error["hint"]
+    assert hint.endswith("; --config mcp.json looks in the file of this folder")
+    said = f"there are no servers in {empty}"
+    assert command("tools", "demo", "--config", str(empty)).error["hint"] == said
+    assert command("servers", "--config", str(empty)).err == f"{said}\n"
+    program = project.with_name("server.py")
+    program.write_text("")
+    for name, written in (
+        (str(program), f"to start this program, write -- python {program}"),
+        ("nowhere.py", "to start this program, write -- python nowhere.py"),
+        ("nowhere.js", "to start this program, write -- node nowhere.js"),
+        ("python nowhere.py", "to start this program, write -- python nowhere.py"),
+        ("localhost:8791/mcp", "write http://localhost:8791/mcp"),
+    ):
+        assert command("tools", name).error["hint"] == written

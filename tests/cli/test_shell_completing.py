@@ -1,10 +1,16 @@
-"""What Tab inserts in the shell is one word, and means what the server's text says."""
+"""What Tab inserts in the shell is one word, and means what the server's text says.
+
+At the end: what it offers in the person's own shell.
+"""
 
 from __future__ import annotations
 
 import json
 import shlex
+import sys
 import threading
+from collections.abc import Callable
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -30,28 +36,13 @@ from syncmcp.types import (
     Resource,
     Tool,
 )
+from tests.cli.running import Command, run
 from tests.support.stage import PATIENCE
 
 HOSTILE = [
-    "draw --yes --force --output /victim",
-    "--output=/victim",
-    "-y",
-    "--",
-    "@/etc/passwd",
-    r"\@/etc/passwd",
-    r"\\@/etc/passwd",
-    ":=1",
-    "a:=@/etc/passwd",
-    "a=@/etc/passwd",
-    "it's",
-    'a "quoted" one',
-    "a\\",
-    "a:",
-    "x;y $(z) `w` #v",
-    "tab\tand\nline",
-    "\u202egnp",
-    "plain",
-    "",
+    *("draw --yes --force --output /victim", "--output=/victim", "-y", "--", ":=1", "plain", ""),
+    *("@/etc/passwd", r"\@/etc/passwd", r"\\@/etc/passwd", "a:=@/etc/passwd", "a=@/etc/passwd"),
+    *("it's", 'a "quoted" one', "a\\", "a:", "x;y $(z) `w` #v", "tab\tand\nline", "\u202egnp"),
 ]
 
 
@@ -156,27 +147,16 @@ def test_nothing_is_offered_within_an_open_quotation(before: str) -> None:
     assert lines(Offering("draw it"), before) == []
 
 
-@pytest.mark.parametrize("text", ["a://b", "a{b}"])
-def test_a_prompt_that_passes_for_a_template_is_not_offered(text: str) -> None:
-    assert lines(Offering(text), "complete ") == ["complete known"]
-    assert len(lines(Offering(text), "prompt ")) == 2
+def test_what_passes_for_a_template_or_is_too_long_to_be_read_is_not_offered() -> None:
+    for text in ("a://b", "a{b}"):
+        assert lines(Offering(text), "complete ") == ["complete known"]
+        assert len(lines(Offering(text), "prompt ")) == 2
+    assert [len(lines(Offering("x" * length), "call x")) for length in (200, 201)] == [1, 0]
 
 
-@pytest.mark.parametrize(("length", "offered"), [(200, 1), (201, 0)])
-def test_what_is_too_long_to_be_read_is_left_to_be_typed(length: int, offered: int) -> None:
-    assert len(lines(Offering("x" * length), "call x")) == offered
-
-
-@pytest.mark.parametrize(
-    ("name", "shown"),
-    [
-        ("weather", "weather"),
-        ("/usr/bin/python3 server.py", "python3 server.py"),
-        ("https://example.com/mcp", "https://example.com/mcp"),
-    ],
-)
-def test_the_prompt_shows_no_path_of_a_program(name: str, shown: str) -> None:
-    assert _short(name) == shown
+def test_the_prompt_shows_no_path_of_a_program() -> None:
+    names = ("weather", "/usr/bin/python3 server.py", "https://example.com/mcp")
+    assert [_short(name) for name in names] == [names[0], "python3 server.py", names[2]]
 
 
 class Silent:
@@ -218,3 +198,80 @@ def test_a_completion_does_not_hold_up_the_shell(
         thread.join()
     assert client.cancelled.is_set()
     assert client.options["timeout"] <= 5  # nor does a list that comes drop by drop
+
+
+@pytest.fixture
+def names(elsewhere: Path) -> Path:
+    """A file of this folder, which may be anybody's."""
+    names = ["demo", "deep", "other", "a b", "$(touch${IFS}hacked)", "x\u202ey", "*", "--trust"]
+    names += ["https://example.com/mcp", "HTTP://example.com"]  # which no file is asked about
+    servers = {name: {"command": "no-such-command-at-all"} for name in names}
+    path = elsewhere / ".cursor/mcp.json"
+    path.parent.mkdir()
+    path.write_text(json.dumps({"mcpServers": servers}))
+    return path
+
+
+@pytest.fixture
+def offered(command: Command, monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[str]]:
+    """What is offered in the place of the last word."""
+
+    def ask(*words: str) -> list[str]:
+        with monkeypatch.context() as asked:
+            asked.setenv("_SYNCMCP_COMPLETE", "complete_bash")
+            asked.setenv("COMP_WORDS", " ".join(("syncmcp", *words)))
+            asked.setenv("COMP_CWORD", str(len(words)))
+            ran = command()
+        assert (ran.code, ran.err) == (0, "")
+        return ran.out.split()
+
+    return ask
+
+
+def test_names_are_offered_that_are_one_word_in_a_shell(
+    names: Path, offered: Callable[..., list[str]]
+) -> None:
+    assert offered("tools", "") == ["demo", "deep", "other"]
+    assert offered("call", "de") == ["demo", "deep"]
+    assert offered("servers", "approve", "o") == ["other"]
+    assert offered("tools", "--", "") == []  # a command of one's own
+
+
+def test_a_file_of_ones_own_has_the_names(
+    names: Path, elsewhere: Path, offered: Callable[..., list[str]]
+) -> None:
+    (elsewhere / "own.json").write_text('{"servers": {"mine": {"url": "http://x"}}}')
+    assert offered("tools", "-c", "own.json", "") == ["mine"]
+    (elsewhere / "own.json").write_text("{")
+    assert offered("tools", "-c", "own.json", "") == []
+
+
+def test_what_the_command_itself_knows_is_offered(
+    elsewhere: Path, command: Command, offered: Callable[..., list[str]]
+) -> None:
+    assert "doctor" in offered("")
+    assert offered("servers", "") == ["list", "approve", "forget"]
+    assert offered("list", "x", "p") == ["prompts"]
+    assert offered("tools", "--revision", "l") == ["legacy"]
+    assert offered("call", "x", "--model", "open") == ["openai:", "openai-chat:"]
+    assert "--output" in offered("call", "--")
+    (elsewhere / "project").mkdir()
+    assert command("roots", "add", "project").code == 0
+    assert offered("roots", "remove", "") == [str(elsewhere / "project")]
+    (Path.home() / ".local/state/syncmcp/roots.json").write_text("{")
+    assert offered("roots", "remove", "") == []
+
+
+def test_a_shell_completes_by_the_script_that_it_gets(names: Path) -> None:
+    script = f"""
+        syncmcp() {{ '{sys.executable}' -m syncmcp "$@"; }}
+        export -f syncmcp
+        mkdir bin; printf '#!/bin/bash\nsyncmcp "$@"' > bin/syncmcp; chmod +x bin/syncmcp
+        PATH="$PWD/bin:$PATH"
+        eval "$(syncmcp --show-completion)"
+        COMP_WORDS=(syncmcp tools de) COMP_CWORD=2
+        _syncmcp_completion syncmcp
+        echo "offered: ${{COMPREPLY[*]}}"
+    """
+    ran = run("bash", "--norc", "-c", script)
+    assert ran.out.split("offered: ")[1].split() == ["demo", "deep"], ran.err

@@ -21,37 +21,18 @@ from collections import Counter
 from typing import TYPE_CHECKING, Final
 
 from tests.contract.requirement_marks import REQUIREMENT_MARK, TESTS, Carrier, scan
-from tests.contract.requirement_rows import (
-    authorization,
-    base,
-    feature,
-    goal,
-    pitfall,
-    question,
-    security,
-    skill,
-    task,
-    transport,
-)
+from tests.contract.requirement_rows import further, protocol
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from tests.contract.requirement_rows.row import Row
 
-PROTOCOL = (
-    base.ROWS
-    + transport.ROWS
-    + feature.ROWS
-    + question.ROWS
-    + task.ROWS
-    + authorization.ROWS
-    + security.ROWS
-)
-EXTENSIONS = skill.ROWS
+PROTOCOL = protocol.ROWS + further.ROWS
+EXTENSIONS = further.EXTENSIONS
 """Duties of those who use an extension that is not of the protocol."""
-GOALS = goal.ROWS
-PITFALLS = pitfall.ROWS
+GOALS = further.GOALS
+PITFALLS = further.REPORTS + further.HAZARDS
 ROWS = PROTOCOL + EXTENSIONS + GOALS + PITFALLS
 
 PAGE: Final = TESTS.parent / "docs" / "requirements.md"

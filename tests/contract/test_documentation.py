@@ -1,4 +1,4 @@
-"""What the pages show has been tried: code, commands, names, and links within the project."""
+"""What the pages show has been tried: code, commands, names, links, and what eras differ in."""
 
 from __future__ import annotations
 
@@ -13,16 +13,20 @@ import operator
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 
 import syncmcp
+from syncmcp import Client, Mode
 from syncmcp._client import requests
-from syncmcp.testing import demo_server
+from syncmcp.testing import Server, demo_server
+from syncmcp.types import CompleteResult, ElicitResult, ResourceTemplateReference
+from tests.contract import page_words
 from tests.contract.public_api import MODULES, public_classes
+from tests.support.stage import PATIENCE
 from tests.system import test_examples
 
 ROOT = Path(__file__).parents[2]
@@ -233,16 +237,9 @@ def test_examples_in_docstrings_define_or_import_what_they_use() -> None:
     for where, code in examples():
         tree = ast.parse(code, where)
         nodes = [*ast.walk(tree)]
-        used = {
-            node.id
-            for node in nodes
-            if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)
-        }
-        made = {
-            node.id
-            for node in nodes
-            if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
-        }
+        names = [node for node in nodes if isinstance(node, ast.Name)]
+        used = {node.id for node in names if isinstance(node.ctx, ast.Load)}
+        made = {node.id for node in names if isinstance(node.ctx, ast.Store)}
         made |= {node.arg for node in nodes if isinstance(node, ast.arg)}
         made |= {node.name for node in nodes if isinstance(node, ast.FunctionDef | ast.ClassDef)}
         made |= {node.asname or node.name for node in nodes if isinstance(node, ast.alias)}
@@ -358,14 +355,18 @@ def anchors(page: Path) -> set[str]:
     return {re.sub(r"[^\w\- ]", "", title.lower()).strip().replace(" ", "-") for title in titles}
 
 
-def test_links_lead_to_headings() -> None:
+def test_links_lead_to_pages_and_headings() -> None:
     checked = 0
     for page in PAGES:
         text = page.read_text(encoding="utf-8")
-        for target, anchor in re.findall(r"\]\(([^)#\s:]*)#([^)\s]+)\)", text):
+        for target, anchor in re.findall(r"\]\(([^)#\s]*)(?:#([^)\s]*))?\)", text):
+            if "://" in target or target.startswith("mailto:"):
+                continue
             there = (page.parent / target) if target else page
-            assert anchor in anchors(there), f"{page.name}: {target}#{anchor}"
-            checked += 1
+            assert there.exists(), f"{page.name} links to {target}"
+            if anchor:
+                assert anchor in anchors(there), f"{page.name}: {target}#{anchor}"
+                checked += 1
     assert checked > 50
 
 
@@ -396,3 +397,162 @@ def test_every_drawing_is_shown_and_every_picture_has_words_for_those_who_do_not
         assert "<title>" in text
         # Paper of its own: it is read on dark pages, too.
         assert re.search(r'<rect width="\d+" height="\d+"[^>]* fill="#fff"/>', text)
+
+
+# Ceilings for all pages together. Who makes pages shorter lowers them.
+WORDS = 45_000
+LONG = 5
+PRIVATE = 30
+
+
+def test_all_pages_together_are_short_in_short_sentences_and_in_words_of_the_field() -> None:
+    # To see them: python -m tests.contract.page_words, with --long or --private
+    pages = page_words.pages()
+    assert sum(page.words for page in pages) <= WORDS
+    assert sum(len(page.long) for page in pages) <= LONG
+    assert sum(len(page.private) for page in pages) <= PRIVATE
+
+
+def test_each_part_of_a_page_counts_once() -> None:
+    page = page_words.read(
+        "docs/beyond-one-machine.md",
+        "# A title\n\n<!-- no reader sees this -->\n"
+        "One [link text](far/away.md) and `a b c`. Two!\n"
+        "\n| Left | `x y` |\n|---|---|\n\n* An item\n  of a list\n* Another\n\n"
+        "```python\nprint(1)  # three words\n```\n```{toctree}\nnot/seen\n```\n"
+        "<!-- results: begin -->\nmade of four words\n<!-- results: end -->\n",
+    )
+    assert (page.prose, page.tables, page.code, page.made) == (14, 2, 4, 4)
+    said = ["# A title", "One link text and `code`.", "Two!", "* An item of a list", "* Another"]
+    assert page.sentences == [*said, "Left", "`code`"]
+    assert page.words == 24
+
+
+def test_long_sentences_and_private_words_are_found() -> None:
+    long = " ".join(["Word"] * (page_words.LONG + 1))
+    page = page_words.read("a.md", f"{long}. {long[5:]}. It is told what is `what is`.\n")
+    assert page.long == [f"{long}."]
+    assert [word for word, _ in page.private] == ["what is", "told"]
+
+
+REVISIONS: tuple[Mode, ...] = ("2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25", "2026-07-28")
+CITY = ResourceTemplateReference(uri="demo://cities/{city}")
+
+Heard = list[Any]
+"""The contexts that the server was given for a completion."""
+
+
+def eras() -> dict[str, dict[str, str]]:
+    """What the page about eras says: by operation and revision."""
+    text = (DOCS / "eras.md").read_text("utf-8")
+    part = text.partition("<!-- operations: begin -->")[2].partition("<!-- operations: end -->")[0]
+    head, _, *rows = re.findall(r"^\|(.*)\|$", part, re.MULTILINE)
+    revisions = [cell.strip() for cell in head.split("|")][1:]
+    said: dict[str, dict[str, str]] = {}
+    for row in rows:
+        name, *cells = [cell.strip() for cell in row.split("|")]
+        said[name] = dict(zip(revisions, cells, strict=True))
+    return said
+
+
+def call(client: Client, heard: Heard) -> str:
+    assert client.list_tools().tools
+    assert client.call_tool("add", {"a": 1, "b": 2}).text == "3"
+    return "yes"
+
+
+def data(client: Client, heard: Heard) -> str:
+    result = client.call_tool("weather", {"city": "Cairo"})
+    return "yes" if result.has_data else "no data"
+
+
+def complete(client: Client, heard: Heard) -> str:
+    answer: CompleteResult = client.complete(CITY, "city", "K", {"country": "Japan"})
+    assert answer.completion.values == ["Kyoto"]
+    return "yes" if heard == [{"country": "Japan"}] else "left out"
+
+
+def begin(client: Client, heard: Heard) -> str:
+    asked = isinstance(client.begin_tool("count_files", {"path": "/"}), syncmcp.InputRequired)
+    return "the questions" if asked else "the result"
+
+
+def batch(client: Client, heard: Heard) -> str:
+    with client.batch() as calls:
+        answers = [calls.call_tool("add", {"a": n, "b": n}) for n in range(2)]
+    assert [answer.result(PATIENCE).text for answer in answers] == ["0", "2"]
+    return "yes"
+
+
+def task(client: Client, heard: Heard) -> str:
+    assert client.start_task("slow").result(PATIENCE).text == "done"
+    return "yes"
+
+
+def notify(client: Client, heard: Heard) -> str:
+    """All of it works, or nothing."""
+    client.notify("acme/seen", {})
+    client.report_progress("token", 1)
+    return "yes"
+
+
+def only(*operations: Callable[[Client], object]) -> Callable[[Client, Heard], str]:
+    """Operations that are there or not."""
+
+    def run(client: Client, heard: Heard) -> str:
+        for operation in operations:
+            operation(client)
+        return "yes"
+
+    return run
+
+
+WORKS: dict[str, Callable[[Client, Heard], str]] = {
+    "`call_tool`, `list_tools`": call,
+    "`call_tool(...).data`": data,
+    "`complete(context=)`": complete,
+    "`ping`": only(lambda client: client.ping()),
+    "`set_log_level`": only(lambda client: client.set_log_level("info")),
+    "`listen`": only(lambda client: client.listen(tools=True, timeout=PATIENCE).close()),
+    "`subscribe_resource`": only(lambda client: client.subscribe_resource("demo://readme")),
+    "`begin_tool`": begin,
+    "`start_task`": task,
+    "`list_tasks`": only(lambda client: client.list_tasks()),
+    "`batch`": batch,
+    "`notify`, `report_progress`": notify,
+    "`on_request`": only(lambda client: client.on_request("acme/ask", lambda params, context: {})),
+}
+
+
+def server(heard: Heard) -> Server:
+    """The demo server, with a tool that may run as a task."""
+    made = demo_server()
+    made.add_tool(lambda: "done", name="slow", task_support="optional")
+
+    @made.completion(template="demo://cities/{city}", argument="city")
+    def complete_city(value: str, arguments: Any) -> list[str]:
+        heard.append(dict(arguments))
+        return ["Kyoto"]
+
+    return made
+
+
+def test_each_operation_does_in_each_revision_what_the_page_about_eras_says() -> None:
+    assert {tuple(cells) for cells in eras().values()} == {REVISIONS}
+    found = {name: {revision: does(name, revision) for revision in REVISIONS} for name in WORKS}
+    assert found == eras()
+
+
+def does(name: str, revision: Mode) -> str:
+    heard: Heard = []
+    with syncmcp.connect(
+        server(heard),
+        mode=revision,
+        roots=["."],
+        elicitation=lambda request, context: ElicitResult.cancel(),
+        extensions={"io.modelcontextprotocol/tasks": {}},
+    ) as client:
+        try:
+            return WORKS[name](client, heard)
+        except syncmcp.NotSupported:
+            return "no"

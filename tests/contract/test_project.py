@@ -186,11 +186,3 @@ def test_ci_runs_the_test_command_of_the_readme() -> None:
     for command in commands:
         assert re.search(rf"^{command}:", makefile, re.MULTILINE), f"make {command} does not exist"
     assert re.search(r"^run .* make test$", (ROOT / ".ci/run").read_text(), re.MULTILINE)
-
-
-def test_links_between_pages_lead_somewhere() -> None:
-    pages = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob("*.md"))]
-    for page in pages:
-        for target in re.findall(r"\]\(([^)#\s]+)(?:#[^)]*)?\)", page.read_text(encoding="utf-8")):
-            if "://" not in target and not target.startswith("mailto:"):
-                assert (page.parent / target).exists(), f"{relative(page)} links to {target}"

@@ -1,14 +1,33 @@
-"""What users may rely on: the names syncmcp exports and how they are called."""
+"""What users may rely on: the names syncmcp exports, how they are called and what they show."""
 
 from __future__ import annotations
 
 import importlib
 import inspect
+import re
 import subprocess
 import sys
-from typing import get_origin
+from collections.abc import Iterator
+from itertools import chain
+from typing import Any, get_origin
 
-from tests.contract.public_api import MODULES, SNAPSHOT, describe
+import syncmcp
+from syncmcp import AllowAll, AutoApprove, Client, RateLimit
+from syncmcp.approval import Decision
+from syncmcp.auth import Deadline
+from syncmcp.completion import Completer
+from syncmcp.llm import AnthropicFormat
+from syncmcp.testing import (
+    AuthorizationServer,
+    FaultProxy,
+    ScriptedPeer,
+    Server,
+    demo_server,
+    serve_http,
+)
+from syncmcp.ui.browser import Browser
+from syncmcp.ui.terminal import AskOnTerminal
+from tests.contract.public_api import MODULES, SNAPSHOT, describe, public_classes
 
 
 def test_names_and_signatures_are_those_of_the_snapshot() -> None:
@@ -53,3 +72,42 @@ def undocumented(name: str) -> list[str]:
         and (inspect.isclass(value) or inspect.isroutine(value) or isinstance(value, property))
         and not inspect.getdoc(value)
     ]
+
+
+def answer(request: Any, context: Any) -> Any:
+    """A handler."""
+
+
+def test_public_classes_have_a_repr_of_their_own() -> None:
+    classes = [cls for cls in public_classes() if not getattr(cls, "_is_protocol", False)]
+    assert [
+        cls
+        for cls in classes
+        if not {"__repr__"} & {*chain.from_iterable(map(vars, cls.__mro__[:-1]))}
+    ] == []
+
+
+def objects() -> Iterator[object]:
+    """Some of those that a program makes or is given."""
+    client, server = Client(Server("x")), Server("x")
+    yield from (client.request, client.resume, client.start_task, client.batch(), server)
+    yield from (server.stats, syncmcp.ToolLoop(answer, client), Deadline(None), Deadline(3))
+    yield from (syncmcp.Handlers(), syncmcp.Handlers(elicitation=answer), syncmcp.Sampling(answer))
+    yield from (AllowAll(), AutoApprove(server="x", per=9, calls=3), syncmcp.Approval(AllowAll()))
+    yield from (syncmcp.Rules([syncmcp.Rule(decision=Decision.ASK)]), RateLimit(per=60, calls=1))
+    yield from (AnthropicFormat(), Completer(client, "p"), AskOnTerminal(), Browser())
+    yield from (ScriptedPeer([]), ScriptedPeer([]).transcript)
+    with FaultProxy("http://127.0.0.1:1") as proxy:
+        yield proxy
+    with AuthorizationServer() as issuer, serve_http(server) as http:
+        yield from (issuer, http, http.endpoint, http.sse_endpoint)
+    with syncmcp.connect(demo_server()) as open_client:
+        yield open_client.on_tools_changed(print)
+
+
+def test_objects_are_shown_on_one_line_and_by_more_than_their_class() -> None:
+    shown = [repr(each) for each in objects()]
+    assert [each for each in shown if re.search(r"\n| object at 0x", each)] == []
+    assert re.search(r"<AuthorizationServer http://127.0.0.1:\d+>", " ".join(shown))
+    assert re.search(r"<HttpServer of <Server 'x'> at http://127.0.0.1:\d+/mcp>", " ".join(shown))
+    assert {"<Listener running>", "<Handlers of form>", "<Deadline without a limit>"} <= {*shown}

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.contract.requirement_marks import TESTS, Carrier, read, scan
-from tests.contract.requirement_rows.pitfall import HAZARDS, REPORTS
+from tests.contract.requirement_rows.further import HAZARDS, REPORTS
 from tests.contract.requirement_rows.row import ALL, EXTENSION
 from tests.contract.requirements import (
     EXTENSIONS,

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import textwrap
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -29,11 +30,6 @@ pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parents[2]
 SNIPPETS = Path(__file__).with_name("typing_snippets.py")
-
-
-def wrong_lines() -> set[int]:
-    lines = SNIPPETS.read_text().splitlines()
-    return {number for number, line in enumerate(lines, 1) if line.endswith("# wrong")}
 
 
 @pytest.fixture
@@ -60,16 +56,8 @@ def run(*command: str) -> str:
 
 
 def mypy(file: Path) -> dict[int, str]:
-    cache = str(ROOT / "build" / "mypy" / "snippets")
-    output = run(
-        "mypy",
-        "--strict",
-        "--config-file=",
-        "--explicit-package-bases",
-        "--cache-dir",
-        cache,
-        str(file),
-    )
+    options = ("--strict", "--config-file=", "--explicit-package-bases")
+    output = run("mypy", *options, f"--cache-dir={ROOT / 'build/mypy/snippets'}", str(file))
     found = re.findall(r"typing_snippets\.py:(\d+): error: (.*)", output)
     return {int(line): message for line, message in found}
 
@@ -88,10 +76,16 @@ def test_type_checkers_see_exact_arguments_and_results(
     checker: Callable[[Path], dict[int, str]], snippets: Path
 ) -> None:
     found = checker(snippets)
-    expected = wrong_lines()
+    lines = enumerate(SNIPPETS.read_text().splitlines(), 1)
+    expected = {number for number, line in lines if line.endswith("# wrong")}
     assert len(expected) > 20
     assert {line: found[line] for line in found.keys() - expected} == {}
     assert expected - found.keys() == set()
+
+
+@cache
+def shown_by_help(thing: Any) -> str:
+    return pydoc.plain(pydoc.render_doc(thing))
 
 
 OPERATIONS = [name for name in dir(Client) if isinstance(getattr(Client, name), Operation)]
@@ -100,44 +94,38 @@ OPERATIONS = [name for name in dir(Client) if isinstance(getattr(Client, name), 
 @pytest.mark.parametrize("name", OPERATIONS)
 def test_help_shows_signature_and_docstring_of_each_operation(name: str) -> None:
     operation = getattr(Client(Server("x")), name)
-    shown = pydoc.plain(pydoc.render_doc(operation))
-    doc = inspect.getdoc(operation)
-    assert doc
-    assert doc.splitlines()[0] in shown
-    assert f"{name}(" in shown
-    assert doc.splitlines()[0] in pydoc.plain(pydoc.render_doc(Client))
+    shown = shown_by_help(operation)
+    doc = inspect.getdoc(operation) or ""
+    first = doc.splitlines()[0]
+    assert [word for word in (first, f"{name}(", "**options") if word not in shown] == []
+    assert first in shown_by_help(Client)
     assert operation.__name__ == name
     assert name in repr(operation)
-    assert "**options" in shown
     assert "self" not in inspect.signature(operation).parameters
     if hasattr(ClientGroup, name):
-        assert re.search(rf"\b{name}\(\W*self,", pydoc.plain(pydoc.render_doc(ClientGroup)))
+        assert re.search(rf"\b{name}\(\W*self,", shown_by_help(ClientGroup))
     if isinstance(found := getattr(ClientGroup, name, None), Routed):
         assert "client." not in re.sub(r"client\.$", "", found.__doc__ or "", flags=re.MULTILINE)
         assert f"the key in `{found.first}`" in (found.__doc__ or "")
     named = all(f"\n    {word}: " in doc for word in CallOptions.__annotations__)
     assert all(f"`{name}.{form}(...)`" in doc for form in ("future", "stream"))
-    assert named or "; see `" in doc.splitlines()[0]  # the operation that names them
+    assert named or "; see `" in first  # the operation that names them
 
 
 @pytest.mark.parametrize(
     ("name", "call", "start"),
     [
-        (
-            "start_task",
-            StartTask.__call__,
-            "``start_task(name: str, arguments: Mapping[str, Any] | ",
-        ),
-        ("request", Request.__call__, "``request(method: str, params: Mapping[str, Any] | None = "),
-        ("resume", Resume.__call__, "``resume(pending: InputRequired[R], answers: Mapping[str, A"),
+        ("start_task", StartTask.__call__, "name: str, arguments: Mapping[str, Any] | "),
+        ("request", Request.__call__, "method: str, params: Mapping[str, Any] | None = "),
+        ("resume", Resume.__call__, "pending: InputRequired[R], answers: Mapping[str, A"),
     ],
 )
 def test_help_of_the_class_describes_what_is_called(
     name: str, call: Callable[..., Any], start: str
 ) -> None:
-    shown = pydoc.plain(pydoc.render_doc(getattr(Client, name)))
+    shown = shown_by_help(getattr(Client, name))
     told = inspect.getdoc(call) or ""
-    assert start in shown
+    assert f"``{name}({start}" in shown
     assert "self" not in shown
     assert "'" not in shown.partition("``")[2].partition("``\n")[0]
     assert textwrap.indent(told.partition("Args:")[2].rstrip(), "    ") in shown
@@ -156,7 +144,7 @@ def test_help_of_a_future_and_of_a_stream_says_what_they_take_and_return(
     for owner in owners:
         operation = getattr(owner, name)
         method = getattr(operation, form)
-        shown = pydoc.plain(pydoc.render_doc(method))
+        shown = shown_by_help(method)
         assert inspect.signature(method).parameters == inspect.signature(operation).parameters
         assert f"-> '{made}[{inspect.signature(operation).return_annotation}]'" in shown
         words = ("Returns:", "Raises:", "timeout", "cancel", "thread", "max_in_flight")

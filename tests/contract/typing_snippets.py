@@ -19,43 +19,9 @@ from pydantic import BaseModel
 from typing_extensions import assert_type
 
 import syncmcp
-from syncmcp import Client, HandlerContext, RequestFuture
-from syncmcp.auth import (
-    ClientAssertion,
-    ClientCredentials,
-    Deadline,
-    Keyring,
-    KeyringStore,
-    OAuth,
-    Redirect,
-    SignInRequest,
-    TokenStore,
-    Waiting,
-)
+from syncmcp import Client, HandlerContext, RequestFuture, auth, types
 from syncmcp.cache import CacheStore, MemoryCache
 from syncmcp.skills import LoadedSkill, Skills, problem
-from syncmcp.types import (
-    AuthorizationServerMetadata,
-    CallToolResult,
-    CompleteResult,
-    CreateMessageRequestParams,
-    CreateMessageResult,
-    ElicitRequestFormParams,
-    ElicitRequestURLParams,
-    ElicitResult,
-    GetPromptResult,
-    ListPromptsResult,
-    ListResourcesResult,
-    ListResourceTemplatesResult,
-    ListTasksResult,
-    ListToolsResult,
-    PromptReference,
-    ReadResourceResult,
-    Resource,
-    Skill,
-    TextContent,
-    Tool,
-)
 
 
 class Stock(BaseModel):
@@ -66,32 +32,34 @@ class Stock(BaseModel):
 
 def results(client: Client) -> None:
     """What calls return."""
-    assert_type(client.call_tool("add", {"a": 1}), CallToolResult)
-    assert_type(client.list_tools(), ListToolsResult)
-    assert_type(client.list_tools(cursor=None, max_pages=3, timeout=1.5), ListToolsResult)
-    assert_type(client.list_resources(), ListResourcesResult)
-    assert_type(client.list_resource_templates(), ListResourceTemplatesResult)
-    assert_type(client.list_prompts(), ListPromptsResult)
-    assert_type(client.read_resource("acme://a"), ReadResourceResult)
-    assert_type(client.get_prompt("p", {"a": "b"}), GetPromptResult)
-    assert_type(client.complete("p", "a", "b"), CompleteResult)
-    assert_type(client.complete(PromptReference(name="p"), "a", "b", None), CompleteResult)
+    assert_type(client.call_tool("add", {"a": 1}), types.CallToolResult)
+    assert_type(client.list_tools(), types.ListToolsResult)
+    assert_type(client.list_tools(cursor=None, max_pages=3, timeout=1.5), types.ListToolsResult)
+    assert_type(client.list_resources(), types.ListResourcesResult)
+    assert_type(client.list_resource_templates(), types.ListResourceTemplatesResult)
+    assert_type(client.list_prompts(), types.ListPromptsResult)
+    assert_type(client.read_resource("acme://a"), types.ReadResourceResult)
+    assert_type(client.get_prompt("p", {"a": "b"}), types.GetPromptResult)
+    assert_type(client.complete("p", "a", "b"), types.CompleteResult)
+    assert_type(
+        client.complete(types.PromptReference(name="p"), "a", "b", None), types.CompleteResult
+    )
     (prompt,) = client.list_prompts().prompts
-    assert_type(client.get_prompt(prompt, {"a": "b"}), GetPromptResult)
-    assert_type(client.complete(prompt, "a", "b", {"c": "d"}), CompleteResult)
+    assert_type(client.get_prompt(prompt, {"a": "b"}), types.GetPromptResult)
+    assert_type(client.complete(prompt, "a", "b", {"c": "d"}), types.CompleteResult)
     (template,) = client.list_resource_templates().resource_templates
     uri = template.expand({"a": 1, "b": ["c", 2], "d": {"e": "f"}, "g": None})
     assert_type(template.match(uri), dict[str, str] | None)
     (link,) = client.call_tool("t").links
-    assert_type(client.read_resource(link), ReadResourceResult)
-    assert_type(client.read_resource.future(link), RequestFuture[ReadResourceResult])
-    assert_type(client.iter_tools(), Iterator[Tool])
+    assert_type(client.read_resource(link), types.ReadResourceResult)
+    assert_type(client.read_resource.future(link), RequestFuture[types.ReadResourceResult])
+    assert_type(client.iter_tools(), Iterator[types.Tool])
     assert_type(client.request("x/y"), dict[str, Any])
     assert_type(client.request("x/y", {"a": 1}, result=Stock), Stock)
-    assert_type(client.call_tool("add").raise_for_error(), CallToolResult)
+    assert_type(client.call_tool("add").raise_for_error(), types.CallToolResult)
     assert_type(client.call_tool("add").parse(Stock), Stock)
     client.ping(timeout=None, idle_timeout=3, cancel=threading.Event())
-    assert_type(client.list_tools(cache="refresh"), ListToolsResult)
+    assert_type(client.list_tools(cache="refresh"), types.ListToolsResult)
     client.read_resource("acme://a", cache="bypass")
     client.list_tools(cache="never")  # wrong
     client.list_tools(cache=None)  # wrong
@@ -100,12 +68,12 @@ def results(client: Client) -> None:
 
 def futures(client: Client) -> None:
     """What futures hold."""
-    assert_type(client.call_tool.future("add", {"a": 1}), RequestFuture[CallToolResult])
-    assert_type(client.call_tool.future("add").result(), CallToolResult)
-    assert_type(client.list_tools.future(cursor="x").result(3), ListToolsResult)
+    assert_type(client.call_tool.future("add", {"a": 1}), RequestFuture[types.CallToolResult])
+    assert_type(client.call_tool.future("add").result(), types.CallToolResult)
+    assert_type(client.list_tools.future(cursor="x").result(3), types.ListToolsResult)
     assert_type(client.request.future("x/y"), RequestFuture[dict[str, Any]])
     assert_type(client.request.future("x/y", result=Stock).result(), Stock)
-    future: concurrent.futures.Future[CallToolResult] = client.call_tool.future("add")
+    future: concurrent.futures.Future[types.CallToolResult] = client.call_tool.future("add")
     asyncio.wrap_future(future)
 
 
@@ -164,21 +132,27 @@ def mistakes(client: Client) -> None:
     client.tools()  # wrong
 
 
-def answer_form(request: ElicitRequestFormParams, context: HandlerContext) -> ElicitResult:
+def answer_form(
+    request: types.ElicitRequestFormParams, context: HandlerContext
+) -> types.ElicitResult:
     """A form handler."""
     assert_type(context.server, syncmcp.ConnectedServer)
     assert_type(context.time_left(), float | None)
-    return ElicitResult.accept({"name": request.message, "age": 3, "tags": ["a"]})
+    return types.ElicitResult.accept({"name": request.message, "age": 3, "tags": ["a"]})
 
 
-def go_to(request: ElicitRequestURLParams, context: HandlerContext) -> ElicitResult:
+def go_to(request: types.ElicitRequestURLParams, context: HandlerContext) -> types.ElicitResult:
     """A URL handler."""
-    return ElicitResult.cancel() if request.url else ElicitResult.decline()
+    return types.ElicitResult.cancel() if request.url else types.ElicitResult.decline()
 
 
-def complete(request: CreateMessageRequestParams, context: HandlerContext) -> CreateMessageResult:
+def complete(
+    request: types.CreateMessageRequestParams, context: HandlerContext
+) -> types.CreateMessageResult:
     """A sampling handler."""
-    return CreateMessageResult(role="assistant", content=TextContent(text="x"), model="m")
+    return types.CreateMessageResult(
+        role="assistant", content=types.TextContent(text="x"), model="m"
+    )
 
 
 def where(context: HandlerContext) -> list[str]:
@@ -192,14 +166,14 @@ class Model:
     tools = True
 
     def __call__(
-        self, request: CreateMessageRequestParams, context: HandlerContext
-    ) -> CreateMessageResult:
+        self, request: types.CreateMessageRequestParams, context: HandlerContext
+    ) -> types.CreateMessageResult:
         return complete(request, context)
 
 
 async def complete_later(
-    request: CreateMessageRequestParams, context: HandlerContext
-) -> CreateMessageResult:
+    request: types.CreateMessageRequestParams, context: HandlerContext
+) -> types.CreateMessageResult:
     """There is nothing here that could run it."""
     return complete(request, context)
 
@@ -215,16 +189,16 @@ def answering() -> None:
     Client("https://example.com/mcp", elicitation=complete)  # wrong
     Client("https://example.com/mcp", approval=syncmcp.AllowAll)  # wrong
     syncmcp.Elicitation(url=answer_form)  # wrong
-    ElicitResult.accept({"name": None})  # wrong
+    types.ElicitResult.accept({"name": None})  # wrong
 
 
 def by_hand(client: Client) -> None:
     """A call that may come back with questions says so in its type."""
     started = client.begin_tool("book", can=("form",))
-    assert_type(started, CallToolResult | syncmcp.InputRequired[CallToolResult])
+    assert_type(started, types.CallToolResult | syncmcp.InputRequired[types.CallToolResult])
     if isinstance(started, syncmcp.InputRequired):
-        going_on = client.resume(started, {"k": ElicitResult.decline()})
-        assert_type(going_on, CallToolResult | syncmcp.InputRequired[CallToolResult])
+        going_on = client.resume(started, {"k": types.ElicitResult.decline()})
+        assert_type(going_on, types.CallToolResult | syncmcp.InputRequired[types.CallToolResult])
     client.begin_tool("book", can=("telepathy",))  # wrong
     client.call_tool("book", handlers=syncmcp.Handlers(sampling=complete))
     client.call_tool("book", handlers=complete)  # wrong
@@ -234,9 +208,9 @@ def teaching(client: Client) -> None:
     """Skills are listed and loaded; what is loaded gives bytes and texts."""
     skills = Skills(client)
     listed = skills.list(timeout=5)
-    assert_type(listed, list[Skill])
-    assert_type(skills.get("skill://a/SKILL.md"), Skill)
-    assert_type(skills.read_directory("skill://a"), list[Resource])
+    assert_type(listed, list[types.Skill])
+    assert_type(skills.get("skill://a/SKILL.md"), types.Skill)
+    assert_type(skills.read_directory("skill://a"), list[types.Resource])
     assert_type(problem(listed[0]), str | None)
     loaded = skills.load(listed[0], dynamic=True)
     assert_type(loaded, LoadedSkill)
@@ -252,11 +226,11 @@ def teaching(client: Client) -> None:
 def batches(client: Client) -> None:
     """A batch takes what the client takes, and gives futures."""
     with client.batch(parallel=False, timeout=5, max_size=10, oversize="refuse") as batch:
-        assert_type(batch.call_tool("a", {"b": 1}, timeout=3), RequestFuture[CallToolResult])
-        assert_type(batch.list_tools(max_pages=2), RequestFuture[ListToolsResult])
+        assert_type(batch.call_tool("a", {"b": 1}, timeout=3), RequestFuture[types.CallToolResult])
+        assert_type(batch.list_tools(max_pages=2), RequestFuture[types.ListToolsResult])
         assert_type(batch.ping(), RequestFuture[None])
         assert_type(batch.request("a"), RequestFuture[dict[str, Any]])
-        assert_type(batch.request("a", result=Tool), RequestFuture[Tool])
+        assert_type(batch.request("a", result=types.Tool), RequestFuture[types.Tool])
         batch.call_tool(7)  # wrong
         batch.call_tool("a", colour="red")  # wrong
         batch.request("a", result=7)  # wrong
@@ -269,19 +243,19 @@ class OwnReceiver:
 
     redirect_uri = "http://127.0.0.1:1/callback"
 
-    def agree(self, request: SignInRequest, deadline: Deadline) -> bool:
+    def agree(self, request: auth.SignInRequest, deadline: auth.Deadline) -> bool:
         assert_type(request.page, str | None)
         assert_type(request.resource, str | None)
         return request.issuer in request.text
 
-    def start(self, registered: Sequence[str] = ()) -> Waiting:
+    def start(self, registered: Sequence[str] = ()) -> auth.Waiting:
         return self
 
-    def receive(self, redirect: Redirect, deadline: Deadline) -> Mapping[str, str]:
+    def receive(self, redirect: auth.Redirect, deadline: auth.Deadline) -> Mapping[str, str]:
         assert_type(deadline.remaining(), float | None)
         return {"state": redirect.state, "code": redirect.url}
 
-    def __enter__(self) -> Waiting:
+    def __enter__(self) -> auth.Waiting:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -294,9 +268,9 @@ def long_running(client: Client) -> None:
     assert_type(task, syncmcp.ToolTask)
     assert_type(client.start_task.future("render"), RequestFuture[syncmcp.ToolTask])
     assert_type(client.task("id", "render"), syncmcp.ToolTask)
-    assert_type(task.result(5), CallToolResult)
+    assert_type(task.result(5), types.CallToolResult)
     assert_type(task.wait(), bool)
-    assert_type(client.list_tasks(), ListTasksResult)
+    assert_type(client.list_tasks(), types.ListTasksResult)
     for update in task:
         assert_type(update.status, str)
     task.result("soon")  # wrong
@@ -312,25 +286,25 @@ class OwnStore:
     def save(self, key: str, value: Mapping[str, Any] | None) -> None:
         """Forget it."""
 
-    def lock(self, key: str, deadline: Deadline) -> AbstractContextManager[None]:
+    def lock(self, key: str, deadline: auth.Deadline) -> AbstractContextManager[None]:
         raise NotImplementedError
 
 
-def own_statement(server: AuthorizationServerMetadata) -> str:
+def own_statement(server: types.AuthorizationServerMetadata) -> str:
     """Says who the client is."""
     return server.issuer
 
 
-def signing_in(keyring: Keyring) -> None:
+def signing_in(keyring: auth.Keyring) -> None:
     """Parts of the program's own fit in."""
-    store: TokenStore = OwnStore()
-    statement: ClientAssertion = own_statement
-    OAuth(receiver=OwnReceiver(), store=store)
-    OAuth(receiver=None, store=KeyringStore(backend=keyring))
-    OAuth(allow="https://login.example")
-    OAuth(allow=lambda server, issuer: server in issuer)
-    OAuth(allow=True)  # wrong
-    ClientCredentials("a", assertion=statement, issuer="https://login.example")
-    OAuth(receiver=OwnReceiver)  # wrong
-    OAuth(store=OwnReceiver())  # wrong
-    ClientCredentials("a", assertion=own_statement)  # wrong
+    store: auth.TokenStore = OwnStore()
+    statement: auth.ClientAssertion = own_statement
+    auth.OAuth(receiver=OwnReceiver(), store=store)
+    auth.OAuth(receiver=None, store=auth.KeyringStore(backend=keyring))
+    auth.OAuth(allow="https://login.example")
+    auth.OAuth(allow=lambda server, issuer: server in issuer)
+    auth.OAuth(allow=True)  # wrong
+    auth.ClientCredentials("a", assertion=statement, issuer="https://login.example")
+    auth.OAuth(receiver=OwnReceiver)  # wrong
+    auth.OAuth(store=OwnReceiver())  # wrong
+    auth.ClientCredentials("a", assertion=own_statement)  # wrong

@@ -63,21 +63,12 @@ def test_it():
 def run(folder: Path, *arguments: str, ignore_ctrl_c: bool = False) -> str:
     """Run what is in a folder with the plugin and three workers; return what pytest printed."""
     (folder / "pytest.ini").write_text("[pytest]\nmarkers =\n  alone\n  together\n  slow\n  peer\n")
-    words = [
-        "-n",
-        "3",
-        "--dist",
-        "loadscope",
-        "-p",
-        "tests.support.plugin_workers",
-        "-q",
-        *arguments,
-    ]
-    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *words]
+    words = "-m pytest -p no:cacheprovider -n 3 --dist loadscope -p tests.support.plugin_workers -q"
+    command = [*words.split(), *arguments, "-c", str(folder / "pytest.ini"), str(folder)]
     before = signal.signal(signal.SIGINT, signal.SIG_IGN) if ignore_ctrl_c else None
     try:
         ended = subprocess.run(
-            [*command, "-c", str(folder / "pytest.ini"), str(folder)],
+            [sys.executable, *command],
             cwd=ROOT,
             capture_output=True,
             text=True,

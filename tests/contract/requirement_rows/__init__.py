@@ -1,3 +1,3 @@
-"""The rows of the requirement manifest, one module for each part of the protocol."""
+"""The rows of the requirement manifest."""
 
 from __future__ import annotations

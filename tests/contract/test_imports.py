@@ -1,0 +1,256 @@
+"""What modules of the library import and use of each other, and what `import syncmcp` loads.
+
+Import-linter knows layers of packages; this counts single modules, imports within functions and
+those that only type checkers see among them.
+"""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Literal
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PACKAGE = ROOT / "syncmcp"
+
+Kind = Literal["at the top", "in a function", "for type checkers"]
+KINDS: tuple[Kind, ...] = ("at the top", "in a function", "for type checkers")
+
+# A handler is given the client that was asked; an error keeps the result that it is about.
+IGNORED = {
+    ("syncmcp.handlers.context", "syncmcp._client.client"),
+    ("syncmcp.errors", "syncmcp.types"),
+}
+
+
+def name_of(path: Path) -> str:
+    parts = path.relative_to(ROOT).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+MODULES = {name_of(path): path for path in sorted(PACKAGE.rglob("*.py"))}
+TREES = {name: ast.parse(path.read_text("utf-8")) for name, path in MODULES.items()}
+
+
+def imported(node: ast.AST, kind: Kind = "at the top") -> Iterator[tuple[str, Kind]]:
+    """The modules of the library that the code below `node` imports, and how."""
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.If) and ast.unparse(child.test) == "TYPE_CHECKING":
+            yield from imported(ast.Module(child.body, []), "for type checkers")
+            yield from imported(ast.Module(child.orelse, []), kind)
+        elif isinstance(child, ast.ImportFrom) and child.module:
+            for alias in child.names:
+                full = f"{child.module}.{alias.name}"
+                yield full if full in MODULES else child.module, kind
+        elif isinstance(child, ast.Import):
+            for alias in child.names:
+                yield alias.name, kind
+        elif isinstance(child, ast.FunctionDef) and kind == "at the top":
+            yield from imported(child, "in a function")
+        else:
+            yield from imported(child, kind)
+
+
+def reached(edges: dict[str, set[str]], start: str) -> set[str]:
+    seen: set[str] = set()
+    unseen = set(edges[start])
+    while unseen:
+        one = unseen.pop()
+        seen.add(one)
+        unseen |= edges[one] - seen
+    return seen
+
+
+@pytest.mark.parametrize("kinds", [("at the top",), KINDS], ids=["at the top", "any"])
+def test_no_modules_import_each_other(kinds: tuple[Kind, ...]) -> None:
+    edges = {
+        name: {
+            other
+            for other, kind in imported(tree)
+            if kind in kinds and other in MODULES and other != name
+            if (name, other) not in IGNORED
+        }
+        for name, tree in TREES.items()
+    }
+    assert [name for name in edges if name in reached(edges, name)] == []
+    assert edges["syncmcp._client.client"]
+
+
+@pytest.mark.parametrize(
+    ("edges", "expected"),
+    [
+        ({"a": {"b"}, "b": {"c"}, "c": set()}, {"b", "c"}),
+        ({"a": {"b"}, "b": {"a"}}, {"a", "b"}),
+    ],
+)
+def test_what_can_be_reached_is_found(edges: dict[str, set[str]], expected: set[str]) -> None:
+    assert reached(edges, "a") == expected
+
+
+# Private names. Of named tuples, and of the standard library, which documents them:
+PUBLIC = {"_asdict", "_exit", "_fields", "_make", "_replace", "_current_frames"}
+
+# Of libraries that have no other name for it: the socket below a response that is being read.
+FOREIGN = {("transports", "_fp"), ("transports", "_sock")}
+
+
+def package(module: str) -> str:
+    return module.split(".")[1] if "." in module else module
+
+
+def is_private(name: str) -> bool:
+    return name.startswith("_") and not name.startswith("__") and name not in PUBLIC
+
+
+def defined(tree: ast.AST) -> Iterator[str]:
+    """Every name that the code gives to something of its own."""
+    for node in ast.walk(tree):
+        match node:
+            case ast.FunctionDef(name) | ast.ClassDef(name) | ast.Name(name, ast.Store()):
+                yield name
+            case ast.Attribute(ast.Name("self" | "cls"), name, ast.Store()):
+                yield name
+            case ast.Assign([ast.Name("__slots__")], value):
+                yield from ast.literal_eval(value)
+            case ast.alias():
+                yield node.asname or node.name
+            case _:
+                pass
+
+
+def used(tree: ast.AST) -> Iterator[tuple[int, str]]:
+    """The private names of other objects, and those that are imported from other modules."""
+    for node in ast.walk(tree):
+        match node:
+            case ast.Attribute(ast.Name("self" | "cls")):
+                pass
+            case ast.Attribute(_, name) if is_private(name):
+                yield node.lineno, name
+            case ast.ImportFrom(module) if module and module.startswith("syncmcp."):
+                for alias in node.names:
+                    if is_private(alias.name) and f"{module}.{alias.name}" not in MODULES:
+                        yield node.lineno, f"{module}.{alias.name}"
+            case _:
+                pass
+
+
+def foreign(trees: dict[str, ast.Module]) -> list[str]:
+    """The private names that modules use and that nothing in their own package defines."""
+    own: dict[str, set[str]] = {}
+    for module, tree in trees.items():
+        own.setdefault(package(module), set()).update(defined(tree))
+    return [
+        f"{module}:{line}: {name}"
+        for module, tree in trees.items()
+        for line, name in used(tree)
+        if name not in own[package(module)] and (package(module), name) not in FOREIGN
+    ]
+
+
+def test_nobody_reads_the_private_names_of_another_package() -> None:
+    assert foreign(TREES) == []
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "def read(client): return client._core",
+        "client._core = None",
+        "del client._core",
+        "from syncmcp.a import _core",
+        "class Here:\n    def f(self): return self.client._core",
+    ],
+)
+def test_such_a_use_is_found(code: str) -> None:
+    other = "class Client:\n    def __init__(self): self._core = 1\n_core = 2"
+    [found] = foreign({"syncmcp.a": ast.parse(other), "syncmcp.b": ast.parse(code)})
+    assert found.startswith("syncmcp.b:")
+    assert found.endswith("_core")
+    assert foreign({"syncmcp.a": ast.parse(f"{other}\n{code.replace('syncmcp.a', 'x')}")}) == []
+
+
+def loaded_by(code: str) -> set[str]:
+    """The modules that are loaded once `code` has run in a fresh interpreter."""
+    ended = subprocess.run(
+        [sys.executable, "-c", f"{code}\nimport sys; print(*sys.modules)"],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+    )
+    return set(ended.stdout.split())
+
+
+# What takes long to load, or belongs to something that the program may never use.
+HEAVY = """
+    anthropic asyncio google.genai httpx httpx2 idna jsonschema openai platformdirs referencing
+    requests sseclient tkinter uritemplate urllib3 yaml syncmcp.transports.http
+    syncmcp.transports.memory syncmcp.transports.stdio pydantic syncmcp.types.base
+"""
+
+
+def test_the_import_is_light_starts_no_thread_and_touches_no_logging_of_the_program() -> None:
+    loaded = loaded_by("""
+import threading, logging
+import syncmcp
+assert threading.active_count() == 1
+assert logging.getLogger().handlers == []
+assert logging.getLogger("syncmcp").handlers == []  # without any, Python prints warnings to stderr
+""")
+    assert "syncmcp._client.client" in loaded
+    assert loaded.isdisjoint(HEAVY.split())
+    assert not {name for name in loaded if name.startswith(("syncmcp.testing", "syncmcp.ui"))}
+
+
+@pytest.mark.parametrize(
+    "use", ["connect(syncmcp.testing.Server())", "Stdio('x')", "Http('http://x')"]
+)
+def test_a_program_without_http_never_loads_the_http_stack(use: str) -> None:
+    code = f"import syncmcp, syncmcp.testing\nmade = syncmcp.{use}\ngetattr(made, 'close', bool)()"
+    assert loaded_by(code).isdisjoint({"requests", "urllib3", "sseclient", "jsonschema"})
+
+
+# What stands below `delaying_forks`, and what programs use that do nothing beside it.
+EXEMPT = ("_base", "_protocol", "types", "templates", "cli", "llm", "testing", "ui")
+
+
+def unguarded(node: ast.AST, *, inside: bool = False) -> Iterator[ast.Import | ast.ImportFrom]:
+    """The imports in functions that forks do not wait for."""
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, (ast.Import, ast.ImportFrom)):
+            if inside:
+                yield child
+        elif isinstance(child, ast.FunctionDef):
+            if not any(map(_delays, child.decorator_list)):
+                yield from unguarded(child, inside=True)
+        elif not isinstance(child, ast.With) or not any(
+            _delays(item.context_expr) for item in child.items
+        ):
+            yield from unguarded(child, inside=inside)
+
+
+def _delays(node: ast.AST) -> bool:
+    return "delaying_forks" in ast.dump(node)
+
+
+def test_forks_wait_for_the_imports_that_functions_make() -> None:
+    """A child would inherit the lock of a module, and wait for ever where it needs it."""
+    there = loaded_by("import syncmcp.types; syncmcp.types.load()")
+    found = [
+        f"{module}:{node.lineno} {name}"
+        for module, tree in TREES.items()
+        if package(module) not in EXEMPT
+        for node in unguarded(tree)
+        for name in (
+            [node.module or ""]
+            if isinstance(node, ast.ImportFrom)
+            else [alias.name for alias in node.names]
+        )
+        if name.startswith("syncmcp.") and name not in there
+    ]
+    assert found == []
