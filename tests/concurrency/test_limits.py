@@ -27,7 +27,7 @@ from syncmcp._http import exchange
 from syncmcp._http.exchange import AbortableExchange
 from syncmcp.errors import RequestTimeout
 from tests.support.moved_time import MovedTime, soonest
-from tests.support.stage import PATIENCE, Clock, in_threads
+from tests.support.stage import PATIENCE, STATEFUL, STATELESS, Clock, Stage, Wire, in_threads
 
 LIMIT = 600.0
 
@@ -307,3 +307,23 @@ def test_a_tenth_of_a_second_is_one(job: Callable[[], object]) -> None:
     ends: list[object] = []
     assert 0.1 <= soonest(lambda: ends.append(job())) < 0.25
     assert set(ends) <= {True, None}
+
+
+@pytest.mark.alone
+@pytest.mark.parametrize("way", ["blocking", "future"])
+@pytest.mark.parametrize(
+    "wire", [Wire("memory", STATEFUL), Wire("stdio", STATELESS), Wire("http", STATEFUL)], ids=str
+)
+def test_a_call_takes_no_longer_than_its_limit(wire: Wire, way: str) -> None:
+    with wire.connect(Stage().server) as client:
+
+        def call() -> object:
+            if way == "blocking":
+                return client.call_tool("hold", timeout=0.1)
+            return client.call_tool.future("hold", timeout=0.1).result()
+
+        def job() -> None:
+            with pytest.raises(RequestTimeout):
+                call()
+
+        assert 0.1 <= soonest(job) < 0.25
