@@ -40,13 +40,7 @@ class Turn:
 
 
 class Held:
-    """A hook that puts servers before items, and blocks at one item, once, until `gate` is set.
-
-    Attributes:
-        gate: What it waits for.
-        reached: Set when it waits.
-        late: Whether the gate was not set in time.
-    """
+    """A hook that puts servers before items, and blocks at one item, once, until `gate` is set."""
 
     def __init__(self, item: str) -> None:
         self._item = item
@@ -74,8 +68,7 @@ class TestTurns:
         self, way: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         chatty, big = tools("chatty", "t"), tools("big", "u")
-        merge = Catalog.with_servers
-        merges = 0
+        merge, merges = Catalog.with_servers, 0
 
         def meanwhile(catalog: Catalog, updates: Any, hook: Any) -> Catalog:
             nonlocal merges
@@ -153,8 +146,6 @@ class TestTurns:
             in_threads(partial(group.add, "a", tools("other", "v")), open_the_gate)
             assert list(group.tools) == ["b_u", "a_v"]
 
-
-class TestSlowHooks:
     def test_nothing_but_a_merge_waits_for_a_slow_hook(self) -> None:
         hook = Held("new")
         server = tools("a", "t")
@@ -212,15 +203,11 @@ class TestSlowHooks:
             with pytest.raises(ClosedError):
                 _ = group.tools
 
-
-class TestSafety:
     @pytest.mark.parametrize("what", ["add", "refresh"])
     def test_a_hook_that_would_wait_for_itself_fails(self, what: str) -> None:
         def hook(name: str, server: ConnectedServer) -> str:
             if name == "new":
-                if what == "add":
-                    group.add("b", tools("b", "u"))
-                group.refresh()
+                group.refresh() if what == "refresh" else group.add("b", tools("b", "u"))
             return name
 
         server = tools("a", "t")

@@ -30,15 +30,11 @@ class TestNames:
             assert [tool.name for tool in group.tools.values()] == list(group.tools)
             assert list(group.prompts) == ["a_order", "b_order"]
             assert list(group.resources) == ["shop://a/hours", "shop://b/hours"]
-            assert list(group.resource_templates) == [
-                "shop://a/goods/{article}",
-                "shop://b/goods/{article}",
-            ]
+            templates = [f"shop://{name}/goods/{{article}}" for name in "ab"]
+            assert list(group.resource_templates) == templates
             assert group.call_tool("b_find").text == "find of b"
-            with pytest.raises(
-                UsageError,
-                match="several tools are named 'find': use one of the keys 'a_find', 'b_f",
-            ):
+            said = "several tools are named 'find': use one of the keys 'a_find', 'b_f"
+            with pytest.raises(UsageError, match=said):
                 group.call_tool("find")
 
     @pytest.mark.requirement("M-30")
@@ -78,18 +74,16 @@ class TestNames:
                 known(lambda: "one.fresh" in group.tools)
                 group.refresh()
                 assert list(group.tools) == ["one.find", "one.fresh", "two.find", "three.find"]
-                assert {
-                    name: status.server and status.server.name
-                    for name, status in group.status.items()
-                } == {"one": "one", "two": "two", "three": "three"}
+                pairs = [(name, status.server) for name, status in group.status.items()]
+                assert [server and server.name for _, server in pairs] == ["one", "two", "three"]
+                assert [name for name, _ in pairs] == ["one", "two", "three"]
             assert set(told) == {"one", "two", "three"}
             assert opened.server.name == "of the program"
 
     @pytest.mark.requirement("M-30")
     def test_a_clash_after_the_hook_names_both_and_opens_nothing(self) -> None:
-        group = ClientGroup(
-            {"a": shop("a", "find"), "b": shop("b", "find")}, name_hook=lambda name, server: name
-        )
+        servers = {name: shop(name, "find") for name in "ab"}
+        group = ClientGroup(servers, name_hook=lambda name, server: name)
         with pytest.raises(UsageError, match=r"'find': 'a' \('find'\) and 'b' \('find'\)"):
             group.open()
         assert {status.state for status in group.status.values()} == {"closed"}
@@ -107,7 +101,7 @@ class TestNames:
             ClientGroup({"a": shop("a", "find")}, name_hook=hook).open()
 
     @pytest.mark.requirement("M-30")
-    def test_the_same_server_twice_is_refused(self) -> None:
+    def test_the_same_server_twice_is_refused_but_not_with_other_credentials(self) -> None:
         server, client = shop("a"), Client(shop("b"))
         same: list[tuple[Any, Any, str]] = [
             (server, server, "a"),
@@ -121,14 +115,11 @@ class TestNames:
             with pytest.raises(UsageError, match=said):
                 group.open()
             assert {status.state for status in group.status.values()} == {"closed"}
-
-    def test_the_same_place_with_other_credentials_is_another_server(self) -> None:
         servers: dict[str, Source] = {
-            "mine": syncmcp.Http(REFUSING, headers={"Authorization": "Bearer mine"}),
-            "yours": syncmcp.Http(REFUSING, headers={"Authorization": "Bearer yours"}),
-            "plain": MISSING,
-            "with": Stdio("/nowhere/at-all", env={"A": "1"}),
+            user: syncmcp.Http(REFUSING, headers={"Authorization": f"Bearer {user}"})
+            for user in ("me", "you")
         }
+        servers |= {"plain": MISSING, "with": Stdio("/nowhere/at-all", env={"A": "1"})}
         with pytest.raises(RequiredServersFailed) as caught:
             ClientGroup(servers).open()
         assert len(caught.value.errors) == 4
@@ -154,7 +145,7 @@ class TestRouting:
             with pytest.raises(UsageError, match="no server of the group has a resource"):
                 group.read_resource("shop://c/hours")
 
-    def test_a_template_without_match_finds_no_server(
+    def test_templates_without_match_find_no_server_and_of_each_server_so_many_are_compared(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         other = shop("b")
@@ -167,21 +158,16 @@ class TestRouting:
             assert group.read_resource("shop://a/goods/fish").text == "fish of a"
             with pytest.raises(UsageError, match="no server of the group has a resource"):
                 group.read_resource("shop://a/fish")
-
-    def test_a_uri_is_compared_with_so_much_of_the_templates_of_each_server(
-        self, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        compared: list[str] = []
-        match = UriTemplate.match
+        compared, match = list[str](), UriTemplate.match
 
         def counted(template: UriTemplate, uri: str, **options: Any) -> dict[str, str] | None:
             compared.append(repr(template))
             return match(template, uri, **options)
 
         much = shop("much")
-        for number in range(100):
+        for number in map(str, range(100)):
             uri = f"much://{number}/{'x' * 1000}/{{name}}"
-            much.resource_template(uri, name=f"{number}")(lambda name: name)
+            much.resource_template(uri, name=number)(lambda name: name)
         monkeypatch.setattr(UriTemplate, "match", counted)
         with ClientGroup({"much": much, "a": shop("a")}) as group:
             assert group.read_resource("shop://a/goods/fish").text == "fish of a"
@@ -193,9 +179,8 @@ class TestRouting:
             assert group.server_of("resources", "b_shop://x/hours") == ("b", "shop://x/hours")
             listed = group.resources["b_shop://x/hours"]
             assert listed.uri == "shop://x/hours"
-            before = group.clients["b"]
             client, *_ = group._state.route(lambda catalog: catalog.route("resources", listed))
-            assert client is before
+            assert client is group.clients["b"]
             assert group.read_resource("b_shop://x/hours").text == "hours of x"
             for uri in ("shop://x/hours", "shop://x/goods/fish"):
                 with pytest.raises(UsageError):
@@ -204,8 +189,8 @@ class TestRouting:
     def test_a_prompt_is_got_by_its_key_or_itself_and_what_nobody_has_is_a_mistake(self) -> None:
         with ClientGroup({"a": shop("a", "search"), "b": shop("b")}) as group:
             for what in ("b_order", group.prompts["b_order"]):
-                got = group.get_prompt(what, {"what": "fish"})
-                assert "order fish at b" in str(got.messages[0])
+                said = group.get_prompt(what, {"what": "fish"}).messages[0]
+                assert "order fish at b" in str(said)
             with pytest.raises(UsageError, match="what"):
                 group.get_prompt(group.prompts["a_order"])
             with pytest.raises(UsageError, match="did you mean 'search'"):
@@ -240,20 +225,18 @@ class TestHandlers:
 
             return form
 
-        group = ClientGroup(
-            {"one": asking("x"), "two": asking("y")},
-            mode=mode,
-            elicitation=answer("all"),
-            per_server={"two": {"elicitation": answer("two")}},
-        )
-        with group:
+        servers, own = {"one": asking("x"), "two": asking("y")}, {"elicitation": answer("two")}
+        options: dict[str, Any] = {"mode": mode, "elicitation": answer("all")}
+        with ClientGroup(servers, per_server={"two": own}, **options) as group:
             group.add("three", asking("z"), elicitation=answer("three"))
             for tool in ("ask_x", "ask_y", "ask_z"):
                 assert "decline" in str(group.call_tool(tool).text)
         assert asked == [("all", "one"), ("two", "two"), ("three", "three")]
 
     @pytest.mark.requirement("M-30")
-    def test_what_is_only_told_is_told_with_the_servers_name(self) -> None:
+    def test_what_is_only_told_is_told_with_the_servers_name(
+        self, caplog: pytest.LogCaptureFixture
+    ) -> None:
         heard: list[Any] = []
 
         def noisy(name: str) -> Server:
@@ -266,46 +249,32 @@ class TestHandlers:
 
             return server
 
-        group = ClientGroup(
-            {"one": noisy("x"), "two": noisy("y")},
+        servers = {"one": noisy("x"), "two": noisy("y")}
+        with ClientGroup(
+            servers,
             on_log=lambda server, message: heard.append((server, message.data)),
             on_progress=lambda server, *said: heard.append((server, *said)),
             per_server={"two": {"on_log": lambda message: heard.append(("own", message.data))}},
-        )
-        with group:
+        ) as group:
             group.call_tool("x", log_level="info")
             group.call_tool("y", log_level="info")
-        assert heard == [
-            ("one", 1, 2, "half"),
-            ("one", "loud"),
-            ("two", 1, 2, "half"),
-            ("own", "loud"),
-        ]
-
-    def test_a_logger_has_a_child_for_each_server(self, caplog: pytest.LogCaptureFixture) -> None:
-        server = Server("x")
-
-        @server.tool()
-        def shout(context: ToolContext) -> None:
-            context.log("warning", "loud")
-
-        with ClientGroup({"one": server}, on_log=logging.getLogger("servers")) as group:
-            group.call_tool("shout", log_level="info")
+        half, loud = (1, 2, "half"), "loud"
+        assert heard == [("one", *half), ("one", loud), ("two", *half), ("own", loud)]
+        # A logger has a child for each server.
+        with ClientGroup(servers, on_log=logging.getLogger("servers")) as group:
+            group.call_tool("x", log_level="info")
         assert ("servers.one", logging.WARNING, "loud") in caplog.record_tuples
 
     def test_roots_are_the_same_for_all(self, tmp_path: Path) -> None:
-        def looking(name: str) -> Server:
-            server = Server(name)
+        def look(context: ToolContext) -> str:
+            return str(len(context.list_roots()))
 
-            @server.tool(name=name)
-            def look(context: ToolContext) -> str:
-                return str(len(context.list_roots()))
-
-            return server
-
-        with ClientGroup({"one": looking("x"), "two": looking("y")}, roots=[]) as group:
+        servers = {name: Server(name) for name in "xy"}
+        for name, server in servers.items():
+            server.tool(name=name)(look)
+        with ClientGroup({**servers}, roots=[]) as group:
             group.roots.add(tmp_path)
-            assert [group.call_tool(tool).text for tool in ("x", "y")] == ["1", "1"]
+            assert [group.call_tool(tool).text for tool in "xy"] == ["1", "1"]
         with pytest.raises(UsageError):
             _ = ClientGroup().roots
 
@@ -335,26 +304,22 @@ class TestComingAndGoing:
             assert list(group.clients) == ["b", "c"]
 
     @pytest.mark.requirement("M-30")
-    @pytest.mark.parametrize(
-        "wrong", ["name", "server", "clash", "broken"], ids=lambda wrong: f"for the {wrong}"
-    )
-    def test_what_cannot_be_added_leaves_nothing(self, wrong: str) -> None:
-        server = shop("a", "t")
+    def test_what_cannot_be_added_leaves_nothing(self) -> None:
+        server, other = shop("a", "t"), shop("b", "t")
         with ClientGroup({"a": server}, name_hook=lambda name, of: name[:1]) as group:
             before = {**group.tools}, list(group.status)
-            other = shop("b", "t")
-            sources: dict[str, tuple[str, Any, str]] = {
-                "name": ("a", shop("c"), "already has a server 'a'"),
-                "server": ("b", server, "'a' and 'b' are the same"),
-                "clash": ("b", other, "'a' .* and 'b'"),
-                "broken": ("b", MISSING, "not found"),
-            }
-            name, source, said = sources[wrong]
-            with pytest.raises(syncmcp.McpError, match=said):
-                group.add(name, source)
-            assert ({**group.tools}, list(group.status)) == before
-            assert other.sessions == []
-            assert group.call_tool("t").text == "t of a"
+            wrong: list[tuple[str, Any, str]] = [
+                ("a", shop("c"), "already has a server 'a'"),
+                ("b", server, "'a' and 'b' are the same"),
+                ("b", other, "'a' .* and 'b'"),
+                ("b", MISSING, "not found"),
+            ]
+            for name, source, said in wrong:
+                with pytest.raises(syncmcp.McpError, match=said):
+                    group.add(name, source)
+                assert ({**group.tools}, list(group.status)) == before
+                assert other.sessions == []
+                assert group.call_tool("t").text == "t of a"
 
     def test_only_an_open_group_takes_servers_and_calls(self) -> None:
         group = ClientGroup({"broken": MISSING}, require=())
@@ -430,10 +395,8 @@ class TestChanges:
 
     def test_a_change_that_clashes_is_not_offered(self, caplog: pytest.LogCaptureFixture) -> None:
         server = shop("a", "t")
-        group = ClientGroup(
-            {"a": server, "b": shop("b", "u")}, name_hook=lambda n, s: s.name + n[:1]
-        )
-        with group:
+        servers = {"a": server, "b": shop("b", "u")}
+        with ClientGroup(servers, name_hook=lambda name, of: of.name + name[:1]) as group:
             server.add_tool(lambda: "new", name="tt", input_schema={})
             known(lambda: "is left out" in caplog.text)
             assert list(group.tools) == ["at", "bu"]
@@ -442,10 +405,7 @@ class TestChanges:
     def test_refresh_asks_a_server_that_tells_nothing(
         self, caplog: pytest.LogCaptureFixture
     ) -> None:
-        def quiet(name: str) -> Server:
-            return Server(name, capabilities={"tools": {}})
-
-        one, two = quiet("one"), quiet("two")
+        one, two = (Server(name, capabilities={"tools": {}}) for name in ("one", "two"))
         with ClientGroup({"one": one, "two": two}) as group:
             one.add_tool(lambda: "new", name="fresh", input_schema={})
             assert list(group.tools) == []
@@ -458,7 +418,6 @@ class TestChanges:
 
     def test_what_came_while_refresh_asked_is_kept(self) -> None:
         server = shop("a", "t")
-        group = ClientGroup({"a": server})
         asked, answer = threading.Event(), threading.Event()
 
         def prompts(params: Any, context: ToolContext) -> Any:
@@ -466,15 +425,15 @@ class TestChanges:
             assert answer.wait(PATIENCE)
             return {"prompts": []}
 
-        with group:
+        with ClientGroup({"a": server}) as group:
             server.on_request("prompts/list", prompts)
 
             def change() -> None:
                 assert asked.wait(PATIENCE)
-                member = group._state.members()["a"]
+                there = group._state
+                member = there.members()["a"]
                 assert member.lists is not None
                 newer = member.lists._replace(tools=())
-                there = group._state
                 there._on_change(weakref.ref(there), weakref.ref(member), newer)
                 answer.set()
 
