@@ -418,7 +418,8 @@ def test_no_variable_is_looked_at_for_it() -> None:
 
 def test_where_a_variable_decides_what_runs_there_is_a_warning() -> None:
     words = ("${A}server.py", "${PWD}", "${PWD:-src/../server}", "file://${A}")
-    for place in ({"command": "${A}"}, {"cwd": "${A}"}, *({"args": [word]} for word in words)):
+    places: list[dict[str, Any]] = [{"args": [word]} for word in words]
+    for place in ({"command": "${A}"}, {"cwd": "${A}"}, *places):
         review = entry({"command": "python", **place}).review()
         assert any("environment decides which" in warning for warning in review.warnings), place
     # A secret is not taken for a file.

@@ -90,8 +90,9 @@ WEB = "https://example.org{+x}"
 def rows(table: str) -> Iterator[tuple[str, dict[str, Value], str]]:
     """Templates (`WEB` is the one above), each followed by values, and by what comes of it."""
     for row in re.split(r"\n *|   ", table.strip().replace("WEB", WEB)):
-        template, *values, result = row.split()
-        yield template, dict(value.split("=", 1) for value in values), result
+        template, *words, result = row.split()
+        pairs = (word.partition("=") for word in words)
+        yield template, {name: value for name, _, value in pairs}, result
 
 
 # Values of every kind; dots elsewhere, and those of the template; a host that is empty where no

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from functools import partial
 from typing import Any
 
 import pytest
@@ -15,12 +16,7 @@ from syncmcp.group import Source
 from syncmcp.handlers import HandlerContext
 from syncmcp.testing import Server, ToolContext
 from syncmcp.tools import Step, ToolFinished, ToolLoop, ToolStarted
-from syncmcp.types import (
-    CreateMessageRequestParams,
-    CreateMessageResult,
-    ToolResultContent,
-    ToolUseContent,
-)
+from syncmcp.types import CreateMessageRequestParams, CreateMessageResult, ToolUseContent
 from tests.features.test_tool_loop import DONE, Model, says, text, texts, use, wants
 from tests.support.shops import MISSING
 from tests.support.stage import Stage, in_threads
@@ -38,16 +34,12 @@ def shop(name: str, **annotations: Any) -> Server:
     return server
 
 
+PRICES = use("a", "fish_price", thing="eel"), use("b", "books_price", thing="atlas")
+
+
 @pytest.mark.requirement("M-05", "M-30")
 def test_each_tool_is_called_at_the_server_that_has_it() -> None:
-    model = Model(
-        wants(
-            use("a", "fish_price", thing="eel"),
-            use("b", "books_price", thing="atlas"),
-            use("c", "close_books"),
-        ),
-        DONE,
-    )
+    model = Model(wants(*PRICES, use("c", "close_books")), DONE)
     servers: dict[str, Source] = {"missing": MISSING, "fish": shop("fish"), "books": shop("books")}
     with ClientGroup(servers) as group:
         outcome = ToolLoop(model, group).run("go")
@@ -77,13 +69,10 @@ def test_who_approves_sees_the_server_its_own_name_of_the_tool_and_what_it_claim
             seen.append((question.server.name, call.tool, claim))
             return Verdict(question.server.name == "fish", reason="not there")
 
-    servers = {
-        "fish": shop("fish", destructiveHint=False),
-        "books": shop("books", destructiveHint=True),
-    }
-    wish = wants(use("a", "fish_price", thing="eel"), use("b", "books_price", thing="atlas"))
-    model = Model(wish, DONE)
-    with ClientGroup(servers) as group:
+    hints = {"fish": False, "books": True}
+    servers = {name: shop(name, destructiveHint=hint) for name, hint in hints.items()}
+    model = Model(wants(*PRICES), DONE)
+    with ClientGroup({**servers}) as group:
         ToolLoop(model, group, approval=Approval(reviewer=Watching())).run("go")
     assert seen == [("fish", "price", False), ("books", "price", True)]
     assert texts(model.told(1)) == ["eel at fish", "the call was not allowed: not there"]
@@ -102,8 +91,7 @@ def test_each_server_of_a_group_has_its_own_approval_and_trust(
     own: tuple[dict[str, Any], ...], approval: Any, denial: str
 ) -> None:
     servers = {name: shop(name, readOnlyHint=True) for name in ("fish", "books")}
-    wish = wants(use("a", "fish_price", thing="eel"), use("b", "books_price", thing="eel"))
-    model = Model(wish, DONE)
+    model = Model(wants(*PRICES), DONE)
     per_server = dict(zip(servers, own, strict=True))
     with ClientGroup(servers, per_server=per_server) as group:
         ToolLoop(model, group, approval=approval).run("go")
@@ -128,22 +116,20 @@ def test_a_group_that_is_closed_ends_the_loop_and_a_removed_server_does_not(what
             else:
                 group.remove("stage")
 
-        outcome, ended = in_threads(lambda: ToolLoop(model, group).run("go"), end)
+        outcome, ended = in_threads(partial(ToolLoop(model, group).run, "go"), end)
     assert ended is None
     if what == "close":
         assert isinstance(outcome, ClosedError)
-    else:
-        assert outcome.text == "done"
-        (result,) = model.told(1)
-        assert result.is_error
+        return
+    assert outcome.text == "done"
+    (result,) = model.told(1)
+    assert result.is_error
 
 
 def test_the_model_is_told_of_a_server_that_was_removed_and_goes_on_with_the_others() -> None:
     group = ClientGroup({"fish": shop("fish"), "books": shop("books")})
 
-    def without_fish(
-        request: CreateMessageRequestParams, context: HandlerContext
-    ) -> CreateMessageResult:
+    def without_fish(request: object, context: object) -> CreateMessageResult:
         group.remove("fish")
         return wants(use("a", "close_fish"), use("b", "close_books"))
 
@@ -166,24 +152,17 @@ def test_no_server_gets_calls_of_a_tool_that_was_another_s() -> None:
     for server in (fish, other):
         server.tool()(search)
     with ClientGroup({"fish": fish}) as group:
-        replies = iter((wants(use("a", "search", word="for fish")), DONE))
-        said: list[CreateMessageRequestParams] = []
 
-        def model(
-            request: CreateMessageRequestParams, context: HandlerContext
-        ) -> CreateMessageResult:
-            if not said:
-                group.remove("fish")
-                group.add("other", other)
-                assert group.server_of("tools", "search") == ("other", "search")
-            said.append(request)
-            return next(replies)
+        def replaced(request: object, context: object) -> CreateMessageResult:
+            group.remove("fish")
+            group.add("other", other)
+            assert group.server_of("tools", "search") == ("other", "search")
+            return wants(use("a", "search", word="for fish"))
 
+        model = Model(replaced, DONE)
         ToolLoop(model, group).run("go")
     assert heard == []
-    (told,) = said[1].messages[-1].blocks
-    assert isinstance(told, ToolResultContent)
-    assert texts([told]) == ["the tool 'search' now belongs to another server"]
+    assert texts(model.told(1)) == ["the tool 'search' now belongs to another server"]
 
 
 def test_a_server_that_lets_nobody_in_any_more_does_not_end_the_loop() -> None:
@@ -215,14 +194,12 @@ def test_a_question_of_a_server_that_a_loop_over_a_group_answers_stays_that_serv
 
     seen: list[Any] = []
 
-    def named(request: CreateMessageRequestParams, context: HandlerContext) -> CreateMessageResult:
+    def named(request: object, context: HandlerContext) -> CreateMessageResult:
         seen.append(context.server.name)
         context.show("so far")
         return says(text("an eel"))
 
-    def unnamed(
-        request: CreateMessageRequestParams, context: HandlerContext
-    ) -> CreateMessageResult:
+    def unnamed(request: object, context: HandlerContext) -> CreateMessageResult:
         assert repr(context) == "<HandlerContext sampling/createMessage from a group>"
         with pytest.raises(UsageError, match="works for a group"):
             _ = context.client
@@ -237,15 +214,12 @@ def test_a_question_of_a_server_that_a_loop_over_a_group_answers_stays_that_serv
 
     with ClientGroup({"fish": shop("fish")}) as group:
 
-        def answer(
-            request: CreateMessageRequestParams, context: HandlerContext
-        ) -> CreateMessageResult:
+        def answer(request: CreateMessageRequestParams, context: HandlerContext) -> Any:
             loop = ToolLoop(named, group, on_text=seen.append)
             return loop.run(request, context=context).result
 
-        with syncmcp.connect(
-            asking, name="asker", sampling=answer, approval=Approval(AllowAll())
-        ) as client:
+        options: dict[str, Any] = {"sampling": answer, "approval": Approval(AllowAll())}
+        with syncmcp.connect(asking, name="asker", **options) as client:
             assert "an eel" in client.call_tool("ask").text
             assert seen == ["asker", "so far"]
             # A model that works for a group has no single client; it may use a loop of its own.
@@ -257,18 +231,15 @@ def test_a_question_of_a_server_that_a_loop_over_a_group_answers_stays_that_serv
 
 def test_how_far_a_tool_is_is_told_with_the_wish_that_it_is_for() -> None:
     stages = {"one": Stage(), "two": Stage()}
-    reports: dict[str, list[tuple[float, float | None, str | None]]] = {"a": [], "b": []}
-    started: list[ToolUseContent] = []
-    finished: dict[str, int] = {}
+    reports: dict[str, list[tuple[Any, ...]]] = {"a": [], "b": []}
+    started, finished = list[str](), dict[str, int]()
 
-    def far(
-        wish: ToolUseContent, progress: float, total: float | None, message: str | None
-    ) -> None:
-        reports[wish.id].append((progress, total, message))
+    def far(wish: ToolUseContent, *report: Any) -> None:
+        reports[wish.id].append(report)
 
     def step(step: Step) -> None:
         if isinstance(step, ToolStarted):
-            started.append(step.use)
+            started.append(step.use.name)
         elif isinstance(step, ToolFinished):
             finished[step.use.id] = len(reports[step.use.id])
 
@@ -276,5 +247,5 @@ def test_how_far_a_tool_is_is_told_with_the_wish_that_it_is_for() -> None:
     with ClientGroup({name: stage.server for name, stage in stages.items()}) as group:
         ToolLoop(model, group, on_progress=far, on_step=step).run("go")
     assert reports == {"a": [(1, 2, "step 1"), (2, 2, "step 2")], "b": [(1, 1, "step 1")]}
-    assert [wish.name for wish in started] == ["one_count", "two_count"]
+    assert started == ["one_count", "two_count"]
     assert finished == {"a": 2, "b": 1}  # all of it was told before the result
