@@ -56,7 +56,7 @@ COMMANDS = {
         *("uv run https://example.com/x.py", "uv tool run x", "uv run --with requests x.py"),
         *("deno run npm:x", "go run example.com/x@latest", "docker run -i x"),
     ),
-    RIGHTS: (*("wsl x", "su me", "nsenter -t 1 -m x"),),
+    RIGHTS: ("wsl x", "su me", "nsenter -t 1 -m x"),
     LOADS: (
         *("perl -Mx y.pl", "node --require ./x.js y.js", "node -r ./x.js y.js"),
         *("node -r./x.js y.js", "nodejs --import ./x.js y.js"),
@@ -70,19 +70,16 @@ COMMANDS = {
         *("docker run -v /:/host x", "docker run --net=host x"),
         *("docker run --network host x", "docker run -v /var/run/docker.sock:/s x"),
     ),
-    COMPOSES: (*("docker compose up", "docker --context x compose -f y up", "docker-compose up"),),
+    COMPOSES: ("docker compose up", "docker --context x compose -f y up", "docker-compose up"),
     NAMES: (
         *("npx --registry=https://x y", "uvx --index-url https://x y"),
         "pip install -i https://x y",
     ),
 }
 OTHERS = [
-    ("mshta http://x", "its arguments name"),
-    ("git -c alias.x=!sh x", "may decide which code"),
-    (r"x \\host\share\y", "another computer"),
-    ("ssh-keyscan host", SENDS),
-    ("/usr/bin/ssh host", SENDS),
-    ("cat ~/.ssh/id_rsa", "files that hold credentials"),
+    *(("mshta http://x", "its arguments name"), ("git -c alias.x=!sh x", "may decide which code")),
+    *((r"x \\host\share\y", "another computer"), ("cat ~/.ssh/id_rsa", "that hold credentials")),
+    *(("ssh-keyscan host", SENDS), ("/usr/bin/ssh host", SENDS)),
     ("env LD_PRELOAD=x node y.js", "LD_PRELOAD decides which code"),
     ("/usr/bin/env npm_config_registry=x npm start", "npm_config_registry decides where"),
 ]

@@ -17,7 +17,7 @@ from syncmcp.servers_file import known_files, read
 from syncmcp.servers_file.named_files import MARKERS, is_own
 from tests.support.shops import CHILD
 
-MARK = pytest.mark.requirement("SEC-06")
+pytestmark = pytest.mark.requirement("SEC-06")
 
 
 @pytest.fixture(autouse=True)
@@ -45,7 +45,6 @@ def own_files(home: Path) -> list[Path]:
     return [*(settings(home) / name for name in names), home / ".cursor" / "mcp.json"]
 
 
-@MARK
 def test_the_files_of_another_project_need_approval(home: Path) -> None:
     for editor in (".cursor", ".vscode"):
         written(home / "checkout" / editor / "mcp.json")
@@ -58,7 +57,6 @@ def test_the_files_of_another_project_need_approval(home: Path) -> None:
     assert not [*home.parent.rglob("ran")]
 
 
-@MARK
 @pytest.mark.parametrize(
     "path",
     [
@@ -89,7 +87,6 @@ def test_a_person_s_file_needs_none(
         assert not read(path).guarded
 
 
-@MARK
 @pytest.mark.parametrize("marker", MARKERS)
 @pytest.mark.parametrize("at", ["tree", "settings", "home"])
 def test_a_file_within_a_work_tree_needs_approval(home: Path, marker: str, at: str) -> None:
@@ -107,7 +104,6 @@ def test_a_file_within_a_work_tree_needs_approval(home: Path, marker: str, at: s
     assert read(file).guarded
 
 
-@MARK
 @pytest.mark.skipif(sys.platform == "win32", reason="there are no modes")
 @pytest.mark.parametrize("others", [0o002, 0o020], ids=["everybody", "a group"])
 @pytest.mark.parametrize("place", ["file", "folder", "destination"])
@@ -131,7 +127,6 @@ def test_a_file_that_others_can_write_or_have_needs_approval(
     assert read(file).guarded
 
 
-@MARK
 def test_no_link_makes_a_file_of_a_project_the_persons_own(home: Path) -> None:
     project = home / "project"
     foreign = written(project / ".cursor" / "mcp.json")
@@ -161,7 +156,6 @@ def test_settings_behind_a_link_are_the_persons_own_and_none_without_a_home(
     assert not is_own(file)
 
 
-@MARK
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no such folders")
 @pytest.mark.parametrize("trust", [True, False])
 def test_no_server_starts_by_default_where_every_user_can_put_code(
@@ -178,7 +172,6 @@ def test_no_server_starts_by_default_where_every_user_can_put_code(
     assert servers["two"].problem is servers["three"].problem is None
 
 
-@MARK
 @pytest.mark.parametrize(
     ("path", "stated", "start"),
     [
@@ -201,7 +194,6 @@ def test_a_server_starts_in_the_folder_of_its_file(
     assert f"\nin {entry.review().cwd}\n" in str(entry.review())
 
 
-@MARK
 @pytest.mark.slow
 def test_no_code_of_the_current_directory_is_run(home: Path) -> None:
     Path("syncmcp.py").write_text("open('ran', 'w')")

@@ -149,12 +149,10 @@ def test_what_a_package_runs_is_covered(package: dict[str, Any]) -> None:
     assert asks_again(program("dist"), lambda: Path("dist/lib/run.js").write_text("evil"))
 
 
-@pytest.mark.parametrize("content", ["[", "[1]", '{"main": 1, "bin": [1], "scripts": {"a": {}}}'])
-def test_a_package_that_names_nothing_is_covered_itself(content: str, project: Path) -> None:
-    Path("dist").mkdir()
-    Path("dist/package.json").write_text(content)
-    files = entry(program("dist")).review().files
-    assert files == (str(project / "dist" / "package.json"),)
+def test_a_package_that_names_nothing_is_covered_itself(project: Path) -> None:
+    for content in ("[", "[1]", '{"main": 1, "bin": [1], "scripts": {"a": {}}}'):
+        Path("package.json").write_text(content)
+        assert entry(program(".")).review().files == (str(project / "package.json"),)
 
 
 def test_no_other_computer_is_asked_for_a_file(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -403,8 +401,7 @@ def test_a_default_counts_only_where_it_is_filled_in() -> None:
         files = entry(program(word)).review().files
         assert [os.path.basename(path) for path in files] == [name]
 
-
-def test_no_variable_is_looked_at_for_it() -> None:
+    # No variable is looked at for it.
     class Watched(dict[str, str]):
         def get(self, *key: Any) -> Any:
             raise AssertionError("looked at")
@@ -475,6 +472,16 @@ def test_what_changes_while_a_person_reads_is_asked_about_again() -> None:
     first, second = seen
     assert first.digest != second.digest
     assert entry(stated).approved
+    # The yes is to what was seen.
+    one = entry(stated)
+    review = one.review()
+    Path("src/server.py").write_text("worse")
+    one.approve(review)
+    assert not one.approved
+    with pytest.raises(NotApproved):
+        one.target()
+    one.approve()
+    assert one.approved
 
 
 @pytest.mark.parametrize("times", [1, 2])
@@ -498,15 +505,3 @@ def test_what_changes_before_a_start_is_not_started(times: int) -> None:
     script.write_text(serves)
     with client:  # what was approved is there again
         assert client.call_tool("add", {"a": 1, "b": 2}).text == "3"
-
-
-def test_the_yes_is_to_what_was_seen() -> None:
-    one = entry(program("src/server.py"))
-    review = one.review()
-    pulled()
-    one.approve(review)
-    assert not one.approved
-    with pytest.raises(NotApproved):
-        one.target()
-    one.approve()
-    assert one.approved

@@ -20,7 +20,7 @@ from syncmcp.servers_file import MAX_BYTES, ServerReview, ServersFile, known_fil
 from syncmcp.testing import Server, serve_http
 from tests.support.stage import in_threads
 
-pytestmark = pytest.mark.usefixtures("project")
+pytestmark = [pytest.mark.usefixtures("project"), pytest.mark.requirement("SEC-06")]
 
 SERVER = [sys.executable, "-m", "syncmcp.testing"]
 
@@ -314,7 +314,6 @@ def test_the_values_of_placeholders_are_secret_on_their_own(tmp_path: Path) -> N
 
 
 class TestApproval:
-    @pytest.mark.requirement("SEC-06")
     def test_what_the_project_names_is_not_touched_unless_approved(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -334,7 +333,6 @@ class TestApproval:
                 assert caught.value.review.server == "one"
             assert server.stats.requests.total() == 0
 
-    @pytest.mark.requirement("SEC-06")
     def test_a_person_sees_the_whole_of_it_once(self) -> None:
         seen: list[ServerReview] = []
 
@@ -360,7 +358,6 @@ class TestApproval:
         assert "s3cret" not in text + repr(review)
         assert "Warning: A shell interprets it" in text
 
-    @pytest.mark.requirement("SEC-06")
     @pytest.mark.parametrize(
         "code",
         [
@@ -375,7 +372,6 @@ class TestApproval:
         env: dict[str, str] = dict.fromkeys(("API_TOKEN", "DB_PASSWORD", "COOKIE", "OTHER"), code)
         assert shown_variables(env) == env
 
-    @pytest.mark.requirement("SEC-06")
     def test_a_secret_is_masked_and_no_variable_that_carries_a_warning(self) -> None:
         env = {
             "API_TOKEN": "wJa/7MD+EX==",
@@ -392,7 +388,6 @@ class TestApproval:
         servers = read(written(Path("mcp.json"), {"mcpServers": names}))
         assert repr(servers).endswith("mcp.json': a\u241b[31m\u240ab, c>")
 
-    @pytest.mark.requirement("SEC-06")
     def test_a_no_is_final_and_not_remembered(self) -> None:
         answers = ["yes", False, True]
         servers = of_project({"command": "x"}, approve=lambda review: answers.pop(0))

@@ -15,6 +15,8 @@ from hypothesis import strategies as st
 from syncmcp.errors import UsageError
 from syncmcp.templates import UriTemplate
 
+pytestmark = pytest.mark.requirement("M-11")
+
 # A template, a URI, and the values in it.
 VALUES = """
     acme://a/{x} acme://a/b x=b   acme://a/{x} acme://a/ x=   acme://a/{x} acme://a/%c3%a9 x=é
@@ -51,7 +53,6 @@ def rows(table: str) -> list[list[str]]:
         ("", "", {}),
     ],
 )
-@pytest.mark.requirement("M-11")
 def test_a_uri_tells_its_values(template: str, uri: str, values: dict[str, str]) -> None:
     read = UriTemplate(template)
     assert read.ambiguity is None
@@ -59,7 +60,6 @@ def test_a_uri_tells_its_values(template: str, uri: str, values: dict[str, str])
 
 
 @pytest.mark.parametrize(("template", "uris"), [(one, uris) for one, *uris in rows(NONE)])
-@pytest.mark.requirement("M-11")
 def test_another_uri_has_none(template: str, uris: list[str]) -> None:
     read = UriTemplate(template)
     assert read.ambiguity is None
@@ -79,7 +79,6 @@ def test_another_uri_has_none(template: str, uris: list[str]) -> None:
         (["a?b=c{&x}"], "can be matched, not '{&x}'"),
     ],
 )
-@pytest.mark.requirement("M-11")
 def test_a_template_whose_uris_do_not_tell_says_so(templates: list[str], words: str) -> None:
     for template in templates:
         read, told = UriTemplate(template), words.replace("{}", template)

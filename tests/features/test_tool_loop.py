@@ -32,6 +32,8 @@ Turn: TypeAlias = (
     | Callable[[CreateMessageRequestParams, HandlerContext], CreateMessageResult]
 )
 
+pytestmark = pytest.mark.requirement("M-05")
+
 
 class Model:
     """A model that says what it was told to say, and keeps what it heard."""
@@ -110,7 +112,6 @@ def adder(name: str = "adder") -> Server:
     return server
 
 
-@pytest.mark.requirement("M-05")
 @rotated
 def test_the_model_asks_for_a_tool_and_is_asked_again_with_its_result(wire: Wire) -> None:
     model = Model(wants(text("let me see"), use("u1", "add", a=2, b=3)), says(text("it is 5")))
@@ -130,7 +131,7 @@ def test_the_model_asks_for_a_tool_and_is_asked_again_with_its_result(wire: Wire
     assert (result.tool_use_id, texts([result]), result.is_error or False) == ("u1", ["5"], False)
 
 
-@pytest.mark.requirement("M-05", "M-14")
+@pytest.mark.requirement("M-14")
 @pytest.mark.parametrize("trusted", [True, False])
 def test_what_a_trusted_server_means_for_the_user_alone_is_not_for_the_model(trusted: bool) -> None:
     server = Server()
@@ -152,7 +153,6 @@ def test_what_a_trusted_server_means_for_the_user_alone_is_not_for_the_model(tru
     assert texts([alone]) == ["seen"]
 
 
-@pytest.mark.requirement("M-05")
 def test_a_whole_request_goes_to_the_model_with_the_loop_s_own_tools_and_goes_on() -> None:
     answer = says(text("well"), stop="toolUse")  # though it names no tool
     model = Model(wants(use("u", "add", a=1, b=1)), DONE, wants(use("u", "add", a=2, b=2)), answer)
@@ -182,7 +182,6 @@ def test_a_whole_request_goes_to_the_model_with_the_loop_s_own_tools_and_goes_on
     assert texts(model.told(3)) == ["4"]
 
 
-@pytest.mark.requirement("M-05")
 def test_meta_and_structured_content_survive_both_ways() -> None:
     server = Server("rich")
     content = [{"type": "image", "data": "AAAA", "mimeType": "image/png"}]
@@ -201,7 +200,6 @@ def test_meta_and_structured_content_survive_both_ways() -> None:
     assert result == {"type": "tool_result", "toolUseId": "u", **rich}
 
 
-@pytest.mark.requirement("M-05")
 @rotated
 def test_tools_of_one_turn_run_at_the_same_time_and_answer_in_order(wire: Wire) -> None:
     server = Server("pair")
@@ -261,7 +259,6 @@ def test_no_more_tools_run_at_one_time_than_allowed() -> None:
     assert texts(model.told(1)) == ["a", "b", "c"]
 
 
-@pytest.mark.requirement("M-05")
 def test_what_goes_wrong_is_told_to_the_model_and_what_is_not_offered_or_whole_is_not_run() -> None:
     rows = [
         (use("fails", "fail"), "no luck today"),
@@ -295,10 +292,9 @@ def test_what_goes_wrong_is_told_to_the_model_and_what_is_not_offered_or_whole_i
         assert server.stats.requests["tools/call"] == called
 
 
-@pytest.mark.requirement("M-05", "CAN-01")
+@pytest.mark.requirement("CAN-01")
 def test_a_tool_that_takes_too_long_is_given_up_and_the_model_told() -> None:
-    stage = Stage()
-    model = Model(wants(use("u", "hold")), DONE)
+    stage, model = Stage(), Model(wants(use("u", "hold")), DONE)
     with syncmcp.connect(stage.server, timeout=1.0) as client:
         ToolLoop(model, client).run("go")
         assert stage.stats.wait_for(lambda stats: stats.cancelled == 1)
@@ -311,8 +307,7 @@ class Reviewer:
     """A person who allows what they were told to allow."""
 
     def __init__(self, *allowed: str) -> None:
-        self._allowed = allowed
-        self.asked: list[tuple[str, Mapping[str, Any]]] = []
+        self._allowed, self.asked = allowed, list[tuple[str, Mapping[str, Any]]]()
 
     def review(self, question: Question, /) -> Verdict:
         assert question.kind == "tool"
@@ -322,25 +317,23 @@ class Reviewer:
         return Verdict(call.tool in self._allowed, reason="not on my machine")
 
 
-@pytest.mark.requirement("M-05", "M-14", "TOOL-01", "TOOL-04", "M-33")
+@pytest.mark.requirement("M-14", "TOOL-01", "TOOL-04", "M-33")
 @pytest.mark.parametrize("trusted", [True, False])
 def test_a_person_is_asked_unless_a_trusted_server_says_it_only_reads(trusted: bool) -> None:
-    server = adder("sums")
-    person = Reviewer("refuse")
+    server, person = adder("sums"), Reviewer("refuse")
     model = Model(wants(use("a", "add", a=1, b=1), use("f", "fail"), use("r", "refuse")), DONE)
     with syncmcp.connect(server, trusted=trusted) as client:
         ToolLoop(model, client, approval=Approval(reviewer=person)).run("go")
         assert server.stats.requests["tools/call"] == 1 + trusted
-    added, denied, refused = model.told(1)
     asked = [("add", {"a": 1, "b": 1}), ("fail", {}), ("refuse", {})]
     assert person.asked == asked[trusted:]
-    assert added.is_error is not trusted
-    assert denied.is_error
+    added, denied, refused = model.told(1)
+    assert (added.is_error is not trusted, denied.is_error) == (True, True)
     assert texts([denied]) == ["the call was not allowed: not on my machine"]
     assert "the moon" in texts([refused])[0]
 
 
-@pytest.mark.requirement("M-05", "M-14")
+@pytest.mark.requirement("M-14")
 @pytest.mark.parametrize(
     ("of_client", "of_loop", "allowed"),
     [
@@ -365,8 +358,7 @@ class Absent:
     """A person who does not decide, before `busy` is done, until the question has ended."""
 
     def __init__(self, busy: Callable[[], object] = bool) -> None:
-        self._busy = busy
-        self.asked: list[HandlerContext] = []
+        self._busy, self.asked = busy, list[HandlerContext]()
 
     def review(self, question: Question, /) -> Verdict:
         assert question.context is not None
@@ -377,7 +369,7 @@ class Absent:
         return Verdict.allow()
 
 
-@pytest.mark.requirement("M-05", "M-14")
+@pytest.mark.requirement("M-14")
 @pytest.mark.parametrize(
     ("timeout", "struck"), [(None, False), (2 * PATIENCE, False), (None, True)]
 )
@@ -418,7 +410,7 @@ def test_a_review_ends_when_the_loop_is_cancelled() -> None:
 SUM = wants(use("u", "add", a=1, b=1))
 
 
-@pytest.mark.requirement("M-05", "SAMP-09")
+@pytest.mark.requirement("SAMP-09")
 @pytest.mark.parametrize(
     ("turns", "most", "options", "choices"),
     [
@@ -439,7 +431,7 @@ def test_each_turn_is_told_whether_it_may_use_tools(
     assert {len(request.tools or []) for request in model.heard} == {offered}
 
 
-@pytest.mark.requirement("M-05", "SAMP-09")
+@pytest.mark.requirement("SAMP-09")
 def test_a_model_that_never_stops_is_stopped_and_its_last_wish_not_run() -> None:
     server, model = adder(), Model(then=SUM)
     with syncmcp.connect(server) as client:
@@ -471,7 +463,7 @@ def test_a_model_learns_that_its_time_is_up_and_what_it_raises_is_the_cause() ->
     assert isinstance(caught.value.__cause__, RuntimeError)
 
 
-@pytest.mark.requirement("M-05", "CAN-01", "SAMP-09")
+@pytest.mark.requirement("CAN-01", "SAMP-09")
 @rotated_with("end", ["token", "event", "time"])
 def test_the_end_of_a_run_stops_the_loop_and_each_running_tool_once(
     wire: Wire, end: str, moved: MovedTime
@@ -511,7 +503,7 @@ def test_the_end_of_a_run_stops_the_loop_and_each_running_tool_once(
 def test_tools_that_cannot_be_listed_end_the_loop(when: str) -> None:
     server, token = adder(), CancelToken()
 
-    def list_tools(params: dict[str, Any], context: ToolContext) -> dict[str, Any]:
+    def list_tools(params: object, context: ToolContext) -> dict[str, Any]:
         if when == "meanwhile":
             token.cancel()
             assert context.cancelled.wait(PATIENCE)
@@ -563,21 +555,7 @@ def test_what_the_program_raises_ends_the_loop_as_it_is(where: str) -> None:
     assert stage.stats.requests["tools/call"] == 1  # a step is told before its call is sent
 
 
-@pytest.mark.requirement("M-05")
-def test_a_client_that_is_closed_ends_the_loop() -> None:
-    stage = Stage()
-    client = syncmcp.connect(stage.server)
-
-    def close() -> None:
-        stage.inside("u")
-        client.close()
-
-    model = Model(wants(use("u", "hold", key="u")))
-    outcome, closed = in_threads(partial(ToolLoop(model, client).run, "go"), close)
-    assert (type(outcome), closed) == (ClosedError, None)
-
-
-@pytest.mark.requirement("M-05", "M-03")
+@pytest.mark.requirement("M-03")
 @rotated
 def test_a_server_s_question_can_be_answered_by_a_loop_over_other_tools(wire: Wire) -> None:
     asking = Server("asking")
@@ -631,7 +609,7 @@ def test_a_loop_that_waits_for_a_tool_keeps_no_other_question_from_its_answer(wi
         assert "from within" in client.call_tool("outer").raise_for_error().text
 
 
-def test_a_withdrawn_question_ends_the_loop_that_answers_it() -> None:
+def test_a_withdrawn_question_ends_the_loop_that_answers_it_and_so_does_a_closed_client() -> None:
     stage = Stage()
     shown: list[str] = []
 
@@ -652,6 +630,14 @@ def test_a_withdrawn_question_ends_the_loop_that_answers_it() -> None:
         assert (type(outcome), withdrawn) == (RequestCancelled, None)
         assert outcome.reason == "no longer wanted"
         assert stage.stats.wait_for(lambda stats: stats.cancelled == 1)
+
+        def close() -> None:
+            stage.inside("v")
+            client.close()
+
+        model = Model(wants(use("v", "hold", key="v")))
+        outcome, closed = in_threads(partial(ToolLoop(model, client).run, "go"), close)
+        assert (type(outcome), closed) == (ClosedError, None)
     assert shown == ["half a sent"]
 
 

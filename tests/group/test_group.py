@@ -219,14 +219,26 @@ class TestAsCompleted:
 
 
 class TestClosing:
-    def test_closing_ends_an_opening(self) -> None:
+    def test_closing_ends_an_opening_or_adding_and_a_server_that_is_removed_is_not_there(
+        self,
+    ) -> None:
         gated = Gated(shop("a"))
-        group = ClientGroup({"a": gated, "b": shop("b")})
+        group = ClientGroup({"a": gated, "b": shop("b")}, require="all")
         opened, _ = meanwhile(gated, group.open, group.close)
         assert isinstance(opened, ClosedError)
         assert gated.server.sessions == []
         with group:
             assert list(group.clients) == ["a", "b"]
+        gated = Gated(shop("a"))
+        group = ClientGroup({"a": gated, "b": shop("b")}, require="all")
+        assert meanwhile(gated, group.open, partial(group.remove, "a")) == [group, None]
+        assert list(group.status) == ["b"]
+        assert gated.server.sessions == []
+        gated = Gated(shop("a"))
+        added, _ = meanwhile(gated, partial(group.add, "a", gated), group.close)
+        assert isinstance(added, ClosedError)
+        assert gated.server.sessions == []
+        assert list(group.status) == ["b"]
 
     def test_an_opening_that_was_closed_does_not_fail_the_next_one(self) -> None:
         gated, closed = Gated(shop("a")), threading.Event()
@@ -247,23 +259,6 @@ class TestClosing:
         assert isinstance(first, ClosedError)
         assert second is group
         group.close()
-
-    def test_a_server_removed_while_all_are_opened_is_not_there(self) -> None:
-        gated = Gated(shop("a"))
-        group = ClientGroup({"a": gated, "b": shop("b")}, require="all")
-        outcomes = meanwhile(gated, group.open, lambda: group.remove("a"))
-        assert outcomes == [group, None]
-        assert list(group.status) == ["b"]
-        assert gated.server.sessions == []
-        group.close()
-
-    def test_closing_ends_an_adding(self) -> None:
-        gated = Gated(shop("a"))
-        group = ClientGroup().open()
-        added, _ = meanwhile(gated, lambda: group.add("a", gated), group.close)
-        assert isinstance(added, ClosedError)
-        assert gated.server.sessions == []
-        assert dict(group.status) == {}
 
     @pytest.mark.parametrize("what", ["open", "add", "close"])
     def test_ctrl_c_at_any_moment_leaves_nothing_that_close_does_not_end(self, what: str) -> None:

@@ -20,6 +20,8 @@ from syncmcp.types import ElicitResult, ResourceLink
 from tests.support.shops import MISSING, REFUSING, known, shop
 from tests.support.stage import PATIENCE, STATEFUL, STATELESS, Stage, in_threads
 
+pytestmark = pytest.mark.requirement("M-30")
+
 
 class TestNames:
     @pytest.mark.requirement("TOOL-05")
@@ -37,10 +39,8 @@ class TestNames:
             with pytest.raises(UsageError, match=said):
                 group.call_tool("find")
 
-    @pytest.mark.requirement("M-30")
     def test_a_hook_names_everything(self) -> None:
-        def hook(name: str, server: ConnectedServer) -> str:
-            assert server.info is not None
+        def hook(name: str, server: Any) -> str:
             return f"{server.info.name}.{name}"
 
         with ClientGroup({"a": shop("x", "find")}, name_hook=hook) as group:
@@ -51,7 +51,6 @@ class TestNames:
             assert group.read_resource("x.shop://x/hours").text == "hours of x"
             assert group.server_of("prompts", "x.order") == ("a", "order")
 
-    @pytest.mark.requirement("M-30")
     @pytest.mark.parametrize("mode", [STATEFUL, STATELESS])
     def test_a_hook_is_told_the_name_that_the_group_knows_a_client_by(self, mode: Any) -> None:
         told: list[str] = []
@@ -80,7 +79,6 @@ class TestNames:
             assert set(told) == {"one", "two", "three"}
             assert opened.server.name == "of the program"
 
-    @pytest.mark.requirement("M-30")
     def test_a_clash_after_the_hook_names_both_and_opens_nothing(self) -> None:
         servers = {name: shop(name, "find") for name in "ab"}
         group = ClientGroup(servers, name_hook=lambda name, server: name)
@@ -92,15 +90,14 @@ class TestNames:
 
     @pytest.mark.parametrize("result", ["", None, 3, ZeroDivisionError()])
     def test_a_hook_that_fails_is_told(self, result: Any) -> None:
-        def hook(name: str, server: ConnectedServer) -> str:
+        def hook(name: str, server: ConnectedServer) -> Any:
             if isinstance(result, Exception):
                 raise result
-            return result  # type: ignore[no-any-return]
+            return result
 
         with pytest.raises(UsageError, match="'find' of 'a'"):
             ClientGroup({"a": shop("a", "find")}, name_hook=hook).open()
 
-    @pytest.mark.requirement("M-30")
     def test_the_same_server_twice_is_refused_but_not_with_other_credentials(self) -> None:
         server, client = shop("a"), Client(shop("b"))
         same: list[tuple[Any, Any, str]] = [
@@ -127,23 +124,33 @@ class TestNames:
 
 class TestRouting:
     def test_every_shape_of_a_call_reaches_its_server(self) -> None:
-        with ClientGroup({"a": shop("a", "t"), "b": shop("b", "u")}) as group:
+        with ClientGroup({"a": shop("a", "search"), "b": shop("b", "u")}) as group:
             assert group.call_tool("u", {}).text == "u of b"
             assert group.call_tool(name="u", arguments={}, timeout=PATIENCE).text == "u of b"
-            assert group.call_tool.future("t").result(PATIENCE).text == "t of a"
-            assert [item.text for item in group.call_tool.stream("t")] == ["t of a"]  # type: ignore[union-attr]
+            assert group.call_tool.future("u").result(PATIENCE).text == "u of b"
+            assert [item.text for item in group.call_tool.stream("u")] == ["u of b"]  # type: ignore[union-attr]
             with pytest.raises(TypeError, match="unexpected"):
-                group.call_tool("t", nonsense=1)  # type: ignore[call-arg]
-
-    def test_a_resource_is_read_by_whatever_tells_which(self) -> None:
-        with ClientGroup({"a": shop("a"), "b": shop("b")}) as group:
-            listed = group.resources["shop://b/hours"]
+                group.call_tool("u", nonsense=1)  # type: ignore[call-arg]
+            with pytest.raises(UsageError, match="did you mean 'search'"):
+                group.call_tool("serch")
+            with pytest.raises(UsageError, match="neither a key nor a model"):
+                group.call_tool(3)  # type: ignore[arg-type]
+            with pytest.raises(UsageError):
+                group.call_tool()  # type: ignore[call-arg]
+            # A resource is read by whatever tells which, a prompt got by its key or itself.
             link = ResourceLink(name="hours", uri="shop://b/hours")
-            for what in ("shop://b/hours", listed, link):
-                assert group.read_resource(what).text == "hours of b"
+            for place in ("shop://b/hours", group.resources["shop://b/hours"], link):
+                assert group.read_resource(place).text == "hours of b"
             assert group.read_resource("shop://a/goods/fish").text == "fish of a"
             with pytest.raises(UsageError, match="no server of the group has a resource"):
                 group.read_resource("shop://c/hours")
+            for what in ("b_order", group.prompts["b_order"]):
+                said = group.get_prompt(what, {"what": "fish"}).messages[0]
+                assert "order fish at b" in str(said)
+            with pytest.raises(UsageError, match="what"):
+                group.get_prompt(group.prompts["a_order"])
+            with pytest.raises(UsageError, match="no server of the group has a prompt 'x'"):
+                group.get_prompt("x")
 
     def test_templates_without_match_find_no_server_and_of_each_server_so_many_are_compared(
         self, monkeypatch: pytest.MonkeyPatch
@@ -186,36 +193,21 @@ class TestRouting:
                 with pytest.raises(UsageError):
                     group.read_resource(uri)
 
-    def test_a_prompt_is_got_by_its_key_or_itself_and_what_nobody_has_is_a_mistake(self) -> None:
-        with ClientGroup({"a": shop("a", "search"), "b": shop("b")}) as group:
-            for what in ("b_order", group.prompts["b_order"]):
-                said = group.get_prompt(what, {"what": "fish"}).messages[0]
-                assert "order fish at b" in str(said)
-            with pytest.raises(UsageError, match="what"):
-                group.get_prompt(group.prompts["a_order"])
-            with pytest.raises(UsageError, match="did you mean 'search'"):
-                group.call_tool("serch")
-            with pytest.raises(UsageError, match="no server of the group has a prompt 'x'"):
-                group.get_prompt("x")
-            with pytest.raises(UsageError, match="neither a key nor a model"):
-                group.call_tool(3)  # type: ignore[arg-type]
-            with pytest.raises(UsageError):
-                group.call_tool()  # type: ignore[call-arg]
+
+def with_tool(name: str, tool: Any) -> Server:
+    """A server with one tool, which has its name."""
+    server = Server(name)
+    server.tool(name=name)(tool)
+    return server
 
 
 class TestHandlers:
-    @pytest.mark.requirement("M-30")
     @pytest.mark.parametrize("mode", [STATEFUL, STATELESS])
     def test_one_set_answers_all_and_knows_who_asks(self, mode: str) -> None:
-        def asking(name: str) -> Server:
-            server = Server(name)
+        def ask(context: ToolContext) -> str:
+            return str(context.elicit("Who asks?", {"type": "object", "properties": {}}))
 
-            @server.tool(name=f"ask_{name}")
-            def ask(context: ToolContext) -> str:
-                return str(context.elicit("Who asks?", {"type": "object", "properties": {}}))
-
-            return server
-
+        asking = {name: with_tool(name, ask) for name in "xyz"}
         asked: list[tuple[str, str]] = []
 
         def answer(who: str) -> Any:
@@ -225,31 +217,24 @@ class TestHandlers:
 
             return form
 
-        servers, own = {"one": asking("x"), "two": asking("y")}, {"elicitation": answer("two")}
+        servers, own = {"one": asking["x"], "two": asking["y"]}, {"elicitation": answer("two")}
         options: dict[str, Any] = {"mode": mode, "elicitation": answer("all")}
         with ClientGroup(servers, per_server={"two": own}, **options) as group:
-            group.add("three", asking("z"), elicitation=answer("three"))
-            for tool in ("ask_x", "ask_y", "ask_z"):
+            group.add("three", asking["z"], elicitation=answer("three"))
+            for tool in asking:
                 assert "decline" in str(group.call_tool(tool).text)
         assert asked == [("all", "one"), ("two", "two"), ("three", "three")]
 
-    @pytest.mark.requirement("M-30")
     def test_what_is_only_told_is_told_with_the_servers_name(
         self, caplog: pytest.LogCaptureFixture
     ) -> None:
         heard: list[Any] = []
 
-        def noisy(name: str) -> Server:
-            server = Server(name)
+        def shout(context: ToolContext) -> None:
+            context.report_progress(1, 2, "half")
+            context.log("warning", "loud")
 
-            @server.tool(name=name)
-            def shout(context: ToolContext) -> None:
-                context.report_progress(1, 2, "half")
-                context.log("warning", "loud")
-
-            return server
-
-        servers = {"one": noisy("x"), "two": noisy("y")}
+        servers = {"one": with_tool("x", shout), "two": with_tool("y", shout)}
         with ClientGroup(
             servers,
             on_log=lambda server, message: heard.append((server, message.data)),
@@ -269,10 +254,7 @@ class TestHandlers:
         def look(context: ToolContext) -> str:
             return str(len(context.list_roots()))
 
-        servers = {name: Server(name) for name in "xy"}
-        for name, server in servers.items():
-            server.tool(name=name)(look)
-        with ClientGroup({**servers}, roots=[]) as group:
+        with ClientGroup({name: with_tool(name, look) for name in "xy"}, roots=[]) as group:
             group.roots.add(tmp_path)
             assert [group.call_tool(tool).text for tool in "xy"] == ["1", "1"]
         with pytest.raises(UsageError):
@@ -287,7 +269,6 @@ class TestHandlers:
 
 
 class TestComingAndGoing:
-    @pytest.mark.requirement("M-30")
     def test_servers_are_added_and_removed_at_run_time(self) -> None:
         with ClientGroup({"a": shop("a", "t")}) as group:
             client = group.add("b", shop("b", "t", "u"))
@@ -303,7 +284,6 @@ class TestComingAndGoing:
         with group:
             assert list(group.clients) == ["b", "c"]
 
-    @pytest.mark.requirement("M-30")
     def test_what_cannot_be_added_leaves_nothing(self) -> None:
         server, other = shop("a", "t"), shop("b", "t")
         with ClientGroup({"a": server}, name_hook=lambda name, of: name[:1]) as group:
@@ -380,7 +360,6 @@ class TestComingAndGoing:
 
 
 class TestChanges:
-    @pytest.mark.requirement("M-30")
     @pytest.mark.parametrize("mode", [STATEFUL, STATELESS])
     def test_what_a_server_changes_is_fetched_again(self, mode: str) -> None:
         server = shop("a", "t")

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import pickle
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -39,6 +42,7 @@ from tests.llm.providers import (
     sse,
 )
 from tests.support.stage import PATIENCE, in_threads
+from tests.system.test_examples import environment
 
 every_provider = pytest.mark.parametrize("provider", PROVIDERS, ids=str)
 
@@ -143,6 +147,11 @@ def test_an_answer_is_shown_while_it_is_written(provider: Provider, there: Doubl
     assert (answer.role, answer.model) == ("assistant", "model-1-dated")
     assert watch.shown == ["Good ", "Good day", "Good day!"]
     assert watch.progress[0] == (5, "model-1 has written 5 characters")
+    # It ends before a stop sequence, of which here are more than any provider takes.
+    stops = [*"ABCDEF", "END"]
+    there.say(provider.turn("one, two", " END three"))
+    answer = ask(provider, there, asking(stop_sequences=stops))
+    assert (answer.text, answer.stop_reason) == ("one, two ", "stopSequence")
 
 
 @pytest.mark.parametrize(
@@ -181,13 +190,23 @@ def test_a_server_asks_and_the_model_answers(there: Double) -> None:
 
     @server.tool()
     def ask(context: ToolContext) -> str:
-        """Ask the model"""
         params = asking(system_prompt="Be kind.", temperature=0.5).to_wire()
         return str(context.ask_all({"it": ("sampling/createMessage", params)})["it"]["content"])
 
+    @server.tool()
+    def declared(context: ToolContext) -> str:
+        return str(context.client_capabilities.get("sampling"))
+
     there.say(ANTHROPIC.turn("With pleasure."))
-    with ANTHROPIC.sampling(there.url) as model, syncmcp.connect(server, sampling=model) as client:
-        assert "With pleasure." in client.call_tool("ask").text
+    for tools, said in ((False, "{}"), (True, "{'tools': {}}")):
+        with (
+            ANTHROPIC.sampling(there.url, "m", tools=tools) as model,
+            syncmcp.connect(server, sampling=model) as client,
+        ):
+            assert client.call_tool("declared").text == said
+            assert repr(model) == "<AnthropicSampling m>"
+            if tools:
+                assert "With pleasure." in client.call_tool("ask").text
     assert "Be kind." in str(there.body)
     assert "0.5" in str(there.body)
 
@@ -293,15 +312,6 @@ def test_the_choice_of_tools_is_passed_on(provider: Provider, mode: str, there: 
     assert provider.format([WEATHER]).parse_request(found).tool_choice == choice
 
 
-@every_provider
-def test_the_answer_ends_before_a_stop_sequence(provider: Provider, there: Double) -> None:
-    # More of them than any provider takes, and one that takes none.
-    stops = ["A", "B", "C", "D", "E", "F", "END"]
-    there.say(provider.turn("one, two", " END three"))
-    answer = ask(provider, there, asking(stop_sequences=stops))
-    assert (answer.text, answer.stop_reason) == ("one, two ", "stopSequence")
-
-
 # -- cancelling
 
 
@@ -358,6 +368,10 @@ def test_an_answer_that_breaks_off_is_no_answer(provider: Provider, there: Doubl
     there.say(provider.turn("Once ", "upon")[:2])
     with pytest.raises(InvalidOutput, match="the model's answer is incomplete"):
         ask(provider, there, asking())
+    # What the package raises reaches the program.
+    there.say(Turn(['{"error": {"message": "no such model", "code": 404}}'], status=404))
+    with pytest.raises(Exception, match="no such model"):
+        ask(provider, there, asking())
 
 
 def test_why_there_is_no_answer_is_said(there: Double) -> None:
@@ -382,13 +396,6 @@ def test_arguments_that_are_no_object_are_an_error_unless_cut_off(
     there.say(provider.turn("So", calls=calls, reason="maxTokens"))
     answer = ask(provider, there, asking())
     assert (answer.blocks, answer.stop_reason) == ([TextContent(text="So")], "maxTokens")
-
-
-@every_provider
-def test_what_the_package_raises_reaches_the_program(provider: Provider, there: Double) -> None:
-    there.say(Turn(['{"error": {"message": "no such model", "code": 404}}'], status=404))
-    with pytest.raises(Exception, match="no such model"):
-        ask(provider, there, asking())
 
 
 def test_calls_are_told_apart_that_share_an_index_or_have_none(there: Double) -> None:
@@ -493,15 +500,19 @@ def test_what_makes_no_sense_is_refused_at_once(kind: Any, monkeypatch: pytest.M
         kind("m")
 
 
+def keys_and_places(anthropic: str, openai: str, gemini: str) -> dict[str, str]:
+    """What the packages read in the environment."""
+    keys = {f"{name}_API_KEY": "key" for name in ("ANTHROPIC", "OPENAI", "GEMINI")}
+    places = {"ANTHROPIC_BASE_URL": anthropic, "OPENAI_BASE_URL": f"{openai}/v1"}
+    return {**keys, **places, "GOOGLE_GEMINI_BASE_URL": gemini}
+
+
 @every_provider
 def test_without_a_client_one_is_made_from_the_environment(
     provider: Provider, there: Double, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name in ("ANTHROPIC", "OPENAI", "GEMINI"):
-        monkeypatch.setenv(f"{name}_API_KEY", "key")
-    monkeypatch.setenv("ANTHROPIC_BASE_URL", there.url)
-    monkeypatch.setenv("OPENAI_BASE_URL", f"{there.url}/v1")
-    monkeypatch.setenv("GOOGLE_GEMINI_BASE_URL", there.url)
+    for name, value in keys_and_places(*[there.url] * 3).items():
+        monkeypatch.setenv(name, value)
     there.say(provider.turn("Yes"), provider.turn("Yes again"))
     model = provider.handler("m", None)
     copy = pickle.loads(pickle.dumps(model))
@@ -521,18 +532,48 @@ def test_many_threads_use_one_handler(there: Double) -> None:
     assert answers == ["Yes"] * 8
 
 
-def test_what_a_handler_can_is_declared() -> None:
-    server = Server("asking")
+# -- programs
 
-    @server.tool()
-    def declared(context: ToolContext) -> str:
-        """What the client declared"""
-        return str(context.client_capabilities.get("sampling"))
 
-    for tools in (True, False):
-        with ANTHROPIC.client("http://127.0.0.1:9") as client:
-            model = AnthropicSampling("m", client, tools=tools)
-            with syncmcp.connect(server, sampling=model) as connected:
-                said = connected.call_tool("declared").text
-        assert said == ("{'tools': {}}" if tools else "{}")
-        assert repr(model) == "<AnthropicSampling m>"
+EXAMPLE = Path(__file__).parents[2] / "examples" / "agents" / "multiple_models.py"
+
+
+@pytest.mark.slow
+@pytest.mark.requirement("M-29")
+def test_the_example_asks_every_model_that_it_has_a_key_for(tmp_path: Path) -> None:
+    call = Call("1", "weather", {"city": "Bergen"})
+    with double() as claude, double() as gpt, double() as gemini:
+        for there, provider in ((claude, ANTHROPIC), (gpt, RESPONSES), (gemini, GEMINI)):
+            there.say(
+                provider.turn(calls=[call], reason="toolUse"), provider.turn(f"By {provider}.")
+            )
+        ended = subprocess.run(
+            [sys.executable, "-W", "error", str(EXAMPLE), "How is Bergen?"],
+            cwd=tmp_path,
+            env=environment(**keys_and_places(claude.url, gpt.url, gemini.url)),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=90,
+            check=False,
+        )
+        assert ended.returncode == 0, ended.stderr
+        assert "model-1-dated: By anthropic.\n" in ended.stdout
+        assert "model-1-dated: By openai-responses.\n" in ended.stdout
+        assert ended.stdout.endswith("model-1-dated: By gemini.\n12 messages\n")
+        assert "9.5" in str(gemini.body)
+
+
+@pytest.mark.slow
+def test_neither_formats_nor_handlers_load_a_package_before_it_is_used() -> None:
+    code = """
+import sys
+from syncmcp.llm import AnthropicFormat, AnthropicSampling, GeminiSampling, OpenAISampling
+from syncmcp.types import Tool
+AnthropicFormat([Tool(name="a", input_schema={})]).render_tools()
+for handler in (AnthropicSampling, OpenAISampling, GeminiSampling):
+    handler("m")
+loaded = {"anthropic", "openai", "google.genai", "httpx", "httpx2"} & set(sys.modules)
+assert not loaded, loaded
+"""
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
