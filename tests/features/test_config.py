@@ -37,20 +37,17 @@ STDIO: list[tuple[str, Any, str]] = [
     *(("grace", pair, repr(pair[0])) for pair in (("a", "b"), (-1, 0), (float("nan"), 0))),
     ("grace", (True, 0), "True"),
     *_shown("stderr", "logg", "discard", None, subprocess.DEVNULL),
-    ("stderr", sys.__stderr__, "TextIOWrapper"),
-    ("cwd", 5, "int"),
+    *(("stderr", sys.__stderr__, "TextIOWrapper"), ("cwd", 5, "int")),
     ("env", {"PORT": 8080}, "'PORT' must be a str, not int"),
-    ("env", {"PORT": None}, "'PORT' must be a str, not None"),
-    *(("env", {5: "a"}, "5"), ("env", ["A=1"], "list"), ("env", {"A=B": "x"}, "'A=B'")),
-    *(("env", {"": "x"}, "''"), ("env", {"A": "x\0y"}, "NUL")),
-    *(*_shown("inherit_env", "some"), *_shown("restart", "always")),
+    *(("env", {"PORT": None}, "'PORT' must be a str, not None"), ("env", {5: "a"}, "5")),
+    *(("env", ["A=1"], "list"), ("env", {"A=B": "x"}, "'A=B'"), ("env", {"": "x"}, "''")),
+    *(("env", {"A": "x\0y"}, "NUL"), *_shown("inherit_env", "some"), *_shown("restart", "always")),
 ]
 HTTP: list[tuple[str, Any, str]] = [
     *(("headers", "a: b", "str"), ("headers", [("a", "b")], "list")),
     *((option, 5, "int") for option in ("auth", "session", "verify", "cert")),
-    ("auth", ("user",), "tuple"),
-    *(*_shown("verify", "/no/such.pem", None), *_shown("cert", "/no/such")),
-    ("cert", ("/no/such", "/nor/this"), "/no/such"),
+    *(("auth", ("user",), "tuple"), *_shown("verify", "/no/such.pem", None)),
+    *(*_shown("cert", "/no/such"), ("cert", ("/no/such", "/nor/this"), "/no/such")),
     *(("proxies", {"http": 5}, "int"), ("proxies", "http://proxy", "str")),
     *_shown("max_body", "x", 0, True),
 ]
@@ -63,9 +60,7 @@ HTTP: list[tuple[str, Any, str]] = [
         *((partial(Http, URL), *row) for row in HTTP),
     ],
 )
-def test_a_wrong_option_is_named_with_what_came(
-    make: Callable[..., object], option: str, value: Any, came: str
-) -> None:
+def test_a_wrong_option_is_named_with_it(make: Any, option: str, value: Any, came: str) -> None:
     with pytest.raises(UsageError) as caught:
         make(**{option: value})
     assert option in str(caught.value)

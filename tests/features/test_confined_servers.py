@@ -111,9 +111,7 @@ def test_no_argument_becomes_an_option_of_a_sandbox_that_reads_on(words: str, op
         ("", ""),
     ],
 )
-def test_a_separator_stands_before_the_command_where_the_sandbox_has_one(
-    words: str, separator: str, option: str
-) -> None:
+def test_a_separator_is_put_before_the_command(words: str, separator: str, option: str) -> None:
     stated, variables = {"command": "x", "args": ["y", option]}, {"SAID": "-u"}
     servers = confined(stated, *words.split(), variables=variables)
     begins = (*words.split(), *separator.split(), "x", "y")
@@ -149,9 +147,7 @@ def _bwrap_runs() -> bool:
 _REASON = "NO SANDBOX WAS TESTED: bwrap (the package bubblewrap) is not here, or may not run"
 
 
-def test_the_line_of_the_page_keeps_a_server_from_files_sockets_and_the_network(
-    project: Path, tmp_path: Path
-) -> None:
+def test_the_line_of_the_page_keeps_a_server_from_the_rest(project: Path, tmp_path: Path) -> None:
     if not _bwrap_runs():
         pytest.skip(_REASON)
     (project.parent / "secret.txt").write_text("s3cret")
@@ -185,37 +181,29 @@ from syncmcp.testing import Server
 
 server = Server()
 reaches = json.loads(os.environ["REACHES"])
+ways = {
+    "own": lambda: open("server.py").close(),
+    "secret": lambda: open(reaches["secret"]).close(),
+    "agent": lambda: socket.socket(socket.AF_UNIX).connect(reaches["agent"]),
+    "port": lambda: socket.create_connection(("127.0.0.1", reaches["port"]), 5),
+    "write": lambda: open("written", "w").close(),
+}
 
 
-def works(action):
+def works(way):
     try:
-        action()
+        way()
     except OSError:
         return False
     return True
 
 
-def sockets():
-    for top in ("/run", "/var", "/tmp", "/home", "/root"):
-        for folder, _, names in os.walk(top):
-            for name in names:
-                path = os.path.join(folder, name)
-                if stat.S_ISSOCK(os.lstat(path).st_mode):
-                    yield path
-
-
 @server.tool()
 def reach() -> str:
-    return json.dumps(
-        {
-            "own": works(lambda: open("server.py").close()),
-            "secret": works(lambda: open(reaches["secret"]).close()),
-            "agent": works(lambda: socket.socket(socket.AF_UNIX).connect(reaches["agent"])),
-            "port": works(lambda: socket.create_connection(("127.0.0.1", reaches["port"]), 5)),
-            "write": works(lambda: open("written", "w").close()),
-            "sockets": list(sockets()),
-        }
-    )
+    walks = map(os.walk, ("/run", "/var", "/tmp", "/home", "/root"))
+    files = [os.path.join(at, name) for walk in walks for at, _, names in walk for name in names]
+    sockets = [file for file in files if stat.S_ISSOCK(os.lstat(file).st_mode)]
+    return json.dumps({**{name: works(way) for name, way in ways.items()}, "sockets": sockets})
 
 
 server.run_stdio()

@@ -41,14 +41,6 @@ def run(kind: str) -> dict[str, Any]:
     return dict(json.loads(ended.stdout))
 
 
-@pytest.fixture
-def close_shared() -> Iterator[None]:
-    """Close what was unpickled in this process."""
-    yield
-    for client in list(settings._shared.values()):
-        client.close()
-
-
 def errors(outcomes: list[dict[str, Any]]) -> list[str | None]:
     return [one["error"] for one in outcomes]
 
@@ -161,7 +153,6 @@ def one(config: Any, call: Call, executor: Executor) -> Outcome:
     return outcome
 
 
-@pytest.mark.usefixtures("close_shared")
 @pytest.mark.pitfall("16")
 def test_a_call_whose_worker_was_lost_is_made_again_only_where_that_does_no_harm() -> None:
     stage = Stage()
@@ -190,6 +181,8 @@ def test_a_call_whose_worker_was_lost_is_made_again_only_where_that_does_no_harm
         raw = one(http.url, Call("request", "tools/list"), Scripted()).result()
         tools = one(http.url, Call("list_tools"), Scripted()).result().tools
         assert [tool["name"] for tool in raw["tools"]] == [tool.name for tool in tools]
+    for client in list(settings._shared.values()):  # what was unpickled in this process
+        client.close()
 
 
 def test_a_call_that_the_executor_refuses_was_not_sent() -> None:

@@ -65,9 +65,7 @@ def test_the_files_of_another_project_need_approval(home: Path) -> None:
         "project/.cursor/mcp.json",
     ],
 )
-def test_a_file_anywhere_else_needs_approval(
-    home: Path, path: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_other_files_need_approval(home: Path, path: str, monkeypatch: pytest.MonkeyPatch) -> None:
     file = written(home / path)
     assert not read(file, trust=True).guarded
     for folder in (".", file.parent):
@@ -76,9 +74,7 @@ def test_a_file_anywhere_else_needs_approval(
 
 
 @pytest.mark.parametrize("number", range(4))
-def test_a_person_s_file_needs_none(
-    home: Path, number: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_own_files_need_none(home: Path, number: int, monkeypatch: pytest.MonkeyPatch) -> None:
     file = written(own_files(home)[number])
     assert not read(file).guarded
     # Not even for a program that stands in the home directory.
@@ -158,9 +154,7 @@ def test_settings_behind_a_link_are_the_persons_own_and_none_without_a_home(
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no such folders")
 @pytest.mark.parametrize("trust", [True, False])
-def test_no_server_starts_by_default_where_every_user_can_put_code(
-    tmp_path: Path, trust: bool
-) -> None:
+def test_no_server_starts_where_every_user_can_put_code(tmp_path: Path, trust: bool) -> None:
     shared = tmp_path / "shared"
     shared.mkdir()
     shared.chmod(0o1777)
@@ -176,16 +170,12 @@ def test_no_server_starts_by_default_where_every_user_can_put_code(
     ("path", "stated", "start"),
     [
         (".config/Claude/claude_desktop_config.json", {}, ".config/Claude"),
-        ("checkout/mcp.json", {}, "checkout"),
-        ("checkout/.vscode/mcp.json", {}, "checkout"),
+        *(("checkout/mcp.json", {}, "checkout"), ("checkout/.vscode/mcp.json", {}, "checkout")),
         ("checkout/.cursor/mcp.json", {"cwd": "src/x"}, "checkout/src/x"),
-        ("checkout/mcp.json", {"cwd": "~/src"}, "src"),
-        ("checkout/mcp.json", {"cwd": "/"}, "/"),
+        *(("checkout/mcp.json", {"cwd": "~/src"}, "src"), ("checkout/mcp.json", {"cwd": "/"}, "/")),
     ],
 )
-def test_a_server_starts_in_the_folder_of_its_file(
-    home: Path, path: str, stated: dict[str, str], start: str
-) -> None:
+def test_a_server_starts_beside_its_file(home: Path, path: str, stated: Any, start: str) -> None:
     entry = read(written(home / path, {"one": {"command": "x", **stated}}), trust=True)["one"]
     target = entry.target()
     assert isinstance(target, syncmcp.Stdio)

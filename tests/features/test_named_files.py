@@ -75,8 +75,7 @@ WORDS = (
         *(program("server.py", cwd=cwd) for cwd in ("src", "${workspaceFolder}/src")),
         program("-m", "server", cwd="src"),
         *({"command": command} for command in ("src/server.py", "src/server")),
-        {"command": "./server.py", "cwd": "src"},
-        {"command": "~/project/src/server.py"},
+        *({"command": "./server.py", "cwd": "src"}, {"command": "~/project/src/server.py"}),
         {"command": "server.py", "env": {"PATH": "${workspaceFolder}/src:/usr/bin"}},
         {"command": "server.py", "env": {"PATH": "src"}},
         *({"command": "server.py", "cwd": cwd, "env": {"PATH": "src"}} for cwd in ("deep", "/")),
@@ -133,9 +132,7 @@ def test_a_file_that_a_program_finds_by_a_shorter_name_is_covered(word: str, nam
 @pytest.mark.parametrize(
     "package",
     [
-        {"main": "lib/run.js"},
-        {"main": "./lib/run"},
-        {"main": "lib"},
+        *({"main": "lib/run.js"}, {"main": "./lib/run"}, {"main": "lib"}),
         {"bin": {"run": "lib/run.js"}},
         {"scripts": {"start": "NODE_ENV=x node lib/run.js --now"}},
     ],
@@ -290,9 +287,7 @@ def opened_by(opens: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("syncmcp.servers_file.named_files.open", opens, raising=False)
 
 
-def test_a_file_is_read_once_however_many_its_names_and_in_pieces(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_file_is_read_once_for_all_names_and_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     """Otherwise links to one large file could keep a review busy for hours."""
     pieces: list[int] = []
 
@@ -361,9 +356,7 @@ def test_a_command_of_too_many_words_is_refused() -> None:
     assert entry(program("-c", script)).review().files == ()
 
 
-def test_neither_words_and_directories_nor_packages_that_name_each_other_multiply(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_words_folders_and_packages_do_not_multiply(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("syncmcp.servers_file.named_files.MAX_WORDS", 500)
     words = [f"d{number}" for number in range(50)]
     for word in words:
@@ -424,18 +417,14 @@ def test_where_a_variable_decides_what_runs_there_is_a_warning() -> None:
     assert not any("environment decides" in warning for warning in review.warnings)
 
 
-def test_a_folder_of_another_name_is_the_same(
-    project: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_folder_has_other_names(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As where the case of letters does not count: no link tells of the other name."""
     project.with_name("other").symlink_to(project)
     monkeypatch.setattr(os.path, "realpath", lambda path, **_: os.path.abspath(path))
     assert asks_again(program("../other/src/server.py"), pulled)
 
 
-def test_a_file_that_cannot_be_read_is_covered_by_size_and_time(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_an_unreadable_file_is_covered_by_size_and_time(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuses(path: str, mode: str) -> Any:
         raise PermissionError(path)
 

@@ -123,14 +123,8 @@ class TestPlaceholders:
     @pytest.mark.parametrize(
         ("text", "value"),
         [
-            ("${A}", "1"),
-            ("${env:A}", "1"),
-            ("<${A}${A}>", "<11>"),
-            ("${NONE:-x}", "x"),
-            ("${EMPTY:-x}", "x"),
-            ("${EMPTY}", ""),
-            ("${env:NONE:-}", ""),
-            ("${A:-x}", "1"),
+            *(("${A}", "1"), ("${env:A}", "1"), ("<${A}${A}>", "<11>"), ("${NONE:-x}", "x")),
+            *(("${EMPTY:-x}", "x"), ("${EMPTY}", ""), ("${env:NONE:-}", ""), ("${A:-x}", "1")),
             ("${HIDDEN}", "${A}"),
             ("$A ${x%y} ${} ${1:-x} ${#A}", "$A ${x%y} ${} ${1:-x} ${#A}"),
             ("${userHome}${/}x", None),
@@ -178,8 +172,7 @@ class TestMistakes:
     @pytest.mark.parametrize(
         ("content", "text"),
         [
-            ("{", "is not JSON"),
-            ("[]", "not a JSON object"),
+            *(("{", "is not JSON"), ("[]", "not a JSON object")),
             ("{}", "neither mcpServers nor servers"),
             ('{"mcpServers": {}, "servers": {}}', "both"),
             ('{"mcpServers": []}', "an object that maps names to servers"),
@@ -206,8 +199,7 @@ class TestMistakes:
     @pytest.mark.parametrize(
         ("entry", "key", "text"),
         [
-            ("x", None, "must be an object, not a string"),
-            ({}, None, "neither"),
+            *(("x", None, "must be an object, not a string"), ({}, None, "neither")),
             ({"comand": "x"}, None, "neither a command nor a url: did you mean 'command'"),
             ({"uri": "https://x"}, None, "did you mean 'url'"),
             ({"command": "x", "url": "https://x"}, None, "both"),
@@ -314,9 +306,7 @@ def test_the_values_of_placeholders_are_secret_on_their_own(tmp_path: Path) -> N
 
 
 class TestApproval:
-    def test_what_the_project_names_is_not_touched_unless_approved(
-        self, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_what_the_project_names_is_not_touched_unless_approved(self) -> None:
         class Watched(dict[str, str]):
             def get(self, *key: Any) -> Any:
                 raise AssertionError("looked at")
@@ -472,9 +462,7 @@ class TestTheMemory:
                 use()
         assert self.file().read_text() == content
 
-    def test_it_can_be_elsewhere_and_one_that_cannot_be_made_is_told(
-        self, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_it_can_be_elsewhere_or_cannot_be_made(self, monkeypatch: pytest.MonkeyPatch) -> None:
         mine, local = Path.home() / "mine.json", Path.home() / ".local"
         of_project({"command": "x"}, approvals=mine)["one"].approve()
         assert mine.exists()

@@ -58,9 +58,7 @@ def giving(content: Any) -> Callable[[], Any]:
     return lambda: content
 
 
-def telling(
-    said: dict[str, Any], served: dict[str, Any], settings: dict[str, Any] | None = None
-) -> Server:
+def telling(said: dict[str, Any], served: dict[str, Any], settings: Any = None) -> Server:
     """A server that announces one skill, and serves files whatever it has announced."""
     server = Server("teller", capabilities={"extensions": {EXTENSION: settings or {}}})
     for name, content in served.items():
@@ -157,13 +155,10 @@ WHOLE = {"SKILL.md": HEAD.encode(), "a.md": b"first", "b.md": b"second"}
     [
         *(("First", "digest"), (b"FIRST", "digest"), ("first!", "size"), ("", "size")),
         ([{"uri": f"{ROOT}/a.md", "text": half} for half in ("fir", "st")], "content"),
-        ([{"uri": f"{ROOT}/a.md", "blob": "Zmlyc3Q"}], "content"),
-        ([], "content"),
+        *(([{"uri": f"{ROOT}/a.md", "blob": "Zmlyc3Q"}], "content"), ([], "content")),
     ],
 )
-def test_a_file_that_is_not_what_was_announced_is_the_last_one_that_is_read(
-    wire: Wire, served: Any, kind: str
-) -> None:
+def test_a_file_that_is_not_as_announced_is_the_last(wire: Wire, served: Any, kind: str) -> None:
     server = telling(entry(WHOLE), {"SKILL.md": HEAD, "a.md": served})
     with wire.connect(server, extensions=ON) as client:
         skills = Skills(client)
@@ -223,31 +218,28 @@ BASE = "name: refunds\ndescription: Give money back\n"
 @pytest.mark.parametrize(
     ("more", "stated"),
     [
-        ("", {}),
-        ("license: 'MIT' # a comment\n", {"license": "MIT"}),
+        *(("", {}), ("license: 'MIT' # a comment\n", {"license": "MIT"})),
         ("day: 2026-11-22\n", {"day": "2026-11-22"}),
         ("at: 2026-11-22 10:00:00\n", {"at": "2026-11-22 10:00:00"}),
-        ("version: 1.10\n", {"version": 1.1}),
-        ("version: '1.10'\n", {"version": "1.10"}),
+        *(("version: 1.10\n", {"version": 1.1}), ("version: '1.10'\n", {"version": "1.10"})),
         ("n: [1, -2, +3, 0x1F, 0o17, 1e3, .5, 1.0]\n", {"n": [1, -2, 3, 31, 15, 1000, 0.5, 1]}),
         ("n: [null, ~, true, FALSE]\nm:\n", {"n": [None, None, True, False], "m": None}),
         ("n: [yes, Off, 'yes']\n", {"n": [True, False, "yes"]}),
-        ("n: [yes, Off]\n", {"n": ["yes", "Off"]}),
-        ("n: !!str 1\n", {"n": "1"}),
+        *(("n: [yes, Off]\n", {"n": ["yes", "Off"]}), ("n: !!str 1\n", {"n": "1"})),
         ("n: [.inf, .NaN, 1e999, 1_000]\n", {"n": [".inf", ".NaN", "1e999", "1_000"]}),
         ("n: 12:30\n", {"n": "12:30"}),
         ("metadata: {a: {b: [x, {c: y}]}}\n", {"metadata": {"a": {"b": ["x", {"c": "y"}]}}}),
         ("text: |\n  one\n  two\n", {"text": "one\ntwo\n"}),
         ("text: >-\n  one\n  two\n", {"text": "one two"}),
-        ("1: x\ntrue: y\n", {"1": "x", "true": "y"}),
-        ('smile: "\\U0001F600"\n', {"smile": "😀"}),
+        *(
+            ("1: x\ntrue: y\n", {"1": "x", "true": "y"}),
+            ('smile: "\\U0001F600"\n', {"smile": "😀"}),
+        ),
         ("<<: {a: b}\n", {"<<": {"a": "b"}}),
         ("big: 123456789012345678901234567890\n", {"big": 123456789012345678901234567890}),
     ],
 )
-def test_frontmatter_that_agrees_with_the_entry_is_loaded(
-    more: str, stated: dict[str, Any]
-) -> None:
+def test_frontmatter_that_equals_the_entry_is_loaded(more: str, stated: dict[str, Any]) -> None:
     server = with_head(BASE + more, {**SAID, **stated})
     assert load(server, lambda loaded: loaded.body) == "Body.\n"
 

@@ -343,9 +343,7 @@ def test_a_person_is_asked_unless_a_trusted_server_says_it_only_reads(trusted: b
         (None, DenyAll(), False),
     ],
 )
-def test_the_client_s_own_approval_decides_where_the_loop_has_none(
-    of_client: Any, of_loop: Any, allowed: bool
-) -> None:
+def test_the_loop_s_approval_comes_first(of_client: Any, of_loop: Any, allowed: bool) -> None:
     server, model = adder(), Model(wants(use("u", "fail")), DONE)
     with syncmcp.connect(server, approval=of_client) as client:
         ToolLoop(model, client, approval=of_loop).run("go")

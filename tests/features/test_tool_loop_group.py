@@ -87,9 +87,7 @@ def test_who_approves_sees_the_server_its_own_name_of_the_tool_and_what_it_claim
         (({"trusted": True}, {}), Approval(), "there is nobody to ask"),
     ],
 )
-def test_each_server_of_a_group_has_its_own_approval_and_trust(
-    own: tuple[dict[str, Any], ...], approval: Any, denial: str
-) -> None:
+def test_each_server_has_its_own_approval_and_trust(own: Any, approval: Any, denial: str) -> None:
     servers = {name: shop(name, readOnlyHint=True) for name in ("fish", "books")}
     model = Model(wants(*PRICES), DONE)
     per_server = dict(zip(servers, own, strict=True))

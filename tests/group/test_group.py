@@ -219,9 +219,7 @@ class TestAsCompleted:
 
 
 class TestClosing:
-    def test_closing_ends_an_opening_or_adding_and_a_server_that_is_removed_is_not_there(
-        self,
-    ) -> None:
+    def test_closing_ends_an_opening_or_adding_and_a_removed_server_is_not_there(self) -> None:
         gated = Gated(shop("a"))
         group = ClientGroup({"a": gated, "b": shop("b")}, require="all")
         opened, _ = meanwhile(gated, group.open, group.close)

@@ -35,9 +35,7 @@ def group(shops: dict[str, Server], request: pytest.FixtureRequest) -> Iterator[
 
 
 class TestListening:
-    def test_events_name_the_server_that_tells_them(
-        self, group: ClientGroup, shops: dict[str, Server]
-    ) -> None:
+    def test_events_name_their_server(self, group: ClientGroup, shops: dict[str, Server]) -> None:
         with group.listen(tools=True, prompts=True, timeout=PATIENCE) as changes:
             assert dict(changes.lists) == {"a": ("tools", "prompts"), "b": ("tools", "prompts")}
             assert repr(changes) == "<GroupSubscription to a: tools, prompts, b: tools, prompts>"
@@ -106,9 +104,7 @@ class TestListening:
 
         assert in_threads(lambda: list(changes), close) == [[], None]
 
-    def test_a_server_that_leaves_leaves_the_others_to_be_heard(
-        self, group: ClientGroup, shops: dict[str, Server]
-    ) -> None:
+    def test_who_leaves_ends_no_other(self, group: ClientGroup, shops: dict[str, Server]) -> None:
         with group.listen(tools=True, timeout=PATIENCE) as changes:
             group.remove("a")
             shops["b"].add_tool(lambda: "v", name="v", input_schema={})
@@ -187,9 +183,7 @@ class TestListening:
 
 
 @pytest.mark.parametrize("status", [200, 503])
-def test_what_changed_without_a_stream_is_fetched_once_there_is_one(
-    status: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_changed_unheard_is_fetched(status: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """A group lists what its servers have now: changes that nobody reported count, too."""
     without_pauses(monkeypatch)
     lost, names = FirstStreamLost(status), ["old"]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from functools import partial
-from types import TracebackType
 from typing import Any
 
 import pytest
@@ -33,9 +32,7 @@ class Turn:
         self._lock.acquire()
         self.waiting -= 1
 
-    def __exit__(
-        self, *exc_info: type[BaseException] | BaseException | TracebackType | None
-    ) -> None:
+    def __exit__(self, *exc_info: object) -> None:
         self._lock.release()
 
 
@@ -64,7 +61,7 @@ def tools(name: str, *names: str, **options: Any) -> Server:
 
 class TestTurns:
     @pytest.mark.parametrize("way", ["add", "notify", "refresh"])
-    def test_a_server_that_changes_all_the_time_keeps_no_other_one_out(
+    def test_a_busy_server_keeps_no_other_out(
         self, way: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         chatty, big = tools("chatty", "t"), tools("big", "u")
@@ -115,9 +112,7 @@ class TestTurns:
             assert set(group.tools) == {f"t_{one}" for one in servers if one not in gone}
             assert set(group.clients) == set(group._state.catalog.servers) == {*servers} - {*gone}
 
-    def test_a_merge_between_the_steps_of_a_removal_does_not_undo_it(
-        self, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_a_merge_amid_a_removal_does_not_undo_it(self, monkeypatch: pytest.MonkeyPatch) -> None:
         close = GroupState._close_member
 
         def late(state: GroupState, member: GroupMember, limit: float | None) -> None:

@@ -235,9 +235,7 @@ def test_a_hook_that_fails_for_one_name_leaves_out_that_one() -> None:
         assert "KeyError" in told
 
 
-def test_names_of_one_server_are_compared_up_to_a_number_of_characters(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_names_of_one_server_are_compared_up_to_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(catalog, "MAX_NAMES", 100)
     both = {"many": lists(*(f"tool{i:06}" for i in range(1000))), "few": lists("other")}
     found = Catalog().with_servers(both, None)

@@ -101,8 +101,7 @@ class TestNames:
     def test_the_same_server_twice_is_refused_but_not_with_other_credentials(self) -> None:
         server, client = shop("a"), Client(shop("b"))
         same: list[tuple[Any, Any, str]] = [
-            (server, server, "a"),
-            (client, client, "b"),
+            *((server, server, "a"), (client, client, "b")),
             (MISSING, Stdio("/nowhere/at-all"), "/nowhere/at-all"),
             (REFUSING, syncmcp.Http(REFUSING), REFUSING),
         ]
@@ -152,9 +151,7 @@ class TestRouting:
             with pytest.raises(UsageError, match="no server of the group has a prompt 'x'"):
                 group.get_prompt("x")
 
-    def test_templates_without_match_find_no_server_and_of_each_server_so_many_are_compared(
-        self, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_templates_are_compared_up_to_a_bound(self, monkeypatch: pytest.MonkeyPatch) -> None:
         other = shop("b")
         with monkeypatch.context() as patched:
             # The test server does not offer such a template; other servers do.
@@ -225,9 +222,7 @@ class TestHandlers:
                 assert "decline" in str(group.call_tool(tool).text)
         assert asked == [("all", "one"), ("two", "two"), ("three", "three")]
 
-    def test_what_is_only_told_is_told_with_the_servers_name(
-        self, caplog: pytest.LogCaptureFixture
-    ) -> None:
+    def test_what_is_only_told_names_the_server(self, caplog: pytest.LogCaptureFixture) -> None:
         heard: list[Any] = []
 
         def shout(context: ToolContext) -> None:
@@ -290,8 +285,7 @@ class TestComingAndGoing:
             before = {**group.tools}, list(group.status)
             wrong: list[tuple[str, Any, str]] = [
                 ("a", shop("c"), "already has a server 'a'"),
-                ("b", server, "'a' and 'b' are the same"),
-                ("b", other, "'a' .* and 'b'"),
+                *(("b", server, "'a' and 'b' are the same"), ("b", other, "'a' .* and 'b'")),
                 ("b", MISSING, "not found"),
             ]
             for name, source, said in wrong:
@@ -381,9 +375,7 @@ class TestChanges:
             assert list(group.tools) == ["at", "bu"]
             assert group.call_tool("at").text == "t of a"
 
-    def test_refresh_asks_a_server_that_tells_nothing(
-        self, caplog: pytest.LogCaptureFixture
-    ) -> None:
+    def test_refresh_asks_servers_that_tell_nothing(self, caplog: pytest.LogCaptureFixture) -> None:
         one, two = (Server(name, capabilities={"tools": {}}) for name in ("one", "two"))
         with ClientGroup({"one": one, "two": two}) as group:
             one.add_tool(lambda: "new", name="fresh", input_schema={})

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import Any, TypeAlias
 
 import pytest
 from hypothesis import given, settings
@@ -37,9 +37,8 @@ from syncmcp.types import (
     UnknownContent,
 )
 
-FORMATS: list[type[ModelFormat]] = [
-    *(AnthropicFormat, OpenAIChatFormat, OpenAIResponsesFormat, GeminiFormat)
-]
+Format: TypeAlias = type[ModelFormat]
+FORMATS: list[Format] = [*(AnthropicFormat, OpenAIChatFormat, OpenAIResponsesFormat, GeminiFormat)]
 CLAUDE, CHAT, RESPONSES, GEMINI = FORMATS
 every_format = pytest.mark.parametrize("format", FORMATS, ids=lambda format: format.__name__)
 
@@ -72,7 +71,7 @@ def model(*blocks: Any) -> SamplingMessage:
 # -- tables
 
 
-RENDERED: dict[type[ModelFormat], Any] = {
+RENDERED: dict[Format, Any] = {
     CLAUDE: {**ABOUT, "input_schema": CITY},
     CHAT: {"type": "function", "function": {**ABOUT, "parameters": CITY}},
     RESPONSES: {"type": "function", **ABOUT, "parameters": CITY, "strict": False},
@@ -82,13 +81,13 @@ RENDERED: dict[type[ModelFormat], Any] = {
 
 @pytest.mark.requirement("M-29")
 @every_format
-def test_one_tool_is_rendered_for_each_provider(format: type[ModelFormat]) -> None:
+def test_one_tool_is_rendered_for_each_provider(format: Format) -> None:
     assert format([WEATHER]).render_tools() == [RENDERED[format]]
     assert format().render_tools() == []
 
 
 # How text begins in the words of each.
-WORDS: dict[type[ModelFormat], dict[str, Any]] = {
+WORDS: dict[Format, dict[str, Any]] = {
     CLAUDE: {"type": "text"},
     CHAT: {"type": "text"},
     RESPONSES: {"type": "input_text"},
@@ -109,7 +108,7 @@ FILE = {"filename": "a.pdf", "file_data": "data:application/pdf;base64,AAAA"}
 NOTED = {**source("text", "text/plain", "Milk & eggs"), "title": "note://1"}
 PRINTED = {**source("base64", "application/pdf"), "title": "file:///a.pdf"}
 LINKED = '<resource_link uri="note://2" name="second">Bread</resource_link>'
-CONTENT: list[tuple[type[ModelFormat], Any, Any]] = [
+CONTENT: list[tuple[Format, Any, Any]] = [
     *((format, TEXT, {**kind, "text": "How is it?"}) for format, kind in WORDS.items()),
     (CLAUDE, PICTURE, {"type": "image", **source("base64", "image/png")}),
     (CHAT, PICTURE, {"type": "image_url", "image_url": {"url": PNG}}),
@@ -133,16 +132,14 @@ CONTENT: list[tuple[type[ModelFormat], Any, Any]] = [
 
 
 @pytest.mark.parametrize(("format", "block", "part"), CONTENT)
-def test_what_a_prompt_gives_is_said_in_the_words_of_the_provider(
-    format: type[ModelFormat], block: Any, part: dict[str, Any]
-) -> None:
+def test_a_prompt_is_said_in_other_words(format: Format, block: Any, part: dict[str, Any]) -> None:
     message = format().render_messages([PromptMessage(role="user", content=block)])[0]
     assert message["role"] == "user"
     assert message.get("content", message.get("parts")) == [part]
 
 
 @every_format
-def test_contents_of_a_resource_become_content(format: type[ModelFormat]) -> None:
+def test_contents_of_a_resource_become_content(format: Format) -> None:
     assert isinstance(NOTE.resource, TextResourceContents)
     assert format().render_contents([NOTE.resource, PAPER.resource]) == [
         part
@@ -170,9 +167,7 @@ def test_contents_of_a_resource_become_content(format: type[ModelFormat]) -> Non
         *((format, user(UnknownContent(type="smell"))) for format in FORMATS),
     ],
 )
-def test_what_a_provider_has_no_words_for_is_refused(
-    format: type[ModelFormat], message: SamplingMessage
-) -> None:
+def test_what_a_provider_cannot_say_is_refused(format: Format, message: SamplingMessage) -> None:
     with pytest.raises(Unrepresentable):
         format().render_messages([message])
 
@@ -199,8 +194,8 @@ def test_what_a_provider_has_no_words_for_is_refused(
         "reasoning",
     ],
 )
-def test_a_server_puts_no_parts_of_its_own_beside_a_tool_use(
-    format: type[ModelFormat], own: Any, forged: Any
+def test_a_server_puts_no_parts_of_its_own_into_a_use(
+    format: Format, own: Any, forged: Any
 ) -> None:
     made = format([WEATHER])
     key = f"syncmcp/{format.__module__.rpartition('.')[2]}"
@@ -220,9 +215,7 @@ def test_a_server_puts_no_parts_of_its_own_beside_a_tool_use(
 
 
 @every_format
-def test_in_a_tool_s_result_words_stand_for_what_a_model_cannot_take(
-    format: type[ModelFormat],
-) -> None:
+def test_in_a_result_words_stand_for_what_a_model_cannot_take(format: Format) -> None:
     # Responses take any file.
     odd = SOUND if format is RESPONSES else blob("file:///a", "application/x-foo")
     rendered = format().render_result(USE, CallToolResult(content=[TEXT, odd]))
@@ -231,7 +224,7 @@ def test_in_a_tool_s_result_words_stand_for_what_a_model_cannot_take(
 
 
 @every_format
-def test_the_result_of_a_call_follows_the_model_s_wish(format: type[ModelFormat]) -> None:
+def test_the_result_of_a_call_follows_the_model_s_wish(format: Format) -> None:
     rendered = format([WEATHER]).render_result(USE, CallToolResult(content=[TEXT]))
     read = format([WEATHER]).parse_messages(
         [*format([WEATHER]).render_messages([model(USE)]), *rendered]
@@ -274,7 +267,7 @@ AWKWARD += ["with space"]
 
 
 @every_format
-def test_every_name_of_a_tool_is_accepted_and_comes_back(format: type[ModelFormat]) -> None:
+def test_every_name_of_a_tool_is_accepted_and_comes_back(format: Format) -> None:
     tools = [Tool(name=name, input_schema={"type": "object"}) for name in AWKWARD]
     made = format(tools)
     rule = format._names
@@ -287,9 +280,7 @@ def test_every_name_of_a_tool_is_accepted_and_comes_back(format: type[ModelForma
 
 
 @every_format
-def test_no_server_can_take_the_name_that_another_s_tool_is_given(
-    format: type[ModelFormat],
-) -> None:
+def test_no_server_can_take_the_name_of_another_s_tool(format: Format) -> None:
     innocent = Tool(name="get.money!", input_schema={"type": "object"})
     spelt = format._names.fit(innocent.name)
     thief = Tool(name=spelt, input_schema={"type": "object"})
@@ -303,7 +294,7 @@ def test_no_server_can_take_the_name_that_another_s_tool_is_given(
 
 
 @every_format
-def test_ids_of_another_provider_are_made_to_fit(format: type[ModelFormat]) -> None:
+def test_ids_of_another_provider_are_made_to_fit(format: Format) -> None:
     id = "id:" + "x" * 60
     use = ToolUseContent(id=id, name="weather", input={})
     result = ToolResultContent(tool_use_id=id, content=[TEXT])
@@ -344,7 +335,7 @@ WHOLE = CreateMessageRequestParams(
 
 
 @every_format
-def test_a_request_goes_from_each_provider_to_each_other(format: type[ModelFormat]) -> None:
+def test_a_request_goes_from_each_provider_to_each_other(format: Format) -> None:
     body = format([WEATHER]).render_request(WHOLE, "some-model")
     assert body["model"] == "some-model"
     json.dumps(body)
@@ -373,7 +364,7 @@ values = st.recursive(
     data=st.data(),
 )
 def test_tools_and_their_arguments_survive_both_ways(
-    format: type[ModelFormat], keys: list[str], tool_names: list[str], data: st.DataObject
+    format: Format, keys: list[str], tool_names: list[str], data: st.DataObject
 ) -> None:
     array = {"type": "array"}
     inner: dict[str, Any] = {"type": "object", "properties": dict.fromkeys(keys, array)}
@@ -409,9 +400,7 @@ def test_tools_and_their_arguments_survive_both_ways(
         st.tuples(st.sampled_from(["user", "assistant"]), texts), min_size=1, max_size=5
     ),
 )
-def test_what_is_said_survives_both_ways(
-    format: type[ModelFormat], turns: list[tuple[Any, str]]
-) -> None:
+def test_what_is_said_survives_both_ways(format: Format, turns: list[tuple[Any, str]]) -> None:
     said = [SamplingMessage(role=role, content=TextContent(text=text)) for role, text in turns]
     read = format().parse_messages(format().render_messages(said))
     assert [(message.role, one.text) for message in read for one in message.blocks] == turns  # type: ignore[union-attr]
@@ -446,9 +435,7 @@ def _schemas(made: ModelFormat) -> list[dict[str, Any]]:
         (GEMINI, [{"role": "user", "parts": [{"fileData": {"fileUri": "gs://a"}}]}]),
     ],
 )  # fmt: skip
-def test_addresses_and_what_mcp_does_not_have_are_not_taken_over(
-    format: type[ModelFormat], messages: list[dict[str, Any]]
-) -> None:
+def test_what_mcp_does_not_have_is_refused(format: Format, messages: list[dict[str, Any]]) -> None:
     with pytest.raises(Unrepresentable):
         format().parse_messages(messages)
 
@@ -496,17 +483,15 @@ def test_short_forms_of_the_providers_are_read() -> None:
             {"type": "tool_use", "id": "1", "name": "it", "input": [1]}]}),
     ],
 )  # fmt: skip
-def test_an_answer_that_is_none_is_an_error(
-    format: type[ModelFormat], answer: dict[str, Any]
-) -> None:
+def test_what_is_no_answer_is_an_error(format: Format, answer: dict[str, Any]) -> None:
     with pytest.raises(InvalidOutput):
         format().parse_answer(answer)
 
 
 @every_format
-def test_calls_of_an_answer_are_what_call_tool_takes(format: type[ModelFormat]) -> None:
+def test_calls_of_an_answer_are_what_call_tool_takes(format: Format) -> None:
     call = {"name": "weather", "arguments": '{"city": "Bergen"}'}
-    answers: dict[type[ModelFormat], dict[str, Any]] = {
+    answers: dict[Format, dict[str, Any]] = {
         CLAUDE: {"model": "m", "stop_reason": "tool_use", "content": [
             {"type": "text", "text": "Well"},
             {"type": "tool_use", "id": "1", "name": "weather", "input": {"city": "Bergen"}}]},

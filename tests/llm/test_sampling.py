@@ -31,16 +31,7 @@ from syncmcp.types import (
     ToolUseContent,
 )
 from tests.llm.double import Double, Turn, double
-from tests.llm.providers import (
-    ANTHROPIC,
-    CHAT,
-    GEMINI,
-    PROVIDERS,
-    RESPONSES,
-    Call,
-    Provider,
-    sse,
-)
+from tests.llm.providers import ANTHROPIC, CHAT, GEMINI, PROVIDERS, RESPONSES, Call, Provider, sse
 from tests.support.stage import PATIENCE, in_threads
 from tests.system.test_examples import environment
 
@@ -159,18 +150,14 @@ def test_an_answer_is_shown_while_it_is_written(provider: Provider, there: Doubl
     [(provider, reason) for provider in PROVIDERS for reason in provider.reasons],
     ids=str,
 )
-def test_why_the_model_stopped_is_said_in_the_words_of_the_protocol(
-    provider: Provider, reason: str, there: Double
-) -> None:
+def test_why_the_model_stopped_is_told(provider: Provider, reason: str, there: Double) -> None:
     calls = [Call("1", "unknown", {})] if reason == "toolUse" else []
     there.say(provider.turn("Well", calls=calls, reason=reason))
     assert ask(provider, there, asking()).stop_reason == reason
 
 
 @every_provider
-def test_tools_go_under_names_that_are_allowed_and_come_back_under_their_own(
-    provider: Provider, there: Double
-) -> None:
+def test_tools_go_by_allowed_names_and_return_by_theirs(provider: Provider, there: Double) -> None:
     name, key = spelt(provider)
     calls = [Call("call-1", name, {key: "Bergen"}), Call("call-2", name, {key: "Oslo"})]
     there.say(provider.turn("Let me look.", calls=calls, reason="toolUse"))
@@ -212,9 +199,7 @@ def test_a_server_asks_and_the_model_answers(there: Double) -> None:
 
 
 @every_provider
-def test_images_and_uses_of_tools_that_are_gone_reach_the_model(
-    provider: Provider, there: Double
-) -> None:
+def test_images_and_uses_of_gone_tools_reach_the_model(provider: Provider, there: Double) -> None:
     def picture(data: str) -> ImageContent:
         return ImageContent(data=data, mime_type="image/png")
 
@@ -241,9 +226,7 @@ def test_a_sound_for_a_model_that_hears_nothing_is_refused(there: Double) -> Non
 
 
 @every_provider
-def test_limits_and_fields_of_the_host_hold_whatever_the_server_wants(
-    provider: Provider, there: Double
-) -> None:
+def test_limits_and_fields_of_the_host_hold_in_any_case(provider: Provider, there: Double) -> None:
     there.say(provider.turn("Yes"), provider.turn("Yes"))
     wanted = asking(max_tokens=5000, temperature=0.75)
     ask(provider, there, wanted, max_tokens=20, max_temperature=0.25)
@@ -261,9 +244,7 @@ def test_limits_and_fields_of_the_host_hold_whatever_the_server_wants(
 
 
 @every_provider
-def test_the_host_decides_what_becomes_of_a_system_prompt(
-    provider: Provider, there: Double
-) -> None:
+def test_the_host_decides_about_a_system_prompt(provider: Provider, there: Double) -> None:
     rows: list[tuple[dict[str, Any], str]] = [
         ({}, "theirs"),
         ({"system": "ours"}, "theirs"),
@@ -386,9 +367,7 @@ def test_why_there_is_no_answer_is_said(there: Double) -> None:
 
 
 @pytest.mark.parametrize("provider", [ANTHROPIC, CHAT, RESPONSES], ids=str)
-def test_arguments_that_are_no_object_are_an_error_unless_cut_off(
-    provider: Provider, there: Double
-) -> None:
+def test_arguments_must_be_an_object_unless_cut_off(provider: Provider, there: Double) -> None:
     calls = [Call("1", "it", '{"a": [1,')]
     there.say(provider.turn(calls=calls, reason="toolUse"))
     with pytest.raises(InvalidOutput, match="not a JSON object"):
