@@ -68,8 +68,8 @@ def program(entry: Any, **options: Any) -> Stdio:
     return target
 
 
-def web(entry: Any, **options: Any) -> Http:
-    target = one(entry, **options)
+def web(entry: Any) -> Http:
+    target = one(entry)
     assert isinstance(target, Http)
     return target
 
@@ -99,7 +99,7 @@ class TestTheFormats:
         file = written(Path.home() / "work" / ".vscode" / "mcp.json", text)
         servers = read(file, inputs={"key": "k3y"}, trust=True)
         assert servers.inputs == {"key": "The key"}
-        here, there = servers["here"].target(), servers["there"].target()
+        here, there = (server.target() for server in servers.values())
         assert isinstance(here, Stdio)
         assert here.args == (f"{Path.home()}/work/a.js",)
         assert isinstance(there, Http)
@@ -112,11 +112,10 @@ class TestTheFormats:
         entry = {"url": "https://example.com", "headers": {"Authorization": "Bearer ${env:TOKEN}"}}
         target = web(entry)
         assert (target.headers, target.transport) == ({"Authorization": "Bearer t"}, "auto")
-        for kinds, transport in (
-            *(("http", "auto"), ("sse", "sse"), ("streamable-http streamableHttp", "streamable")),
-        ):
-            for kind in kinds.split():
-                assert web({"type": kind, **entry}).transport == transport
+        kinds = {"http": "auto", "sse": "sse"}
+        kinds |= dict.fromkeys(("streamable-http", "streamableHttp"), "streamable")
+        for kind, transport in kinds.items():
+            assert web({"type": kind, **entry}).transport == transport
 
 
 class TestPlaceholders:
@@ -267,11 +266,9 @@ def test_a_server_of_a_file_is_a_target_with_its_name_and_limit() -> None:
             assert client.list_tools().tools
         with syncmcp.connect(servers["web"], name="mine") as client:
             assert client.server.name == "mine"
-    given: list[tuple[dict[str, Any], float | None]] = [
-        *(({}, 2.0), ({"timeout": 300.0}, 300.0), ({"timeout": None}, None))
-    ]
-    for options, limit in given:
-        client = pickle.loads(pickle.dumps(syncmcp.Client(servers["demo"], **options)))
+    options: dict[float | None, Any] = {2.0: {}, 300.0: {"timeout": 300.0}, None: {"timeout": None}}
+    for limit, given in options.items():
+        client = pickle.loads(pickle.dumps(syncmcp.Client(servers["demo"], **given)))
         assert client._core.settings.timeout == limit
 
 

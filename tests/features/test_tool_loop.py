@@ -13,8 +13,8 @@ import pytest
 import syncmcp
 from syncmcp import CancelToken
 from syncmcp.approval import AllowAll, Approval, DenyAll, Question, Verdict
-from syncmcp.errors import ClosedError, RequestCancelled, RequestTimeout, UsageError
-from syncmcp.handlers import HandlerContext, Sampling
+from syncmcp.errors import RequestCancelled, RequestTimeout, UsageError
+from syncmcp.handlers import HandlerContext
 from syncmcp.testing import RpcError, Server, ToolContext
 from syncmcp.tools import ModelTurn, Step, ToolFinished, ToolLoop, ToolStarted
 from syncmcp.types import (
@@ -551,92 +551,6 @@ def test_what_the_program_raises_ends_the_loop_as_it_is(where: str) -> None:
         cancelled = 1 if where == "step" else 0
         assert stage.stats.wait_for(lambda stats: stats.cancelled == cancelled)
     assert stage.stats.requests["tools/call"] == 1  # a step is told before its call is sent
-
-
-@pytest.mark.requirement("M-03")
-@rotated
-def test_a_server_s_question_can_be_answered_by_a_loop_over_other_tools(wire: Wire) -> None:
-    asking = Server("asking")
-
-    @asking.tool()
-    def ask(context: ToolContext) -> str:
-        mine = [{"name": "mine", "inputSchema": {"type": "object"}}]
-        return str(context.sample("what is 2 + 3?", max_tokens=100, tools=mine)["content"])
-
-    model = Model(wants(use("u", "add", a=2, b=3)), says(text("it is 5")))
-    asked: list[HandlerContext] = []
-
-    def handler(request: CreateMessageRequestParams, context: HandlerContext) -> Any:
-        asked.append(context)
-        return ToolLoop(model, sums).run(request, context=context).result
-
-    with (
-        syncmcp.connect(adder()) as sums,
-        wire.connect(asking, sampling=Sampling(handler, tools=True)) as client,
-    ):
-        assert "it is 5" in client.call_tool("ask").raise_for_error().text
-    (outer,) = asked
-    for inner in model.contexts:
-        assert (inner.client, inner.server) == (outer.client, outer.server)
-        assert inner.time_left() is not None
-    assert [tool.name for tool in model.heard[0].tools or []] == ["add", "fail", "refuse"]
-    assert model.heard[0].max_tokens == 100
-    assert not asking.stats.violations
-
-
-@rotated
-def test_a_loop_that_waits_for_a_tool_keeps_no_other_question_from_its_answer(wire: Wire) -> None:
-    server = Server("nested")
-
-    for name in ("outer", "inner"):
-
-        @server.tool(name=name)
-        def ask(context: ToolContext, name: str = name) -> str:
-            return str(context.sample(name, max_tokens=10)["content"])
-
-    def handler(request: CreateMessageRequestParams, context: HandlerContext) -> Any:
-        words = "from within"
-        if request.messages[0].text == "outer":
-            model = Model(wants(use("i", "inner")), DONE)
-            ToolLoop(model, context.client).run("go", tools=["inner"], context=context)
-            (words,) = texts(model.told(1))
-        answer = {"role": "assistant", "model": "double", "content": text(words)}
-        return CreateMessageResult.from_wire(answer)
-
-    with wire.connect(server, sampling=handler, max_handlers=1, timeout=PATIENCE) as client:
-        assert "from within" in client.call_tool("outer").raise_for_error().text
-
-
-def test_a_withdrawn_question_ends_the_loop_that_answers_it_and_so_does_a_closed_client() -> None:
-    stage = Stage()
-    shown: list[str] = []
-
-    def shows(request: CreateMessageRequestParams, context: HandlerContext) -> CreateMessageResult:
-        context.show("half a sent")
-        return wants(use("u", "hold", key="u"))
-
-    with syncmcp.connect(stage.server, timeout=PATIENCE) as client:
-        asked = client, client.server, "sampling/createMessage"
-        outer = HandlerContext(*asked, timeout=60, show=shown.append)
-        loop = ToolLoop(Model(shows), client)
-
-        def withdraw() -> None:
-            stage.inside("u")
-            outer.cancel.cancel("no longer wanted")
-
-        outcome, withdrawn = in_threads(partial(loop.run, "go", context=outer), withdraw)
-        assert (type(outcome), withdrawn) == (RequestCancelled, None)
-        assert outcome.reason == "no longer wanted"
-        assert stage.stats.wait_for(lambda stats: stats.cancelled == 1)
-
-        def close() -> None:
-            stage.inside("v")
-            client.close()
-
-        model = Model(wants(use("v", "hold", key="v")))
-        outcome, closed = in_threads(partial(ToolLoop(model, client).run, "go"), close)
-        assert (type(outcome), closed) == (ClosedError, None)
-    assert shown == ["half a sent"]
 
 
 @pytest.mark.requirement("SAMP-05")
