@@ -71,9 +71,19 @@ CODES = dict(
 BROKEN = CallToolResult.from_wire(
     {"content": [{"type": "text", "text": "disk full"}], "isError": True, "extra": 1}
 )
-FACTS: dict[str, Any] = {"server": "python server.py", "method": "tools/call", "exit_code": -9}
-FACTS |= {"delivery": "unknown", "stderr_tail": "Traceback", "status": 503, "body": "busy"}
-FACTS |= {"data": {"supported": ["2025-11-25"]}, "kind": "idle", "seconds": 1.5, "reason": "over"}
+FACTS: dict[str, Any] = {
+    "server": "python server.py",
+    "method": "tools/call",
+    "delivery": "unknown",
+    "exit_code": -9,
+    "stderr_tail": "Traceback",
+    "status": 503,
+    "body": "busy",
+    "data": {"supported": ["2025-11-25"]},
+    "kind": "idle",
+    "seconds": 1.5,
+    "reason": "no longer wanted",
+}
 
 
 def one_of(name: str) -> McpError:

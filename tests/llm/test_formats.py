@@ -262,8 +262,10 @@ def test_a_response_of_gemini_is_matched_by_name_where_there_is_no_id() -> None:
 # -- names
 
 
-AWKWARD = ["weather.today!", "wetter/heute", "天気", "1st", "a" * 65, "a" * 200, "", "ok_name-1"]
-AWKWARD += ["with space"]
+AWKWARD = [
+    *("weather.today!", "wetter/heute", "天気", "1st", "a" * 65, "a" * 200, "", "ok_name-1"),
+    "with space",
+]
 
 
 @every_format

@@ -87,7 +87,8 @@ def assistant(content: Any) -> SamplingMessage:
 
 def asking(*messages: SamplingMessage, **more: Any) -> CreateMessageRequestParams:
     said = messages or (user(TextContent(text="Hello?")),)
-    return CreateMessageRequestParams(messages=list(said), **{"max_tokens": 100, **more})
+    more.setdefault("max_tokens", 100)
+    return CreateMessageRequestParams(messages=list(said), **more)
 
 
 def ask(
