@@ -6,6 +6,7 @@ import logging
 import pickle
 import threading
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -64,11 +65,8 @@ def test_a_store_of_the_programs_never_runs_on_the_thread_that_reads() -> None:
     with Wire("stdio", STATELESS).connect(shop(), cache=Watching()) as client:
         client.list_tools.future().result(PATIENCE)
         client.request.future("prompts/list").result(PATIENCE)
-    assert len(seen) >= 1
+    assert seen
     assert not [name for name in seen if "reader" in name or "stdio" in name], seen
-
-
-ASKED = [(b"early", 1.0), (b"late", 2.0), (b"other", 2.0)]
 
 
 def entry(size: int) -> CachedResult:
@@ -94,7 +92,8 @@ def test_memory_keeps_what_was_used_last_within_its_bounds() -> None:
     assert (len(cache), cache.get("d")) == (0, None)
     assert repr(cache) == "<MemoryCache of 0 results, 0 bytes>"
     # What was asked for last is kept, in whatever order it comes.
-    early, late, other = (CachedResult(body, asked, 9.0) for body, asked in ASKED)
+    asked = [(b"early", 1.0), (b"late", 2.0), (b"other", 2.0)]
+    early, late, other = (CachedResult(body, when, 9.0) for body, when in asked)
     cache.put("a", late)
     cache.put("a", early)
     assert cache.get("a") == late
@@ -109,15 +108,12 @@ def test_memory_keeps_what_was_used_last_within_its_bounds() -> None:
 def test_the_bounds_of_memory_hold_while_threads_use_it() -> None:
     cache = MemoryCache(max_entries=20, max_bytes=1000)
 
-    def use(seed: int) -> Callable[[], None]:
-        def job() -> None:
-            for number in range(2000):
-                cache.put(str(number * seed % 50), entry(number % 120))
-                cache.get(str(number % 50))
+    def use(seed: int) -> None:
+        for number in range(2000):
+            cache.put(str(number * seed % 50), entry(number % 120))
+            cache.get(str(number % 50))
 
-        return job
-
-    assert in_threads(*(use(seed) for seed in (3, 7, 11))) == [None] * 3
+    assert in_threads(*(partial(use, seed) for seed in (3, 7, 11))) == [None] * 3
     kept = [cache.get(str(key)) for key in range(50)]
     sizes = [len(each.body) for each in kept if each is not None]
     assert len(sizes) == len(cache) <= 20
@@ -149,13 +145,10 @@ def test_a_pickled_client_has_an_empty_memory_of_the_same_size() -> None:
 
 
 def test_what_is_kept_shows_nothing_of_what_is_in_it(caplog: pytest.LogCaptureFixture) -> None:
-    store = Recorder()
-    server = shop()
+    store, server = Recorder(), shop()
     server.resource("shelf:/canary")(lambda: "canary-content")
-    with (
-        caplog.at_level(logging.DEBUG, "syncmcp.cache"),
-        MEMORY.connect(server, cache=store) as client,
-    ):
+    caplog.set_level(logging.DEBUG, "syncmcp.cache")
+    with MEMORY.connect(server, cache=store) as client:
         client.read_resource("shelf:/canary")
     ((key, kept),) = store.kept.items()
     assert b"canary-content" in kept.body
@@ -170,8 +163,7 @@ def test_a_client_that_nobody_has_leaves_nothing_behind() -> None:
             gone.append(is_gone(result))
             super().put(key, result)
 
-    server = shop()
-    with MEMORY.connect(server, cache=Watched()) as client:
+    with MEMORY.connect(shop(), cache=Watched()) as client:
         for _ in range(3):
             client.list_tools()
             client.list_tools.future().result(PATIENCE)

@@ -8,6 +8,7 @@ import shutil
 import socket
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +35,12 @@ def line(entry: Any, *words: str) -> list[str]:
     return [target.command, *target.args]
 
 
+def refused(servers: ServersFile, key: str) -> None:
+    with pytest.raises(ServersFileError, match="of confine=") as caught:
+        servers["one"].target()
+    assert (caught.value.server, caught.value.key) == ("one", key)
+
+
 @pytest.mark.parametrize(
     "command",
     [
@@ -44,12 +51,10 @@ def line(entry: Any, *words: str) -> list[str]:
 @pytest.mark.parametrize("sandbox", ["bwrap", "/usr/bin/env", "anything"])
 def test_a_command_a_sandbox_could_take_for_its_own_is_refused(command: str, sandbox: str) -> None:
     stated = {"command": command, "args": ["/", "/", "sh"]}
-    entry = confined(stated, sandbox, "--tight", variables={"SAID": "--bind"})["one"]
-    if "$" not in command:  # else it is known when it is filled in
-        assert entry.problem is not None
-    with pytest.raises(ServersFileError, match="of confine=") as caught:
-        entry.target()
-    assert (caught.value.server, caught.value.key) == ("one", "command")
+    servers = confined(stated, sandbox, "--tight", variables={"SAID": "--bind"})
+    # What a placeholder stands for is known when it is filled in.
+    assert (servers["one"].problem is None) == ("$" in command)
+    refused(servers, "command")
 
 
 JAIL = """
@@ -64,13 +69,8 @@ SHOWS = "import json, os; json.dump(dict(os.environ), open('within.json', 'w'))"
 @pytest.mark.skipif(sys.platform == "win32", reason="there is no /bin/sh")
 def test_no_variable_of_an_entry_reaches_the_sandbox() -> None:
     """Its command gets all of them, as they are."""
-    given = {
-        "LD_PRELOAD": "",
-        "PATH": "/evil",
-        "DBUS_SESSION_BUS_ADDRESS": "evil:",
-        "IFS": "x",
-        "API_KEY": "a b\n'\"$(id)`id`\\ \u6f22",
-    }
+    given = {"LD_PRELOAD": "", "PATH": "/evil", "DBUS_SESSION_BUS_ADDRESS": "evil:", "IFS": "x"}
+    given["API_KEY"] = "a b\n'\"$(id)`id`\\ \u6f22"
     stated = {"command": sys.executable, "args": ["-c", SHOWS], "env": given}
     with pytest.raises(McpError):  # it is no server
         syncmcp.connect(confined(stated, sys.executable, "-c", JAIL, "--")["one"])
@@ -79,9 +79,8 @@ def test_no_variable_of_an_entry_reaches_the_sandbox() -> None:
     assert not [name for name in within if name.startswith("SYNCMCP_WITHIN")]
     assert [name for name, value in given.items() if jail.get(name) == value] == []
     assert given["API_KEY"] not in " ".join(line(stated, "jail", "--"))
-
-
-def test_a_sandbox_that_lets_no_variable_through_starts_nothing() -> None:
+    # A sandbox that lets no variable through starts nothing.
+    Path("within.json").unlink()
     drops = "import os, sys; os.execve(sys.argv[2], sys.argv[2:], {})"
     stated = {"command": sys.executable, "args": ["-c", SHOWS], "env": {"API_KEY": "k"}}
     with pytest.raises(McpError, match="SYNCMCP_WITHIN_API_KEY"):
@@ -91,68 +90,35 @@ def test_a_sandbox_that_lets_no_variable_through_starts_nothing() -> None:
 
 @pytest.mark.parametrize("name", ["A B", "x;id", "BASH_FUNC_x%%", "1", "\u00e4", "${A}"])
 def test_a_name_that_a_shell_would_read_in_another_way_is_refused(name: str) -> None:
-    with pytest.raises(ServersFileError, match="of confine=") as caught:
-        line({"command": "x", "env": {name: "1"}}, "bwrap")
-    assert caught.value.key == f"env.{name}"
-
-
-def test_options_of_the_command_stay() -> None:
-    entry = {"command": "x", "args": ["-y", "A=b", "--"]}
-    assert line(entry, "jail", "--") == ["jail", "--", "x", "-y", "A=b", "--"]
+    refused(confined({"command": "x", "env": {name: "1"}}, "bwrap"), f"env.{name}")
 
 
 @pytest.mark.parametrize("option", ["-u", "--", "${SAID}"])
+@pytest.mark.parametrize("words", ["jail", "su nobody", "bwrap -- lxc-attach -n x"])
+def test_no_argument_becomes_an_option_of_a_sandbox_that_reads_on(words: str, option: str) -> None:
+    """Of one that is not known it is not known whether it reads options behind the command."""
+    entry = {"command": "x", "args": ["y", option]}
+    refused(confined(entry, *words.split(), variables={"SAID": "-u"}), "args[1]")
+
+
+@pytest.mark.parametrize("option", ["-u", "--", "A=b", "${SAID}"])
 @pytest.mark.parametrize(
-    ("words", "taken"),
+    ("words", "separator"),
     [
-        (("jail",), False),  # it is not known whether it reads options behind the command
-        (("su", "nobody"), False),
-        (("bwrap", "--", "lxc-attach", "-n", "x"), False),
-        (("jail", "--"), True),
-        (("runuser", "-u", "nobody"), True),
-        (("/usr/bin/nsjail", "-Mo"), True),
-        (("bwrap", "--", "nice", "-n", "5"), True),
-        (("docker", "run", "-i", "image"), True),
-        (("sandbox-exec", "-f", "/p"), True),
+        *(("bwrap --ro-bind / /", "--"), ("/usr/bin/firejail --quiet", "--"), ("bwrap --", "")),
+        *(("runuser -u nobody", "--"), ("/usr/bin/nsjail -Mo", "--"), ("jail --", "")),
+        *(("bwrap -- nice -n 5", ""), ("sandbox-exec -f /p", ""), ("docker run -i image", "")),
+        ("", ""),
     ],
 )
-def test_no_argument_becomes_an_option_of_a_sandbox_that_reads_on(
-    words: tuple[str, ...], taken: bool, option: str
-) -> None:
-    servers = confined({"command": "x", "args": ["y", option]}, *words, variables={"SAID": "-u"})
-    if taken:
-        assert isinstance(servers["one"].target(), Stdio)
-        return
-    with pytest.raises(ServersFileError, match="of confine=") as caught:
-        servers["one"].target()
-    assert caught.value.key == "args[1]"
-
-
-@pytest.mark.skipif(shutil.which("runuser") is None, reason="there is no runuser")
-def test_a_program_that_reads_on_for_options_runs_the_command_with_its_own() -> None:
-    """Without the separator `runuser -u nobody id -u root` runs `id` as root."""
-    stated = {"command": "id", "args": ["-u", "root"]}
-    assert line(stated, "runuser", "-u", "nobody")[3:] == ["--", "id", "-u", "root"]
-
-
-@pytest.mark.parametrize(
-    ("words", "result"),
-    [
-        (("bwrap", "--ro-bind", "/", "/"), ("bwrap", "--ro-bind", "/", "/", "--", "x")),
-        (("/usr/bin/firejail", "--quiet"), ("/usr/bin/firejail", "--quiet", "--", "x")),
-        (("bwrap", "--"), ("bwrap", "--", "x")),
-        (("bwrap", "--", "nice", "-n", "5"), ("bwrap", "--", "nice", "-n", "5", "x")),
-        (("sandbox-exec", "-f", "/p"), ("sandbox-exec", "-f", "/p", "x")),
-        (("docker", "run", "-i", "image"), ("docker", "run", "-i", "image", "x")),
-        ((), ("x",)),
-    ],
-)
-def test_a_separator_stands_before_the_command_where_the_sandbox_has_one(
-    words: tuple[str, ...], result: tuple[str, ...]
-) -> None:
-    servers = confined({"command": "x"}, *words)
-    assert servers["one"].review().command == result
-    assert tuple(line({"command": "x"}, *words)) == result
+def test_a_separator_is_put_before_the_command(words: str, separator: str, option: str) -> None:
+    stated, variables = {"command": "x", "args": ["y", option]}, {"SAID": "-u"}
+    servers = confined(stated, *words.split(), variables=variables)
+    begins = (*words.split(), *separator.split(), "x", "y")
+    assert servers["one"].review().command == (*begins, option)
+    target = servers["one"].target()
+    assert isinstance(target, Stdio)
+    assert (target.command, *target.args) == (*begins, variables.get(option[2:-1], option))
 
 
 def test_the_directory_of_an_entry_does_not_choose_the_sandbox() -> None:
@@ -181,9 +147,7 @@ def _bwrap_runs() -> bool:
 _REASON = "NO SANDBOX WAS TESTED: bwrap (the package bubblewrap) is not here, or may not run"
 
 
-def test_the_line_of_the_page_keeps_a_server_from_files_sockets_and_the_network(
-    project: Path, tmp_path: Path
-) -> None:
+def test_the_line_of_the_page_keeps_a_server_from_the_rest(project: Path, tmp_path: Path) -> None:
     if not _bwrap_runs():
         pytest.skip(_REASON)
     (project.parent / "secret.txt").write_text("s3cret")
@@ -200,25 +164,15 @@ def test_the_line_of_the_page_keeps_a_server_from_files_sockets_and_the_network(
     # The interpreter of the tests is where a system does not keep programs.
     own = {sys.prefix, sys.base_prefix, *filter(os.path.isdir, sys.path)}
     binds = [word for path in sorted(own) for word in ("--ro-bind", path, path)]
-    entry = {
-        "command": sys.executable,
-        "args": ["server.py"],
-        "env": {"REACHES": json.dumps(reaches)},
-    }
-    try:
-        with syncmcp.connect(confined(entry, *page_line(), *binds)["one"]) as client:
-            reached = json.loads(client.call_tool("reach").text)
-    finally:
-        outside.close()
-        listener.close()
-    assert reached == {
-        "own": True,
-        "secret": False,
-        "agent": False,
-        "port": False,
-        "write": False,
-        "sockets": [],
-    }
+    env = {"REACHES": json.dumps(reaches)}
+    entry = {"command": sys.executable, "args": ["server.py"], "env": env}
+    with (
+        closing(outside),
+        closing(listener),
+        syncmcp.connect(confined(entry, *page_line(), *binds)["one"]) as client,
+    ):
+        reached = json.loads(client.call_tool("reach").text)
+    assert reached == {"own": True, **dict.fromkeys((*reaches, "write"), False), "sockets": []}
 
 
 SERVER = """
@@ -227,37 +181,29 @@ from syncmcp.testing import Server
 
 server = Server()
 reaches = json.loads(os.environ["REACHES"])
+ways = {
+    "own": lambda: open("server.py").close(),
+    "secret": lambda: open(reaches["secret"]).close(),
+    "agent": lambda: socket.socket(socket.AF_UNIX).connect(reaches["agent"]),
+    "port": lambda: socket.create_connection(("127.0.0.1", reaches["port"]), 5),
+    "write": lambda: open("written", "w").close(),
+}
 
 
-def works(action):
+def works(way):
     try:
-        action()
+        way()
     except OSError:
         return False
     return True
 
 
-def sockets():
-    for top in ("/run", "/var", "/tmp", "/home", "/root"):
-        for folder, _, names in os.walk(top):
-            for name in names:
-                path = os.path.join(folder, name)
-                if stat.S_ISSOCK(os.lstat(path).st_mode):
-                    yield path
-
-
 @server.tool()
 def reach() -> str:
-    return json.dumps(
-        {
-            "own": works(lambda: open("server.py").close()),
-            "secret": works(lambda: open(reaches["secret"]).close()),
-            "agent": works(lambda: socket.socket(socket.AF_UNIX).connect(reaches["agent"])),
-            "port": works(lambda: socket.create_connection(("127.0.0.1", reaches["port"]), 5)),
-            "write": works(lambda: open("written", "w").close()),
-            "sockets": list(sockets()),
-        }
-    )
+    walks = map(os.walk, ("/run", "/var", "/tmp", "/home", "/root"))
+    files = [os.path.join(at, name) for walk in walks for at, _, names in walk for name in names]
+    sockets = [file for file in files if stat.S_ISSOCK(os.lstat(file).st_mode)]
+    return json.dumps({**{name: works(way) for name, way in ways.items()}, "sockets": sockets})
 
 
 server.run_stdio()

@@ -29,25 +29,23 @@ def warnings(*command: str, **env: str) -> str:
 # Words are separated by ``|`` if there is one, so that a word can have spaces.
 COMMANDS = {
     SHELL: (
-        *("/usr/bin/env VAR=x sh -c x", "cmd.exe /c x"),
-        *(r"C:\Windows\System32\CMD.EXE /d /C x", "sudo -u me bash -lc x"),
-        *("nice -n 5 zsh -c x", "timeout 5 bash --noprofile -o pipefail -c x"),
-        *("bwrap --ro-bind / / -- /bin/sh -c x", "env -S|sh -c x", "env|-Ssh -c x"),
-        *("busybox sh -c x", "pwsh -NoProfile -Command x"),
+        *("/usr/bin/env VAR=x sh -c x", "cmd.exe /c x", r"C:\Windows\System32\CMD.EXE /d /C x"),
+        *("sudo -u me bash -lc x", "nice -n 5 zsh -c x"),
+        *("timeout 5 bash --noprofile -o pipefail -c x", "bwrap --ro-bind / / -- /bin/sh -c x"),
+        *("env -S|sh -c x", "env|-Ssh -c x", "busybox sh -c x", "pwsh -NoProfile -Command x"),
         *("powershell.exe -NoP -EncodedCommand eA==", "mksh -c x", "rbash -c x", "su -c x"),
-        *("su me --command=x", "runuser -u me -c x", "cmd /q/c x", "cmd /d /v:on/c x"),
-        *("sh -xce x", "nu -e x", "nu --execute x", "fish --init-command x", "fish -C x"),
-        *("bash --rcfile x -i", "powershell iex(1)"),
+        *("su me --command=x", "runuser -u me -c x", "cmd /q/c x", "cmd /d /v:on/c x", "sh -xce x"),
+        *("nu -e x", "nu --execute x", "fish --init-command x", "fish -C x", "bash --rcfile x -i"),
+        "powershell iex(1)",
     ),
     INLINE: (
         *("env python3.12 -u -c x", "python -Wignore -X dev -Ic x", "python -cimport"),
         *("/opt/node22/bin/node --no-warnings --eval=x", "perl -ne x", "deno eval x"),
         *("python3.12t -c x", "pythonw.exe -c x", "py -3 -c x", "nodejs -e x"),
         *("python -Icprint(1)", "python --check-hash-based-pycs always -c x"),
-        *("node --title x -e y", "node --input-type module -e y"),
-        *("osascript -l JavaScript -e y", "php -d a=b -r y", "erl -pa x -eval y"),
-        *("perl -neprint x", "Rscript -e x", "php -B x", "vim -c x", "awk BEGIN{system(1)}"),
-        "node -r ./x.js -e y",
+        *("node --title x -e y", "node --input-type module -e y", "osascript -l JavaScript -e y"),
+        *("php -d a=b -r y", "erl -pa x -eval y", "perl -neprint x", "Rscript -e x", "php -B x"),
+        *("vim -c x", "awk BEGIN{system(1)}", "node -r ./x.js -e y"),
     ),
     FETCHES: (
         *("npx -y x", "env npx x", r"C:\nodejs\npx.cmd x", "uvx x", "bunx x", "pipx run x"),
@@ -56,11 +54,10 @@ COMMANDS = {
         *("uv run https://example.com/x.py", "uv tool run x", "uv run --with requests x.py"),
         *("deno run npm:x", "go run example.com/x@latest", "docker run -i x"),
     ),
-    RIGHTS: (*("wsl x", "su me", "nsenter -t 1 -m x"),),
+    RIGHTS: ("wsl x", "su me", "nsenter -t 1 -m x"),
     LOADS: (
         *("perl -Mx y.pl", "node --require ./x.js y.js", "node -r ./x.js y.js"),
-        *("node -r./x.js y.js", "nodejs --import ./x.js y.js"),
-        "java -javaagent:x.jar -jar y.jar",
+        *("node -r./x.js y.js", "nodejs --import ./x.js y.js", "java -javaagent:x.jar -jar y.jar"),
     ),
     MOUNTS: (
         *("docker run -v /home:/home x", "docker run --mount type=bind,src=/home,dst=/x x"),
@@ -70,19 +67,16 @@ COMMANDS = {
         *("docker run -v /:/host x", "docker run --net=host x"),
         *("docker run --network host x", "docker run -v /var/run/docker.sock:/s x"),
     ),
-    COMPOSES: (*("docker compose up", "docker --context x compose -f y up", "docker-compose up"),),
+    COMPOSES: ("docker compose up", "docker --context x compose -f y up", "docker-compose up"),
     NAMES: (
         *("npx --registry=https://x y", "uvx --index-url https://x y"),
         "pip install -i https://x y",
     ),
 }
 OTHERS = [
-    ("mshta http://x", "its arguments name"),
-    ("git -c alias.x=!sh x", "may decide which code"),
-    (r"x \\host\share\y", "another computer"),
-    ("ssh-keyscan host", SENDS),
-    ("/usr/bin/ssh host", SENDS),
-    ("cat ~/.ssh/id_rsa", "files that hold credentials"),
+    *(("mshta http://x", "its arguments name"), ("git -c alias.x=!sh x", "may decide which code")),
+    *((r"x \\host\share\y", "another computer"), ("cat ~/.ssh/id_rsa", "that hold credentials")),
+    *(("ssh-keyscan host", SENDS), ("/usr/bin/ssh host", SENDS)),
     ("env LD_PRELOAD=x node y.js", "LD_PRELOAD decides which code"),
     ("/usr/bin/env npm_config_registry=x npm start", "npm_config_registry decides where"),
 ]

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import BrokenExecutor, Executor, Future, ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +20,7 @@ from syncmcp._client import settings
 from syncmcp.testing import Server, serve_http
 from tests.support.stage import PATIENCE, Stage
 
-# A cluster of processes is started, and some of them killed and started again: a busy machine takes
-# its time.
+# Processes are started, killed and started again: a busy machine takes its time.
 _LONGEST = 400
 
 pytestmark = [pytest.mark.timeout(_LONGEST + 20), pytest.mark.slow]
@@ -38,26 +38,7 @@ def run(kind: str) -> dict[str, Any]:
         check=False,
     )
     assert ended.returncode == 0, ended.stderr
-    seen: dict[str, Any] = json.loads(ended.stdout)
-    return seen
-
-
-@pytest.fixture(scope="module")
-def processes() -> dict[str, Any]:
-    return run("processes")
-
-
-@pytest.fixture(scope="module")
-def dask() -> dict[str, Any]:
-    return run("dask")
-
-
-@pytest.fixture
-def close_shared() -> Iterator[None]:
-    """Close what was unpickled in this process."""
-    yield
-    for client in list(settings._shared.values()):
-        client.close()
+    return dict(json.loads(ended.stdout))
 
 
 def errors(outcomes: list[dict[str, Any]]) -> list[str | None]:
@@ -65,32 +46,18 @@ def errors(outcomes: list[dict[str, Any]]) -> list[str | None]:
 
 
 def test_threads_share_one_client_that_ends_with_the_calls() -> None:
-    stage = Stage()
+    stage, told = Stage(), []
     calls = [("echo", {"text": str(number)}) for number in range(20)]
     with ThreadPoolExecutor(4) as pool:
         outcomes = list(fan_out(stage.server, calls, pool))
+        # Its handlers need not be pickled.
+        client = Client(stage.server, on_progress=lambda *news: told.append(news))
+        (counted,) = fan_out(client, [("count", {"steps": 2})], pool)
     assert sorted(one.index for one in outcomes) == list(range(20))
     assert all(one.result().text == str(one.index) for one in outcomes)
     assert {one.attempts for one in outcomes} == {1}
-
-
-def test_threads_may_have_handlers_that_cannot_be_pickled() -> None:
-    stage, told = Stage(), []
-    client = Client(stage.server, on_progress=lambda *news: told.append(news))
-    with ThreadPoolExecutor(1) as pool:
-        (outcome,) = fan_out(client, [("count", {"steps": 2})], pool)
-    assert outcome.result().text == "counted"
+    assert counted.result().text == "counted"
     assert told == [(1, 2, "step 1"), (2, 2, "step 2")]
-
-
-def test_outcomes_come_as_they_are_known() -> None:
-    stage = Stage()
-    calls = [Call("call_tool", "hold", {"key": "late"}), Call("call_tool", "echo", {"text": "a"})]
-    with ThreadPoolExecutor(2) as pool:
-        outcomes = fan_out(stage.server, calls, pool)
-        assert next(outcomes).index == 1
-        stage.gate.set()
-        assert next(outcomes).result().text == "late"
 
 
 def test_no_more_calls_than_the_bound_are_with_the_executor() -> None:
@@ -103,8 +70,8 @@ def test_no_more_calls_than_the_bound_are_with_the_executor() -> None:
 
     with ThreadPoolExecutor(6) as pool:
         outcomes = fan_out(stage.server, calls(), pool, max_in_flight=2)
-        stage.let_go("0")
-        assert next(outcomes).index == 0
+        stage.let_go("1")
+        assert next(outcomes).index == 1  # they come as they are known
         assert taken == [0, 1]
         stage.gate.set()
         assert len(list(outcomes)) == 5
@@ -125,50 +92,39 @@ def test_who_leaves_early_ends_what_runs_in_threads() -> None:
 
 def test_a_call_that_fails_stands_alone_and_progress_is_told() -> None:
     stage, told = Stage(), []
-    calls = [("echo", {"text": "a"}), ("no such tool", None), ("echo", {"text": "b"})]
+    # Options are for every call that has none of its own.
+    late = Call("call_tool", "hold", timeout=0.05)
+    calls: list[Any] = [("echo", {"text": "a"}), ("no such tool", None), late]
+    calls += [("echo", {"text": "b"})]
+    options: Any = {"timeout": PATIENCE, "on_done": lambda *news: told.append(news)}
     with ThreadPoolExecutor(1) as pool:
-        outcomes = list(fan_out(stage.server, calls, pool, on_done=lambda *news: told.append(news)))
-    assert [type(one.error) for one in outcomes] == [type(None), syncmcp.InvalidParams, type(None)]
+        first, wrong, timed_out, last = fan_out(stage.server, calls, pool, **options)
+    assert first.error is last.error is None
     with pytest.raises(syncmcp.InvalidParams):
-        outcomes[1].result()
-    assert [news[:2] for news in told] == [(1, 3), (2, 3), (3, 3)]
+        wrong.result()
+    assert isinstance(timed_out.error, syncmcp.RequestTimeout)
+    assert timed_out.error.seconds == 0.05
+    assert [news[:2] for news in told] == [(number, 4) for number in (1, 2, 3, 4)]
     assert "InvalidParams" in told[1][2]
-
-
-def test_options_are_for_every_call_that_has_none_of_its_own() -> None:
-    stage = Stage()
-    calls = [Call("call_tool", "hold", timeout=0.05), Call("call_tool", "echo", {"text": "a"})]
-    with ThreadPoolExecutor(2) as pool:
-        late, done = sorted(
-            fan_out(stage.server, calls, pool, timeout=PATIENCE), key=lambda one: one.index
-        )
-    assert isinstance(late.error, syncmcp.RequestTimeout)
-    assert late.error.seconds == 0.05
-    assert done.error is None
-
-
-MISTAKES: dict[str, Callable[[Any], object]] = {
-    "no operation": lambda pool: Call("close"),
-    "no executor": lambda pool: fan_out("http://127.0.0.1:1/", [], "threads"),  # type: ignore[arg-type]
-    "no bound": lambda pool: fan_out("http://127.0.0.1:1/", [], pool, max_in_flight=0),
-    "no option": lambda pool: fan_out("http://127.0.0.1:1/", [], pool, timeout=-1),
-    "no call": lambda pool: list(fan_out(Server("x"), ["echo"], pool)),  # type: ignore[list-item]
-    "a coroutine": lambda pool: fan_out("http://127.0.0.1:1/", [], pool, on_done=_coroutine),
-}
 
 
 async def _coroutine(*news: object) -> None:
     pass
 
 
-@pytest.mark.parametrize("mistake", MISTAKES.values(), ids=list(MISTAKES))
-def test_a_mistake_is_a_usage_error(mistake: Callable[[Any], object]) -> None:
-    with ThreadPoolExecutor(1) as pool, pytest.raises(UsageError):
-        mistake(pool)
-
-
-def test_what_is_not_for_other_processes_is_refused_before_anything_is_sent() -> None:
-    stage = Stage()
+def test_a_mistake_is_a_usage_error() -> None:
+    url: Any = "http://127.0.0.1:1/"
+    with ThreadPoolExecutor(1) as pool:
+        wrong: list[dict[str, Any]] = [{"max_in_flight": 0}, {"timeout": -1}]
+        mistakes: list[Callable[[], object]] = [
+            *(partial(fan_out, url, [], pool, **one) for one in (*wrong, {"on_done": _coroutine})),
+            *(partial(Call, "close"), partial(fan_out, url, [], "threads")),  # type: ignore[arg-type]
+            lambda: list(fan_out(Server("x"), ["echo"], pool)),  # type: ignore[list-item]
+        ]
+        for mistake in mistakes:
+            with pytest.raises(UsageError):
+                mistake()
+    stage = Stage()  # it is not for other processes
     with pytest.raises(UsageError, match="the target cannot be pickled"):
         fan_out(stage.server, [("echo", {"text": "a"})], Scripted())
     assert stage.stats.requests.total() == 0
@@ -192,19 +148,11 @@ class Scripted(Executor):
         return future
 
 
-class Shut(Executor):
-    """Takes no calls."""
-
-    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
-        raise RuntimeError("cannot schedule new futures after shutdown")
-
-
 def one(config: Any, call: Call, executor: Executor) -> Outcome:
     (outcome,) = fan_out(config, [call], executor)
     return outcome
 
 
-@pytest.mark.usefixtures("close_shared")
 @pytest.mark.pitfall("16")
 def test_a_call_whose_worker_was_lost_is_made_again_only_where_that_does_no_harm() -> None:
     stage = Stage()
@@ -229,55 +177,56 @@ def test_a_call_whose_worker_was_lost_is_made_again_only_where_that_does_no_harm
         pool = Scripted(ValueError("a result that cannot be pickled, say"))
         assert isinstance(one(http.url, safe, pool).error, OutcomeUnknown)
         assert pool.runs == 1
+        # Every operation that gives one result may be called.
+        raw = one(http.url, Call("request", "tools/list"), Scripted()).result()
+        tools = one(http.url, Call("list_tools"), Scripted()).result().tools
+        assert [tool["name"] for tool in raw["tools"]] == [tool.name for tool in tools]
+    for client in list(settings._shared.values()):  # what was unpickled in this process
+        client.close()
 
 
 def test_a_call_that_the_executor_refuses_was_not_sent() -> None:
-    error = one("http://127.0.0.1:1/", Call("ping"), Shut()).error
+    pool = ThreadPoolExecutor(1)
+    pool.shutdown()
+    error = one("http://127.0.0.1:1/", Call("ping"), pool).error
     assert isinstance(error, syncmcp.ConnectionLost)
     assert error.delivery == "not_sent"
     assert "after shutdown" in str(error)
 
 
-@pytest.mark.usefixtures("close_shared")
-def test_every_operation_that_gives_one_result_may_be_called() -> None:
-    stage = Stage()
-    with serve_http(stage.server) as http:
-        names = [tool.name for tool in one(http.url, Call("list_tools"), Scripted()).result().tools]
-        assert "echo" in names
-        raw = one(http.url, Call("request", "tools/list"), Scripted()).result()
-        assert [tool["name"] for tool in raw["tools"]] == names
-
-
-@pytest.mark.pitfall("32")
-def test_each_process_opens_one_client_and_closes_it_at_its_end(processes: dict[str, Any]) -> None:
-    servers = {(one["worker"], one["text"]) for one in processes["many"] + processes["more"]}
-    assert len({worker for worker, _ in servers}) == len(servers) <= 2
-    assert processes["left"] == []
-
-
-@pytest.mark.parametrize("kind", ["processes", "dask"])
-def test_a_broken_call_is_isolated(kind: str, request: pytest.FixtureRequest) -> None:
-    outcomes = request.getfixturevalue(kind)["isolated"]
+def is_isolated(outcomes: list[dict[str, Any]]) -> None:
+    """A broken call breaks no other."""
     assert errors(outcomes) == [None, "InvalidParams", "UsageError", None, None]
     assert outcomes[3]["text"] == "no luck"
 
 
-def test_a_process_that_dies_breaks_its_pool_and_all_are_told(processes: dict[str, Any]) -> None:
-    killed = processes["killed"]
-    assert killed["orders"] == 1
-    assert len(killed["outcomes"]) == 7
-    assert killed["outcomes"][0]["delivery"] == "unknown"
-    assert set(errors(killed["outcomes"])) <= {"OutcomeUnknown", "ConnectionLost"}
+@pytest.mark.pitfall("32")
+def test_each_process_opens_one_client_and_closes_it_at_its_end() -> None:
+    seen = run("processes")
+    servers = {(one["worker"], one["text"]) for one in seen["many"] + seen["more"]}
+    assert len({worker for worker, _ in servers}) == len(servers) <= 2
+    assert seen["left"] == []
+    is_isolated(seen["isolated"])
+    # A process that dies breaks its pool, and all are told.
+    killed = seen["killed"]["outcomes"]
+    assert (seen["killed"]["orders"], len(killed)) == (1, 7)
+    assert killed[0]["delivery"] == "unknown"
+    assert set(errors(killed)) <= {"OutcomeUnknown", "ConnectionLost"}
 
 
-def test_calls_spread_over_the_workers_of_a_cluster(dask: dict[str, Any]) -> None:
-    assert errors(dask["many"]) == [None] * 12
-    assert len({one["worker"] for one in dask["many"]}) > 1
-    assert dask["told"] == [[done, 12] for done in range(1, 13)]
-
-
-def test_equal_calls_are_different_calls(dask: dict[str, Any]) -> None:
-    assert dask["orders"] == 12
+def test_calls_spread_over_the_workers_of_a_cluster() -> None:
+    seen = run("dask")
+    assert errors(seen["many"]) == [None] * 12
+    assert len({one["worker"] for one in seen["many"]}) > 1
+    assert seen["told"] == [[done, 12] for done in range(1, 13)]
+    assert seen["orders"] == 12  # equal calls are different calls
+    is_isolated(seen["isolated"])
+    # An idempotent call is made again on another worker.
+    first, *others = seen["twice"]["outcomes"]
+    assert first["text"] == "ordered"
+    assert first["worker"] != seen["twice"]["victim"]
+    assert seen["twice"]["orders"] == 2
+    assert errors(others) == [None] * 6
 
 
 @pytest.mark.pitfall("16")
@@ -289,11 +238,3 @@ def test_a_call_on_a_killed_worker_is_made_once_where_dask_repeats_nothing() -> 
     assert once["orders"] == 1
     assert set(errors(others)) <= {None, "OutcomeUnknown"}
     assert errors(others).count(None) >= len(others) - 1 > 0  # one may wait at the killed worker
-
-
-def test_an_idempotent_call_is_made_again_on_another_worker(dask: dict[str, Any]) -> None:
-    first, *others = dask["twice"]["outcomes"]
-    assert first["text"] == "ordered"
-    assert first["worker"] != dask["twice"]["victim"]
-    assert dask["twice"]["orders"] == 2
-    assert errors(others) == [None] * 6

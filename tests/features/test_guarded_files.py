@@ -7,6 +7,7 @@ import os
 import sys
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -14,8 +15,9 @@ import syncmcp
 from syncmcp import NotApproved, ServersFileError
 from syncmcp.servers_file import known_files, read
 from syncmcp.servers_file.named_files import MARKERS, is_own
+from tests.support.shops import CHILD
 
-MARK = pytest.mark.requirement("SEC-06")
+pytestmark = pytest.mark.requirement("SEC-06")
 
 
 @pytest.fixture(autouse=True)
@@ -31,22 +33,18 @@ def settings(home: Path) -> Path:
     return home / ("Library/Application Support" if sys.platform == "darwin" else ".config")
 
 
-def written(path: Path) -> Path:
+def written(path: Path, servers: Any = None) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps({"mcpServers": {"one": {"command": "touch", "args": ["ran"]}}}))
+    stated = servers or {"one": {"command": "touch", "args": ["ran"]}}
+    path.write_text(json.dumps({"mcpServers": stated}))
     return path
 
 
 def own_files(home: Path) -> list[Path]:
-    return [
-        settings(home) / "Claude" / "claude_desktop_config.json",
-        settings(home) / "Code" / "User" / "mcp.json",
-        settings(home) / "syncmcp" / "servers.json",
-        home / ".cursor" / "mcp.json",
-    ]
+    names = ("Claude/claude_desktop_config.json", "Code/User/mcp.json", "syncmcp/servers.json")
+    return [*(settings(home) / name for name in names), home / ".cursor" / "mcp.json"]
 
 
-@MARK
 def test_the_files_of_another_project_need_approval(home: Path) -> None:
     for editor in (".cursor", ".vscode"):
         written(home / "checkout" / editor / "mcp.json")
@@ -59,44 +57,32 @@ def test_the_files_of_another_project_need_approval(home: Path) -> None:
     assert not [*home.parent.rglob("ran")]
 
 
-@MARK
 @pytest.mark.parametrize(
     "path",
     [
-        "mcp.json",
-        "Downloads/servers.json",
-        ".config/mcp.json",
-        ".config/Claude/of/somebody/mcp.json",
-        ".cursor/extensions/x/mcp.json",
+        *("mcp.json", "Downloads/servers.json", ".config/mcp.json", ".cursorx/mcp.json"),
+        *(".config/Claude/of/somebody/mcp.json", ".cursor/extensions/x/mcp.json"),
         "project/.cursor/mcp.json",
-        ".cursorx/mcp.json",
     ],
 )
-@pytest.mark.parametrize("inside", [True, False])
-def test_a_file_anywhere_else_needs_approval(
-    home: Path, path: str, inside: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_other_files_need_approval(home: Path, path: str, monkeypatch: pytest.MonkeyPatch) -> None:
     file = written(home / path)
-    if inside:
-        monkeypatch.chdir(file.parent)
-    assert read(file).guarded
     assert not read(file, trust=True).guarded
+    for folder in (".", file.parent):
+        monkeypatch.chdir(folder)
+        assert read(file).guarded
 
 
 @pytest.mark.parametrize("number", range(4))
-def test_a_person_s_file_needs_none(
-    home: Path, number: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_own_files_need_none(home: Path, number: int, monkeypatch: pytest.MonkeyPatch) -> None:
     file = written(own_files(home)[number])
     assert not read(file).guarded
     # Not even for a program that stands in the home directory.
     monkeypatch.chdir(home)
-    assert not read(file).guarded
-    assert not read(os.path.relpath(file)).guarded
-    assert not read(f"~/{file.relative_to(home)}").guarded
+    for path in (file, os.path.relpath(file), f"~/{file.relative_to(home)}"):
+        assert not read(path).guarded
 
 
-@MARK
 @pytest.mark.parametrize("marker", MARKERS)
 @pytest.mark.parametrize("at", ["tree", "settings", "home"])
 def test_a_file_within_a_work_tree_needs_approval(home: Path, marker: str, at: str) -> None:
@@ -114,11 +100,10 @@ def test_a_file_within_a_work_tree_needs_approval(home: Path, marker: str, at: s
     assert read(file).guarded
 
 
-@MARK
 @pytest.mark.skipif(sys.platform == "win32", reason="there are no modes")
 @pytest.mark.parametrize("others", [0o002, 0o020], ids=["everybody", "a group"])
 @pytest.mark.parametrize("place", ["file", "folder", "destination"])
-def test_a_file_that_others_can_write_needs_approval(
+def test_a_file_that_others_can_write_or_have_needs_approval(
     home: Path, place: str, others: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("grp.getgrgid", lambda _: SimpleNamespace(gr_name="staff", gr_mem=[]))
@@ -128,20 +113,16 @@ def test_a_file_that_others_can_write_needs_approval(
     link.symlink_to(file)
     assert not read(file).guarded
     assert not read(link).guarded
-    changed = {"file": file, "folder": file.parent, "destination": file}[place]
-    changed.chmod(changed.stat().st_mode | others)
+    changed = file.parent if place == "folder" else file
+    mode = changed.stat().st_mode
+    changed.chmod(mode | others)
     assert read(link if place == "destination" else file).guarded
-
-
-@MARK
-@pytest.mark.skipif(sys.platform == "win32", reason="there are no users")
-def test_a_file_of_another_user_needs_approval(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    file = written(home / ".cursor" / "mcp.json")
-    monkeypatch.setattr("os.geteuid", lambda: file.stat().st_uid + 1)
+    changed.chmod(mode)
+    assert not read(file).guarded
+    monkeypatch.setattr("os.geteuid", lambda: file.stat().st_uid + 1)  # another user's
     assert read(file).guarded
 
 
-@MARK
 def test_no_link_makes_a_file_of_a_project_the_persons_own(home: Path) -> None:
     project = home / "project"
     foreign = written(project / ".cursor" / "mcp.json")
@@ -171,46 +152,31 @@ def test_settings_behind_a_link_are_the_persons_own_and_none_without_a_home(
     assert not is_own(file)
 
 
-@MARK
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no such folders")
 @pytest.mark.parametrize("trust", [True, False])
-def test_no_server_starts_by_default_where_every_user_can_put_code(
-    tmp_path: Path, trust: bool
-) -> None:
+def test_no_server_starts_where_every_user_can_put_code(tmp_path: Path, trust: bool) -> None:
     shared = tmp_path / "shared"
     shared.mkdir()
     shared.chmod(0o1777)
-    file = shared / "mcp.json"
-    file.write_text(
-        json.dumps({"mcpServers": {"one": {"command": "x"}, "two": {"url": "http://x"}}})
-    )
-    servers = read(file, trust=trust)
+    there = {"command": "x", "cwd": str(tmp_path)}
+    stated = {"one": {"command": "x"}, "two": {"url": "http://x"}, "three": there}
+    servers = read(written(shared / "mcp.json", stated), trust=trust)
     with pytest.raises(ServersFileError, match="every user of this computer can put code"):
         syncmcp.connect(servers["one"])
-    assert servers["two"].problem is None
-    file.write_text(json.dumps({"mcpServers": {"one": {"command": "x", "cwd": str(tmp_path)}}}))
-    assert read(file, trust=trust)["one"].problem is None
+    assert servers["two"].problem is servers["three"].problem is None
 
 
-@MARK
 @pytest.mark.parametrize(
     ("path", "stated", "start"),
     [
         (".config/Claude/claude_desktop_config.json", {}, ".config/Claude"),
-        ("checkout/mcp.json", {}, "checkout"),
-        ("checkout/.vscode/mcp.json", {}, "checkout"),
+        *(("checkout/mcp.json", {}, "checkout"), ("checkout/.vscode/mcp.json", {}, "checkout")),
         ("checkout/.cursor/mcp.json", {"cwd": "src/x"}, "checkout/src/x"),
-        ("checkout/mcp.json", {"cwd": "~/src"}, "src"),
-        ("checkout/mcp.json", {"cwd": "/"}, "/"),
+        *(("checkout/mcp.json", {"cwd": "~/src"}, "src"), ("checkout/mcp.json", {"cwd": "/"}, "/")),
     ],
 )
-def test_a_server_starts_in_the_folder_of_its_file(
-    home: Path, path: str, stated: dict[str, str], start: str
-) -> None:
-    file = home / path
-    file.parent.mkdir(parents=True)
-    file.write_text(json.dumps({"mcpServers": {"one": {"command": "x", **stated}}}))
-    entry = read(file, trust=True)["one"]
+def test_a_server_starts_beside_its_file(home: Path, path: str, stated: Any, start: str) -> None:
+    entry = read(written(home / path, {"one": {"command": "x", **stated}}), trust=True)["one"]
     target = entry.target()
     assert isinstance(target, syncmcp.Stdio)
     assert target.cwd == str(home / start)
@@ -218,13 +184,10 @@ def test_a_server_starts_in_the_folder_of_its_file(
     assert f"\nin {entry.review().cwd}\n" in str(entry.review())
 
 
-@MARK
 @pytest.mark.slow
 def test_no_code_of_the_current_directory_is_run(home: Path) -> None:
     Path("syncmcp.py").write_text("open('ran', 'w')")
-    command = {"command": sys.executable, "args": ["-m", "syncmcp.testing"]}
-    file = home / "mcp.json"
-    file.write_text(json.dumps({"mcpServers": {"one": command}}))
+    file = written(home / "mcp.json", {"one": CHILD})
     with syncmcp.connect(read(file, trust=True)["one"]) as client:
         assert client.call_tool("add", {"a": 1, "b": 2}).text == "3"
     assert not Path("ran").exists()

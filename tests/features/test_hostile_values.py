@@ -12,7 +12,7 @@ import pytest
 import requests
 
 import syncmcp
-from syncmcp import AuthError, McpError, ServersFileError, Stdio, UsageError
+from syncmcp import AuthError, ServersFileError, Stdio, UsageError
 from syncmcp.auth.token_auth import _operation
 from syncmcp.auth.tokens import Login
 from syncmcp.cli.manage import _moment
@@ -46,13 +46,9 @@ def servers(entry: str) -> syncmcp.ServersFile:
 @pytest.mark.parametrize(
     "entry",
     [
-        '{"command": "x", "timeout": #}',
-        '{"command": "x", "env": {"A": #}}',
-        '{"url": "https://example.com", "headers": {"A": #}}',
-        '{"command": "x", "of-another-program": [{"a": #}]}',
-        '{"command": "x", "disabled": #}',
-        '{"command": #}',
-        "#",
+        *('{"command": "x", "timeout": #}', '{"command": "x", "env": {"A": #}}'),
+        *('{"url": "https://example.com", "headers": {"A": #}}', '{"command": #}', "#"),
+        *('{"command": "x", "of-another": [{"a": #}]}', '{"command": "x", "disabled": #}'),
     ],
 )
 def test_a_number_beyond_all_numbers_is_the_problem_of_its_entry(entry: str, value: str) -> None:
@@ -73,29 +69,25 @@ def test_a_number_beyond_all_numbers_is_the_problem_of_its_entry(entry: str, val
     assert isinstance(found["good"].target(), Stdio)
 
 
-@pytest.mark.parametrize("depth", [60, 65, 400])
-def test_an_entry_that_is_nested_too_deeply_is_the_problem_of_its_entry(depth: int) -> None:
-    found = servers('{"command": "x", "more": #}'.replace("#", "[" * depth + "]" * depth))
-    problem = found["bad"].problem
-    if depth == 60:
-        assert problem is None
-        found["bad"].review()
-    else:
-        assert "nested too deeply" in str(problem)
-    assert isinstance(found["good"].target(), Stdio)
+def test_the_longest_time_limits_are_accepted() -> None:
+    for given, seconds in (("1e308", 1e305), ("9" * 300, 1e297)):
+        entry = f'{{"command": "x", "timeout": {given}}}'
+        assert servers(entry)["bad"].options["timeout"] == pytest.approx(seconds)
 
 
-@pytest.mark.parametrize(("given", "seconds"), [("1e308", 1e305), ("9" * 300, 1e297)])
-def test_the_longest_time_limits_are_accepted(given: str, seconds: float) -> None:
-    entry = '{"command": "x", "timeout": #}'.replace("#", given)
-    assert servers(entry)["bad"].options["timeout"] == pytest.approx(seconds)
-
-
-@pytest.mark.parametrize("opening", ["[", '{"a":', '[{"a":'])
-def test_a_file_that_is_nested_too_deeply_is_named(opening: str) -> None:
-    with pytest.raises(ServersFileError, match="nested too deeply") as caught:
-        servers(opening * 100_000)
-    assert caught.value.file.endswith("mcp.json")
+def test_what_is_nested_too_deeply_is_the_problem_of_its_entry_or_of_the_file() -> None:
+    entries = [
+        f'{{"command": "x", "more": {"[" * depth + "]" * depth}}}' for depth in (60, 65, 400)
+    ]
+    assert servers(entries[0])["bad"].problem is None
+    for entry in entries[1:]:
+        found = servers(entry)
+        assert "nested too deeply" in str(found["bad"].problem)
+        assert isinstance(found["good"].target(), Stdio)
+    for opening in ("[", '{"a":', '[{"a":'):
+        with pytest.raises(ServersFileError, match="nested too deeply") as caught:
+            servers(opening * 100_000)
+        assert caught.value.file.endswith("mcp.json")
 
 
 def _members(count: int) -> str:
@@ -164,40 +156,23 @@ def test_a_stored_token_that_expires_at_no_time_is_an_invalid_login() -> None:
             login(when)
 
 
-@pytest.mark.parametrize("seconds", [1e300, -1e300, 1e15, 1.7e308])
-def test_a_moment_beyond_the_calendar_is_shown_as_a_number(seconds: float) -> None:
-    assert _moment(seconds) == f"{seconds:g} seconds after 1970"
+def test_a_moment_beyond_the_calendar_is_shown_as_a_number() -> None:
+    for seconds in (1e300, -1e300, 1e15, 1.7e308):
+        assert _moment(seconds) == f"{seconds:g} seconds after 1970"
     assert _moment(86_400.0 * 365).startswith("197")
 
 
-def _roots(_: Any = None) -> object:
+def test_too_deep_nesting_is_a_typed_error() -> None:
+    for text in (DEEP, HUGE):
+        with pytest.raises(CommandError):
+            _parse_json(text, "the argument")
     Path("roots.json").write_text(DEEP)
-    return load_roots()
-
-
-def _recording(first: str, *more: str) -> Callable[[], object]:
-    def use() -> object:
-        Path("tape.jsonl").write_text("\n".join((first, *more)) + "\n")
-        return syncmcp.connect(Replay("tape.jsonl"))
-
-    return use
-
-
-NESTED: dict[str, tuple[Callable[[], object], type[McpError]]] = {
-    "argument of a command": (lambda: _parse_json(DEEP, "the argument"), CommandError),
-    "digits in an argument": (lambda: _parse_json(HUGE, "the argument"), CommandError),
-    "roots of the command line": (_roots, CommandError),
-    "first line of a recording": (_recording(DEEP), UsageError),
-    "line of a recording": (_recording('{"syncmcp-recording": 1}', DEEP), UsageError),
-}
-
-
-@pytest.mark.parametrize(("use", "error"), NESTED.values(), ids=NESTED)
-def test_too_deep_nesting_is_a_typed_error(
-    use: Callable[[], object], error: type[McpError]
-) -> None:
-    with pytest.raises(error):
-        use()
+    with pytest.raises(CommandError):
+        load_roots()
+    for recorded in (DEEP, f'{{"syncmcp-recording": 1}}\n{DEEP}'):
+        Path("tape.jsonl").write_text(f"{recorded}\n")
+        with pytest.raises(UsageError):
+            syncmcp.connect(Replay("tape.jsonl"))
     # The key of an operation takes any body.
     request = requests.Request("POST", "https://example.com/", data=DEEP).prepare()
     assert "https://example.com/" in _operation(request)
@@ -211,18 +186,18 @@ def test_a_last_line_that_is_nested_too_deeply_ends_a_child_process_as_any_other
     assert "reader failed" not in str(caught.value)
 
 
-@pytest.mark.parametrize("value", [int(BIG), -int(BIG), float("inf"), float("nan")], ids=str)
-def test_progress_beyond_all_numbers_reaches_no_callback(value: float) -> None:
+def test_progress_beyond_all_numbers_reaches_no_callback() -> None:
+    values = [int(BIG), -int(BIG), float("inf"), float("nan")]
     server = Server()
 
     @server.tool()
     def work(context: ToolContext) -> str:
-        context.report_progress(value, 1)
-        context.report_progress(1, value)
-        context.report_progress(2, 2)
+        for number, value in enumerate(values):
+            context.report_progress(value, 1)
+            context.report_progress(number, value)
         return "done"
 
     told: list[tuple[float, float | None]] = []
     with syncmcp.connect(server) as client:
         client.call_tool("work", on_progress=lambda done, total, _: told.append((done, total)))
-    assert told == [(1, None), (2, 2)]
+    assert told == [(number, None) for number in range(4)]

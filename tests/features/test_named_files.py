@@ -9,6 +9,7 @@ import os
 import pickle
 import sys
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -55,42 +56,30 @@ def pulled() -> None:
     Path("src/server.py").write_text("evil")
 
 
+WORDS = (
+    *("src/server.py", "./src/../src/server.py", "--script=src/server.py", "-rsrc/server.py"),
+    *("@src/server.py", "${workspaceFolder}/src/server.py", "${UNSET:-src/server.py}"),
+    *("--import|file://${workspaceFolder}/src/server.py", "-v|src/server.py:/server.py"),
+    *("-c|cd x && 'src/server.py' --now", "--directory|src|run|server.py", "-C|src|server.py"),
+    *("--directory=src|run|server.py", "--directory|${workspaceFolder}/src|run|server.py"),
+    *("-Csrc|server.py", "-c|cd src && run server.py", "src/server", "-uxrsrc/server.py"),
+    *("-c|cd deep && cd .. && cd src && run server", "file://${workspaceFolder}/src/%73erver.py"),
+    "file://${workspaceFolder}/src/server.py?x=1#y",
+)
+
+
 @pytest.mark.parametrize(
     "stated",
     [
-        program("src/server.py"),
-        program("./src/../src/server.py"),
-        program("--script=src/server.py"),
-        program("-rsrc/server.py"),
-        program("@src/server.py"),
-        program("server.py", cwd="src"),
-        program("server.py", cwd="${workspaceFolder}/src"),
-        program("${workspaceFolder}/src/server.py"),
-        program("${UNSET:-src/server.py}"),
-        program("--import", "file://${workspaceFolder}/src/server.py"),
-        program("-v", "src/server.py:/server.py"),
-        program("-c", "cd x && 'src/server.py' --now"),
-        program("--directory", "src", "run", "server.py"),
-        program("--directory=src", "run", "server.py"),
-        program("--directory", "${workspaceFolder}/src", "run", "server.py"),
-        program("-C", "src", "server.py"),
-        program("-Csrc", "server.py"),
-        program("-c", "cd src && run server.py"),
-        program("-c", "cd deep && cd .. && cd src && run server"),
-        program("src/server"),
+        *(program(*words.split("|")) for words in WORDS),
+        *(program("server.py", cwd=cwd) for cwd in ("src", "${workspaceFolder}/src")),
         program("-m", "server", cwd="src"),
-        program("file://${workspaceFolder}/src/%73erver.py"),
-        program("file://${workspaceFolder}/src/server.py?x=1#y"),
-        {"command": "src/server.py"},
-        {"command": "src/server"},
-        {"command": "./server.py", "cwd": "src"},
-        {"command": "~/project/src/server.py"},
+        *({"command": command} for command in ("src/server.py", "src/server")),
+        *({"command": "./server.py", "cwd": "src"}, {"command": "~/project/src/server.py"}),
         {"command": "server.py", "env": {"PATH": "${workspaceFolder}/src:/usr/bin"}},
         {"command": "server.py", "env": {"PATH": "src"}},
-        {"command": "server.py", "cwd": "deep", "env": {"PATH": "src"}},
-        {"command": "server.py", "cwd": "/", "env": {"PATH": "src"}},
+        *({"command": "server.py", "cwd": cwd, "env": {"PATH": "src"}} for cwd in ("deep", "/")),
         {"command": "server.py", "env": {"PATH": "src", "path": "deep"}},
-        program("-uxrsrc/server.py"),
         {"command": "x", "env": {"NODE_OPTIONS": "--require ./src/server.py"}},
     ],
     ids=str,
@@ -113,37 +102,26 @@ def test_the_program_covered_is_the_one_that_starts(env: dict[str, str], cwd: st
     assert locate("server.py", env, cwd) in entry(stated).review().files
 
 
+FOUND = {
+    "dist/index": "dist/index.js|dist/index.mjs|dist/index.cjs|dist/index.ts",
+    "dist/server": "dist/server.mts|dist/server.cts|dist/server.tsx|dist/server.jsx",
+    "dist": "dist/index.js|dist/index.mts|dist/index.tsx|dist/package.json|dist/__main__.py",
+    "dist.tool": "dist/__init__.py|dist/tool.py|dist.py",
+    "dist.lib.tool": "dist/lib.py",
+    "dist.server.py": "dist/server/py.py",
+    "./dist/": "dist/index.js|dist/__init__.py",
+    "file://${workspaceFolder}/dist/a%20b.js": "dist/a b.js",
+    "--rules=one,two": "one,two",
+    "--rules=one=two": "one=two",
+    "-fone,two": "one,two",
+    "-umtool": "tool.py",
+    "-umdist.tool": "dist/tool.py",
+    "~/server.py": "~/server.py",  # a folder of the project that is named like this
+}
+
+
 @pytest.mark.parametrize(
-    ("word", "name"),
-    [
-        ("dist/index", "dist/index.js"),
-        ("dist/index", "dist/index.mjs"),
-        ("dist/index", "dist/index.cjs"),
-        ("dist/index", "dist/index.ts"),
-        ("dist/server", "dist/server.mts"),
-        ("dist/server", "dist/server.cts"),
-        ("dist/server", "dist/server.tsx"),
-        ("dist/server", "dist/server.jsx"),
-        ("dist", "dist/index.js"),
-        ("dist", "dist/index.mts"),
-        ("dist", "dist/index.tsx"),
-        ("dist", "dist/package.json"),
-        ("dist", "dist/__main__.py"),
-        ("dist", "dist/__init__.py"),
-        ("dist.tool", "dist/__init__.py"),
-        ("dist.tool", "dist/tool.py"),
-        ("dist.tool", "dist.py"),
-        ("dist.lib.tool", "dist/lib.py"),
-        ("dist.server.py", "dist/server/py.py"),
-        ("./dist/", "dist/index.js"),
-        ("file://${workspaceFolder}/dist/a%20b.js", "dist/a b.js"),
-        ("--rules=one,two", "one,two"),
-        ("--rules=one=two", "one=two"),
-        ("-fone,two", "one,two"),
-        ("-umtool", "tool.py"),
-        ("-umdist.tool", "dist/tool.py"),
-        ("~/server.py", "~/server.py"),  # a folder of the project that is named like this
-    ],
+    ("word", "name"), [(word, name) for word, names in FOUND.items() for name in names.split("|")]
 )
 def test_a_file_that_a_program_finds_by_a_shorter_name_is_covered(word: str, name: str) -> None:
     Path(name).parent.mkdir(parents=True, exist_ok=True)
@@ -154,9 +132,7 @@ def test_a_file_that_a_program_finds_by_a_shorter_name_is_covered(word: str, nam
 @pytest.mark.parametrize(
     "package",
     [
-        {"main": "lib/run.js"},
-        {"main": "./lib/run"},
-        {"main": "lib"},
+        *({"main": "lib/run.js"}, {"main": "./lib/run"}, {"main": "lib"}),
         {"bin": {"run": "lib/run.js"}},
         {"scripts": {"start": "NODE_ENV=x node lib/run.js --now"}},
     ],
@@ -170,12 +146,10 @@ def test_what_a_package_runs_is_covered(package: dict[str, Any]) -> None:
     assert asks_again(program("dist"), lambda: Path("dist/lib/run.js").write_text("evil"))
 
 
-@pytest.mark.parametrize("content", ["[", "[1]", '{"main": 1, "bin": [1], "scripts": {"a": {}}}'])
-def test_a_package_that_names_nothing_is_covered_itself(content: str, project: Path) -> None:
-    Path("dist").mkdir()
-    Path("dist/package.json").write_text(content)
-    files = entry(program("dist")).review().files
-    assert files == (str(project / "dist" / "package.json"),)
+def test_a_package_that_names_nothing_is_covered_itself(project: Path) -> None:
+    for content in ("[", "[1]", '{"main": 1, "bin": [1], "scripts": {"a": {}}}'):
+        Path("package.json").write_text(content)
+        assert entry(program(".")).review().files == (str(project / "package.json"),)
 
 
 def test_no_other_computer_is_asked_for_a_file(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -183,8 +157,7 @@ def test_no_other_computer_is_asked_for_a_file(monkeypatch: pytest.MonkeyPatch) 
 
     An automounter contacts the host, too.
     """
-    looked: list[str] = []
-    real = os.stat
+    looked, real = list[str](), os.stat
 
     def watched(path: Any, **options: Any) -> os.stat_result:
         looked.append(os.fspath(path) if not isinstance(path, int) else "")
@@ -204,19 +177,6 @@ def test_no_other_computer_is_asked_for_a_file(monkeypatch: pytest.MonkeyPatch) 
     assert [path for path in looked if path.startswith(("//evil", "/net"))] == []
 
 
-def test_what_a_working_directory_of_the_project_begins_with_is_covered() -> None:
-    Path("src/package.json").write_text("good")
-    stated = program("start", cwd="src")
-    assert asks_again(stated, lambda: Path("src/package.json").write_text("evil"))
-
-
-def test_no_directory_outside_of_the_project_is_looked_into(tmp_path: Path) -> None:
-    (tmp_path / "tools").mkdir()
-    (tmp_path / "tools" / "server.py").symlink_to(Path("src/server.py").absolute())
-    review = entry(program("--directory", str(tmp_path / "tools"), "server.py")).review()
-    assert (review.files, review.folders) == ((), ())
-
-
 def test_taking_an_approval_back_leaves_none_of_an_earlier_content() -> None:
     stated, other = program("src/server.py"), program("src/server.py", "--other")
     entry(stated).approve()
@@ -229,48 +189,49 @@ def test_taking_an_approval_back_leaves_none_of_an_earlier_content() -> None:
     Path("src/server.py").write_text("good")
     assert not entry(stated).approved
     assert not entry(other).approved
+    # An approval is for one name.
+    Path("mcp.json").write_text(json.dumps({"mcpServers": {"a": stated, "b": stated}}))
+    servers = read("mcp.json")
+    servers["a"].approve()
+    assert not servers["b"].approved
+    servers["b"].approve()
+    servers["b"].forget()
+    assert servers["a"].approved
+    assert not servers["b"].approved
 
 
 def test_a_file_of_the_work_tree_counts_as_one_beside_the_file_of_servers(project: Path) -> None:
     (project / "deep" / ".svn").mkdir(parents=True)  # a marker below must not hide the tree above
     stated = program(str(project / "src" / "server.py"))
     assert asks_again(stated, pulled, "deep/mcp.json")
-
-
-def test_a_file_that_appears_or_goes_asks_again() -> None:
-    assert asks_again(program("late.py"), lambda: Path("late.py").write_text(""))
+    # So does what a working directory begins with, and a file that appears or goes.
+    assert asks_again(program("start", cwd="src"), Path("src/package.json").touch)
+    assert asks_again(program("late.py"), Path("late.py").touch)
     assert asks_again(program("src/server.py"), Path("src/server.py").unlink)
 
 
+def relinked(link: Path, target: str) -> None:
+    """A link leads elsewhere."""
+    link.unlink(missing_ok=True)
+    link.symlink_to(target)
+
+
 def test_a_link_is_followed_within_the_project_and_covered_where_it_leads() -> None:
-    Path("link.py").symlink_to("src/server.py")
+    link = Path("link.py")
+    link.symlink_to("src/server.py")
     assert asks_again(program("link.py"), pulled)
-
-    def turned() -> None:
-        Path("link.py").unlink()
-        Path("link.py").symlink_to("other.py")
-
     Path("other.py").write_text("evil")  # the same content, elsewhere, is the same program
-    assert not asks_again(program("link.py"), turned)
-    Path("out").symlink_to("/bin/sh")
-    stated = program("out")
-
-    def led_elsewhere() -> None:
-        Path("out").unlink()
-        Path("out").symlink_to(sys.executable)
-
-    assert asks_again(stated, led_elsewhere)
+    assert not asks_again(program("link.py"), partial(relinked, link, "other.py"))
+    relinked(link, "/bin/sh")
+    assert asks_again(program("link.py"), partial(relinked, link, sys.executable))
 
 
 @pytest.mark.parametrize(
     "stated",
     [
-        program("link/../server.py"),
-        program("${workspaceFolder}/link/../server.py"),
-        program("server.py", cwd="link/.."),
-        program("../server.py", cwd="link"),
-        program("--directory", "link/..", "server.py"),
-        {"command": "./link/../server.py"},
+        *(program(f"{start}link/../server.py") for start in ("", "${workspaceFolder}/")),
+        *(program("server.py", cwd="link/.."), program("../server.py", cwd="link")),
+        *(program("--directory", "link/..", "server.py"), {"command": "./link/../server.py"}),
     ],
 )
 def test_two_dots_behind_a_link_lead_where_the_system_goes(stated: Any, project: Path) -> None:
@@ -279,12 +240,7 @@ def test_two_dots_behind_a_link_lead_where_the_system_goes(stated: Any, project:
     (project / "link").symlink_to("src/deep")
     (project / "server.py").write_text("something else")
     assert asks_again(stated, pulled)
-
-    def turned() -> None:
-        (project / "link").unlink()
-        (project / "link").symlink_to(sys.prefix)
-
-    assert asks_again(stated, turned)
+    assert asks_again(stated, partial(relinked, project / "link", sys.prefix))
 
 
 def test_the_directory_of_the_process_does_not_decide_what_a_relative_word_names(
@@ -302,15 +258,9 @@ def test_the_directory_of_the_process_does_not_decide_what_a_relative_word_names
 @pytest.mark.parametrize(
     "stated",
     [
-        program("src"),
-        program("."),
+        *(program(word) for word in ("src", ".", "pipe", "\0", "\ud800", "x" * 10_000)),
         program("--port", "8000", "https://example.com/src/server.py"),
-        program("pipe"),
-        {"command": "sh"},
-        {"url": "https://example.com/mcp"},
-        program("\0"),
-        program("\ud800"),
-        program("x" * 10_000),
+        *({"command": "sh"}, {"url": "https://example.com/mcp"}),
     ],
     ids=lambda stated: str(stated)[:60],
 )
@@ -326,9 +276,19 @@ def test_a_file_outside_of_the_project_is_not_covered(tmp_path: Path) -> None:
     assert not asks_again({"command": str(tool)}, lambda: tool.write_text("2"))
     stated = {"command": "./tool", "cwd": str(tmp_path)}
     assert not asks_again(stated, lambda: tool.write_text("3"))
+    # No directory there is looked into.
+    (tmp_path / "server.py").symlink_to(Path("src/server.py").absolute())
+    review = entry(program("--directory", str(tmp_path), "server.py")).review()
+    assert (review.files, review.folders) == ((), ())
 
 
-def test_a_big_file_is_read_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+def opened_by(opens: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have something else open the files that a command names."""
+    monkeypatch.setattr("syncmcp.servers_file.named_files.open", opens, raising=False)
+
+
+def test_a_file_is_read_once_for_all_names_and_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise links to one large file could keep a review busy for hours."""
     pieces: list[int] = []
 
     class Watched(io.FileIO):
@@ -338,8 +298,12 @@ def test_a_big_file_is_read_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
 
     with open("big.bin", "wb") as big:
         big.truncate(5 * 1024 * 1024)
-    monkeypatch.setattr("syncmcp.servers_file.named_files.open", Watched, raising=False)
-    entry(program("big.bin")).review()
+    names = [f"link{number}" for number in range(20)]
+    for name in names:
+        Path(name).symlink_to("big.bin")
+    opened_by(Watched, monkeypatch)
+    files = entry(program(*names)).review().files
+    assert {os.path.basename(file) for file in files} == set(names)
     assert len(pieces) == 5
     assert max(pieces) <= 1024 * 1024
 
@@ -374,20 +338,6 @@ def test_a_file_that_is_another_one_to_the_server_is_not_covered(word: str) -> N
     assert "does not cover the project's files" in str(review)
 
 
-@pytest.mark.skipif(
-    not hasattr(os, "geteuid") or os.geteuid() == 0, reason="the superuser may read everything"
-)
-def test_a_file_that_cannot_be_read_is_another_one_when_it_can() -> None:
-    Path("src/server.py").chmod(0o000)
-    assert asks_again(program("src/server.py"), lambda: Path("src/server.py").chmod(0o600))
-
-
-@pytest.fixture
-def few_words(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A bound that is soon reached."""
-    monkeypatch.setattr("syncmcp.servers_file.named_files.MAX_WORDS", 500)
-
-
 def test_a_command_of_too_many_words_is_refused() -> None:
     enough = " ".join(f"{number}" for number in range(4_000))
     assert entry(program(enough)).review().files == ()
@@ -398,15 +348,31 @@ def test_a_command_of_too_many_words_is_refused() -> None:
         one.target()
     assert time.process_time() - before < 2
     assert caught.value.server == "one"
+    # Equal words are looked up once, but to find them takes as long.
+    repeated = {f"V{number}": "a=b," * 1000 for number in range(50)}
+    with pytest.raises(ServersFileError, match="more than 10,000 words"):
+        entry(program(env=repeated)).review()
+    script = "\n".join(f"cat file{number}.txt | grep x && echo {number}" for number in range(90))
+    assert entry(program("-c", script)).review().files == ()
 
 
-def test_words_and_directories_do_not_multiply(few_words: None) -> None:
+def test_words_folders_and_packages_do_not_multiply(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("syncmcp.servers_file.named_files.MAX_WORDS", 500)
     words = [f"d{number}" for number in range(50)]
     for word in words:
         Path(word).mkdir()
     assert len(entry(program(*words[:15])).review().folders) == 15
     with pytest.raises(ServersFileError, match="more than 500 words"):
         entry(program(*words)).review()
+    for number in range(3):
+        folder = Path(f"p{number}")
+        folder.mkdir()
+        scripts = {f"s{word}": f"a{word}" for word in range(200)}
+        package = {"main": f"../p{number + 1}", "scripts": scripts}
+        (folder / "package.json").write_text(json.dumps(package))
+    with pytest.raises(ServersFileError, match="more than 500 words"):
+        entry(program("p0")).review()
+    entry(program("p1")).review()
 
 
 def test_a_directory_that_is_gone_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -428,8 +394,7 @@ def test_a_default_counts_only_where_it_is_filled_in() -> None:
         files = entry(program(word)).review().files
         assert [os.path.basename(path) for path in files] == [name]
 
-
-def test_no_variable_is_looked_at_for_it() -> None:
+    # No variable is looked at for it.
     class Watched(dict[str, str]):
         def get(self, *key: Any) -> Any:
             raise AssertionError("looked at")
@@ -437,95 +402,37 @@ def test_no_variable_is_looked_at_for_it() -> None:
     stated = program("${PWD}/src/server.py", "${env:X:-src/server.py}")
     review = entry(stated, variables=Watched()).review()
     assert [Path(file).name for file in review.files] == ["server.py"]
-    assert any(
-        "which file, if any, word 2 of the command names" in warning for warning in review.warnings
-    )
+    warnings = "\n".join(review.warnings)
+    assert "which file, if any, word 2 of the command names" in warnings
 
 
-@pytest.mark.parametrize(
-    "place",
-    [
-        {"command": "${A}"},
-        {"args": ["${A}server.py"]},
-        {"args": ["${PWD}"]},
-        {"args": ["${PWD:-src/../server}"]},
-        {"args": ["file://${A}"]},
-        {"cwd": "${A}"},
-    ],
-)
-def test_where_a_variable_decides_what_runs_there_is_a_warning(place: dict[str, Any]) -> None:
-    review = entry({"command": "python", **place}).review()
-    assert any("environment decides which" in warning for warning in review.warnings)
-
-
-def test_a_secret_is_not_taken_for_a_file() -> None:
+def test_where_a_variable_decides_what_runs_there_is_a_warning() -> None:
+    words = ("${A}server.py", "${PWD}", "${PWD:-src/../server}", "file://${A}")
+    places: list[dict[str, Any]] = [{"args": [word]} for word in words]
+    for place in ({"command": "${A}"}, {"cwd": "${A}"}, *places):
+        review = entry({"command": "python", **place}).review()
+        assert any("environment decides which" in warning for warning in review.warnings), place
+    # A secret is not taken for a file.
     review = entry(program("--token=${GITHUB_TOKEN}", "${API_KEY}")).review()
     assert not any("environment decides" in warning for warning in review.warnings)
 
 
-def test_a_folder_of_another_name_is_the_same(
-    project: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_folder_has_other_names(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As where the case of letters does not count: no link tells of the other name."""
     project.with_name("other").symlink_to(project)
     monkeypatch.setattr(os.path, "realpath", lambda path, **_: os.path.abspath(path))
     assert asks_again(program("../other/src/server.py"), pulled)
 
 
-def opened_by(opens: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Have something else open the files that a command names."""
-    monkeypatch.setattr("syncmcp.servers_file.named_files.open", opens, raising=False)
-
-
-def test_a_file_is_read_once_however_many_its_names(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Otherwise links to one large file could keep a review busy for hours."""
-    names = [f"link{number}" for number in range(20)]
-    for name in names:
-        Path(name).symlink_to("src/server.py")
-    read: list[str] = []
-
-    def opens(path: str, mode: str) -> Any:
-        read.append(path)
-        return open(path, mode)
-
-    opened_by(opens, monkeypatch)
-    files = entry(program(*names)).review().files
-    assert {os.path.basename(file) for file in files} == set(names)
-    assert len(read) == 1
-
-
-def test_packages_that_name_each_other_have_a_bound_in_all(few_words: None) -> None:
-    for number in range(3):
-        folder = Path(f"p{number}")
-        folder.mkdir()
-        scripts = {f"s{word}": f"a{word}" for word in range(200)}
-        main = f"../p{number + 1}"
-        (folder / "package.json").write_text(json.dumps({"main": main, "scripts": scripts}))
-    with pytest.raises(ServersFileError, match="more than 500 words"):
-        entry(program("p0")).review()
-    entry(program("p1")).review()
-
-
-def test_a_file_that_cannot_be_read_is_covered_by_size_and_time(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_an_unreadable_file_is_covered_by_size_and_time(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuses(path: str, mode: str) -> Any:
         raise PermissionError(path)
 
+    stated = program("src/server.py")
     opened_by(refuses, monkeypatch)
-    assert asks_again(program("src/server.py"), lambda: os.utime("src/server.py", ns=(1, 1)))
-
-
-def test_an_approval_is_for_one_name() -> None:
-    stated = {"command": "x"}
-    Path("mcp.json").write_text(json.dumps({"mcpServers": {"a": stated, "b": stated}}))
-    servers = read("mcp.json")
-    servers["a"].approve()
-    assert not servers["b"].approved
-    servers["b"].approve()
-    servers["b"].forget()
-    assert servers["a"].approved
-    assert not servers["b"].approved
+    assert asks_again(stated, lambda: os.utime("src/server.py", ns=(1, 1)))
+    # It is another one when it can be read.
+    assert asks_again(stated, partial(opened_by, open, monkeypatch))
 
 
 def test_the_prompt_says_what_is_covered_and_what_is_not(project: Path) -> None:
@@ -551,9 +458,19 @@ def test_what_changes_while_a_person_reads_is_asked_about_again() -> None:
 
     stated = program("src/server.py")
     entry(stated, approve=approve).target()
-    assert len(seen) == 2
-    assert seen[0].digest != seen[1].digest
+    first, second = seen
+    assert first.digest != second.digest
     assert entry(stated).approved
+    # The yes is to what was seen.
+    one = entry(stated)
+    review = one.review()
+    Path("src/server.py").write_text("worse")
+    one.approve(review)
+    assert not one.approved
+    with pytest.raises(NotApproved):
+        one.target()
+    one.approve()
+    assert one.approved
 
 
 @pytest.mark.parametrize("times", [1, 2])
@@ -577,24 +494,3 @@ def test_what_changes_before_a_start_is_not_started(times: int) -> None:
     script.write_text(serves)
     with client:  # what was approved is there again
         assert client.call_tool("add", {"a": 1, "b": 2}).text == "3"
-
-
-def test_the_yes_is_to_what_was_seen() -> None:
-    one = entry(program("src/server.py"))
-    review = one.review()
-    pulled()
-    one.approve(review)
-    assert not one.approved
-    with pytest.raises(NotApproved):
-        one.target()
-    one.approve()
-    assert one.approved
-
-
-def test_equal_words_are_bounded_too() -> None:
-    # They are looked up once, but to find them takes as long.
-    repeated = {f"V{number}": "a=b," * 1000 for number in range(50)}
-    with pytest.raises(ServersFileError, match="more than 10,000 words"):
-        entry(program(env=repeated)).review()
-    script = "\n".join(f"cat file{number}.txt | grep x && echo {number}" for number in range(90))
-    assert entry(program("-c", script)).review().files == ()

@@ -8,6 +8,7 @@ import pickle
 import sys
 import threading
 import traceback
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from syncmcp.servers_file import MAX_BYTES, ServerReview, ServersFile, known_fil
 from syncmcp.testing import Server, serve_http
 from tests.support.stage import in_threads
 
-pytestmark = pytest.mark.usefixtures("project")
+pytestmark = [pytest.mark.usefixtures("project"), pytest.mark.requirement("SEC-06")]
 
 SERVER = [sys.executable, "-m", "syncmcp.testing"]
 
@@ -61,14 +62,27 @@ def shown_variables(env: dict[str, str]) -> dict[str, str]:
     return {name: value for name, _, value in pairs}
 
 
+def program(entry: Any, **options: Any) -> Stdio:
+    target = one(entry, **options)
+    assert isinstance(target, Stdio)
+    return target
+
+
+def web(entry: Any) -> Http:
+    target = one(entry)
+    assert isinstance(target, Http)
+    return target
+
+
 class TestTheFormats:
     def test_claude_desktop(self) -> None:
-        server = {"command": "npx", "args": ["-y", "files", "/tmp"], "env": {"DEPTH": "3"}}
+        env = {"DEPTH": "3", "PORT": 80, "LEFT": None}  # a number is written out, null left out
+        server = {"command": "npx", "args": ["-y", "files", "/tmp"], "env": env}
         servers = of_user({"globalShortcut": "", "mcpServers": {"files": server}})
         target = servers["files"].target()
         assert isinstance(target, Stdio)
         assert (target.command, target.args) == ("npx", ("-y", "files", "/tmp"))
-        assert target.env == {"DEPTH": "3"}
+        assert target.env == {"DEPTH": "3", "PORT": "80"}
         assert servers["files"].options == {"name": "files"}
 
     def test_vs_code_with_comments_and_inputs(self) -> None:
@@ -85,59 +99,31 @@ class TestTheFormats:
         file = written(Path.home() / "work" / ".vscode" / "mcp.json", text)
         servers = read(file, inputs={"key": "k3y"}, trust=True)
         assert servers.inputs == {"key": "The key"}
-        here, there = servers["here"].target(), servers["there"].target()
+        here, there = (server.target() for server in servers.values())
         assert isinstance(here, Stdio)
         assert here.args == (f"{Path.home()}/work/a.js",)
         assert isinstance(there, Http)
         assert (there.url, there.headers) == ("https://example.com/a//b", {"X-Key": "k3y"})
-
-    def test_the_settings_of_vs_code(self) -> None:
         settings = {"editor.tabSize": 4, "mcp": {"servers": {"a": {"command": "a"}}}}
         assert list(of_user(settings)) == ["a"]
 
-    def test_cursor(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_cursor_and_kinds_of_http(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("TOKEN", "t")
-        entry = {
-            "url": "https://example.com/mcp",
-            "headers": {"Authorization": "Bearer ${env:TOKEN}"},
-        }
-        target = one(entry)
-        assert isinstance(target, Http)
-        assert target.headers == {"Authorization": "Bearer t"}
-        assert target.transport == "auto"
-
-    @pytest.mark.parametrize(
-        ("kind", "transport"),
-        [
-            ("http", "auto"),
-            ("streamable-http", "streamable"),
-            ("streamableHttp", "streamable"),
-            ("sse", "sse"),
-        ],
-    )
-    def test_kinds_of_http(self, kind: str, transport: str) -> None:
-        target = one({"type": kind, "url": "https://example.com"})
-        assert isinstance(target, Http)
-        assert target.transport == transport
-
-    def test_numbers_and_null_in_the_environment(self) -> None:
-        target = one({"command": "x", "env": {"PORT": 80, "LEFT": None}})
-        assert isinstance(target, Stdio)
-        assert target.env == {"PORT": "80"}
+        entry = {"url": "https://example.com", "headers": {"Authorization": "Bearer ${env:TOKEN}"}}
+        target = web(entry)
+        assert (target.headers, target.transport) == ({"Authorization": "Bearer t"}, "auto")
+        kinds = {"http": "auto", "sse": "sse"}
+        kinds |= dict.fromkeys(("streamable-http", "streamableHttp"), "streamable")
+        for kind, transport in kinds.items():
+            assert web({"type": kind, **entry}).transport == transport
 
 
 class TestPlaceholders:
     @pytest.mark.parametrize(
         ("text", "value"),
         [
-            ("${A}", "1"),
-            ("${env:A}", "1"),
-            ("<${A}${A}>", "<11>"),
-            ("${NONE:-x}", "x"),
-            ("${EMPTY:-x}", "x"),
-            ("${EMPTY}", ""),
-            ("${env:NONE:-}", ""),
-            ("${A:-x}", "1"),
+            *(("${A}", "1"), ("${env:A}", "1"), ("<${A}${A}>", "<11>"), ("${NONE:-x}", "x")),
+            *(("${EMPTY:-x}", "x"), ("${EMPTY}", ""), ("${env:NONE:-}", ""), ("${A:-x}", "1")),
             ("${HIDDEN}", "${A}"),
             ("$A ${x%y} ${} ${1:-x} ${#A}", "$A ${x%y} ${} ${1:-x} ${#A}"),
             ("${userHome}${/}x", None),
@@ -145,8 +131,7 @@ class TestPlaceholders:
     )
     def test_they_are_filled_in_once(self, text: str, value: str | None) -> None:
         variables = {"A": "1", "EMPTY": "", "HIDDEN": "${A}"}
-        target = one({"command": "x", "args": [text], "cwd": "~"}, variables=variables)
-        assert isinstance(target, Stdio)
+        target = program({"command": "x", "args": [text], "cwd": "~"}, variables=variables)
         home = os.path.expanduser("~")
         assert target.args == (f"{home}{os.sep}x" if value is None else value,)
         assert target.cwd == home
@@ -175,24 +160,18 @@ class TestPlaceholders:
         assert caught.value.file.endswith("servers.json")
         assert pickle.loads(pickle.dumps(caught.value)).key == key
 
-    def test_nothing_is_expanded_before_it_is_used(self) -> None:
+    def test_nothing_is_expanded_before_it_is_used(self, monkeypatch: pytest.MonkeyPatch) -> None:
         entry = of_user({"mcpServers": {"one": {"command": "${LATER}"}}})["one"]
         assert entry.problem is None
-        os.environ["LATER"] = "x"
-        try:
-            target = entry.target()
-        finally:
-            del os.environ["LATER"]
-        assert isinstance(target, Stdio)
-        assert target.command == "x"
+        monkeypatch.setenv("LATER", "x")
+        assert entry.target().label == "x"
 
 
 class TestMistakes:
     @pytest.mark.parametrize(
         ("content", "text"),
         [
-            ("{", "is not JSON"),
-            ("[]", "not a JSON object"),
+            *(("{", "is not JSON"), ("[]", "not a JSON object")),
             ("{}", "neither mcpServers nor servers"),
             ('{"mcpServers": {}, "servers": {}}', "both"),
             ('{"mcpServers": []}', "an object that maps names to servers"),
@@ -208,22 +187,18 @@ class TestMistakes:
         assert caught.value.file == str(own_file())
 
     def test_a_file_that_cannot_be_read_is_named(self) -> None:
-        file = own_file()
         with pytest.raises(ServersFileError, match="cannot be read"):
-            read(file)
-        file.parent.mkdir()
-        file.write_bytes(b"\xff{}")
-        with pytest.raises(ServersFileError, match="UTF-8"):
-            read(file)
-        file.write_bytes(b" " * (MAX_BYTES + 1))
-        with pytest.raises(ServersFileError, match="longer"):
-            read(file)
+            read(own_file())
+        own_file().parent.mkdir()
+        for content, text in ((b"\xff{}", "UTF-8"), (b" " * (MAX_BYTES + 1), "longer")):
+            own_file().write_bytes(content)
+            with pytest.raises(ServersFileError, match=text):
+                read(own_file())
 
     @pytest.mark.parametrize(
         ("entry", "key", "text"),
         [
-            ("x", None, "must be an object, not a string"),
-            ({}, None, "neither"),
+            *(("x", None, "must be an object, not a string"), ({}, None, "neither")),
             ({"comand": "x"}, None, "neither a command nor a url: did you mean 'command'"),
             ({"uri": "https://x"}, None, "did you mean 'url'"),
             ({"command": "x", "url": "https://x"}, None, "both"),
@@ -255,70 +230,50 @@ class TestMistakes:
             servers["bad"].target()
         assert isinstance(servers["good"].target(), Stdio)
 
-    @pytest.mark.parametrize(
-        "entry",
-        [{"url": "ftp://x"}, {"command": "x\0"}, {"url": "http://x", "headers": {"a b": "c"}}],
-    )
-    def test_what_is_no_target_is_told_with_the_server(self, entry: Any) -> None:
-        with pytest.raises(ServersFileError) as caught:
-            one(entry)
-        assert caught.value.server == "one"
-
-    @pytest.mark.parametrize("name", ["Host", "hOST"])
-    def test_no_other_server_behind_the_same_address_is_named(self, name: str) -> None:
-        stated = {"url": "https://tenant.example.com/mcp", "headers": {name: "other.example.com"}}
-        problem = of_user({"servers": {"one": stated}})["one"].problem
-        assert problem is not None
-        assert (problem.key, "Host" in problem.message) == ("headers", True)
-
-    @pytest.mark.parametrize(
-        "url", ["${KEY}", "https://${KEY} x", "https://h/${KEY}\n", "${KEY}://h"]
-    )
-    def test_no_value_of_a_placeholder_is_in_the_error(self, url: str) -> None:
+    def test_what_is_no_target_is_told_with_the_server_and_no_value_of_a_placeholder(self) -> None:
+        bad_header = {"url": "http://x", "headers": {"a b": "c"}}
         variables = {"KEY": "k-0123456\té"}
-        with pytest.raises(ServersFileError) as caught:
-            one({"url": url}, variables=variables)
-        assert "0123456" not in "".join(traceback.format_exception(caught.value))
+        urls = ("ftp://x", "${KEY}", "https://${KEY} x", "https://h/${KEY}\n", "${KEY}://h")
+        for entry in ({"command": "x\0"}, bad_header, *({"url": url} for url in urls)):
+            with pytest.raises(ServersFileError) as caught:
+                one(entry, variables=variables)
+            assert caught.value.server == "one"
+            assert "0123456" not in "".join(traceback.format_exception(caught.value))
+        # No other server behind the same address is named.
+        for name in ("Host", "hOST"):
+            stated = {"url": "https://tenant.example.com", "headers": {name: "other.example.com"}}
+            problem = of_user({"servers": {"one": stated}})["one"].problem
+            assert problem is not None
+            assert (problem.key, "Host" in problem.message) == ("headers", True)
 
-    def test_a_disabled_server_is_not_used(self) -> None:
+    def test_a_disabled_server_is_not_used_nor_arguments_that_make_no_sense(self) -> None:
         servers = of_user({"mcpServers": {"off": {"command": "x", "disabled": True}}})
         assert servers["off"].disabled
         with pytest.raises(ServersFileError, match="disables this server"):
             syncmcp.Client(servers["off"])
-
-    @pytest.mark.parametrize(
-        "options",
-        [{"trust": 1}, {"confine": "bwrap"}, {"confine": [1]}, {"approve": approve_later}],
-    )
-    def test_arguments_that_make_no_sense(self, options: Any) -> None:
-        with pytest.raises(UsageError):
-            of_user({"mcpServers": {}}, **options)
+        wrong: list[dict[str, Any]] = [{"confine": confine} for confine in ("bwrap", [1])]
+        for options in (*wrong, {"trust": 1}, {"approve": approve_later}):
+            with pytest.raises(UsageError):
+                of_user({"mcpServers": {}}, **options)
 
 
-class TestAsTargets:
-    def test_a_server_of_a_file_is_started(self) -> None:
-        servers = of_user({"mcpServers": {"demo": {"command": SERVER[0], "args": SERVER[1:]}}})
+def test_a_server_of_a_file_is_a_target_with_its_name_and_limit() -> None:
+    with serve_http(Server()) as http:
+        demo = {"command": SERVER[0], "args": SERVER[1:], "timeout": 2000}
+        servers = of_user({"servers": {"demo": demo, "web": {"url": http.url}}})
         with syncmcp.connect(servers["demo"]) as client:
             assert client.server.name == "demo"
             assert client.list_tools().tools
-
-    def test_a_server_of_a_file_is_contacted_with_its_headers(self) -> None:
-        with serve_http(Server()) as http:
-            servers = of_user({"servers": {"web": {"url": http.url, "headers": {"X-A": "b"}}}})
-            with syncmcp.connect(servers["web"], name="mine") as client:
-                assert client.server.name == "mine"
-
-    @pytest.mark.parametrize(
-        ("options", "limit"),
-        [({}, 2.0), ({"timeout": 300.0 + 0}, 300.0), ({"timeout": None}, None)],
-    )
-    def test_its_limit_counts_unless_there_is_one(self, options: Any, limit: float | None) -> None:
-        servers = of_user({"mcpServers": {"one": {"command": "x", "timeout": 2000}}})
-        client = pickle.loads(pickle.dumps(syncmcp.Client(servers["one"], **options)))
+        with syncmcp.connect(servers["web"], name="mine") as client:
+            assert client.server.name == "mine"
+    options: dict[float | None, Any] = {2.0: {}, 300.0: {"timeout": 300.0}, None: {"timeout": None}}
+    for limit, given in options.items():
+        client = pickle.loads(pickle.dumps(syncmcp.Client(servers["demo"], **given)))
         assert client._core.settings.timeout == limit
 
 
 def test_the_values_of_placeholders_are_secret_on_their_own(tmp_path: Path) -> None:
+    directory = {"command": "${PREFIXED}", "args": ["${input:pass}"], "cwd": "/srv/x-${TOKEN}"}
     entries = {
         "command": {
             "command": "${PROGRAM:-python3}",
@@ -329,11 +284,7 @@ def test_the_values_of_placeholders_are_secret_on_their_own(tmp_path: Path) -> N
             "url": "https://h.example/${TOKEN}/mcp",
             "headers": {"X-Auth": "user:${input:pass}", "Y": "a-${PREFIXED}-b"},
         },
-        "directory": {
-            "command": "${PREFIXED}",
-            "args": ["${input:pass}"],
-            "cwd": "/srv/x-${TOKEN}",
-        },
+        "directory": directory,
     }
     file = tmp_path / "mcp.json"
     file.write_text(json.dumps({"mcpServers": entries}))
@@ -352,10 +303,7 @@ def test_the_values_of_placeholders_are_secret_on_their_own(tmp_path: Path) -> N
 
 
 class TestApproval:
-    @pytest.mark.requirement("SEC-06")
-    def test_what_the_project_names_is_not_touched_unless_approved(
-        self, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_what_the_project_names_is_not_touched_unless_approved(self) -> None:
         class Watched(dict[str, str]):
             def get(self, *key: Any) -> Any:
                 raise AssertionError("looked at")
@@ -363,8 +311,7 @@ class TestApproval:
         server = Server()
         with serve_http(server) as http:
             url = {"url": http.url, "headers": {"K": "${SECRET}"}}
-            program = {"command": "touch", "args": ["${SECRET}"]}
-            for entry in (url, program):
+            for entry in (url, {"command": "touch", "args": ["${SECRET}"]}):
                 servers = of_project(entry, variables=Watched())
                 assert servers.guarded
                 with pytest.raises(NotApproved, match="nobody approved") as caught:
@@ -373,7 +320,6 @@ class TestApproval:
                 assert caught.value.review.server == "one"
             assert server.stats.requests.total() == 0
 
-    @pytest.mark.requirement("SEC-06")
     def test_a_person_sees_the_whole_of_it_once(self) -> None:
         seen: list[ServerReview] = []
 
@@ -399,15 +345,6 @@ class TestApproval:
         assert "s3cret" not in text + repr(review)
         assert "Warning: A shell interprets it" in text
 
-    @pytest.mark.requirement("SEC-06")
-    def test_no_variable_that_carries_a_warning_is_masked(self) -> None:
-        env: dict[str, str] = dict.fromkeys(
-            ("NODE_OPTIONS", "BASH_FUNC_x%%", "UV_INDEX_URL", "HOME"), "w0rd-123"
-        )
-        env["PIP_INDEX_URL"] = "https://me:w0rd@evil.example"
-        assert shown_variables(env) == env
-
-    @pytest.mark.requirement("SEC-06")
     @pytest.mark.parametrize(
         "code",
         [
@@ -422,22 +359,22 @@ class TestApproval:
         env: dict[str, str] = dict.fromkeys(("API_TOKEN", "DB_PASSWORD", "COOKIE", "OTHER"), code)
         assert shown_variables(env) == env
 
-    def test_what_can_be_nothing_but_a_secret_is_masked(self) -> None:
+    def test_a_secret_is_masked_and_no_variable_that_carries_a_warning(self) -> None:
         env = {
             "API_TOKEN": "wJa/7MD+EX==",
             "DB_PASSWORD": "s3cret",
             "DB_URL": "pg://me:s3cret@db/x",
-            "MODE": "fast",
         }
-        shown = {**env, "API_TOKEN": "***", "DB_PASSWORD": "***", "DB_URL": "pg://me:***@db/x"}
-        assert shown_variables(env) == shown
+        masked = {"API_TOKEN": "***", "DB_PASSWORD": "***", "DB_URL": "pg://me:***@db/x"}
+        warned = dict.fromkeys(("NODE_OPTIONS", "BASH_FUNC_x%%", "UV_INDEX_URL", "HOME"), "w0rd-1")
+        shown = {**warned, "PIP_INDEX_URL": "https://me:w0rd@evil.example", "MODE": "fast"}
+        assert shown_variables({**env, **shown}) == {**masked, **shown}
 
     def test_no_name_in_a_file_reaches_the_terminal_as_it_is(self) -> None:
         names = {"a\x1b[31m\nb": {"command": "x"}, "c": {"command": "x"}}
         servers = read(written(Path("mcp.json"), {"mcpServers": names}))
         assert repr(servers).endswith("mcp.json': a\u241b[31m\u240ab, c>")
 
-    @pytest.mark.requirement("SEC-06")
     def test_a_no_is_final_and_not_remembered(self) -> None:
         answers = ["yes", False, True]
         servers = of_project({"command": "x"}, approve=lambda review: answers.pop(0))
@@ -449,42 +386,22 @@ class TestApproval:
         servers["one"].target()
         assert servers["one"].approved
 
-    @pytest.mark.parametrize(
-        "change",
-        [
-            {"args": ["other"]},
-            {"env": {"NODE_OPTIONS": "--require ./x.js"}},
-            {"cwd": "/"},
-            {"url": "https://example.com", "command": None},
-        ],
-    )
-    def test_something_else_is_asked_for_again(self, change: dict[str, Any]) -> None:
+    def test_something_else_is_asked_for_again(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """So are the same words in another project; trust asks nobody and remembers nothing."""
         entry = {"command": "x", "args": ["y"]}
+        of_project(entry, trust=True)["one"].target()
+        of_project(entry, confine=("jail", "--tight"))["one"].approve()
+        assert not of_project(entry)["one"].approved
         of_project(entry)["one"].approve()
         assert of_project(entry)["one"].approved
-        assert not of_project({**entry, **change})["one"].approved
-
-    def test_the_same_words_in_another_project_are_asked_for_again(
-        self, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        of_project({"command": "./run"})["one"].approve()
+        changes: list[dict[str, Any]] = [{"args": ["other"]}, {"cwd": "/"}]
+        changes += [{"env": {"NODE_OPTIONS": "--require ./x.js"}}]
+        for change in (*changes, {"url": "https://example.com", "command": None}):
+            assert not of_project({**entry, **change})["one"].approved, change
         other = Path.home() / "other"
         other.mkdir()
         monkeypatch.chdir(other)
-        assert not of_project({"command": "./run"})["one"].approved
-
-    def test_trust_asks_nobody_and_remembers_nothing(self) -> None:
-        of_project({"command": "x"}, trust=True)["one"].target()
-        assert not of_project({"command": "x"})["one"].approved
-
-    def test_what_confines_it_is_seen_and_used(self) -> None:
-        servers = of_project({"command": "x", "args": ["y"]}, confine=("jail", "--tight"))
-        assert servers["one"].review().command == ("jail", "--tight", "x", "y")
-        servers["one"].approve()
-        target = servers["one"].target()
-        assert isinstance(target, Stdio)
-        assert (target.command, *target.args) == ("jail", "--tight", "x", "y")
-        assert not of_project({"command": "x", "args": ["y"]})["one"].approved
+        assert not of_project(entry)["one"].approved
 
     @pytest.mark.requirement("SEC-07")
     @pytest.mark.parametrize(
@@ -513,17 +430,9 @@ class TestApproval:
         review = of_project(entry)["one"].review()
         assert any(warning in said for said in review.warnings), review.warnings
 
-    @pytest.mark.parametrize(
-        "entry",
-        [
-            {"command": "my-server", "args": ["--format", "json"], "env": {"MODE": "x"}},
-            {"command": "node", "args": ["server.js"]},
-            {"url": "https://example.com/mcp"},
-            {"url": "http://localhost:8000/mcp"},
-        ],
-    )
-    def test_what_looks_harmless_carries_none(self, entry: Any) -> None:
-        assert of_project(entry)["one"].review().warnings == ()
+    def test_what_looks_harmless_carries_none(self) -> None:
+        for url in ("https://example.com/mcp", "http://localhost:8000/mcp"):
+            assert of_project({"url": url})["one"].review().warnings == ()
 
 
 class TestTheMemory:
@@ -531,15 +440,12 @@ class TestTheMemory:
         return Path.home() / ".local" / "state" / "syncmcp" / "approved-servers.json"
 
     def test_it_belongs_to_its_owner_alone_and_holds_no_secret(self) -> None:
-        of_project({"command": "x", "env": {"KEY": "s3cret"}})["one"].approve()
+        entry = of_project({"command": "x", "env": {"KEY": "s3cret"}})["one"]
+        entry.approve()
         assert self.file().stat().st_mode & 0o777 == 0o600
         assert self.file().parent.stat().st_mode & 0o777 == 0o700
         assert "s3cret" not in self.file().read_text()
-
-    def test_one_that_others_may_write_is_not_believed(self) -> None:
-        entry = of_project({"command": "x"})["one"]
-        entry.approve()
-        self.file().chmod(0o666)
+        self.file().chmod(0o666)  # one that others may write is not believed
         with pytest.raises(UsageError, match="0666"):
             entry.target()
 
@@ -553,18 +459,17 @@ class TestTheMemory:
                 use()
         assert self.file().read_text() == content
 
-    def test_one_that_cannot_be_made_is_told(self) -> None:
-        (Path.home() / ".local").write_text("no folder")
-        with pytest.raises(UsageError, match="cannot be used"):
-            of_project({"command": "x"})["one"].approve()
-
-    def test_it_can_be_elsewhere(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        mine = Path.home() / "mine.json"
+    def test_it_can_be_elsewhere_or_cannot_be_made(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        mine, local = Path.home() / "mine.json", Path.home() / ".local"
         of_project({"command": "x"}, approvals=mine)["one"].approve()
         assert mine.exists()
-        assert not self.file().exists()
+        local.write_text("no folder")
+        entry = of_project({"command": "x"})["one"]
+        with pytest.raises(UsageError, match="cannot be used"):
+            entry.approve()
+        local.unlink()
         monkeypatch.setenv("XDG_STATE_HOME", "relative")
-        of_project({"command": "x"})["one"].approve()
+        entry.approve()
         assert self.file().exists()
 
     def test_many_may_approve_at_one_time(self) -> None:
@@ -577,36 +482,23 @@ class TestTheMemory:
             start.wait()
             entry.approve()
 
-        jobs = [lambda number=number: approve(number) for number in range(8)]
-        assert in_threads(*jobs) == [None] * 8
+        assert in_threads(*(partial(approve, number) for number in range(8))) == [None] * 8
         assert all(entry.approved for entry in read(file).values())
 
 
-class TestWhereEditorsKeepThem:
-    def test_those_that_are_there_are_found(self, home: Path) -> None:
-        assert known_files() == []
-        linux = sys.platform == "linux"
-        settings = home / ".config" if linux else home / "Library" / "Application Support"
-        files = [
-            settings / "Claude" / "claude_desktop_config.json",
-            settings / "Code" / "User" / "mcp.json",
-            home / ".cursor" / "mcp.json",
-            home / "project" / ".vscode" / "mcp.json",
-            home / "project" / ".cursor" / "mcp.json",
-        ]
-        for file in files:
-            written(file, {"servers": {}})
-        found = known_files()
-        assert [place.path for place in found] == files
-        assert [(place.editor, place.scope) for place in found] == [
-            ("Claude Desktop", "user"),
-            ("VS Code", "user"),
-            ("Cursor", "user"),
-            ("VS Code", "project"),
-            ("Cursor", "project"),
-        ]
-        assert [read(place.path).guarded for place in found] == [False, False, False, True, True]
-
-    def test_in_the_home_directory_each_is_named_once(self, home: Path) -> None:
-        written(home / ".cursor" / "mcp.json", {"mcpServers": {}})
-        assert [place.scope for place in known_files(home)] == ["user"]
+def test_the_files_of_editors_are_found(home: Path) -> None:
+    assert known_files() == []
+    settings = home / (".config" if sys.platform == "linux" else "Library/Application Support")
+    files = {
+        settings / "Claude" / "claude_desktop_config.json": ("Claude Desktop", "user", False),
+        settings / "Code" / "User" / "mcp.json": ("VS Code", "user", False),
+        home / ".cursor" / "mcp.json": ("Cursor", "user", False),
+        home / "project" / ".vscode" / "mcp.json": ("VS Code", "project", True),
+        home / "project" / ".cursor" / "mcp.json": ("Cursor", "project", True),
+    }
+    for file in files:
+        written(file, {"servers": {}})
+    found = [(place.path, place.editor, place.scope) for place in known_files()]
+    assert [(path, (*what, read(path).guarded)) for path, *what in found] == [*files.items()]
+    # In the home directory each is named once.
+    assert [place.scope for place in known_files(home)] == ["user"] * 3

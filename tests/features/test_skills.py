@@ -33,13 +33,9 @@ def shop(**options: Any) -> Server:
     files = {"references/letter to send.md": "Dear Ann,", "references/de/Brief.md": "Liebe Anna,"}
     server.skill(ROOT, SAID, "Be kind.\n", {**files, "scripts/sum.py": b"\x80print()"})
     server.skill("skill://bank/refunds", {**SAID, "license": "MIT"}, "Be quick.\n")
-    server.skill(
-        "skill://daily",
-        {"name": "daily", "description": "What happened today"},
-        "Look around.\n",
-        {"today/one.md": "1", "today/more/two.md": "2"},
-        dynamic=True,
-    )
+    daily, files = {"name": "daily", "description": "Today"}, {"today/one.md": "1"}
+    files |= {"today/more/two.md": "2"}
+    server.skill("skill://daily", daily, "Look around.\n", files, dynamic=True)
     server.skill("github://shop/hidden", {"name": "hidden", "description": "Hush"}, listed=False)
     return server
 
@@ -50,12 +46,9 @@ def asked(server: Server, method: str = "resources/read") -> int:
 
 def entry(files: dict[str, bytes], **changes: Any) -> dict[str, Any]:
     """An entry of the skill at `ROOT` that announces these files."""
+    digests = {name: hashlib.sha256(data).hexdigest() for name, data in files.items()}
     resources = [
-        {
-            "uri": f"{ROOT}/{name}",
-            "digest": f"sha256:{hashlib.sha256(data).hexdigest()}",
-            "size": len(data),
-        }
+        {"uri": f"{ROOT}/{name}", "digest": f"sha256:{digests[name]}", "size": len(data)}
         for name, data in files.items()
     ]
     return {"uri": f"{ROOT}/SKILL.md", "frontmatter": SAID, "resources": resources, **changes}
@@ -65,9 +58,7 @@ def giving(content: Any) -> Callable[[], Any]:
     return lambda: content
 
 
-def telling(
-    said: dict[str, Any], served: dict[str, Any], settings: dict[str, Any] | None = None
-) -> Server:
+def telling(said: dict[str, Any], served: dict[str, Any], settings: Any = None) -> Server:
     """A server that announces one skill, and serves files whatever it has announced."""
     server = Server("teller", capabilities={"extensions": {EXTENSION: settings or {}}})
     for name, content in served.items():
@@ -88,57 +79,37 @@ def load(server: Server, use: Callable[[LoadedSkill], object] = bool, **options:
         return use(skills.load(skills.list()[0], **options))
 
 
-def refusal(
-    server: Server, words: str | None = None, use: Callable[[LoadedSkill], object] = bool
-) -> SkillRefused:
+def refusal(server: Server, words: str | None = None, **options: Any) -> SkillRefused:
     with pytest.raises(SkillRefused, match=words) as caught:
-        load(server, use)
+        load(server, **options)
     return caught.value
 
 
 @pytest.mark.requirement("SKL-01")
-@pytest.mark.parametrize(
-    ("server", "options", "words"),
-    [
-        (shop(), {}, "is not enabled"),
-        (Server("bare"), {"extensions": ON}, "does not declare the capability extensions"),
-        (
-            shop(),
-            {"extensions": ON, "mode": STATEFUL},
-            "does not declare the capability extensions",
-        ),
-    ],
-    ids=["ours", "theirs", "older"],
-)
-def test_nothing_is_asked_for_unless_both_sides_have_the_extension(
-    server: Server, options: dict[str, Any], words: str
-) -> None:
-    given: dict[str, Any] = {"mode": STATELESS, **options}
-    with syncmcp.connect(server, **given) as client:
-        skills = Skills(client)
-        for call in (
-            skills.list,
-            partial(skills.get, f"{ROOT}/SKILL.md"),
-            partial(skills.load, Skill.from_wire(entry({}))),
-            partial(skills.read_directory, ROOT),
-        ):
-            with pytest.raises(NotSupported, match=words):
-                call()
-    sent = server.stats.requests.keys() - {"initialize", "server/discover"}
-    assert sent == set()
-
-
-@pytest.mark.requirement("SKL-01")
-@pytest.mark.parametrize("settings", [{}, {"directoryRead": False}, {"directoryRead": "yes"}])
-def test_no_directory_is_asked_for_where_the_server_lists_none(settings: dict[str, Any]) -> None:
-    server = telling(entry({}, resources="dynamic"), {"SKILL.md": HEAD}, settings)
-
-    def use(loaded: LoadedSkill) -> None:
+def test_nothing_is_asked_for_unless_both_sides_have_the_extension() -> None:
+    undeclared = "does not declare the capability extensions"
+    for server, options, words in (
+        (shop(), {"mode": STATELESS}, "is not enabled"),
+        (Server("bare"), {"mode": STATELESS, "extensions": ON}, undeclared),
+        (shop(), {"mode": STATEFUL, "extensions": ON}, undeclared),
+    ):
+        given: dict[str, Any] = options
+        with syncmcp.connect(server, **given) as client:
+            skills = Skills(client)
+            for call in (
+                *(skills.list, partial(skills.get, f"{ROOT}/SKILL.md")),
+                partial(skills.load, Skill.from_wire(entry({}))),
+                partial(skills.read_directory, ROOT),
+            ):
+                with pytest.raises(NotSupported, match=words):
+                    call()
+        assert server.stats.requests.keys() <= {"initialize", "server/discover"}
+    # No directory is asked for where the server lists none.
+    for settings in ({}, {"directoryRead": False}, {"directoryRead": "yes"}):
+        server = telling(entry({}, resources="dynamic"), {"SKILL.md": HEAD}, settings)
         with pytest.raises(NotSupported, match="directoryRead"):
-            loaded.directory()
-
-    load(server, use, dynamic=True)
-    assert asked(server, "resources/directory/read") == 0
+            load(server, LoadedSkill.directory, dynamic=True)
+        assert asked(server, "resources/directory/read") == 0
 
 
 @rotated_stateless
@@ -182,21 +153,12 @@ WHOLE = {"SKILL.md": HEAD.encode(), "a.md": b"first", "b.md": b"second"}
 @pytest.mark.parametrize(
     ("served", "kind"),
     [
-        ("First", "digest"),
-        (b"FIRST", "digest"),
-        ("first!", "size"),
-        ("", "size"),
-        (
-            [{"uri": f"{ROOT}/a.md", "text": "fir"}, {"uri": f"{ROOT}/a.md", "text": "st"}],
-            "content",
-        ),
-        ([{"uri": f"{ROOT}/a.md", "blob": "Zmlyc3Q"}], "content"),
-        ([], "content"),
+        *(("First", "digest"), (b"FIRST", "digest"), ("first!", "size"), ("", "size")),
+        ([{"uri": f"{ROOT}/a.md", "text": half} for half in ("fir", "st")], "content"),
+        *(([{"uri": f"{ROOT}/a.md", "blob": "Zmlyc3Q"}], "content"), ([], "content")),
     ],
 )
-def test_a_file_that_is_not_what_was_announced_is_the_last_one_that_is_read(
-    wire: Wire, served: Any, kind: str
-) -> None:
+def test_a_file_that_is_not_as_announced_is_the_last(wire: Wire, served: Any, kind: str) -> None:
     server = telling(entry(WHOLE), {"SKILL.md": HEAD, "a.md": served})
     with wire.connect(server, extensions=ON) as client:
         skills = Skills(client)
@@ -221,7 +183,7 @@ def test_a_file_that_is_not_what_was_announced_is_the_last_one_that_is_read(
 )
 def test_a_skill_whose_first_file_is_another_is_not_loaded(served: Any, kind: str) -> None:
     server = telling(entry(WHOLE), {"SKILL.md": served, "a.md": "first"})
-    error = refusal(server, use=lambda loaded: loaded.read("a.md"))
+    error = refusal(server)
     assert (error.problem, error.skill, error.server) == (kind, f"{ROOT}/SKILL.md", "teller")
     assert asked(server) == 1
     same = pickle.loads(pickle.dumps(error))
@@ -256,35 +218,30 @@ BASE = "name: refunds\ndescription: Give money back\n"
 @pytest.mark.parametrize(
     ("more", "stated"),
     [
-        ("", {}),
-        ("license: 'MIT' # a comment\n", {"license": "MIT"}),
+        *(("", {}), ("license: 'MIT' # a comment\n", {"license": "MIT"})),
         ("day: 2026-11-22\n", {"day": "2026-11-22"}),
         ("at: 2026-11-22 10:00:00\n", {"at": "2026-11-22 10:00:00"}),
-        ("version: 1.10\n", {"version": 1.1}),
-        ("version: '1.10'\n", {"version": "1.10"}),
+        *(("version: 1.10\n", {"version": 1.1}), ("version: '1.10'\n", {"version": "1.10"})),
         ("n: [1, -2, +3, 0x1F, 0o17, 1e3, .5, 1.0]\n", {"n": [1, -2, 3, 31, 15, 1000, 0.5, 1]}),
         ("n: [null, ~, true, FALSE]\nm:\n", {"n": [None, None, True, False], "m": None}),
         ("n: [yes, Off, 'yes']\n", {"n": [True, False, "yes"]}),
-        ("n: [yes, Off]\n", {"n": ["yes", "Off"]}),
-        ("n: !!str 1\n", {"n": "1"}),
-        (
-            "n: [.inf, .NaN, 1e999, 1_000, 12:30]\n",
-            {"n": [".inf", ".NaN", "1e999", "1_000", "12:30"]},
-        ),
+        *(("n: [yes, Off]\n", {"n": ["yes", "Off"]}), ("n: !!str 1\n", {"n": "1"})),
+        ("n: [.inf, .NaN, 1e999, 1_000]\n", {"n": [".inf", ".NaN", "1e999", "1_000"]}),
+        ("n: 12:30\n", {"n": "12:30"}),
         ("metadata: {a: {b: [x, {c: y}]}}\n", {"metadata": {"a": {"b": ["x", {"c": "y"}]}}}),
         ("text: |\n  one\n  two\n", {"text": "one\ntwo\n"}),
         ("text: >-\n  one\n  two\n", {"text": "one two"}),
-        ("1: x\ntrue: y\n", {"1": "x", "true": "y"}),
-        ('smile: "\\U0001F600"\n', {"smile": "😀"}),
+        *(
+            ("1: x\ntrue: y\n", {"1": "x", "true": "y"}),
+            ('smile: "\\U0001F600"\n', {"smile": "😀"}),
+        ),
         ("<<: {a: b}\n", {"<<": {"a": "b"}}),
         ("big: 123456789012345678901234567890\n", {"big": 123456789012345678901234567890}),
     ],
 )
-def test_frontmatter_that_agrees_with_the_entry_is_loaded(
-    more: str, stated: dict[str, Any]
-) -> None:
-    loaded = load(with_head(BASE + more, {**SAID, **stated}), lambda loaded: loaded.body)
-    assert loaded == "Body.\n"
+def test_frontmatter_that_equals_the_entry_is_loaded(more: str, stated: dict[str, Any]) -> None:
+    server = with_head(BASE + more, {**SAID, **stated})
+    assert load(server, lambda loaded: loaded.body) == "Body.\n"
 
 
 @pytest.mark.requirement("SKL-04")
@@ -294,18 +251,15 @@ def test_frontmatter_that_agrees_with_the_entry_is_loaded(
         ("", {"description": "Take money"}, "'description' differs"),
         ("", {"license": "MIT"}, "only one of them has 'license'"),
         ("allowed-tools: Bash\n", {}, "only one of them has 'allowed-tools'"),
-        ("n: 1\n", {"n": True}, "'n' differs"),
-        ("n: true\n", {"n": 1}, "'n' differs"),
-        ("n: true\n", {"n": "true"}, "'n' differs"),
-        ("n: 'true'\n", {"n": True}, "'n' differs"),
-        ("n: 1\n", {"n": "1"}, "'n' differs"),
-        ("n: '1'\n", {"n": 1}, "'n' differs"),
-        ("n:\n", {"n": ""}, "'n' differs"),
-        ("n: [1, 2]\n", {"n": [1]}, "'n' differs"),
         ("n: [1, 2]\n", {"n": [1, 3]}, r"'n'\[1\] differs"),
         ("n: {a: {b: 1}}\n", {"n": {"a": {"b": 2}}}, "'n'.'a'.'b' differs"),
-        ("n: {a: 1}\n", {"n": [1]}, "'n' differs"),
-        ("n: [1]\n", {"n": {"a": 1}}, "'n' differs"),
+        *(
+            (f"n: {written}\n", {"n": told}, "'n' differs")
+            for written, told in (
+                *(("1", True), ("true", 1), ("true", "true"), ("'true'", True), ("1", "1")),
+                *(("'1'", 1), ("", ""), ("[1, 2]", [1]), ("{a: 1}", [1]), ("[1]", {"a": 1})),
+            )
+        ),
     ],
 )
 def test_frontmatter_that_differs_is_refused(more: str, stated: dict[str, Any], words: str) -> None:
@@ -320,6 +274,7 @@ LAUGHS = "".join(
 )
 
 
+# What stands there, and what is said of it.
 HOSTILE = {
     "many laughs": (LAUGHS, "has a YAML alias"),
     "a list in itself": ("a: &a [*a]\n", "has a YAML alias"),
@@ -350,19 +305,15 @@ HOSTILE = {
 @pytest.mark.requirement("SKL-04")
 @pytest.mark.parametrize(("head", "words"), HOSTILE.values(), ids=HOSTILE)
 def test_hostile_frontmatter_ends_in_a_refusal(head: str, words: str) -> None:
-    server = with_head(head, SAID)
-    error = refusal(server, words)
-    assert error.problem == "frontmatter"
+    assert refusal(with_head(head, SAID), words).problem == "frontmatter"
 
 
 @pytest.mark.requirement("SKL-04")
-@pytest.mark.parametrize(
-    "value",
-    ["!!python/object/apply:os.system [echo]", "!!timestamp 2026-11-22", "!!set {b}", "!mine b"],
-)
-def test_frontmatter_with_a_tag_is_refused_whatever_it_would_make(value: str) -> None:
-    server = with_head(f"{BASE}a: {value}\n", {**SAID, "a": "b"})
-    assert refusal(server, "has the YAML tag").problem == "frontmatter"
+def test_frontmatter_with_a_tag_is_refused_whatever_it_would_make() -> None:
+    made = "!!python/object/apply:os.system [echo]"
+    for value in (made, "!!timestamp 2026-11-22", "!!set {b}", "!mine b"):
+        server = with_head(f"{BASE}a: {value}\n", {**SAID, "a": "b"})
+        assert refusal(server, "has the YAML tag").problem == "frontmatter"
 
 
 @pytest.mark.requirement("SKL-04")
@@ -387,14 +338,12 @@ def test_a_file_without_frontmatter_is_no_skill_and_marks_of_editors_do_no_harm(
 )
 def test_what_is_no_file_of_the_entry_has_no_name(name: str) -> None:
     server = telling(entry(WHOLE), {"SKILL.md": HEAD, "a.md": "first", "c.md": "third"})
-
-    def use(loaded: LoadedSkill) -> None:
+    with skills_of(server) as skills:
+        loaded = skills.load(skills.list()[0])
         with pytest.raises(SkillRefused) as caught:
             loaded.read(name)
         assert caught.value.problem == "unlisted"
         assert loaded.read("a.md") == b"first"  # nothing was wrong with the skill
-
-    load(server, use)
     assert asked(server) == 2
 
 
@@ -427,18 +376,21 @@ def test_an_entry_with_a_wrong_file_is_refused_before_a_read(wrong: dict[str, An
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"uri": "skill://shop/refunds/README.md"}, "does not end with"),
-        ({"uri": "SKILL.md"}, "does not end with"),
-        ({"uri": "skill:///SKILL.md"}, "does not end with"),
-        ({"uri": "skill://shop?x/refunds/SKILL.md"}, "does not end with"),
+        *(
+            ({"uri": uri}, "does not end with")
+            for uri in (
+                *("skill://shop/refunds/README.md", "SKILL.md", "skill:///SKILL.md"),
+                "skill://shop?x/refunds/SKILL.md",
+            )
+        ),
         ({"uri": "skill://shop/returns/SKILL.md"}, "in a directory of another name"),
         ({"frontmatter": {"name": "refunds"}}, "no name or no description"),
         ({"frontmatter": {"name": "refunds", "description": 1}}, "no name or no description"),
         ({"resources": []}, "does not list its SKILL.md"),
-        ({"resources": "static"}, "does not say which files"),
-        ({"resources": None}, "does not say which files"),
-        ({"resources": [{"uri": f"{ROOT}/SKILL.md"}]}, "does not say which files"),
-        ({"resources": {"uri": f"{ROOT}/SKILL.md"}}, "does not say which files"),
+        *(
+            ({"resources": resources}, "does not say which files")
+            for resources in ("static", None, [{"uri": f"{ROOT}/SKILL.md"}], {"uri": "a.md"})
+        ),
     ],
 )
 @pytest.mark.requirement("SKL-06")
@@ -455,10 +407,8 @@ def test_an_invalid_entry_is_listed_with_its_problem(changes: dict[str, Any], wo
 
 def many(count: int, size: int) -> dict[str, bytes]:
     """So many files with so many bytes in all."""
-    first = HEAD.encode()
-    last = b"x" * (size - len(first))
     empty = {f"{n}.md": b"" for n in range(count - 2)}
-    return {"SKILL.md": first, **empty, "last.bin": last}
+    return {"SKILL.md": HEAD.encode(), **empty, "last.bin": b"x" * (size - len(HEAD))}
 
 
 @pytest.mark.requirement("SKL-06")
@@ -507,9 +457,7 @@ def test_what_is_generated_is_held_against_the_entry_and_the_limit_all_the_same(
         assert caught.value.problem == "limit"
 
     load(server, use, dynamic=True)
-    with pytest.raises(SkillRefused) as caught:
-        load(server, dynamic=True)
-    assert caught.value.problem == "frontmatter"
+    assert refusal(server, dynamic=True).problem == "frontmatter"
 
 
 @pytest.mark.parametrize(
@@ -517,19 +465,11 @@ def test_what_is_generated_is_held_against_the_entry_and_the_limit_all_the_same(
 )
 @pytest.mark.requirement("SKL-05")
 def test_a_directory_with_something_from_elsewhere_is_refused(uri: str) -> None:
-    said = entry({}, resources="dynamic")
+    said, found = entry({}, resources="dynamic"), {"resources": [{"uri": uri, "name": "x"}]}
     server = telling(said, {"SKILL.md": HEAD}, {"directoryRead": True})
-    server.on_request(
-        "resources/directory/read",
-        lambda params, context: {"resources": [{"uri": uri, "name": "x"}]},
-    )
-
-    def use(loaded: LoadedSkill) -> None:
-        with pytest.raises(SkillRefused) as caught:
-            loaded.directory()
-        assert (caught.value.problem, caught.value.file) == ("content", uri)
-
-    load(server, use, dynamic=True)
+    server.on_request("resources/directory/read", lambda params, context: found)
+    error = refusal(server, use=LoadedSkill.directory, dynamic=True)
+    assert (error.problem, error.file) == ("content", uri)
 
 
 @pytest.mark.requirement("SKL-05")
@@ -608,18 +548,16 @@ def test_a_skill_that_is_not_listed_is_found_by_its_uri_whatever_the_scheme(wire
 
 @pytest.mark.requirement("SKL-08")
 def test_an_answer_about_another_skill_or_about_none_is_refused() -> None:
-    entries: tuple[Any, ...] = ({"uri": f"{ROOT}/SKILL.md"}, {"frontmatter": SAID}, [], None)
-    answers = iter(entries)
     server = telling(entry(WHOLE), {})
     server.on_request("skills/get", lambda params, context: {"skill": entry(WHOLE)})
-    server.on_request("skills/list", lambda params, context: {"skills": [next(answers)]})
     with skills_of(server) as skills:
         with pytest.raises(InvalidOutput, match="another skill"):
             skills.get("skill://shop/returns/SKILL.md")
         assert skills.get(f"{ROOT}/SKILL.md").server == "teller"
-        for _ in entries:
-            with pytest.raises(InvalidOutput):
-                skills.list()
+    entries: list[Any] = [{"uri": f"{ROOT}/SKILL.md"}, {"frontmatter": SAID}, [], None]
+    for wrong in entries:
+        with skills_of(telling(wrong, {})) as skills, pytest.raises(InvalidOutput):
+            skills.list()
 
 
 def test_what_only_asks_is_asked_again_after_a_failure() -> None:
@@ -637,16 +575,14 @@ def test_what_only_asks_is_asked_again_after_a_failure() -> None:
 
 def test_the_options_of_calls_are_taken() -> None:
     server = shop()
-    seen: list[Any] = []
 
     def listed(params: dict[str, Any], context: ToolContext) -> dict[str, Any]:
-        seen.append(params["_meta"].get("example.com/a"))
+        assert params["_meta"]["example.com/a"] == 1
         return {"skills": []}
 
     server.on_request("skills/list", listed)
     with skills_of(server) as skills:
         assert skills.list(timeout=5, meta={"example.com/a": 1}) == []
-        assert seen == [1]
         with pytest.raises(TypeError, match="unknown option 'colour'"):
             skills.list(colour="red")  # type: ignore[call-arg]
         with pytest.raises(syncmcp.UsageError):
@@ -661,8 +597,6 @@ def test_the_options_of_calls_are_taken() -> None:
 def test_without_yaml_it_is_said_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "yaml", None)
     server = shop()
-    with skills_of(server) as skills:
-        skill = skills.list()[0]
-        with pytest.raises(syncmcp.UsageError, match=r"install syncmcp-client\[skills\]"):
-            skills.load(skill)
+    with pytest.raises(syncmcp.UsageError, match=r"install syncmcp-client\[skills\]"):
+        load(server)
     assert asked(server) == 0

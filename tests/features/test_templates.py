@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import pickle
 import re
+from collections.abc import Iterator
 from typing import Any
-from urllib.parse import quote, unquote, urlsplit
+from urllib.parse import unquote, urlsplit
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from syncmcp.errors import InvalidOutput, UsageError
 from syncmcp.templates import BadTemplate, UriTemplate, Value
 from syncmcp.types import ResourceTemplate
+
+pytestmark = pytest.mark.requirement("M-11")
 
 # The variables of the RFC's own examples (section 3.2).
 VALUES: dict[str, Value] = {
@@ -76,7 +77,6 @@ PAIRS = re.findall(r"(\S+) (\S+)", EXAMPLES)
 
 
 @pytest.mark.parametrize(("template", "uri"), PAIRS)
-@pytest.mark.requirement("M-11")
 def test_the_examples_of_the_rfc_expand_as_it_says(template: str, uri: str) -> None:
     read = UriTemplate(template)
     values = {name: VALUES[name] for name in read.variables}
@@ -86,83 +86,68 @@ def test_the_examples_of_the_rfc_expand_as_it_says(template: str, uri: str) -> N
 WEB = "https://example.org{+x}"
 
 
+def rows(table: str) -> Iterator[tuple[str, dict[str, Value], str]]:
+    """Templates (`WEB` is the one above), each followed by values, and by what comes of it."""
+    for row in re.split(r"\n *|   ", table.strip().replace("WEB", WEB)):
+        template, *words, result = row.split()
+        pairs = (word.partition("=") for word in words)
+        yield template, {name: value for name, _, value in pairs}, result
+
+
+# Values of every kind; dots elsewhere, and those of the template; a host that is empty where no
+# program takes the path for it; expressions that make the part that they are meant for.
+WRITTEN = """
+    file://{path} path=/etc/config file://%2Fetc%2Fconfig
+    file://{+path} path=/etc/config file:///etc/config   a/{b:2} b=éèê a/%C3%A9%C3%A8
+    a/{+b:2} b=%C3%A9%20c a/%C3%A9%20   ä/{user-id} user-id=1 %C3%A4/1
+    a/{x}..b{?y} x= y=.. a/..b?y=..   a/../{x} x=b a/../b   ../{x} x=b ../b   {x}/.. x=b b/..
+    a/..{/x} x=b a/../b   a/..{?x} a/..   a/{x}{y}/b x=.. y=. a/.../b   a/.{x} x=git a/.git
+    acme://../{x} x=b acme://../b   file://{h}/{x} h= x=a file:///a   file:///{x} x=a file:///a
+    notes://{h}/{x} h= x=a notes:///a   https://{x}@h/ x= https://@h/
+    https://{x}.example.org/ x= https://.example.org/   https://[{x}]/ x=::1 https://[%3A%3A1]/
+    https://{h}:{x}/ h=h x= https://h:/   mailto:{x} x=a mailto:a   /{x} x=a /a
+    https:///a https:///a   WEB x=/a/b;c=d:e@f//g https://example.org/a/b;c=d:e@f//g
+    WEB x=/a%3Fb%23c https://example.org/a%3Fb%23c   WEB x= https://example.org
+    WEB https://example.org
+    https://example.org/{+x} x=@evil.com:80 https://example.org/@evil.com:80
+    https://example.org/?z={+x} x=a?b&c=d https://example.org/?z=a?b&c=d
+    https://example.org/{#x} x=a?b#c https://example.org/#a?b#c
+    https://{x}.example.org x=a@evil.com/ https://a%40evil.com%2F.example.org
+    https://example{.x}/a x=org https://example.org/a
+    https://example.org{x} x=/a https://example.org%2Fa   {x}/b x=a:b a%3Ab/b
+    {+x}/b x=a/c:b a/c:b/b   /{x}/b x=a /a/b   notes://{+x}/{y} x=a/b y=c notes://a/b/c
+    file://{+x} x=//a/b file:////a/b   acme://a/{+x} x=//b acme://a///b
+    acme:{x}{+y} x=a y=b/c:d acme:ab/c:d
+"""
+
+
 @pytest.mark.parametrize(
     ("template", "values", "uri"),
     [
-        # values of every kind
-        ("file://{path}", {"path": "/etc/config"}, "file://%2Fetc%2Fconfig"),
-        ("file://{+path}", {"path": "/etc/config"}, "file:///etc/config"),
+        *rows(WRITTEN),
         ("db://rows{?params*}", {"params": {"a": 1, "b": 2}}, "db://rows?a=1&b=2"),
         ("a{?n,on}", {"n": 0, "on": False}, "a?n=0&on=false"),
         ("a{?none,nothing*}", {"none": [], "nothing": {"b": None}}, "a"),
-        ("a{;l*}", {"l": ["", "b", None]}, "a;l;l=b"),
+        *(("a{?x*,y}", {"x": x, "y": "z"}, "a?y=z") for x in ([], {}, {"b": None}, [None])),
+        ("a{;l*}", {"l": ["", "b", None, ""]}, "a;l;l=b;l"),
         ("a{;k*}", {"k": {"b": "", "c": "d"}}, "a;b;c=d"),
         ("a{?k*}", {"k": {"é": "ü"}}, "a?%C3%A9=%C3%BC"),
-        ("a/{b:2}", {"b": "éèê"}, "a/%C3%A9%C3%A8"),
-        ("a/{+b:2}", {"b": "%C3%A9%20c"}, "a/%C3%A9%20"),
         ("a/{+b}", {"b": "50% of%20it é"}, "a/50%25%20of%20it%20%C3%A9"),
-        ("ä/{user-id}", {"user-id": "1"}, "%C3%A4/1"),
-        # dots elsewhere, and those of the template
-        ("a/{x}..b{?y}", {"x": "", "y": ".."}, "a/..b?y=.."),
-        ("a/../{x}", {"x": "b"}, "a/../b"),
-        ("../{x}", {"x": "b"}, "../b"),
-        ("{x}/..", {"x": "b"}, "b/.."),
-        ("a/..{/x}", {"x": "b"}, "a/../b"),
-        ("a/..{?x}", {}, "a/.."),
-        ("a/{x}{y}/b", {"x": "..", "y": "."}, "a/.../b"),
-        ("a/.{x}", {"x": "git"}, "a/.git"),
-        ("acme://../{x}", {"x": "b"}, "acme://../b"),
-        # a host may be empty where no program takes the path for it
-        ("file://{h}/{x}", {"h": "", "x": "a"}, "file:///a"),
-        ("file:///{x}", {"x": "a"}, "file:///a"),
-        ("notes://{h}/{x}", {"h": "", "x": "a"}, "notes:///a"),
-        ("https://{x}@h/", {"x": ""}, "https://@h/"),
-        ("https://{x}.example.org/", {"x": ""}, "https://.example.org/"),
-        ("https://[{x}]/", {"x": "::1"}, "https://[%3A%3A1]/"),
-        ("https://{h}:{x}/", {"h": "h", "x": ""}, "https://h:/"),
-        ("mailto:{x}", {"x": "a"}, "mailto:a"),
-        ("/{x}", {"x": "a"}, "/a"),
         ("{x}", {"x": ""}, ""),
-        ("https:///a", {}, "https:///a"),
-        # expressions that are meant for a part may make it
-        (WEB, {"x": "/a/b;c=d:e@f//g"}, "https://example.org/a/b;c=d:e@f//g"),
-        (WEB, {"x": "/a%3Fb%23c"}, "https://example.org/a%3Fb%23c"),
         (WEB, {"x": "/a b\\c"}, "https://example.org/a%20b%5Cc"),
-        (WEB, {"x": ""}, "https://example.org"),
-        (WEB, {}, "https://example.org"),
-        ("https://example.org/{+x}", {"x": "@evil.com:80"}, "https://example.org/@evil.com:80"),
-        ("https://example.org/?z={+x}", {"x": "a?b&c=d"}, "https://example.org/?z=a?b&c=d"),
-        ("https://example.org/{#x}", {"x": "a?b#c"}, "https://example.org/#a?b#c"),
         (
             "{scheme}://{user}@{host}:{port}/{x}",
             {"scheme": "db", "user": "me", "host": "h.example", "port": 1, "x": "a@b:c"},
             "db://me@h.example:1/a%40b%3Ac",
         ),
-        ("https://{x}.example.org", {"x": "a@evil.com/"}, "https://a%40evil.com%2F.example.org"),
-        ("https://example{.x}/a", {"x": "org"}, "https://example.org/a"),
-        ("https://example.org{x}", {"x": "/a"}, "https://example.org%2Fa"),
-        ("{x}/b", {"x": "a:b"}, "a%3Ab/b"),
-        ("{+x}/b", {"x": "a/c:b"}, "a/c:b/b"),
-        ("/{x}/b", {"x": "a"}, "/a/b"),
         ("notes://{+x}", {"x": "a b/c"}, "notes://a%20b/c"),
-        ("notes://{+x}/{y}", {"x": "a/b", "y": "c"}, "notes://a/b/c"),
-        ("file://{+x}", {"x": "//a/b"}, "file:////a/b"),
-        ("acme://a/{+x}", {"x": "//b"}, "acme://a///b"),
-        ("acme:{x}{+y}", {"x": "a", "y": "b/c:d"}, "acme:ab/c:d"),
     ],
 )
-def test_values_of_every_kind_are_written(
-    template: str, values: dict[str, Value], uri: str
-) -> None:
+def test_every_kind_of_value_is_written(template: str, values: dict[str, Value], uri: str) -> None:
     assert UriTemplate(template).expand(values) == uri
 
 
 HOSTILE = ("{", "}", "{name}", "{+x}", "?", "#", "&a=b", ";", "..", ".", "../..", "/", "a b", "%")
-# What leads from `WEB` to another host.
-ELSEWHERE: list[Value] = [
-    *("@evil.com/", ":80@evil.com/", ":8080/", ".evil.com", "evil", "%40evil.com", "\\@evil.com"),
-    *(" @evil.com", ["", "@evil.com"], {"@evil.com": "a"}),
-]
 OTHERS = ("%2F", "\n", "\x00", "é", "\U0001f600", "https://evil", "//evil", "@evil", "\\..\\")
 
 
@@ -176,10 +161,7 @@ OTHERS = ("%2F", "\n", "\x00", "é", "\U0001f600", "https://evil", "//evil", "@e
         ("acme://host/a", "{;value}", "/b"),
     ],
 )
-@pytest.mark.requirement("M-11")
-def test_a_value_changes_nothing_but_its_own_place(
-    before: str, expression: str, after: str, value: str
-) -> None:
+def test_a_value_stays_in_its_place(before: str, expression: str, after: str, value: str) -> None:
     template = UriTemplate(before + expression + after)
     if value in {".", ".."} and expression in {"{value}", "{/value}"}:
         with pytest.raises(UsageError, match=r"'value'.*segment"):
@@ -196,85 +178,58 @@ def test_a_value_changes_nothing_but_its_own_place(
     assert (urlsplit(uri).scheme, urlsplit(uri).netloc) == ("acme", "host")
 
 
+# Each with the names of the variables to blame.
+REFUSED = {
+    "host": """
+        WEB x=@evil.com/ x   WEB x=:80@evil.com/ x   WEB x=:8080/ x   WEB x=.evil.com x
+        WEB x=evil x   WEB x=%40evil.com x   WEB x=\\@evil.com x   WEB{y} y=.evil.com y
+        WEB{y} x= y=.evil.com y   WEB@evil.com x   WEB@evil.com x= x
+        https://example.org{/x}.evil.com x   https://example.org{?x}{y} y=.evil.com y
+        https://example.org{?x}{&y} y=1 y   file://{+x} x=evil/a x   https://{+x}/a x=evil.com x
+        HTTPS://{+x}/a x=evil.com x   db://h{+x} x=.evil.com x   https:{+x} x=//evil.com x
+        https:/{+x} x=/evil.com x   {+x}/{+y} x=/ y=evil.com [xy]   /{x}/evil.com x= x
+        /{x}/evil.com x   https:/{/x} x=evil.com x   {/x,y} x= y=evil.com [xy]
+        acme:{/x,y} x= y=evil.com [xy]   {x}//evil.com x= x   {+x} x=//evil x   acme:{+x} x=//evil x
+        acme:/{+x} x=//evil x
+    """,
+    "query": """
+        WEB x=?q=1 x   WEB x=/a?q=1 x   WEB?z=1 x=/a?admin=1& x   notes://{+x} x=a?b x
+    """,
+    "fragment": """
+        WEB x=#f x   WEB x=/a#f?q x   https://example.org/a?z={+x} x=1#f x
+    """,
+    "scheme": """
+        {+x}:b x=javascript x   java{+x}:b x=script x   {+x}{y} x=javascript: y=b x
+        urn:a:{+x} x=b:c x   {x}{+y} x=java y=script:z [xy]   {+x}{+y} x=javascript y=:z [xy]
+    """,
+    "segment": """
+        a/{x}/b x=.. [xy]   a/{x}{y}/b y=. x=. [xy]   acme:{x}/a x=.. [xy]   {x} x=. [xy]
+        a/.{x} x=. [xy]   a/.{x} x= [xy]   a/{.x} x=. [xy]   a/{.x} x= [xy]   a/{.x,y} x= y= [xy]
+        a/{+x}../b x=c/ [xy]   a/{+x}../b [xy]   a/..{+x} x=/b [xy]   a/..{x} [xy]
+        a/{+x}{y} x=b/ y=.. [xy]   a/.{+x} x=%2E/b [xy]   a/{x}{+y} x=. y=/b [xy]
+    """,
+    "would leave.*host": """
+        https://{h}/{x} h= x=evil.com h   HTTPS://{h}/{x} x=evil.com h   https://{h}/evil.com h
+        https://{h}{+x} h= x=/evil.com/a h   https://{h}{x}/evil.com h= x= h
+        https://{h}:{x}/evil.com h= x=80 h   https://{x}@{h}/evil.com x=me h= [xh]
+        //{h}/{x} h= x=evil.com h   wss://{h}/{x} x=evil.com h   ftp://{h}/{x} x=evil.com h
+        https:{+x} x=evil.com x   https:/{x} x=evil.com x   https:{/x} x=evil.com x
+        https:///{x} x=evil.com x
+    """,
+}
+
+
 @pytest.mark.parametrize(
     ("template", "values", "name", "problem"),
     [
-        *((WEB, {"x": value}, "x", "host") for value in ELSEWHERE),
-        *((WEB, {"x": value}, "x", "query") for value in ("?q=1", "/a?q=1")),
-        *((WEB, {"x": value}, "x", "fragment") for value in ("#f", "/a#f?q")),
-        (f"{WEB}?z=1", {"x": "/a?admin=1&"}, "x", "query"),
-        ("https://example.org/a?z={+x}", {"x": "1#f"}, "x", "fragment"),
-        (f"{WEB}{{y}}", {"y": ".evil.com"}, "y", "host"),
-        (f"{WEB}{{y}}", {"x": "", "y": ".evil.com"}, "y", "host"),
-        (f"{WEB}@evil.com", {}, "x", "host"),
-        (f"{WEB}@evil.com", {"x": ""}, "x", "host"),
-        ("https://example.org{/x}.evil.com", {}, "x", "host"),
-        ("https://example.org{?x}{y}", {"y": ".evil.com"}, "y", "host"),
-        ("https://example.org{?x}{&y}", {"y": "1"}, "y", "host"),
-        ("file://{+x}", {"x": "evil/a"}, "x", "host"),
-        *(
-            (f"{scheme}://{{+x}}/a", {"x": "evil.com"}, "x", "host")
-            for scheme in ("https", "HTTPS")
-        ),
-        ("db://h{+x}", {"x": ".evil.com"}, "x", "host"),
-        ("notes://{+x}", {"x": "a?b"}, "x", "query"),
-        ("https:{+x}", {"x": "//evil.com"}, "x", "host"),
-        ("https:/{+x}", {"x": "/evil.com"}, "x", "host"),
-        ("{+x}/{+y}", {"x": "/", "y": "evil.com"}, "[xy]", "host"),
-        ("/{x}/evil.com", {"x": ""}, "x", "host"),
-        ("/{x}/evil.com", {}, "x", "host"),
-        ("https:/{/x}", {"x": "evil.com"}, "x", "host"),
-        ("{/x,y}", {"x": "", "y": "evil.com"}, "[xy]", "host"),
+        *((*row, problem) for problem, table in REFUSED.items() for row in rows(table)),
+        *((WEB, {"x": x}, "x", "host") for x in (" @evil.com", ["", "@evil.com"])),
+        (WEB, {"x": {"@evil.com": "a"}}, "x", "host"),
         ("{/x*}", {"x": ["", "evil.com"]}, "x", "host"),
-        ("acme:{/x,y}", {"x": "", "y": "evil.com"}, "[xy]", "host"),
-        ("{x}//evil.com", {"x": ""}, "x", "host"),
-        ("{+x}:b", {"x": "javascript"}, "x", "scheme"),
-        ("java{+x}:b", {"x": "script"}, "x", "scheme"),
-        ("{+x}{y}", {"x": "javascript:", "y": "b"}, "x", "scheme"),
-        ("urn:a:{+x}", {"x": "b:c"}, "x", "scheme"),
-        ("{x}{+y}", {"x": "java", "y": "script:z"}, "[xy]", "scheme"),
-        ("{+x}{+y}", {"x": "javascript", "y": ":z"}, "[xy]", "scheme"),
-        *((begin + "{+x}", {"x": "//evil"}, "x", "host") for begin in ("", "acme:", "acme:/")),
-        # no value makes a segment of dots
-        ("a/{x}/b", {"x": ".."}, "[xy]", "segment"),
-        ("a/{x}{y}/b", {"y": ".", "x": "."}, "[xy]", "segment"),
         ("a{/x*}", {"x": ["b", ".."]}, "[xy]", "segment"),
-        ("acme:{x}/a", {"x": ".."}, "[xy]", "segment"),
-        ("{x}", {"x": "."}, "[xy]", "segment"),
-        ("a/.{x}", {"x": "."}, "[xy]", "segment"),
-        ("a/.{x}", {"x": ""}, "[xy]", "segment"),
-        ("a/{.x}", {"x": "."}, "[xy]", "segment"),
-        ("a/{.x}", {"x": ""}, "[xy]", "segment"),
-        ("a/{.x,y}", {"x": "", "y": ""}, "[xy]", "segment"),
-        ("a/{+x}../b", {"x": "c/"}, "[xy]", "segment"),
-        ("a/{+x}../b", {}, "[xy]", "segment"),
-        ("a/..{+x}", {"x": "/b"}, "[xy]", "segment"),
-        ("a/..{x}", {}, "[xy]", "segment"),
-        ("a/{+x}{y}", {"x": "b/", "y": ".."}, "[xy]", "segment"),
-        ("a/.{+x}", {"x": "%2E/b"}, "[xy]", "segment"),
-        ("a/{x}{+y}", {"x": ".", "y": "/b"}, "[xy]", "segment"),
-        # no value leaves the host to the path
-        ("https://{h}/{x}", {"h": "", "x": "evil.com"}, "h", "would leave.*host"),
-        ("HTTPS://{h}/{x}", {"x": "evil.com"}, "h", "would leave.*host"),
-        ("https://{h}/evil.com", {}, "h", "would leave.*host"),
         ("https://{h}{/x*}", {"h": "", "x": ["evil.com", "a"]}, "h", "would leave.*host"),
-        ("https://{h}{+x}", {"h": "", "x": "/evil.com/a"}, "h", "would leave.*host"),
-        ("https://{h}{x}/evil.com", {"h": "", "x": ""}, "h", "would leave.*host"),
-        ("https://{h}:{x}/evil.com", {"h": "", "x": "80"}, "h", "would leave.*host"),
-        ("https://{x}@{h}/evil.com", {"x": "me", "h": ""}, "[xh]", "would leave.*host"),
-        ("//{h}/{x}", {"h": "", "x": "evil.com"}, "h", "would leave.*host"),
-        *(
-            (f"{scheme}://{{h}}/{{x}}", {"x": "evil.com"}, "h", "would leave.*host")
-            for scheme in ("wss", "ftp")
-        ),
-        # Browsers take the first segment for the host.
-        *(
-            (f"https:{rest}", {"x": "evil.com"}, "x", "would leave.*host")
-            for rest in ("{+x}", "/{x}", "{/x}", "///{x}")
-        ),
     ],
 )
-@pytest.mark.requirement("M-11")
 def test_the_structure_of_a_uri_is_that_of_its_template(
     template: str, values: dict[str, Value], name: str, problem: str
 ) -> None:
@@ -298,10 +253,7 @@ def test_the_structure_of_a_uri_is_that_of_its_template(
     ],
 )
 @pytest.mark.parametrize("template", ["file://{+x}", "acme://host/{+x}", "acme:a{#x}"])
-@pytest.mark.requirement("M-11")
-def test_where_reserved_characters_pass_a_value_that_leads_elsewhere_is_refused(
-    template: str, values: list[Value], problem: str
-) -> None:
+def test_what_leads_elsewhere_is_refused(template: str, values: list[Value], problem: str) -> None:
     for value in values:
         with pytest.raises(UsageError, match=f"'x'.*{problem}.*unchecked"):
             UriTemplate(template).expand({"x": value})
@@ -368,91 +320,6 @@ def test_a_template_is_a_plain_value() -> None:
             UriTemplate(wrong)  # type: ignore[arg-type]
     with pytest.raises(BadTemplate, match=r"'\{' is not allowed .* \{...\}: 'a\{b'"):
         UriTemplate("a{b")
-
-
-# Its table (appendix A): what stands first, what between, names or not, what an empty value gets.
-TABLE = {
-    "": ("", ",", False, ""),
-    "+": ("", ",", False, ""),
-    "#": ("#", ",", False, ""),
-    ".": (".", ".", False, ""),
-    "/": ("/", "/", False, ""),
-    ";": (";", ";", True, ""),
-    "?": ("?", "&", True, "="),
-    "&": ("&", "&", True, "="),
-}
-RESERVED = ":/?#[]@!$&'()*+,;="
-
-
-def by_the_rfc(operator: str, variables: list[tuple[str, str]], values: dict[str, Any]) -> str:
-    """Expand one expression as section 3.2.1 says, step by step."""
-    first, separator, named, if_empty = TABLE[operator]
-
-    def escape(text: str) -> str:
-        if operator not in {"+", "#"}:
-            return quote(text, safe="~")
-        parts = re.split("(%[0-9A-Fa-f]{2})", text)
-        return "".join(
-            part if index % 2 else quote(part, safe=RESERVED + "~")
-            for index, part in enumerate(parts)
-        )
-
-    def with_name(name: str, text: str) -> str:
-        return f"{name}={text}" if text else name + if_empty
-
-    found = []
-    for name, modifier in variables:
-        value = values.get(name)
-        if value in (None, [], {}):
-            continue
-        if isinstance(value, str):
-            cut = value[: int(modifier[1:])] if modifier.startswith(":") else value
-            found.append(with_name(name, escape(cut)) if named else escape(cut))
-        elif modifier != "*":
-            flat = value if isinstance(value, list) else [t for pair in value.items() for t in pair]
-            joined = ",".join(map(escape, flat))
-            found.append(with_name(name, joined) if named else joined)
-        elif isinstance(value, list):
-            found += [with_name(name, escape(t)) if named else escape(t) for t in value]
-        else:
-            pairs = [(escape(key), escape(text)) for key, text in value.items()]
-            found += [with_name(*pair) if named else "=".join(pair) for pair in pairs]
-    return first + separator.join(found) if found else ""
-
-
-# No dots: a segment of them is the one thing that is written in another way than the RFC has it.
-texts = st.text(st.sampled_from("aZ0-_~%2F/?#[]@!$&'()*+,;=: {}é\n\U0001f600"), max_size=6)
-values_of_three = st.fixed_dictionaries(
-    {},
-    optional={
-        name: st.one_of(
-            texts, st.lists(texts, max_size=3), st.dictionaries(texts, texts, max_size=3)
-        )
-        for name in ("a", "b", "c")
-    },
-)
-expressions = st.tuples(
-    st.sampled_from(list(TABLE)),
-    st.lists(
-        st.tuples(st.sampled_from(["a", "b", "c"]), st.sampled_from(["", "*"])),
-        min_size=1,
-        max_size=3,
-    ),
-)
-
-
-@given(st.lists(expressions, min_size=1, max_size=3), values_of_three)
-def test_any_values_expand_as_the_rfc_says(
-    parts: list[tuple[str, list[tuple[str, str]]]], values: dict[str, Any]
-) -> None:
-    text = "x".join(
-        f"{{{operator}{','.join(name + star for name, star in variables)}}}"
-        for operator, variables in parts
-    )
-    template = UriTemplate(text)
-    given_values = {name: value for name, value in values.items() if name in template.variables}
-    expected = "x".join(by_the_rfc(operator, names, values) for operator, names in parts)
-    assert template.expand(given_values, unchecked=template.variables) == expected
 
 
 def test_a_template_of_a_server_is_used_as_it_came() -> None:

@@ -6,22 +6,15 @@ import pickle
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 
 import pytest
 
 import syncmcp
 from syncmcp import CancelToken
 from syncmcp.approval import AllowAll, Approval, DenyAll, Question, Verdict
-from syncmcp.errors import (
-    ClosedError,
-    InternalError,
-    RequestCancelled,
-    RequestTimeout,
-    TooManyRounds,
-    UsageError,
-)
-from syncmcp.handlers import HandlerContext, Sampling
+from syncmcp.errors import RequestCancelled, RequestTimeout, UsageError
+from syncmcp.handlers import HandlerContext
 from syncmcp.testing import RpcError, Server, ToolContext
 from syncmcp.tools import ModelTurn, Step, ToolFinished, ToolLoop, ToolStarted
 from syncmcp.types import (
@@ -38,6 +31,8 @@ Turn: TypeAlias = (
     CreateMessageResult
     | Callable[[CreateMessageRequestParams, HandlerContext], CreateMessageResult]
 )
+
+pytestmark = pytest.mark.requirement("M-05")
 
 
 class Model:
@@ -63,8 +58,7 @@ class Model:
     @property
     def choices(self) -> list[str | None]:
         """The `tool_choice` of each turn."""
-        choices = [request.tool_choice for request in self.heard]
-        return [None if choice is None else choice.mode for choice in choices]
+        return [getattr(request.tool_choice, "mode", None) for request in self.heard]
 
     def told(self, turn: int) -> list[ToolResultContent]:
         """The tool results that a turn, counted from 0, began with."""
@@ -118,33 +112,26 @@ def adder(name: str = "adder") -> Server:
     return server
 
 
-@pytest.mark.requirement("M-05")
 @rotated
 def test_the_model_asks_for_a_tool_and_is_asked_again_with_its_result(wire: Wire) -> None:
     model = Model(wants(text("let me see"), use("u1", "add", a=2, b=3)), says(text("it is 5")))
     with wire.connect(adder()) as client:
         outcome = ToolLoop(model, client).run("what is 2 + 3?")
-    assert outcome.text == "it is 5"
-    assert outcome.iterations == 2
+    assert (outcome.text, outcome.iterations) == ("it is 5", 2)
     assert [(message.role, message.text) for message in outcome.messages] == [
-        ("user", "what is 2 + 3?"),
-        ("assistant", "let me see"),
-        ("user", ""),
-        ("assistant", "it is 5"),
+        *(("user", "what is 2 + 3?"), ("assistant", "let me see")),
+        *(("user", ""), ("assistant", "it is 5")),
     ]
     first, second = model.heard
-    assert len(first.messages) == 1
-    assert first.max_tokens == 4096
+    assert (len(first.messages), first.max_tokens) == (1, 4096)
     assert [tool.name for tool in first.tools or []] == ["add", "fail", "refuse"]
     assert (first.tools or [])[0].input_schema["required"] == ["a", "b"]
     assert second.messages == outcome.messages[:3]
     (result,) = model.told(1)
-    assert result.tool_use_id == "u1"
-    assert texts([result]) == ["5"]
-    assert not result.is_error
+    assert (result.tool_use_id, texts([result]), result.is_error or False) == ("u1", ["5"], False)
 
 
-@pytest.mark.requirement("M-05", "M-14")
+@pytest.mark.requirement("M-14")
 @pytest.mark.parametrize("trusted", [True, False])
 def test_what_a_trusted_server_means_for_the_user_alone_is_not_for_the_model(trusted: bool) -> None:
     server = Server()
@@ -166,20 +153,14 @@ def test_what_a_trusted_server_means_for_the_user_alone_is_not_for_the_model(tru
     assert texts([alone]) == ["seen"]
 
 
-@pytest.mark.requirement("M-05")
 def test_a_whole_request_goes_to_the_model_with_the_loop_s_own_tools_and_goes_on() -> None:
     answer = says(text("well"), stop="toolUse")  # though it names no tool
     model = Model(wants(use("u", "add", a=1, b=1)), DONE, wants(use("u", "add", a=2, b=2)), answer)
-    request = CreateMessageRequestParams.from_wire(
-        {
-            "messages": [{"role": "user", "content": text("hello")}],
-            "maxTokens": 50,
-            "temperature": 0.5,
-            "modelPreferences": {"hints": [{"name": "double"}]},
-            "tools": [{"name": "server-side", "inputSchema": {"type": "object"}}],
-            "vendor": {"kept": True},
-        }
-    )
+    kept = {"temperature": 0.5, "modelPreferences": {"hints": [{"name": "double"}]}}
+    kept |= {"vendor": {"kept": True}}
+    tools = [{"name": "server-side", "inputSchema": {"type": "object"}}]
+    asked = {"messages": [{"role": "user", "content": text("hello")}], "maxTokens": 50}
+    request = CreateMessageRequestParams.from_wire({**asked, **kept, "tools": tools})
     before = request.to_wire()
     with syncmcp.connect(adder()) as client:
         loop = ToolLoop(model, client, timeout=None)
@@ -189,10 +170,8 @@ def test_a_whole_request_goes_to_the_model_with_the_loop_s_own_tools_and_goes_on
     assert request.to_wire() == before
     for heard in model.heard[:2]:
         wire = heard.to_wire()
-        assert wire["temperature"] == 0.5
-        assert wire["modelPreferences"] == {"hints": [{"name": "double"}]}
+        assert {key: wire[key] for key in kept} == kept
         assert (wire["maxTokens"], wire["systemPrompt"]) == (40, "be brief")
-        assert wire["vendor"] == {"kept": True}
         assert [tool["name"] for tool in wire["tools"]] == ["refuse", "add"]
         assert "toolChoice" not in wire
     assert model.threads == [threading.current_thread()] * 4
@@ -203,18 +182,11 @@ def test_a_whole_request_goes_to_the_model_with_the_loop_s_own_tools_and_goes_on
     assert texts(model.told(3)) == ["4"]
 
 
-@pytest.mark.requirement("M-05")
 def test_meta_and_structured_content_survive_both_ways() -> None:
     server = Server("rich")
-
-    @server.tool()
-    def rich() -> dict[str, Any]:
-        return {
-            "content": [{"type": "image", "data": "AAAA", "mimeType": "image/png"}],
-            "structuredContent": {"n": None},
-            "_meta": {"example.com/cache": "r"},
-        }
-
+    content = [{"type": "image", "data": "AAAA", "mimeType": "image/png"}]
+    rich = {"content": content, "structuredContent": {"n": None}}
+    server.tool(name="rich")(lambda: {**rich, "_meta": {"example.com/cache": "r"}})
     wish = {**use("u", "rich"), "_meta": {"example.com/cache": "u"}}
     turn = {"role": "assistant", "model": "double", "content": [wish], "_meta": {"turn": 1}}
     model = Model(CreateMessageResult.from_wire(turn), DONE)
@@ -224,19 +196,14 @@ def test_meta_and_structured_content_survive_both_ways() -> None:
     assert asked == {"role": "assistant", "content": [wish], "_meta": {"turn": 1}}
     assert told["role"] == "user"
     (result,) = told["content"]
-    assert result["toolUseId"] == "u"
-    assert result["content"] == [{"type": "image", "data": "AAAA", "mimeType": "image/png"}]
-    assert result["structuredContent"] == {"n": None}
-    assert result["_meta"]["example.com/cache"] == "r"
-    assert "isError" not in result
+    assert result.pop("_meta")["example.com/cache"] == "r"
+    assert result == {"type": "tool_result", "toolUseId": "u", **rich}
 
 
-@pytest.mark.requirement("M-05")
 @rotated
 def test_tools_of_one_turn_run_at_the_same_time_and_answer_in_order(wire: Wire) -> None:
     server = Server("pair")
-    meeting = threading.Barrier(2)
-    second_done = threading.Event()
+    meeting, second_done = threading.Barrier(2), threading.Event()
 
     @server.tool()
     def meet(key: str) -> str:
@@ -259,26 +226,18 @@ def test_tools_of_one_turn_run_at_the_same_time_and_answer_in_order(wire: Wire) 
         ToolLoop(model, client, on_step=on_step).run("go")
     assert [result.tool_use_id for result in model.told(1)] == ["a", "b"]
     assert texts(model.told(1)) == ["first", "second"]
-    asked, *tools, answered = steps
-    assert isinstance(asked, ModelTurn)
-    assert isinstance(answered, ModelTurn)
+    asked, *tools, answered = cast("list[Any]", steps)
+    assert (type(asked), type(answered)) == (ModelTurn, ModelTurn)
     assert (asked.iteration, asked.result.stop_reason, answered.iteration) == (1, "toolUse", 2)
-    assert [(type(step), step.use.id) for step in tools if not isinstance(step, ModelTurn)] == [
-        (ToolStarted, "a"),
-        (ToolStarted, "b"),
-        (ToolFinished, "b"),
-        (ToolFinished, "a"),
-    ]
-    assert isinstance(tools[2], ToolFinished)
+    kinds = [ToolStarted, ToolStarted, ToolFinished, ToolFinished]
+    assert [(type(step), step.use.id) for step in tools] == [*zip(kinds, "abba", strict=True)]
     assert texts([tools[2].result]) == ["second"]
     assert threads == {threading.current_thread()}
 
 
 def test_no_more_tools_run_at_one_time_than_allowed() -> None:
-    stage = Stage()
-    wishes = [use(key, "hold", key=key) for key in "abc"]
-    model = Model(wants(*wishes), DONE)
-    order: list[str] = []
+    stage, order = Stage(), list[str]()
+    model = Model(wants(*(use(key, "hold", key=key) for key in "abc")), DONE)
 
     def on_step(step: Step) -> None:
         if not isinstance(step, ModelTurn):
@@ -294,14 +253,12 @@ def test_no_more_tools_run_at_one_time_than_allowed() -> None:
 
     with syncmcp.connect(stage.server) as client:
         loop = ToolLoop(model, client, max_parallel=2, on_step=on_step)
-        outcome, opened = in_threads(lambda: loop.run("go"), open_gates)
-    assert opened is None
-    assert outcome.text == "done"
+        outcome, opened = in_threads(partial(loop.run, "go"), open_gates)
+    assert (outcome.text, opened) == ("done", None)
     assert order.index("ToolFinished b") < order.index("ToolStarted c")
     assert texts(model.told(1)) == ["a", "b", "c"]
 
 
-@pytest.mark.requirement("M-05")
 def test_what_goes_wrong_is_told_to_the_model_and_what_is_not_offered_or_whole_is_not_run() -> None:
     rows = [
         (use("fails", "fail"), "no luck today"),
@@ -335,10 +292,9 @@ def test_what_goes_wrong_is_told_to_the_model_and_what_is_not_offered_or_whole_i
         assert server.stats.requests["tools/call"] == called
 
 
-@pytest.mark.requirement("M-05", "CAN-01")
+@pytest.mark.requirement("CAN-01")
 def test_a_tool_that_takes_too_long_is_given_up_and_the_model_told() -> None:
-    stage = Stage()
-    model = Model(wants(use("u", "hold")), DONE)
+    stage, model = Stage(), Model(wants(use("u", "hold")), DONE)
     with syncmcp.connect(stage.server, timeout=1.0) as client:
         ToolLoop(model, client).run("go")
         assert stage.stats.wait_for(lambda stats: stats.cancelled == 1)
@@ -351,37 +307,33 @@ class Reviewer:
     """A person who allows what they were told to allow."""
 
     def __init__(self, *allowed: str) -> None:
-        self._allowed = allowed
-        self.asked: list[tuple[str, Mapping[str, Any]]] = []
+        self._allowed, self.asked = allowed, list[tuple[str, Mapping[str, Any]]]()
 
     def review(self, question: Question, /) -> Verdict:
         assert question.kind == "tool"
         call: Any = question.request
         assert call.definition.name == call.tool  # what the server says of it can be shown
         self.asked.append((call.tool, call.arguments))
-        allowed = call.tool in self._allowed
-        return Verdict.allow() if allowed else Verdict.deny("not on my machine")
+        return Verdict(call.tool in self._allowed, reason="not on my machine")
 
 
-@pytest.mark.requirement("M-05", "M-14", "TOOL-01", "TOOL-04", "M-33")
+@pytest.mark.requirement("M-14", "TOOL-01", "TOOL-04", "M-33")
 @pytest.mark.parametrize("trusted", [True, False])
 def test_a_person_is_asked_unless_a_trusted_server_says_it_only_reads(trusted: bool) -> None:
-    server = adder("sums")
-    person = Reviewer("refuse")
+    server, person = adder("sums"), Reviewer("refuse")
     model = Model(wants(use("a", "add", a=1, b=1), use("f", "fail"), use("r", "refuse")), DONE)
     with syncmcp.connect(server, trusted=trusted) as client:
         ToolLoop(model, client, approval=Approval(reviewer=person)).run("go")
         assert server.stats.requests["tools/call"] == 1 + trusted
-    added, denied, refused = model.told(1)
     asked = [("add", {"a": 1, "b": 1}), ("fail", {}), ("refuse", {})]
     assert person.asked == asked[trusted:]
-    assert added.is_error is not trusted
-    assert denied.is_error
+    added, denied, refused = model.told(1)
+    assert (added.is_error is not trusted, denied.is_error) == (True, True)
     assert texts([denied]) == ["the call was not allowed: not on my machine"]
     assert "the moon" in texts([refused])[0]
 
 
-@pytest.mark.requirement("M-05", "M-14")
+@pytest.mark.requirement("M-14")
 @pytest.mark.parametrize(
     ("of_client", "of_loop", "allowed"),
     [
@@ -391,9 +343,7 @@ def test_a_person_is_asked_unless_a_trusted_server_says_it_only_reads(trusted: b
         (None, DenyAll(), False),
     ],
 )
-def test_the_client_s_own_approval_decides_where_the_loop_has_none(
-    of_client: Any, of_loop: Any, allowed: bool
-) -> None:
+def test_the_loop_s_approval_comes_first(of_client: Any, of_loop: Any, allowed: bool) -> None:
     server, model = adder(), Model(wants(use("u", "fail")), DONE)
     with syncmcp.connect(server, approval=of_client) as client:
         ToolLoop(model, client, approval=of_loop).run("go")
@@ -406,8 +356,7 @@ class Absent:
     """A person who does not decide, before `busy` is done, until the question has ended."""
 
     def __init__(self, busy: Callable[[], object] = bool) -> None:
-        self._busy = busy
-        self.asked: list[HandlerContext] = []
+        self._busy, self.asked = busy, list[HandlerContext]()
 
     def review(self, question: Question, /) -> Verdict:
         assert question.context is not None
@@ -418,7 +367,7 @@ class Absent:
         return Verdict.allow()
 
 
-@pytest.mark.requirement("M-05", "M-14")
+@pytest.mark.requirement("M-14")
 @pytest.mark.parametrize(
     ("timeout", "struck"), [(None, False), (2 * PATIENCE, False), (None, True)]
 )
@@ -459,7 +408,7 @@ def test_a_review_ends_when_the_loop_is_cancelled() -> None:
 SUM = wants(use("u", "add", a=1, b=1))
 
 
-@pytest.mark.requirement("M-05", "SAMP-09")
+@pytest.mark.requirement("SAMP-09")
 @pytest.mark.parametrize(
     ("turns", "most", "options", "choices"),
     [
@@ -475,26 +424,21 @@ def test_each_turn_is_told_whether_it_may_use_tools(
     model = Model(*turns)
     with syncmcp.connect(adder()) as client:
         outcome = ToolLoop(model, client, max_iterations=most).run("go", **options)
-    assert outcome.iterations == len(turns)
-    assert model.choices == choices
-    assert {len(request.tools or []) for request in model.heard} == {
-        len(options.get("tools", "abc"))
-    }
+    assert (outcome.iterations, model.choices) == (len(turns), choices)
+    offered = len(options.get("tools", "abc"))
+    assert {len(request.tools or []) for request in model.heard} == {offered}
 
 
-@pytest.mark.requirement("M-05", "SAMP-09")
+@pytest.mark.requirement("SAMP-09")
 def test_a_model_that_never_stops_is_stopped_and_its_last_wish_not_run() -> None:
-    server = adder()
-    model = Model(then=wants(use("u", "add", a=1, b=1)))
+    server, model = adder(), Model(then=SUM)
     with syncmcp.connect(server) as client:
-        loop = ToolLoop(model, client)
-        with pytest.raises(TooManyRounds, match="max_iterations") as caught:
-            loop.run("go")
+        with pytest.raises(syncmcp.TooManyRounds, match="max_iterations") as caught:
+            ToolLoop(model, client).run("go")
         assert server.stats.requests["tools/call"] == 9
         error = pickle.loads(pickle.dumps(caught.value))
         assert (error.rounds, len(model.heard)) == (10, 10)
-        messages = error.messages
-        assert messages is not None
+        messages = error.messages or []
         assert len(messages) == 20
         # Nothing is lost: the conversation goes on with the very wish that was left.
         model = Model(DONE)
@@ -506,9 +450,7 @@ def test_a_model_that_never_stops_is_stopped_and_its_last_wish_not_run() -> None
 
 def test_a_model_learns_that_its_time_is_up_and_what_it_raises_is_the_cause() -> None:
     def waits(request: CreateMessageRequestParams, context: HandlerContext) -> CreateMessageResult:
-        left = context.time_left()
-        assert left is not None
-        assert left <= 0.05
+        assert (context.time_left() or 1) <= 0.05
         assert context.cancel.wait(PATIENCE)
         raise RuntimeError("the provider hung up")
 
@@ -519,7 +461,7 @@ def test_a_model_learns_that_its_time_is_up_and_what_it_raises_is_the_cause() ->
     assert isinstance(caught.value.__cause__, RuntimeError)
 
 
-@pytest.mark.requirement("M-05", "CAN-01", "SAMP-09")
+@pytest.mark.requirement("CAN-01", "SAMP-09")
 @rotated_with("end", ["token", "event", "time"])
 def test_the_end_of_a_run_stops_the_loop_and_each_running_tool_once(
     wire: Wire, end: str, moved: MovedTime
@@ -559,7 +501,7 @@ def test_the_end_of_a_run_stops_the_loop_and_each_running_tool_once(
 def test_tools_that_cannot_be_listed_end_the_loop(when: str) -> None:
     server, token = adder(), CancelToken()
 
-    def list_tools(params: dict[str, Any], context: ToolContext) -> dict[str, Any]:
+    def list_tools(params: object, context: ToolContext) -> dict[str, Any]:
         if when == "meanwhile":
             token.cancel()
             assert context.cancelled.wait(PATIENCE)
@@ -569,7 +511,7 @@ def test_tools_that_cannot_be_listed_end_the_loop(when: str) -> None:
     if when == "before":
         token.cancel()
     with syncmcp.connect(server) as client:
-        with pytest.raises(InternalError if when == "never" else RequestCancelled):
+        with pytest.raises(syncmcp.InternalError if when == "never" else RequestCancelled):
             ToolLoop(Model(), client).run("go", cancel=token)
         assert server.stats.requests["tools/list"] == (when != "before")
 
@@ -584,8 +526,7 @@ def test_a_model_that_answers_after_a_cancel_is_kept_in_the_conversation() -> No
 
     with syncmcp.connect(adder()) as client, pytest.raises(RequestCancelled) as caught:
         ToolLoop(Model(late), client).run("go", cancel=token)
-    assert caught.value.messages is not None
-    assert caught.value.messages[-1].text == "done"
+    assert [message.text for message in caught.value.messages or []] == ["go", "done"]
 
 
 @pytest.mark.parametrize("where", ["model", "step"])
@@ -612,112 +553,6 @@ def test_what_the_program_raises_ends_the_loop_as_it_is(where: str) -> None:
     assert stage.stats.requests["tools/call"] == 1  # a step is told before its call is sent
 
 
-@pytest.mark.requirement("M-05")
-def test_a_client_that_is_closed_ends_the_loop() -> None:
-    stage = Stage()
-    client = syncmcp.connect(stage.server)
-
-    def close() -> None:
-        stage.inside("u")
-        client.close()
-
-    model = Model(wants(use("u", "hold", key="u")))
-    outcome, closed = in_threads(lambda: ToolLoop(model, client).run("go"), close)
-    assert closed is None
-    assert isinstance(outcome, ClosedError)
-
-
-@pytest.mark.requirement("M-05", "M-03")
-@rotated
-def test_a_server_s_question_can_be_answered_by_a_loop_over_other_tools(wire: Wire) -> None:
-    asking = Server("asking")
-
-    @asking.tool()
-    def ask(context: ToolContext) -> str:
-        answer = context.sample(
-            "what is 2 + 3?",
-            max_tokens=100,
-            tools=[{"name": "mine", "inputSchema": {"type": "object"}}],
-        )
-        return str(answer["content"])
-
-    model = Model(wants(use("u", "add", a=2, b=3)), says(text("it is 5")))
-    asked: list[HandlerContext] = []
-
-    def handler(
-        request: CreateMessageRequestParams, context: HandlerContext
-    ) -> CreateMessageResult:
-        asked.append(context)
-        return ToolLoop(model, sums).run(request, context=context).result
-
-    with (
-        syncmcp.connect(adder()) as sums,
-        wire.connect(asking, sampling=Sampling(handler, tools=True)) as client,
-    ):
-        assert "it is 5" in client.call_tool("ask").raise_for_error().text
-    (outer,) = asked
-    for inner in model.contexts:
-        assert (inner.client, inner.server) == (outer.client, outer.server)
-        assert inner.time_left() is not None
-    assert [tool.name for tool in model.heard[0].tools or []] == ["add", "fail", "refuse"]
-    assert model.heard[0].max_tokens == 100
-    assert not asking.stats.violations
-
-
-@rotated
-def test_a_loop_that_waits_for_a_tool_keeps_no_other_question_from_its_answer(wire: Wire) -> None:
-    server = Server("nested")
-
-    @server.tool()
-    def outer(context: ToolContext) -> str:
-        return str(context.sample("outer", max_tokens=10)["content"])
-
-    @server.tool()
-    def inner(context: ToolContext) -> str:
-        return str(context.sample("inner", max_tokens=10)["content"])
-
-    def handler(
-        request: CreateMessageRequestParams, context: HandlerContext
-    ) -> CreateMessageResult:
-        if request.messages[0].text == "inner":
-            return CreateMessageResult.from_wire(
-                {"role": "assistant", "model": "double", "content": text("from within")}
-            )
-        model = Model(wants(use("i", "inner")), DONE)
-        ToolLoop(model, context.client).run("go", tools=["inner"], context=context)
-        answer = {"role": "assistant", "model": "double", "content": text(texts(model.told(1))[0])}
-        return CreateMessageResult.from_wire(answer)
-
-    with wire.connect(server, sampling=handler, max_handlers=1, timeout=PATIENCE) as client:
-        assert "from within" in client.call_tool("outer").raise_for_error().text
-
-
-def test_a_withdrawn_question_ends_the_loop_that_answers_it() -> None:
-    stage = Stage()
-    shown: list[str] = []
-
-    def shows(request: CreateMessageRequestParams, context: HandlerContext) -> CreateMessageResult:
-        context.show("half a sent")
-        return wants(use("u", "hold", key="u"))
-
-    with syncmcp.connect(stage.server, timeout=PATIENCE) as client:
-        outer = HandlerContext(
-            client, client.server, "sampling/createMessage", timeout=60, show=shown.append
-        )
-        loop = ToolLoop(Model(shows), client)
-
-        def withdraw() -> None:
-            stage.inside("u")
-            outer.cancel.cancel("no longer wanted")
-
-        outcome, withdrawn = in_threads(lambda: loop.run("go", context=outer), withdraw)
-        assert withdrawn is None
-        assert isinstance(outcome, RequestCancelled)
-        assert outcome.reason == "no longer wanted"
-        assert stage.stats.wait_for(lambda stats: stats.cancelled == 1)
-    assert shown == ["half a sent"]
-
-
 @pytest.mark.requirement("SAMP-05")
 def test_a_loop_of_impossible_parts_is_refused() -> None:
     async def coroutine(request: Any, context: Any) -> Any: ...
@@ -730,14 +565,13 @@ def test_a_loop_of_impossible_parts_is_refused() -> None:
     ]
     with syncmcp.connect(adder()) as client:
         mistakes: list[dict[str, Any]] = [
-            *({name: coroutine} for name in ("llm", "on_step", "on_text", "on_progress")),
-            *({"llm": None}, {"max_iterations": 0}, {"max_parallel": 0}, {"timeout": -1}),
-            {"approval": "yes"},
+            *({name: coroutine} for name in ("on_step", "on_text", "on_progress")),
+            *({"max_iterations": 0}, {"max_parallel": 0}, {"timeout": -1}, {"approval": "yes"}),
         ]
-        for wrong in mistakes:
-            arguments: dict[str, Any] = {"llm": Model(), **wrong}
+        models: list[Any] = [coroutine, None]
+        for model, wrong in (*((Model(), one) for one in mistakes), *((one, {}) for one in models)):
             with pytest.raises(UsageError):
-                ToolLoop(arguments.pop("llm"), client, **arguments)
+                ToolLoop(model, client, **wrong)
         with pytest.raises(UsageError, match="'divide'"):
             ToolLoop(Model(), client).run("go", tools=["add", "divide"])
         odd: Any = lambda request, context: "done"  # noqa: E731

@@ -7,6 +7,8 @@ import sys
 import threading
 import weakref
 from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -42,13 +44,8 @@ class TestOpening:
     @pytest.mark.pitfall("27")
     def test_two_broken_servers_of_five_leave_three(self) -> None:
         with serve_http(shop("web", "w")) as http:
-            servers: dict[str, Source] = {
-                "here": shop("here", "h"),
-                "child": DEMO,
-                "web": http.url,
-                "dying": DYING,
-                "refusing": REFUSING,
-            }
+            servers: dict[str, Source] = {"here": shop("here", "h"), "child": DEMO}
+            servers |= {"web": http.url, "dying": DYING, "refusing": REFUSING}
             with ClientGroup(servers) as group:
                 assert list(group.clients) == ["here", "child", "web"]
                 states = {name: status.state for name, status in group.status.items()}
@@ -57,30 +54,27 @@ class TestOpening:
                 assert isinstance(group.status["refusing"].error, ConnectFailed)
                 error = group.status["dying"].error
                 assert isinstance(error, ConnectFailed)
-                assert error.exit_code == 7
-                assert error.server == "dying"
+                assert (error.exit_code, error.server) == (7, "dying")
                 assert group.call_tool("h").text == "h of here"
                 assert group.call_tool("w").text == "w of web"
                 assert group.server_of("tools", "greet") == ("child", "greet")
-                server = group.status["web"].server
-                assert server is not None
-                assert server.name == "web"
+                assert getattr(group.status["web"].server, "name", None) == "web"
             assert {status.state for status in group.status.values()} == {"closed", "failed"}
 
     @pytest.mark.requirement("M-30")
     def test_all_are_opened_at_one_time(self) -> None:
-        servers = {name: Gated(shop(name)) for name in ("a", "b", "c")}
+        servers = {name: Gated(shop(name)) for name in "abc"}
         group = ClientGroup(servers)
 
         def let_in() -> None:
-            for server in servers.values():
-                assert server.reached.wait(PATIENCE)
+            assert all(server.reached.wait(PATIENCE) for server in servers.values())
             for server in servers.values():
                 server.gate.set()
 
-        opened, _ = in_threads(group.open, let_in)
-        assert opened is group
+        # Who opens while another does waits for it.
+        assert in_threads(group.open, group.open, let_in) == [group, group, None]
         assert list(group.clients) == ["a", "b", "c"]
+        assert [len(server.server.sessions) for server in servers.values()] == [1, 1, 1]
         group.close()
 
     @pytest.mark.parametrize("require", ["all", ["bad"], ["good", "bad"], "any", ["good"], []])
@@ -114,22 +108,17 @@ class TestOpening:
             assert not any((group.tools, group.resources, group.resource_templates, group.prompts))
 
     @pytest.mark.parametrize(
-        ("arguments", "options"),
+        "options",
         [
-            (({"": "http://x"},), {}),
-            (([Server("a")],), {}),
-            ((), {"require": "some"}),
-            ((), {"require": 3}),
-            ((), {"require": ["a"]}),
-            ((), {"name": "x"}),
-            ((), {"per_server": {"a": {}}}),
-            ((), {"close_timeout": -1}),
-            *(((), {name: _coroutine}) for name in ("name_hook", "on_log")),
+            *({"servers": {"": "http://x"}}, {"servers": [Server("a")]}, {"name": "x"}),
+            *({"require": require} for require in ("some", 3, ["a"])),
+            *({"per_server": {"a": {}}}, {"close_timeout": -1}),
+            *({"name_hook": _coroutine}, {"on_log": _coroutine}),
         ],
     )
-    def test_arguments_that_make_no_sense(self, arguments: Any, options: Any) -> None:
+    def test_arguments_that_make_no_sense(self, options: Any) -> None:
         with pytest.raises(UsageError):
-            ClientGroup(*arguments, **options)
+            ClientGroup(**options)
 
 
 class TestFromAFile:
@@ -142,25 +131,16 @@ class TestFromAFile:
         monkeypatch.delenv("XDG_STATE_HOME", raising=False)
 
     def written(self, file: str, **servers: Any) -> Path:
-        path = Path(file)
-        path.write_text(json.dumps({"mcpServers": servers}), encoding="utf-8")
-        return path
+        Path(file).write_text(json.dumps({"mcpServers": servers}), encoding="utf-8")
+        return Path(file)
 
     def test_what_is_wrong_with_one_entry_hurts_no_other(self) -> None:
-        file = self.written(
-            "../.cursor/servers.json",
-            demo=CHILD,
-            off={**CHILD, "disabled": True},
-            unset={"command": "${NOT_SET_ANYWHERE}"},
-            wrong={"command": 3},
-        )
+        bad = {"unset": {"command": "${NOT_SET_ANYWHERE}"}, "wrong": {"command": 3}}
+        off = {**CHILD, "disabled": True}
+        file = self.written("../.cursor/servers.json", demo=CHILD, off=off, **bad)
         with ClientGroup(file) as group:
-            assert {name: status.state for name, status in group.status.items()} == {
-                "demo": "open",
-                "off": "disabled",
-                "unset": "failed",
-                "wrong": "failed",
-            }
+            states = {name: status.state for name, status in group.status.items()}
+            assert states == {"demo": "open", "off": "disabled", **dict.fromkeys(bad, "failed")}
             assert "NOT_SET_ANYWHERE" in str(group.status["unset"].error)
             assert group.call_tool("greet", {"name": "Ada"}).text
 
@@ -184,11 +164,8 @@ class TestFromAFile:
     def test_what_cannot_be_remembered_hurts_no_other_server(self) -> None:
         file = self.written("mcp.json", one=CHILD)
         Path("approvals.json").write_text("{}")
-        servers: dict[str, Source] = {
-            **read(file, approvals="approvals.json"),
-            "other": shop("other"),
-        }
-        with ClientGroup(servers) as group:
+        found = read(file, approvals="approvals.json")
+        with ClientGroup({**found, "other": shop("other")}) as group:
             assert "approvals.json" in str(group.status["one"].error)
             assert list(group.clients) == ["other"]
 
@@ -207,19 +184,17 @@ class TestAsCompleted:
         slow, quick = Stage(), Stage()
         with ClientGroup({"slow": slow.server, "quick": quick.server}) as group:
             quick.gate.set()
-            names: list[str] = []
-            for name, done in group.as_completed(lambda client: client.call_tool.future("hold")):
-                assert done.result(0).text == ""
-                names.append(name)
+            results = group.as_completed(lambda client: client.call_tool.future("hold"))
+            for expected in ("quick", "slow"):
+                name, done = next(results)
+                assert (name, done.result(0).text) == (expected, "")
                 slow.gate.set()
-            assert names == ["quick", "slow"]
+            assert next(results, None) is None
 
     def test_an_error_is_in_its_future_and_stops_no_other(self) -> None:
         with ClientGroup({"a": shop("a", "t"), "b": Server("bare")}) as group:
-            outcomes = {
-                name: done.exception()
-                for name, done in group.as_completed(lambda client: client.list_prompts.future())
-            }
+            results = group.as_completed(lambda client: client.list_prompts.future())
+            outcomes = {name: done.exception() for name, done in results}
             assert outcomes["a"] is None
             assert isinstance(outcomes["b"], syncmcp.NotSupported)
 
@@ -244,14 +219,24 @@ class TestAsCompleted:
 
 
 class TestClosing:
-    def test_closing_ends_an_opening(self) -> None:
+    def test_closing_ends_an_opening_or_adding_and_a_removed_server_is_not_there(self) -> None:
         gated = Gated(shop("a"))
-        group = ClientGroup({"a": gated, "b": shop("b")})
+        group = ClientGroup({"a": gated, "b": shop("b")}, require="all")
         opened, _ = meanwhile(gated, group.open, group.close)
         assert isinstance(opened, ClosedError)
         assert gated.server.sessions == []
         with group:
             assert list(group.clients) == ["a", "b"]
+        gated = Gated(shop("a"))
+        group = ClientGroup({"a": gated, "b": shop("b")}, require="all")
+        assert meanwhile(gated, group.open, partial(group.remove, "a")) == [group, None]
+        assert list(group.status) == ["b"]
+        assert gated.server.sessions == []
+        gated = Gated(shop("a"))
+        added, _ = meanwhile(gated, partial(group.add, "a", gated), group.close)
+        assert isinstance(added, ClosedError)
+        assert gated.server.sessions == []
+        assert list(group.status) == ["b"]
 
     def test_an_opening_that_was_closed_does_not_fail_the_next_one(self) -> None:
         gated, closed = Gated(shop("a")), threading.Event()
@@ -273,36 +258,6 @@ class TestClosing:
         assert second is group
         group.close()
 
-    def test_a_server_removed_while_all_are_opened_is_not_there(self) -> None:
-        gated = Gated(shop("a"))
-        group = ClientGroup({"a": gated, "b": shop("b")}, require="all")
-        outcomes = meanwhile(gated, group.open, lambda: group.remove("a"))
-        assert outcomes == [group, None]
-        assert list(group.status) == ["b"]
-        assert gated.server.sessions == []
-        group.close()
-
-    def test_closing_ends_an_adding(self) -> None:
-        gated = Gated(shop("a"))
-        group = ClientGroup().open()
-        added, _ = meanwhile(gated, lambda: group.add("a", gated), group.close)
-        assert isinstance(added, ClosedError)
-        assert gated.server.sessions == []
-        assert dict(group.status) == {}
-
-    def test_who_opens_while_another_does_waits_for_it(self) -> None:
-        gated = Gated(shop("a"))
-        group = ClientGroup({"a": gated})
-
-        def second() -> ClientGroup:
-            assert gated.reached.wait(PATIENCE)
-            gated.gate.set()
-            return group.open()
-
-        assert in_threads(group.open, second) == [group, group]
-        assert len(gated.server.sessions) == 1
-        group.close()
-
     @pytest.mark.parametrize("what", ["open", "add", "close"])
     def test_ctrl_c_at_any_moment_leaves_nothing_that_close_does_not_end(self, what: str) -> None:
         servers = {"a": shop("a", "t"), "b": shop("b")}
@@ -311,18 +266,13 @@ class TestClosing:
         def stop() -> None:
             raise KeyboardInterrupt
 
-        number = 1
-        more = True
+        number, more = 1, True
         while more:
             group = ClientGroup(servers)
             if what != "open":
                 group.open()
-            job: dict[str, Callable[[], object]] = {
-                "open": group.open,
-                "add": lambda group=group: group.add("c", extra),  # type: ignore[misc]
-                "close": group.close,
-            }
-            more = interrupted(job[what], number, stop, "call")
+            job = partial(group.add, "c", extra) if what == "add" else getattr(group, what)
+            more = interrupted(job, number, stop, "call")
             with group:
                 assert group.call_tool("t").text == "t of a"
             known(lambda: not any(one.sessions for one in (*servers.values(), extra)))
@@ -336,12 +286,8 @@ class TestClosing:
             " signal.signal(signal.SIGTERM, signal.SIG_IGN); Server().run_stdio();"
             " signal.pause()"
         )
-        group = ClientGroup(
-            {
-                str(number): Stdio(sys.executable, "-c", stubborn, str(number))
-                for number in range(servers)
-            }
-        ).open()
+        target = partial(Stdio, sys.executable, "-c", stubborn)
+        group = ClientGroup({name: target(name) for name in "123"[:servers]}).open()
         group.close(timeout=0.2)
         assert group.clients == {}
 
@@ -366,34 +312,24 @@ class TestRaces:
         group = ClientGroup({"fixed": shop("fixed", "t")}).open()
         stop = threading.Event()
 
-        def come_and_go(number: int) -> int:
-            rounds = 0
+        def come_and_go(number: int) -> None:
             while not stop.is_set():
                 group.add(str(number), servers[number])
                 assert group.call_tool(f"t{number}").text == f"t{number} of {number}"
                 group.remove(str(number))
-                rounds += 1
-            return rounds
 
-        def call() -> int:
-            calls = 0
-            while calls < 100:
-                assert group.call_tool("t").text == "t of fixed"
-                for name in list(group.tools):
-                    try:
-                        group.call_tool(name)
-                    except (ClosedError, UsageError):
-                        continue  # it has gone meanwhile
-                calls += 1
-            stop.set()
-            return calls
+        def call() -> None:
+            try:
+                for _ in range(100):
+                    assert group.call_tool("t").text == "t of fixed"
+                    for name in list(group.tools):
+                        with suppress(ClosedError, UsageError):  # it has gone meanwhile
+                            group.call_tool(name)
+            finally:
+                stop.set()
 
-        jobs = [lambda number=number: come_and_go(number) for number in range(4)]
-        try:
-            outcomes = in_threads(call, *jobs)
-        finally:
-            stop.set()
-        assert all(isinstance(outcome, int) for outcome in outcomes), outcomes
+        jobs = [partial(come_and_go, number) for number in range(4)]
+        assert in_threads(call, *jobs) == [None] * 5
         assert list(group.tools) == ["t"]
         group.close()
         assert all(server.sessions == [] for server in servers)

@@ -3,31 +3,24 @@
 from __future__ import annotations
 
 import gc
-import threading
 import weakref
 from collections.abc import Iterator
+from functools import partial
+from queue import SimpleQueue
 from typing import Any
 
 import pytest
 
 import syncmcp
 from syncmcp import ChangeEvent, ClientGroup, ClosedError, NotSupported, UsageError
-from syncmcp.group import GroupSubscription, Source
+from syncmcp.group import GroupSubscription
 from syncmcp.testing import Server, ToolContext
 from syncmcp.types import PromptReference, ResourceTemplateReference
 from tests.support.parts import without_pauses
 from tests.support.session_server import FirstStreamLost, session_server
 from tests.support.shops import MISSING, known, shop
-from tests.support.stage import PATIENCE, in_threads
+from tests.support.stage import PATIENCE, STATEFUL, STATELESS, in_threads
 from tests.transports.http_peer import Request
-
-MODES = ["2025-11-25", "2026-07-28"]
-
-
-@pytest.fixture(params=MODES)
-def mode(request: pytest.FixtureRequest) -> str:
-    """One revision of each era."""
-    return str(request.param)
 
 
 @pytest.fixture
@@ -35,17 +28,14 @@ def shops() -> dict[str, Server]:
     return {"a": shop("a", "t"), "b": shop("b", "u")}
 
 
-@pytest.fixture
-def group(shops: dict[str, Server], mode: str) -> Iterator[ClientGroup]:
-    sources: dict[str, Source] = {**shops, "broken": MISSING}
-    with ClientGroup(sources, mode=mode) as opened:
+@pytest.fixture(params=[STATEFUL, STATELESS])
+def group(shops: dict[str, Server], request: pytest.FixtureRequest) -> Iterator[ClientGroup]:
+    with ClientGroup({**shops, "broken": MISSING}, mode=request.param) as opened:
         yield opened
 
 
 class TestListening:
-    def test_events_name_the_server_that_tells_them(
-        self, group: ClientGroup, shops: dict[str, Server]
-    ) -> None:
+    def test_events_name_their_server(self, group: ClientGroup, shops: dict[str, Server]) -> None:
         with group.listen(tools=True, prompts=True, timeout=PATIENCE) as changes:
             assert dict(changes.lists) == {"a": ("tools", "prompts"), "b": ("tools", "prompts")}
             assert repr(changes) == "<GroupSubscription to a: tools, prompts, b: tools, prompts>"
@@ -55,36 +45,28 @@ class TestListening:
             assert next(changes) == ("a", ChangeEvent("prompts"))
             assert dict(changes.errors) == {}
 
-    def test_a_resource_is_watched_there(
-        self, group: ClientGroup, shops: dict[str, Server]
-    ) -> None:
         uris = ["shop://a/hours", "shop://b/hours"]
         with group.listen(uris=uris, timeout=PATIENCE) as changes:
             assert dict(changes.uris) == {"a": ("shop://a/hours",), "b": ("shop://b/hours",)}
             shops["a"].resource_updated("shop://a/hours")
             assert next(changes) == ("a", ChangeEvent("resource", "shop://a/hours"))
 
-    def test_nobody_is_served_twice_while_another_waits(
-        self, group: ClientGroup, shops: dict[str, Server]
-    ) -> None:
-        with group.listen(tools=True, prompts=True, timeout=PATIENCE) as changes:
-            inboxes = changes._inboxes.queues
-            for name in shops:
-                kinds: tuple[Any, ...] = ("tools", "prompts")
-                for kind in kinds:
-                    inboxes[name].put(ChangeEvent(kind))
-            assert [next(changes)[0] for _ in range(4)] in (["a", "b"] * 2, ["b", "a"] * 2)
-
-    def test_two_who_wait_get_one_event_each(self, group: ClientGroup) -> None:
+    def test_nobody_is_served_twice_and_each_event_goes_to_one(self, group: ClientGroup) -> None:
+        told = [ChangeEvent("tools"), ChangeEvent("prompts")]
         with group.listen(tools=True, prompts=True, timeout=PATIENCE) as changes:
 
-            def tell() -> None:
+            def tell(*names: str) -> None:
+                for name in names:
+                    for event in told:
+                        changes._inboxes.queues[name].put(event)
+
+            def tell_both() -> None:
                 known(lambda: len(changes._inboxes._ready._waiters) == 2)
-                for event in told:
-                    changes._inboxes.queues["a"].put(event)
+                tell("a")
 
-            told = [ChangeEvent("tools"), ChangeEvent("prompts")]
-            first, second, _ = in_threads(lambda: next(changes), lambda: next(changes), tell)
+            tell("a", "b")
+            assert [next(changes)[0] for _ in range(4)] in (["a", "b"] * 2, ["b", "a"] * 2)
+            first, second, _ = in_threads(partial(next, changes), partial(next, changes), tell_both)
             assert sorted([first, second]) == sorted(("a", event) for event in told)
 
     def test_the_last_event_waits_for_no_server(
@@ -106,29 +88,23 @@ class TestListening:
         assert told == [None]
         assert list(changes) == []
 
-    def test_closing_it_wakes_who_waits(self, group: ClientGroup) -> None:
-        changes = group.listen(tools=True)
+    def test_silence_has_an_end_that_ends_nothing_and_closing_wakes_who_waits(
+        self, group: ClientGroup, shops: dict[str, Server]
+    ) -> None:
+        changes = group.listen(tools=True, timeout=0)
+        with pytest.raises(TimeoutError):
+            next(changes)
+        shops["a"].add_tool(lambda: "v", name="v", input_schema={})
+        changes._timeout = PATIENCE
+        assert next(changes)[0] == "a"
 
         def close() -> None:
             known(lambda: bool(changes._inboxes._ready._waiters))
             changes.close()
 
-        events, _ = in_threads(lambda: list(changes), close)
-        assert events == []
+        assert in_threads(lambda: list(changes), close) == [[], None]
 
-    def test_silence_has_an_end_that_ends_nothing(
-        self, group: ClientGroup, shops: dict[str, Server]
-    ) -> None:
-        with group.listen(tools=True, timeout=0) as changes:
-            with pytest.raises(TimeoutError):
-                next(changes)
-            shops["a"].add_tool(lambda: "v", name="v", input_schema={})
-            changes._timeout = PATIENCE
-            assert next(changes)[0] == "a"
-
-    def test_a_server_that_leaves_leaves_the_others_to_be_heard(
-        self, group: ClientGroup, shops: dict[str, Server]
-    ) -> None:
+    def test_who_leaves_ends_no_other(self, group: ClientGroup, shops: dict[str, Server]) -> None:
         with group.listen(tools=True, timeout=PATIENCE) as changes:
             group.remove("a")
             shops["b"].add_tool(lambda: "v", name="v", input_schema={})
@@ -140,7 +116,7 @@ class TestListening:
         def refuse(params: Any, context: ToolContext) -> Any:
             raise syncmcp.InvalidParams("not today")
 
-        with ClientGroup({"a": shops["a"], "b": shops["b"]}, mode="2026-07-28") as group:
+        with ClientGroup({**shops}, mode=STATELESS) as group:
             shops["a"].on_request("subscriptions/listen", refuse)
             with group.listen(tools=True, timeout=PATIENCE) as changes:
                 assert list(changes.errors) == ["a"]
@@ -159,10 +135,8 @@ class TestListening:
             listening.fail("server")
             assert name in group.clients
         assert list(changes) == []
-        assert {name: type(error) for name, error in changes.errors.items()} == {
-            "a": syncmcp.SubscriptionLost,
-            "b": syncmcp.SubscriptionLost,
-        }
+        lost = {name: type(error) for name, error in changes.errors.items()}
+        assert lost == dict.fromkeys("ab", syncmcp.SubscriptionLost)
         assert "[a] " in caplog.text
 
     def test_one_that_nobody_has_any_more_is_given_up(self, group: ClientGroup) -> None:
@@ -176,12 +150,8 @@ class TestListening:
 
     def test_what_makes_no_sense_is_refused(self, group: ClientGroup) -> None:
         cases: list[dict[str, Any]] = [
-            {},
-            {"uris": "shop://a/hours"},
-            {"uris": [""]},
-            {"uris": ["shop://nobody/has"]},
-            {"tools": True, "timeout": -1},
-            {"tools": True, "stop_after": 0},
+            *({"uris": uris} for uris in ("shop://a/hours", [""], ["shop://nobody/has"])),
+            *({}, {"tools": True, "timeout": -1}, {"tools": True, "stop_after": 0}),
         ]
         for wrong in cases:
             with pytest.raises(UsageError):
@@ -213,9 +183,7 @@ class TestListening:
 
 
 @pytest.mark.parametrize("status", [200, 503])
-def test_what_changed_without_a_stream_is_fetched_once_there_is_one(
-    status: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_changed_unheard_is_fetched(status: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """A group lists what its servers have now: changes that nobody reported count, too."""
     without_pauses(monkeypatch)
     lost, names = FirstStreamLost(status), ["old"]
@@ -229,7 +197,7 @@ def test_what_changed_without_a_stream_is_fetched_once_there_is_one(
 
     with session_server() as server:
         server.before, server.capabilities = answer, {"tools": {"listChanged": True}}
-        with ClientGroup({"a": server.url}, mode="2025-11-25") as group:
+        with ClientGroup({"a": server.url}, mode=STATEFUL) as group:
             assert [tool.name for tool in group.tools.values()] == ["old"]
             names[:] = ["new"]
             lost.ended.set()
@@ -241,80 +209,60 @@ class TestPing:
     def test_every_server_says_that_it_is_there(self, group: ClientGroup) -> None:
         assert dict(group.ping()) == {"a": None, "b": None}
         assert dict(group.ping(servers=["b"], timeout=PATIENCE)) == {"b": None}
-
-    def test_what_is_wrong_with_one_is_its_own(self, shops: dict[str, Server]) -> None:
-        def fail(params: Any, context: ToolContext) -> Any:
-            raise syncmcp.InternalError("tired")
-
-        with ClientGroup({"a": shops["a"], "b": shops["b"]}, mode="2025-11-25") as group:
-            shops["b"].on_request("ping", fail)
-            answers = group.ping()
-        assert answers["a"] is None
-        assert isinstance(answers["b"], syncmcp.InternalError)
-
-    def test_only_servers_of_the_group_are_asked(self, group: ClientGroup) -> None:
         with pytest.raises(UsageError, match="no open server 'broken'"):
             group.ping(servers=["broken"])
         with pytest.raises(UsageError):
             group.ping(timeout=-1)
 
+    def test_what_is_wrong_with_one_is_its_own(self, shops: dict[str, Server]) -> None:
+        def fail(params: Any, context: ToolContext) -> Any:
+            raise syncmcp.InternalError("tired")
+
+        with ClientGroup({**shops}, mode=STATEFUL) as group:
+            shops["b"].on_request("ping", fail)
+            answers = group.ping()
+        assert answers["a"] is None
+        assert isinstance(answers["b"], syncmcp.InternalError)
+
+
+def completing(name: str) -> Server:
+    server, template = Server(name), f"shop://{name}/{{what}}"
+    server.prompt(name="greet")(lambda who: who)
+    server.resource_template(template, name="what")(lambda what: what)
+    places: tuple[dict[str, str], ...] = (
+        {"prompt": "greet", "argument": "who"},
+        {"template": template, "argument": "what"},
+    )
+    for place in places:
+        server.completion(**place)(lambda typed, _: [f"{name} {typed}"])
+    return server
+
 
 class TestRouting:
     def test_arguments_are_completed_by_the_server_that_has_them(self) -> None:
-        servers: dict[str, Source] = {}
-        for name in ("a", "b"):
-            server = Server(name)
-            words = [f"one of {name}", f"two of {name}"]
-            server.prompt(name="greet")(lambda who: who)
-            server.resource_template(f"shop://{name}/{{what}}", name="what")(lambda what: what)
-
-            def suggest(value: str, arguments: Any, words: list[str] = words) -> list[str]:
-                return [word for word in words if word.startswith(value)]
-
-            server.completion(prompt="greet", argument="who")(suggest)
-            server.completion(template=f"shop://{name}/{{what}}", argument="what")(suggest)
-            servers[name] = server
-        with ClientGroup(servers) as group:
-            for ref in (group.prompts["b_greet"], PromptReference(name="b_greet")):
-                values = group.complete(ref, "who", "t").completion.values
-                assert values == ["two of b"]
-            template = group.resource_templates["shop://a/{what}"]
-            refs = (template, ResourceTemplateReference(uri="shop://a/{what}"))
-            for each in refs:
+        template = ResourceTemplateReference(uri="shop://a/{what}")
+        with ClientGroup({"a": completing("a"), "b": completing("b")}) as group:
+            for ref in (group.prompts["b_greet"], PromptReference(name="b_greet"), "b_greet"):
+                assert group.complete(ref, "who", "t").completion.values == ["b t"]
+            for each in (group.resource_templates[template.uri], template, template.uri):
                 done = group.complete.future(each, "what", "o").result(PATIENCE)
-                assert done.completion.values == ["one of a"]
-            with pytest.raises(UsageError, match="several prompts are named 'greet'"):
-                group.complete(PromptReference(name="greet"), "who", "")
-            assert group.complete("b_greet", "who", "t").completion.values == ["two of b"]
-            done = group.complete.future("shop://a/{what}", "what", "o").result(PATIENCE)
-            assert done.completion.values == ["one of a"]
+                assert done.completion.values == ["a o"]
             with pytest.raises(UsageError, match="'greet' has no argument 'whom'"):
                 group.complete("a_greet", "whom", "")
-            with pytest.raises(UsageError, match="several prompts are named 'greet'"):
-                group.complete("greet", "who", "")
+            for several in ("greet", PromptReference(name="greet")):
+                with pytest.raises(UsageError, match="several prompts are named 'greet'"):
+                    group.complete(several, "who", "")
             for nothing, kind in (("gret", "prompt"), ("shop://c/{what}", "resource template")):
                 with pytest.raises(UsageError, match=f"no server of the group has a {kind} '"):
                     group.complete(nothing, "who", "")
 
     def test_a_string_is_looked_up_as_a_key_whatever_it_looks_like(self) -> None:
-        def server(name: str) -> Server:
-            made = Server(name)
-            made.prompt(name="greet")(lambda who: who)
-            made.resource_template(f"shop://{name}/{{what}}", name="what")(lambda what: what)
-            for place in ({"prompt": "greet"}, {"template": f"shop://{name}/{{what}}"}):
-                argument = "who" if "prompt" in place else "what"
-                made.completion(argument=argument, **place)(lambda typed, _: [f"{name} {typed}"])
-            return made
-
-        keys = {"greet": "a {greeting}", "shop://a/{what}": "goods of a", "shop://b/{what}": "x"}
-        with ClientGroup(
-            {"a": server("a")}, name_hook=lambda name, of: keys.get(name, name)
-        ) as group:
+        keys = {"greet": "a {greeting}", "shop://a/{what}": "goods of a"}
+        with ClientGroup({"a": completing("a")}, name_hook=lambda name, of: keys[name]) as group:
             assert group.complete("a {greeting}", "who", "t").completion.values == ["a t"]
             assert group.complete("goods of a", "what", "t").completion.values == ["a t"]
-        keys = {"greet": "same", "shop://a/{what}": "same"}
         with (
-            ClientGroup({"a": server("a")}, name_hook=lambda name, of: keys[name]) as group,
+            ClientGroup({"a": completing("a")}, name_hook=lambda name, of: "same") as group,
             pytest.raises(UsageError, match="both a prompt and a template 'same'"),
         ):
             group.complete("same", "who", "t")
@@ -335,18 +283,15 @@ class TestRouting:
         assert repr(ours) == f"<operation call_tool of {group!r}>"
 
     def test_a_resource_is_subscribed_to_where_it_is(self, shops: dict[str, Server]) -> None:
-        told = threading.Event()
-        heard = list[tuple[str, str]]()
+        heard = SimpleQueue[tuple[str, str]]()
 
         def notice(name: str, method: str, params: Any) -> None:
             if method == "notifications/resources/updated":
-                heard.append((name, params["uri"]))
-                told.set()
+                heard.put((name, params["uri"]))
 
-        sources: dict[str, Source] = {**shops}
-        with ClientGroup(sources, mode="2025-11-25", on_notification=notice) as group:
+        with ClientGroup({**shops}, mode=STATEFUL, on_notification=notice) as group:
             group.subscribe_resource("shop://b/hours")
             shops["b"].resource_updated("shop://b/hours")
-            assert told.wait(PATIENCE)
+            assert heard.get(timeout=PATIENCE) == ("b", "shop://b/hours")
             group.unsubscribe_resource("shop://b/hours")
-        assert heard == [("b", "shop://b/hours")]
+        assert heard.empty()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from functools import partial
-from types import TracebackType
 from typing import Any
 
 import pytest
@@ -33,20 +32,12 @@ class Turn:
         self._lock.acquire()
         self.waiting -= 1
 
-    def __exit__(
-        self, *exc_info: type[BaseException] | BaseException | TracebackType | None
-    ) -> None:
+    def __exit__(self, *exc_info: object) -> None:
         self._lock.release()
 
 
 class Held:
-    """A hook that puts servers before items, and blocks at one item, once, until `gate` is set.
-
-    Attributes:
-        gate: What it waits for.
-        reached: Set when it waits.
-        late: Whether the gate was not set in time.
-    """
+    """A hook that puts servers before items, and blocks at one item, once, until `gate` is set."""
 
     def __init__(self, item: str) -> None:
         self._item = item
@@ -70,12 +61,11 @@ def tools(name: str, *names: str, **options: Any) -> Server:
 
 class TestTurns:
     @pytest.mark.parametrize("way", ["add", "notify", "refresh"])
-    def test_a_server_that_changes_all_the_time_keeps_no_other_one_out(
+    def test_a_busy_server_keeps_no_other_out(
         self, way: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         chatty, big = tools("chatty", "t"), tools("big", "u")
-        merge = Catalog.with_servers
-        merges = 0
+        merge, merges = Catalog.with_servers, 0
 
         def meanwhile(catalog: Catalog, updates: Any, hook: Any) -> Catalog:
             nonlocal merges
@@ -122,9 +112,7 @@ class TestTurns:
             assert set(group.tools) == {f"t_{one}" for one in servers if one not in gone}
             assert set(group.clients) == set(group._state.catalog.servers) == {*servers} - {*gone}
 
-    def test_a_merge_between_the_steps_of_a_removal_does_not_undo_it(
-        self, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_a_merge_amid_a_removal_does_not_undo_it(self, monkeypatch: pytest.MonkeyPatch) -> None:
         close = GroupState._close_member
 
         def late(state: GroupState, member: GroupMember, limit: float | None) -> None:
@@ -153,8 +141,6 @@ class TestTurns:
             in_threads(partial(group.add, "a", tools("other", "v")), open_the_gate)
             assert list(group.tools) == ["b_u", "a_v"]
 
-
-class TestSlowHooks:
     def test_nothing_but_a_merge_waits_for_a_slow_hook(self) -> None:
         hook = Held("new")
         server = tools("a", "t")
@@ -212,15 +198,11 @@ class TestSlowHooks:
             with pytest.raises(ClosedError):
                 _ = group.tools
 
-
-class TestSafety:
     @pytest.mark.parametrize("what", ["add", "refresh"])
     def test_a_hook_that_would_wait_for_itself_fails(self, what: str) -> None:
         def hook(name: str, server: ConnectedServer) -> str:
             if name == "new":
-                if what == "add":
-                    group.add("b", tools("b", "u"))
-                group.refresh()
+                group.refresh() if what == "refresh" else group.add("b", tools("b", "u"))
             return name
 
         server = tools("a", "t")

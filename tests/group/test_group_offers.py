@@ -20,6 +20,8 @@ from syncmcp.types import ElicitResult, ResourceLink
 from tests.support.shops import MISSING, REFUSING, known, shop
 from tests.support.stage import PATIENCE, STATEFUL, STATELESS, Stage, in_threads
 
+pytestmark = pytest.mark.requirement("M-30")
+
 
 class TestNames:
     @pytest.mark.requirement("TOOL-05")
@@ -30,21 +32,15 @@ class TestNames:
             assert [tool.name for tool in group.tools.values()] == list(group.tools)
             assert list(group.prompts) == ["a_order", "b_order"]
             assert list(group.resources) == ["shop://a/hours", "shop://b/hours"]
-            assert list(group.resource_templates) == [
-                "shop://a/goods/{article}",
-                "shop://b/goods/{article}",
-            ]
+            templates = [f"shop://{name}/goods/{{article}}" for name in "ab"]
+            assert list(group.resource_templates) == templates
             assert group.call_tool("b_find").text == "find of b"
-            with pytest.raises(
-                UsageError,
-                match="several tools are named 'find': use one of the keys 'a_find', 'b_f",
-            ):
+            said = "several tools are named 'find': use one of the keys 'a_find', 'b_f"
+            with pytest.raises(UsageError, match=said):
                 group.call_tool("find")
 
-    @pytest.mark.requirement("M-30")
     def test_a_hook_names_everything(self) -> None:
-        def hook(name: str, server: ConnectedServer) -> str:
-            assert server.info is not None
+        def hook(name: str, server: Any) -> str:
             return f"{server.info.name}.{name}"
 
         with ClientGroup({"a": shop("x", "find")}, name_hook=hook) as group:
@@ -55,7 +51,6 @@ class TestNames:
             assert group.read_resource("x.shop://x/hours").text == "hours of x"
             assert group.server_of("prompts", "x.order") == ("a", "order")
 
-    @pytest.mark.requirement("M-30")
     @pytest.mark.parametrize("mode", [STATEFUL, STATELESS])
     def test_a_hook_is_told_the_name_that_the_group_knows_a_client_by(self, mode: Any) -> None:
         told: list[str] = []
@@ -78,18 +73,15 @@ class TestNames:
                 known(lambda: "one.fresh" in group.tools)
                 group.refresh()
                 assert list(group.tools) == ["one.find", "one.fresh", "two.find", "three.find"]
-                assert {
-                    name: status.server and status.server.name
-                    for name, status in group.status.items()
-                } == {"one": "one", "two": "two", "three": "three"}
+                pairs = [(name, status.server) for name, status in group.status.items()]
+                assert [server and server.name for _, server in pairs] == ["one", "two", "three"]
+                assert [name for name, _ in pairs] == ["one", "two", "three"]
             assert set(told) == {"one", "two", "three"}
             assert opened.server.name == "of the program"
 
-    @pytest.mark.requirement("M-30")
     def test_a_clash_after_the_hook_names_both_and_opens_nothing(self) -> None:
-        group = ClientGroup(
-            {"a": shop("a", "find"), "b": shop("b", "find")}, name_hook=lambda name, server: name
-        )
+        servers = {name: shop(name, "find") for name in "ab"}
+        group = ClientGroup(servers, name_hook=lambda name, server: name)
         with pytest.raises(UsageError, match=r"'find': 'a' \('find'\) and 'b' \('find'\)"):
             group.open()
         assert {status.state for status in group.status.values()} == {"closed"}
@@ -98,20 +90,18 @@ class TestNames:
 
     @pytest.mark.parametrize("result", ["", None, 3, ZeroDivisionError()])
     def test_a_hook_that_fails_is_told(self, result: Any) -> None:
-        def hook(name: str, server: ConnectedServer) -> str:
+        def hook(name: str, server: ConnectedServer) -> Any:
             if isinstance(result, Exception):
                 raise result
-            return result  # type: ignore[no-any-return]
+            return result
 
         with pytest.raises(UsageError, match="'find' of 'a'"):
             ClientGroup({"a": shop("a", "find")}, name_hook=hook).open()
 
-    @pytest.mark.requirement("M-30")
-    def test_the_same_server_twice_is_refused(self) -> None:
+    def test_the_same_server_twice_is_refused_but_not_with_other_credentials(self) -> None:
         server, client = shop("a"), Client(shop("b"))
         same: list[tuple[Any, Any, str]] = [
-            (server, server, "a"),
-            (client, client, "b"),
+            *((server, server, "a"), (client, client, "b")),
             (MISSING, Stdio("/nowhere/at-all"), "/nowhere/at-all"),
             (REFUSING, syncmcp.Http(REFUSING), REFUSING),
         ]
@@ -121,14 +111,11 @@ class TestNames:
             with pytest.raises(UsageError, match=said):
                 group.open()
             assert {status.state for status in group.status.values()} == {"closed"}
-
-    def test_the_same_place_with_other_credentials_is_another_server(self) -> None:
         servers: dict[str, Source] = {
-            "mine": syncmcp.Http(REFUSING, headers={"Authorization": "Bearer mine"}),
-            "yours": syncmcp.Http(REFUSING, headers={"Authorization": "Bearer yours"}),
-            "plain": MISSING,
-            "with": Stdio("/nowhere/at-all", env={"A": "1"}),
+            user: syncmcp.Http(REFUSING, headers={"Authorization": f"Bearer {user}"})
+            for user in ("me", "you")
         }
+        servers |= {"plain": MISSING, "with": Stdio("/nowhere/at-all", env={"A": "1"})}
         with pytest.raises(RequiredServersFailed) as caught:
             ClientGroup(servers).open()
         assert len(caught.value.errors) == 4
@@ -136,27 +123,35 @@ class TestNames:
 
 class TestRouting:
     def test_every_shape_of_a_call_reaches_its_server(self) -> None:
-        with ClientGroup({"a": shop("a", "t"), "b": shop("b", "u")}) as group:
+        with ClientGroup({"a": shop("a", "search"), "b": shop("b", "u")}) as group:
             assert group.call_tool("u", {}).text == "u of b"
             assert group.call_tool(name="u", arguments={}, timeout=PATIENCE).text == "u of b"
-            assert group.call_tool.future("t").result(PATIENCE).text == "t of a"
-            assert [item.text for item in group.call_tool.stream("t")] == ["t of a"]  # type: ignore[union-attr]
+            assert group.call_tool.future("u").result(PATIENCE).text == "u of b"
+            assert [item.text for item in group.call_tool.stream("u")] == ["u of b"]  # type: ignore[union-attr]
             with pytest.raises(TypeError, match="unexpected"):
-                group.call_tool("t", nonsense=1)  # type: ignore[call-arg]
-
-    def test_a_resource_is_read_by_whatever_tells_which(self) -> None:
-        with ClientGroup({"a": shop("a"), "b": shop("b")}) as group:
-            listed = group.resources["shop://b/hours"]
+                group.call_tool("u", nonsense=1)  # type: ignore[call-arg]
+            with pytest.raises(UsageError, match="did you mean 'search'"):
+                group.call_tool("serch")
+            with pytest.raises(UsageError, match="neither a key nor a model"):
+                group.call_tool(3)  # type: ignore[arg-type]
+            with pytest.raises(UsageError):
+                group.call_tool()  # type: ignore[call-arg]
+            # A resource is read by whatever tells which, a prompt got by its key or itself.
             link = ResourceLink(name="hours", uri="shop://b/hours")
-            for what in ("shop://b/hours", listed, link):
-                assert group.read_resource(what).text == "hours of b"
+            for place in ("shop://b/hours", group.resources["shop://b/hours"], link):
+                assert group.read_resource(place).text == "hours of b"
             assert group.read_resource("shop://a/goods/fish").text == "fish of a"
             with pytest.raises(UsageError, match="no server of the group has a resource"):
                 group.read_resource("shop://c/hours")
+            for what in ("b_order", group.prompts["b_order"]):
+                said = group.get_prompt(what, {"what": "fish"}).messages[0]
+                assert "order fish at b" in str(said)
+            with pytest.raises(UsageError, match="what"):
+                group.get_prompt(group.prompts["a_order"])
+            with pytest.raises(UsageError, match="no server of the group has a prompt 'x'"):
+                group.get_prompt("x")
 
-    def test_a_template_without_match_finds_no_server(
-        self, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_templates_are_compared_up_to_a_bound(self, monkeypatch: pytest.MonkeyPatch) -> None:
         other = shop("b")
         with monkeypatch.context() as patched:
             # The test server does not offer such a template; other servers do.
@@ -167,21 +162,16 @@ class TestRouting:
             assert group.read_resource("shop://a/goods/fish").text == "fish of a"
             with pytest.raises(UsageError, match="no server of the group has a resource"):
                 group.read_resource("shop://a/fish")
-
-    def test_a_uri_is_compared_with_so_much_of_the_templates_of_each_server(
-        self, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        compared: list[str] = []
-        match = UriTemplate.match
+        compared, match = list[str](), UriTemplate.match
 
         def counted(template: UriTemplate, uri: str, **options: Any) -> dict[str, str] | None:
             compared.append(repr(template))
             return match(template, uri, **options)
 
         much = shop("much")
-        for number in range(100):
+        for number in map(str, range(100)):
             uri = f"much://{number}/{'x' * 1000}/{{name}}"
-            much.resource_template(uri, name=f"{number}")(lambda name: name)
+            much.resource_template(uri, name=number)(lambda name: name)
         monkeypatch.setattr(UriTemplate, "match", counted)
         with ClientGroup({"much": much, "a": shop("a")}) as group:
             assert group.read_resource("shop://a/goods/fish").text == "fish of a"
@@ -193,44 +183,28 @@ class TestRouting:
             assert group.server_of("resources", "b_shop://x/hours") == ("b", "shop://x/hours")
             listed = group.resources["b_shop://x/hours"]
             assert listed.uri == "shop://x/hours"
-            before = group.clients["b"]
             client, *_ = group._state.route(lambda catalog: catalog.route("resources", listed))
-            assert client is before
+            assert client is group.clients["b"]
             assert group.read_resource("b_shop://x/hours").text == "hours of x"
             for uri in ("shop://x/hours", "shop://x/goods/fish"):
                 with pytest.raises(UsageError):
                     group.read_resource(uri)
 
-    def test_a_prompt_is_got_by_its_key_or_itself_and_what_nobody_has_is_a_mistake(self) -> None:
-        with ClientGroup({"a": shop("a", "search"), "b": shop("b")}) as group:
-            for what in ("b_order", group.prompts["b_order"]):
-                got = group.get_prompt(what, {"what": "fish"})
-                assert "order fish at b" in str(got.messages[0])
-            with pytest.raises(UsageError, match="what"):
-                group.get_prompt(group.prompts["a_order"])
-            with pytest.raises(UsageError, match="did you mean 'search'"):
-                group.call_tool("serch")
-            with pytest.raises(UsageError, match="no server of the group has a prompt 'x'"):
-                group.get_prompt("x")
-            with pytest.raises(UsageError, match="neither a key nor a model"):
-                group.call_tool(3)  # type: ignore[arg-type]
-            with pytest.raises(UsageError):
-                group.call_tool()  # type: ignore[call-arg]
+
+def with_tool(name: str, tool: Any) -> Server:
+    """A server with one tool, which has its name."""
+    server = Server(name)
+    server.tool(name=name)(tool)
+    return server
 
 
 class TestHandlers:
-    @pytest.mark.requirement("M-30")
     @pytest.mark.parametrize("mode", [STATEFUL, STATELESS])
     def test_one_set_answers_all_and_knows_who_asks(self, mode: str) -> None:
-        def asking(name: str) -> Server:
-            server = Server(name)
+        def ask(context: ToolContext) -> str:
+            return str(context.elicit("Who asks?", {"type": "object", "properties": {}}))
 
-            @server.tool(name=f"ask_{name}")
-            def ask(context: ToolContext) -> str:
-                return str(context.elicit("Who asks?", {"type": "object", "properties": {}}))
-
-            return server
-
+        asking = {name: with_tool(name, ask) for name in "xyz"}
         asked: list[tuple[str, str]] = []
 
         def answer(who: str) -> Any:
@@ -240,72 +214,44 @@ class TestHandlers:
 
             return form
 
-        group = ClientGroup(
-            {"one": asking("x"), "two": asking("y")},
-            mode=mode,
-            elicitation=answer("all"),
-            per_server={"two": {"elicitation": answer("two")}},
-        )
-        with group:
-            group.add("three", asking("z"), elicitation=answer("three"))
-            for tool in ("ask_x", "ask_y", "ask_z"):
+        servers, own = {"one": asking["x"], "two": asking["y"]}, {"elicitation": answer("two")}
+        options: dict[str, Any] = {"mode": mode, "elicitation": answer("all")}
+        with ClientGroup(servers, per_server={"two": own}, **options) as group:
+            group.add("three", asking["z"], elicitation=answer("three"))
+            for tool in asking:
                 assert "decline" in str(group.call_tool(tool).text)
         assert asked == [("all", "one"), ("two", "two"), ("three", "three")]
 
-    @pytest.mark.requirement("M-30")
-    def test_what_is_only_told_is_told_with_the_servers_name(self) -> None:
+    def test_what_is_only_told_names_the_server(self, caplog: pytest.LogCaptureFixture) -> None:
         heard: list[Any] = []
 
-        def noisy(name: str) -> Server:
-            server = Server(name)
+        def shout(context: ToolContext) -> None:
+            context.report_progress(1, 2, "half")
+            context.log("warning", "loud")
 
-            @server.tool(name=name)
-            def shout(context: ToolContext) -> None:
-                context.report_progress(1, 2, "half")
-                context.log("warning", "loud")
-
-            return server
-
-        group = ClientGroup(
-            {"one": noisy("x"), "two": noisy("y")},
+        servers = {"one": with_tool("x", shout), "two": with_tool("y", shout)}
+        with ClientGroup(
+            servers,
             on_log=lambda server, message: heard.append((server, message.data)),
             on_progress=lambda server, *said: heard.append((server, *said)),
             per_server={"two": {"on_log": lambda message: heard.append(("own", message.data))}},
-        )
-        with group:
+        ) as group:
             group.call_tool("x", log_level="info")
             group.call_tool("y", log_level="info")
-        assert heard == [
-            ("one", 1, 2, "half"),
-            ("one", "loud"),
-            ("two", 1, 2, "half"),
-            ("own", "loud"),
-        ]
-
-    def test_a_logger_has_a_child_for_each_server(self, caplog: pytest.LogCaptureFixture) -> None:
-        server = Server("x")
-
-        @server.tool()
-        def shout(context: ToolContext) -> None:
-            context.log("warning", "loud")
-
-        with ClientGroup({"one": server}, on_log=logging.getLogger("servers")) as group:
-            group.call_tool("shout", log_level="info")
+        half, loud = (1, 2, "half"), "loud"
+        assert heard == [("one", *half), ("one", loud), ("two", *half), ("own", loud)]
+        # A logger has a child for each server.
+        with ClientGroup(servers, on_log=logging.getLogger("servers")) as group:
+            group.call_tool("x", log_level="info")
         assert ("servers.one", logging.WARNING, "loud") in caplog.record_tuples
 
     def test_roots_are_the_same_for_all(self, tmp_path: Path) -> None:
-        def looking(name: str) -> Server:
-            server = Server(name)
+        def look(context: ToolContext) -> str:
+            return str(len(context.list_roots()))
 
-            @server.tool(name=name)
-            def look(context: ToolContext) -> str:
-                return str(len(context.list_roots()))
-
-            return server
-
-        with ClientGroup({"one": looking("x"), "two": looking("y")}, roots=[]) as group:
+        with ClientGroup({name: with_tool(name, look) for name in "xy"}, roots=[]) as group:
             group.roots.add(tmp_path)
-            assert [group.call_tool(tool).text for tool in ("x", "y")] == ["1", "1"]
+            assert [group.call_tool(tool).text for tool in "xy"] == ["1", "1"]
         with pytest.raises(UsageError):
             _ = ClientGroup().roots
 
@@ -318,7 +264,6 @@ class TestHandlers:
 
 
 class TestComingAndGoing:
-    @pytest.mark.requirement("M-30")
     def test_servers_are_added_and_removed_at_run_time(self) -> None:
         with ClientGroup({"a": shop("a", "t")}) as group:
             client = group.add("b", shop("b", "t", "u"))
@@ -334,27 +279,21 @@ class TestComingAndGoing:
         with group:
             assert list(group.clients) == ["b", "c"]
 
-    @pytest.mark.requirement("M-30")
-    @pytest.mark.parametrize(
-        "wrong", ["name", "server", "clash", "broken"], ids=lambda wrong: f"for the {wrong}"
-    )
-    def test_what_cannot_be_added_leaves_nothing(self, wrong: str) -> None:
-        server = shop("a", "t")
+    def test_what_cannot_be_added_leaves_nothing(self) -> None:
+        server, other = shop("a", "t"), shop("b", "t")
         with ClientGroup({"a": server}, name_hook=lambda name, of: name[:1]) as group:
             before = {**group.tools}, list(group.status)
-            other = shop("b", "t")
-            sources: dict[str, tuple[str, Any, str]] = {
-                "name": ("a", shop("c"), "already has a server 'a'"),
-                "server": ("b", server, "'a' and 'b' are the same"),
-                "clash": ("b", other, "'a' .* and 'b'"),
-                "broken": ("b", MISSING, "not found"),
-            }
-            name, source, said = sources[wrong]
-            with pytest.raises(syncmcp.McpError, match=said):
-                group.add(name, source)
-            assert ({**group.tools}, list(group.status)) == before
-            assert other.sessions == []
-            assert group.call_tool("t").text == "t of a"
+            wrong: list[tuple[str, Any, str]] = [
+                ("a", shop("c"), "already has a server 'a'"),
+                *(("b", server, "'a' and 'b' are the same"), ("b", other, "'a' .* and 'b'")),
+                ("b", MISSING, "not found"),
+            ]
+            for name, source, said in wrong:
+                with pytest.raises(syncmcp.McpError, match=said):
+                    group.add(name, source)
+                assert ({**group.tools}, list(group.status)) == before
+                assert other.sessions == []
+                assert group.call_tool("t").text == "t of a"
 
     def test_only_an_open_group_takes_servers_and_calls(self) -> None:
         group = ClientGroup({"broken": MISSING}, require=())
@@ -415,7 +354,6 @@ class TestComingAndGoing:
 
 
 class TestChanges:
-    @pytest.mark.requirement("M-30")
     @pytest.mark.parametrize("mode", [STATEFUL, STATELESS])
     def test_what_a_server_changes_is_fetched_again(self, mode: str) -> None:
         server = shop("a", "t")
@@ -430,22 +368,15 @@ class TestChanges:
 
     def test_a_change_that_clashes_is_not_offered(self, caplog: pytest.LogCaptureFixture) -> None:
         server = shop("a", "t")
-        group = ClientGroup(
-            {"a": server, "b": shop("b", "u")}, name_hook=lambda n, s: s.name + n[:1]
-        )
-        with group:
+        servers = {"a": server, "b": shop("b", "u")}
+        with ClientGroup(servers, name_hook=lambda name, of: of.name + name[:1]) as group:
             server.add_tool(lambda: "new", name="tt", input_schema={})
             known(lambda: "is left out" in caplog.text)
             assert list(group.tools) == ["at", "bu"]
             assert group.call_tool("at").text == "t of a"
 
-    def test_refresh_asks_a_server_that_tells_nothing(
-        self, caplog: pytest.LogCaptureFixture
-    ) -> None:
-        def quiet(name: str) -> Server:
-            return Server(name, capabilities={"tools": {}})
-
-        one, two = quiet("one"), quiet("two")
+    def test_refresh_asks_servers_that_tell_nothing(self, caplog: pytest.LogCaptureFixture) -> None:
+        one, two = (Server(name, capabilities={"tools": {}}) for name in ("one", "two"))
         with ClientGroup({"one": one, "two": two}) as group:
             one.add_tool(lambda: "new", name="fresh", input_schema={})
             assert list(group.tools) == []
@@ -458,7 +389,6 @@ class TestChanges:
 
     def test_what_came_while_refresh_asked_is_kept(self) -> None:
         server = shop("a", "t")
-        group = ClientGroup({"a": server})
         asked, answer = threading.Event(), threading.Event()
 
         def prompts(params: Any, context: ToolContext) -> Any:
@@ -466,15 +396,15 @@ class TestChanges:
             assert answer.wait(PATIENCE)
             return {"prompts": []}
 
-        with group:
+        with ClientGroup({"a": server}) as group:
             server.on_request("prompts/list", prompts)
 
             def change() -> None:
                 assert asked.wait(PATIENCE)
-                member = group._state.members()["a"]
+                there = group._state
+                member = there.members()["a"]
                 assert member.lists is not None
                 newer = member.lists._replace(tools=())
-                there = group._state
                 there._on_change(weakref.ref(there), weakref.ref(member), newer)
                 answer.set()
 

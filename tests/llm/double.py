@@ -36,11 +36,7 @@ class Turn:
 
 
 class Double:
-    """A provider.
-
-    Attributes:
-        url: Where it is.
-    """
+    """A provider."""
 
     def __init__(self, server: RawServer, turns: SimpleQueue[Turn]) -> None:
         self.url = f"http://127.0.0.1:{server.port}"
@@ -55,8 +51,7 @@ class Double:
     @property
     def body(self) -> dict[str, Any]:
         """The newest request."""
-        body: dict[str, Any] = self.asked[-1].message
-        return body
+        return dict(self.asked[-1].message)
 
     def say(self, *turns: Turn | list[str]) -> Turn:
         """Answer the next requests so; return the last of these answers."""

@@ -7,17 +7,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, ClassVar, NamedTuple
 
-from syncmcp.llm import (
-    AnthropicFormat,
-    AnthropicSampling,
-    GeminiFormat,
-    GeminiSampling,
-    ModelFormat,
-    ModelSampling,
-    OpenAIChatFormat,
-    OpenAIResponsesFormat,
-    OpenAISampling,
-)
+from syncmcp import llm
+from syncmcp.llm import ModelFormat, ModelSampling
 
 
 class Call(NamedTuple):
@@ -73,14 +64,9 @@ def sse(data: Any, event: str | None = None) -> str:
 
 class Anthropic(Provider):
     name = "anthropic"
-    format: ClassVar[type[ModelFormat]] = AnthropicFormat
-    reasons: ClassVar = {
-        "endTurn": "end_turn",
-        "maxTokens": "max_tokens",
-        "stopSequence": "stop_sequence",
-        "toolUse": "tool_use",
-        "refusal": "refusal",
-    }
+    format: ClassVar[type[ModelFormat]] = llm.AnthropicFormat
+    reasons: ClassVar = {"endTurn": "end_turn", "maxTokens": "max_tokens", "toolUse": "tool_use"}
+    reasons |= {"stopSequence": "stop_sequence", "refusal": "refusal"}
 
     @contextmanager
     def client(self, url: str) -> Iterator[Any]:
@@ -92,7 +78,7 @@ class Anthropic(Provider):
             yield client
 
     def handler(self, model: Any, client: Any, **settings: Any) -> ModelSampling:
-        return AnthropicSampling(model, client, **settings)
+        return llm.AnthropicSampling(model, client, **settings)
 
     def turn(self, *texts: str, calls: Sequence[Call] = (), reason: str = "endTurn") -> list[str]:
         blocks: list[tuple[dict[str, Any], list[dict[str, Any]]]] = []
@@ -110,38 +96,27 @@ class Anthropic(Provider):
         self, blocks: list[tuple[dict[str, Any], list[dict[str, Any]]]], reason: str
     ) -> list[str]:
         usage = {"input_tokens": 3, "output_tokens": 1}
-        message: dict[str, Any] = {
-            "id": "msg_1",
-            "type": "message",
-            "role": "assistant",
-            "content": [],
-        }
-        message |= {"model": "model-1-dated", "stop_reason": None, "usage": usage}
-        events: list[dict[str, Any]] = [
-            {"type": "message_start", "message": message},
-            {"type": "ping"},
-        ]
+        message: dict[str, Any] = {"id": "msg_1", "type": "message", "role": "assistant"}
+        message |= {"model": "model-1-dated", "stop_reason": None, "usage": usage, "content": []}
+        end = {"stop_reason": self.reasons[reason], "stop_sequence": None}
+        events: list[tuple[str, dict[str, Any]]] = [("message_start", {"message": message})]
+        events.append(("ping", {}))
         for index, (start, deltas) in enumerate(blocks):
-            events.append({"type": "content_block_start", "index": index, "content_block": start})
+            pieces = [("delta", {"delta": delta}) for delta in deltas]
             events += [
-                {"type": "content_block_delta", "index": index, "delta": delta} for delta in deltas
+                (f"content_block_{kind}", {"index": index, **more})
+                for kind, more in [("start", {"content_block": start}), *pieces, ("stop", {})]
             ]
-            events.append({"type": "content_block_stop", "index": index})
-        delta = {"stop_reason": self.reasons[reason], "stop_sequence": None}
-        events.append({"type": "message_delta", "delta": delta, "usage": {"output_tokens": 9}})
-        events.append({"type": "message_stop"})
-        return [sse(event, event["type"]) for event in events]
+        events.append(("message_delta", {"delta": end, "usage": {"output_tokens": 9}}))
+        events.append(("message_stop", {}))
+        return [sse({"type": kind, **more}, kind) for kind, more in events]
 
 
 class OpenAIChat(Provider):
     name = "openai-chat"
-    format: ClassVar[type[ModelFormat]] = OpenAIChatFormat
-    reasons: ClassVar = {
-        "endTurn": "stop",
-        "maxTokens": "length",
-        "toolUse": "tool_calls",
-        "content_filter": "content_filter",
-    }
+    format: ClassVar[type[ModelFormat]] = llm.OpenAIChatFormat
+    reasons: ClassVar = {"endTurn": "stop", "maxTokens": "length", "toolUse": "tool_calls"}
+    reasons |= {"content_filter": "content_filter"}
     api = "chat"
 
     @contextmanager
@@ -154,7 +129,7 @@ class OpenAIChat(Provider):
 
     def handler(self, model: Any, client: Any, **settings: Any) -> ModelSampling:
         given: dict[str, Any] = {"api": self.api, **settings}
-        return OpenAISampling(model, client, **given)
+        return llm.OpenAISampling(model, client, **given)
 
     def turn(self, *texts: str, calls: Sequence[Call] = (), reason: str = "endTurn") -> list[str]:
         deltas: list[dict[str, Any]] = [{"role": "assistant", "content": ""}]
@@ -162,28 +137,25 @@ class OpenAIChat(Provider):
         for index, call in enumerate(calls):
             function = {"name": call.name, "arguments": ""}
             start = {"index": index, "id": call.id, "type": "function", "function": function}
-            deltas.append({"tool_calls": [start]})
-            for half in (call.written[:5], call.written[5:]):
-                more = {"index": index, "function": {"arguments": half}}
-                deltas.append({"tool_calls": [more]})
-        chunks: list[dict[str, Any]] = [
-            {"index": 0, "delta": delta, "finish_reason": None} for delta in deltas
-        ]
-        chunks.append({"index": 0, "delta": {}, "finish_reason": self.reasons[reason]})
-        base: dict[str, Any] = {"id": "c1", "object": "chat.completion.chunk", "created": 1}
+            halves = [{"arguments": half} for half in (call.written[:5], call.written[5:])]
+            more = [{"index": index, "function": half} for half in halves]
+            deltas += [{"tool_calls": [piece]} for piece in (start, *more)]
+        base = {"id": "c1", "object": "chat.completion.chunk", "created": 1}
         base |= {"model": "model-1-dated"}
+        ends = [*((delta, None) for delta in deltas), ({}, self.reasons[reason])]
+        chunks = [{"index": 0, "delta": delta, "finish_reason": end} for delta, end in ends]
         return [*(sse({**base, "choices": [chunk]}) for chunk in chunks), "data: [DONE]\n\n"]
 
 
 class OpenAIResponses(OpenAIChat):
     name = "openai-responses"
-    format: ClassVar[type[ModelFormat]] = OpenAIResponsesFormat
+    format: ClassVar[type[ModelFormat]] = llm.OpenAIResponsesFormat
     reasons: ClassVar = {
         "endTurn": "completed",
         "maxTokens": "max_output_tokens",
         "toolUse": "completed",
-        "content_filter": "content_filter",
     }
+    reasons |= {"content_filter": "content_filter"}
     api = "responses"
 
     def turn(self, *texts: str, calls: Sequence[Call] = (), reason: str = "endTurn") -> list[str]:
@@ -202,16 +174,11 @@ class OpenAIResponses(OpenAIChat):
         word = self.reasons[reason]
         status = "completed" if word == "completed" else "incomplete"
         why = None if status == "completed" else {"reason": word}
-        response: dict[str, Any] = {
-            "id": "resp_1",
-            "object": "response",
-            "created_at": 1,
-            "error": None,
-        }
+        response = {"id": "resp_1", "object": "response", "created_at": 1, "error": None}
         response |= {"model": "model-1-dated", "parallel_tool_calls": True, "tool_choice": "auto"}
-        begun = {**response, "output": [], "status": "in_progress", "tools": []}
-        ended = {**response, "output": output, "status": status, "tools": []}
-        ended["incomplete_details"] = why
+        response |= {"tools": []}
+        begun = {**response, "output": [], "status": "in_progress"}
+        ended = {**response, "output": output, "status": status, "incomplete_details": why}
         events: list[dict[str, Any]] = [{"type": "response.created", "response": begun}]
         place = {"item_id": "msg_1", "output_index": 0, "content_index": 0, "logprobs": []}
         events += [{"type": "response.output_text.delta", "delta": text, **place} for text in texts]
@@ -224,13 +191,9 @@ class OpenAIResponses(OpenAIChat):
 
 class Gemini(Provider):
     name = "gemini"
-    format: ClassVar[type[ModelFormat]] = GeminiFormat
-    reasons: ClassVar = {
-        "endTurn": "STOP",
-        "maxTokens": "MAX_TOKENS",
-        "toolUse": "STOP",
-        "safety": "SAFETY",
-    }
+    format: ClassVar[type[ModelFormat]] = llm.GeminiFormat
+    reasons: ClassVar = {"endTurn": "STOP", "maxTokens": "MAX_TOKENS", "toolUse": "STOP"}
+    reasons |= {"safety": "SAFETY"}
 
     @contextmanager
     def client(self, url: str) -> Iterator[Any]:
@@ -244,7 +207,7 @@ class Gemini(Provider):
             client.close()
 
     def handler(self, model: Any, client: Any, **settings: Any) -> ModelSampling:
-        return GeminiSampling(model, client, **settings)
+        return llm.GeminiSampling(model, client, **settings)
 
     def turn(self, *texts: str, calls: Sequence[Call] = (), reason: str = "endTurn") -> list[str]:
         parts: list[dict[str, Any]] = [{"text": text} for text in texts]

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import pickle
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -28,17 +31,9 @@ from syncmcp.types import (
     ToolUseContent,
 )
 from tests.llm.double import Double, Turn, double
-from tests.llm.providers import (
-    ANTHROPIC,
-    CHAT,
-    GEMINI,
-    PROVIDERS,
-    RESPONSES,
-    Call,
-    Provider,
-    sse,
-)
+from tests.llm.providers import ANTHROPIC, CHAT, GEMINI, PROVIDERS, RESPONSES, Call, Provider, sse
 from tests.support.stage import PATIENCE, in_threads
+from tests.system.test_examples import environment
 
 every_provider = pytest.mark.parametrize("provider", PROVIDERS, ids=str)
 
@@ -82,8 +77,16 @@ class Watch:
         self.progress.append((progress, message))
 
 
+def user(content: Any) -> SamplingMessage:
+    return SamplingMessage(role="user", content=content)
+
+
+def assistant(content: Any) -> SamplingMessage:
+    return SamplingMessage(role="assistant", content=content)
+
+
 def asking(*messages: SamplingMessage, **more: Any) -> CreateMessageRequestParams:
-    said = messages or (SamplingMessage(role="user", content=TextContent(text="Hello?")),)
+    said = messages or (user(TextContent(text="Hello?")),)
     more.setdefault("max_tokens", 100)
     return CreateMessageRequestParams(messages=list(said), **more)
 
@@ -133,13 +136,14 @@ def test_an_answer_is_shown_while_it_is_written(provider: Provider, there: Doubl
     with provider.sampling(there.url) as model:
         answer = model(asking(), watch.context)
     assert answer.content == TextContent(text="Good day!")
-    assert (answer.role, answer.model, answer.stop_reason) == (
-        "assistant",
-        "model-1-dated",
-        "endTurn",
-    )
+    assert (answer.role, answer.model) == ("assistant", "model-1-dated")
     assert watch.shown == ["Good ", "Good day", "Good day!"]
     assert watch.progress[0] == (5, "model-1 has written 5 characters")
+    # It ends before a stop sequence, of which here are more than any provider takes.
+    stops = [*"ABCDEF", "END"]
+    there.say(provider.turn("one, two", " END three"))
+    answer = ask(provider, there, asking(stop_sequences=stops))
+    assert (answer.text, answer.stop_reason) == ("one, two ", "stopSequence")
 
 
 @pytest.mark.parametrize(
@@ -147,18 +151,14 @@ def test_an_answer_is_shown_while_it_is_written(provider: Provider, there: Doubl
     [(provider, reason) for provider in PROVIDERS for reason in provider.reasons],
     ids=str,
 )
-def test_why_the_model_stopped_is_said_in_the_words_of_the_protocol(
-    provider: Provider, reason: str, there: Double
-) -> None:
+def test_why_the_model_stopped_is_told(provider: Provider, reason: str, there: Double) -> None:
     calls = [Call("1", "unknown", {})] if reason == "toolUse" else []
     there.say(provider.turn("Well", calls=calls, reason=reason))
     assert ask(provider, there, asking()).stop_reason == reason
 
 
 @every_provider
-def test_tools_go_under_names_that_are_allowed_and_come_back_under_their_own(
-    provider: Provider, there: Double
-) -> None:
+def test_tools_go_by_allowed_names_and_return_by_theirs(provider: Provider, there: Double) -> None:
     name, key = spelt(provider)
     calls = [Call("call-1", name, {key: "Bergen"}), Call("call-2", name, {key: "Oslo"})]
     there.say(provider.turn("Let me look.", calls=calls, reason="toolUse"))
@@ -178,36 +178,37 @@ def test_a_server_asks_and_the_model_answers(there: Double) -> None:
 
     @server.tool()
     def ask(context: ToolContext) -> str:
-        """Ask the model"""
         params = asking(system_prompt="Be kind.", temperature=0.5).to_wire()
         return str(context.ask_all({"it": ("sampling/createMessage", params)})["it"]["content"])
 
+    @server.tool()
+    def declared(context: ToolContext) -> str:
+        return str(context.client_capabilities.get("sampling"))
+
     there.say(ANTHROPIC.turn("With pleasure."))
-    with (
-        ANTHROPIC.sampling(there.url) as model,
-        syncmcp.connect(server, sampling=model) as client,
-    ):
-        assert "With pleasure." in client.call_tool("ask").text
+    for tools, said in ((False, "{}"), (True, "{'tools': {}}")):
+        with (
+            ANTHROPIC.sampling(there.url, "m", tools=tools) as model,
+            syncmcp.connect(server, sampling=model) as client,
+        ):
+            assert client.call_tool("declared").text == said
+            assert repr(model) == "<AnthropicSampling m>"
+            if tools:
+                assert "With pleasure." in client.call_tool("ask").text
     assert "Be kind." in str(there.body)
     assert "0.5" in str(there.body)
 
 
 @every_provider
-def test_images_and_uses_of_tools_that_are_gone_reach_the_model(
-    provider: Provider, there: Double
-) -> None:
+def test_images_and_uses_of_gone_tools_reach_the_model(provider: Provider, there: Double) -> None:
     def picture(data: str) -> ImageContent:
         return ImageContent(data=data, mime_type="image/png")
 
     there.say(provider.turn("A cat."))
-    conversation = asking(
-        SamplingMessage(role="user", content=[TextContent(text="What is it?"), picture("AAAA")]),
-        SamplingMessage(role="assistant", content=ToolUseContent(id="1", name="gone", input={})),
-        SamplingMessage(
-            role="user", content=ToolResultContent(tool_use_id="1", content=[picture("BBBB")])
-        ),
-    )
-    ask(provider, there, conversation)
+    use = ToolUseContent(id="1", name="gone", input={})
+    result = ToolResultContent(tool_use_id="1", content=[picture("BBBB")])
+    question = [TextContent(text="What is it?"), picture("AAAA")]
+    ask(provider, there, asking(user(question), assistant(use), user(result)))
     assert "AAAA" in str(there.body)
     assert "BBBB" in str(there.body)
     assert "gone" in str(there.body["tools"])
@@ -216,8 +217,8 @@ def test_images_and_uses_of_tools_that_are_gone_reach_the_model(
 
 def test_a_sound_for_a_model_that_hears_nothing_is_refused(there: Double) -> None:
     sound = AudioContent(data="AAAA", mime_type="audio/wav")
-    with ANTHROPIC.sampling(there.url) as model, pytest.raises(Refused, match="audio") as caught:
-        model(asking(SamplingMessage(role="user", content=sound)), Watch().context)
+    with pytest.raises(Refused, match="audio") as caught:
+        ask(ANTHROPIC, there, asking(user(sound)))
     assert caught.value.code == -32602
     assert there.asked == []
 
@@ -226,21 +227,14 @@ def test_a_sound_for_a_model_that_hears_nothing_is_refused(there: Double) -> Non
 
 
 @every_provider
-def test_limits_and_fields_of_the_host_hold_whatever_the_server_wants(
-    provider: Provider, there: Double
-) -> None:
+def test_limits_and_fields_of_the_host_hold_in_any_case(provider: Provider, there: Double) -> None:
     there.say(provider.turn("Yes"), provider.turn("Yes"))
     wanted = asking(max_tokens=5000, temperature=0.75)
     ask(provider, there, wanted, max_tokens=20, max_temperature=0.25)
     said = str(there.body)
-    assert "5000" not in said
-    assert "0.75" not in said
-    assert "0.25" in said
-    assert "20" in said
-    options: dict[str, Any] = {
-        "temperature": None,
-        "top_p" if provider is not GEMINI else "topP": 0.125,
-    }
+    assert [word in said for word in ("5000", "0.75", "0.25", "20")] == [False, False, True, True]
+    top_p = "topP" if provider is GEMINI else "top_p"
+    options: dict[str, Any] = {"temperature": None, top_p: 0.125}
     if provider is CHAT:  # fields that the package does not know are sent
         options |= {"extra_body": {"one": 1}, "of_tomorrow": 2}
     ask(provider, there, asking(temperature=0.5), options=options)
@@ -251,9 +245,7 @@ def test_limits_and_fields_of_the_host_hold_whatever_the_server_wants(
 
 
 @every_provider
-def test_the_host_decides_what_becomes_of_a_system_prompt(
-    provider: Provider, there: Double
-) -> None:
+def test_the_host_decides_about_a_system_prompt(provider: Provider, there: Double) -> None:
     rows: list[tuple[dict[str, Any], str]] = [
         ({}, "theirs"),
         ({"system": "ours"}, "theirs"),
@@ -294,23 +286,12 @@ def test_hints_and_priorities_choose_the_model(provider: Provider, there: Double
 @pytest.mark.parametrize("mode", ["auto", "required", "none"])
 def test_the_choice_of_tools_is_passed_on(provider: Provider, mode: str, there: Double) -> None:
     there.say(provider.turn("Yes"))
-    request = asking(tools=[WEATHER], tool_choice=ToolChoice(mode=mode))
-    ask(provider, there, request)
-    found = there.body
+    choice = ToolChoice(mode=mode)
+    ask(provider, there, asking(tools=[WEATHER], tool_choice=choice))
+    found = {"max_tokens": 1, **there.body}
     if provider is GEMINI:
-        found = {"contents": [], **found, "generationConfig": {}}
-    assert provider.format([WEATHER]).parse_request(
-        {"max_tokens": 1, **found}
-    ).tool_choice == ToolChoice(mode=mode)
-
-
-@every_provider
-def test_the_answer_ends_before_a_stop_sequence(provider: Provider, there: Double) -> None:
-    # More of them than any provider takes, and one that takes none.
-    stops = ["A", "B", "C", "D", "E", "F", "END"]
-    there.say(provider.turn("one, two", " END three"))
-    answer = ask(provider, there, asking(stop_sequences=stops))
-    assert (answer.text, answer.stop_reason) == ("one, two ", "stopSequence")
+        found |= {"generationConfig": {}}
+    assert provider.format([WEATHER]).parse_request(found).tool_choice == choice
 
 
 # -- cancelling
@@ -325,10 +306,7 @@ def test_who_cancels_ends_the_answer_at_once_and_the_request_at_its_next_event(
     cancel = CancelToken()
     watch = Watch(cancel)
     with provider.sampling(there.url) as model:
-        with (
-            cancelling(cancel, turn.held, "enough"),
-            pytest.raises(RequestCancelled) as caught,
-        ):
+        with cancelling(cancel, turn.held, "enough"), pytest.raises(RequestCancelled) as caught:
             model(asking(), watch.context)
         assert caught.value.reason == "enough"
         # It has ended already if an event that was on its way came after the cancel.
@@ -367,55 +345,37 @@ def test_what_a_package_raises_after_a_cancel_is_dropped(provider: Provider, the
 # -- what goes wrong
 
 
-BLOCKED = {"promptFeedback": {"blockReason": "SAFETY"}, "modelVersion": "g"}
-FAILED = {
-    "type": "response.failed",
-    "sequence_number": 1,
-    "response": {"status": "failed", "error": {"code": "x", "message": "too busy"}, "output": []},
-}
+@every_provider
+def test_an_answer_that_breaks_off_is_no_answer(provider: Provider, there: Double) -> None:
+    there.say(provider.turn("Once ", "upon")[:2])
+    with pytest.raises(InvalidOutput, match="the model's answer is incomplete"):
+        ask(provider, there, asking())
+    # What the package raises reaches the program.
+    there.say(Turn(['{"error": {"message": "no such model", "code": 404}}'], status=404))
+    with pytest.raises(Exception, match="no such model"):
+        ask(provider, there, asking())
 
 
-@pytest.mark.parametrize(
-    ("provider", "events", "words"),
-    [
-        *(
-            (provider, provider.turn("Once ", "upon")[:2], "the model's answer is incomplete")
-            for provider in PROVIDERS
-        ),
-        (RESPONSES, [sse(FAILED, "response.failed")], "too busy"),
-        (GEMINI, [sse(BLOCKED)], "SAFETY"),
-    ],
-    ids=lambda value: value if isinstance(value, str) else repr(value)[:20],
-)
-def test_an_answer_that_breaks_off_is_no_answer(
-    provider: Provider, events: list[str], words: str, there: Double
-) -> None:
-    there.say(events)
-    with provider.sampling(there.url) as model, pytest.raises(InvalidOutput, match=words):
-        model(asking(), Watch().context)
+def test_why_there_is_no_answer_is_said(there: Double) -> None:
+    failed = {"status": "failed", "error": {"code": "x", "message": "too busy"}, "output": []}
+    event = {"type": "response.failed", "sequence_number": 1, "response": failed}
+    blocked = {"promptFeedback": {"blockReason": "SAFETY"}, "modelVersion": "g"}
+    there.say([sse(event, "response.failed")], [sse(blocked)])
+    with pytest.raises(InvalidOutput, match="too busy"):
+        ask(RESPONSES, there, asking())
+    with pytest.raises(InvalidOutput, match="SAFETY"):
+        ask(GEMINI, there, asking())
 
 
 @pytest.mark.parametrize("provider", [ANTHROPIC, CHAT, RESPONSES], ids=str)
-def test_arguments_that_are_no_object_are_an_error_unless_cut_off(
-    provider: Provider, there: Double
-) -> None:
-    call = Call("1", "it", '{"a": [1,')
-    there.say(
-        provider.turn(calls=[call], reason="toolUse"),
-        provider.turn("So", calls=[call], reason="maxTokens"),
-    )
-    with provider.sampling(there.url) as model:
-        with pytest.raises(InvalidOutput, match="not a JSON object"):
-            model(asking(), Watch().context)
-        answer = model(asking(), Watch().context)
+def test_arguments_must_be_an_object_unless_cut_off(provider: Provider, there: Double) -> None:
+    calls = [Call("1", "it", '{"a": [1,')]
+    there.say(provider.turn(calls=calls, reason="toolUse"))
+    with pytest.raises(InvalidOutput, match="not a JSON object"):
+        ask(provider, there, asking())
+    there.say(provider.turn("So", calls=calls, reason="maxTokens"))
+    answer = ask(provider, there, asking())
     assert (answer.blocks, answer.stop_reason) == ([TextContent(text="So")], "maxTokens")
-
-
-@every_provider
-def test_what_the_package_raises_reaches_the_program(provider: Provider, there: Double) -> None:
-    there.say(Turn(['{"error": {"message": "no such model", "code": 404}}'], status=404))
-    with provider.sampling(there.url) as model, pytest.raises(Exception, match="no such model"):
-        model(asking(), Watch().context)
 
 
 def test_calls_are_told_apart_that_share_an_index_or_have_none(there: Double) -> None:
@@ -423,23 +383,18 @@ def test_calls_are_told_apart_that_share_an_index_or_have_none(there: Double) ->
         choice = {"index": 0, "delta": {"tool_calls": [call]}, "finish_reason": None}
         return sse({"model": "m", "choices": [choice]})
 
-    def function(name: str, arguments: str) -> dict[str, str]:
-        return {"name": name, "arguments": arguments}
-
     there.say(
         [
-            piece(index=0, id="1", function=function("a", '{"x"')),
+            piece(index=0, id="1", function={"name": "a", "arguments": '{"x"'}),
             piece(index=0, function={"arguments": ": 1}"}),
-            piece(index=0, id="2", function=function("b", "{}")),
-            piece(function=function("c", "{}"), index=1),
+            piece(index=0, id="2", function={"name": "b", "arguments": "{}"}),
+            piece(index=1, function={"name": "c", "arguments": "{}"}),
             *CHAT.turn(reason="toolUse")[-2:],
         ]
     )
-    with CHAT.sampling(there.url) as model:
-        uses = model(asking(), Watch().context).blocks
-    found = [(use.name, use.input) for use in uses if isinstance(use, ToolUseContent)]
-    assert found == [("a", {"x": 1}), ("b", {}), ("c", {})]
-    assert len({use.id for use in uses if isinstance(use, ToolUseContent) and use.id}) == 3
+    uses: list[Any] = ask(CHAT, there, asking()).blocks
+    assert [(use.name, use.input) for use in uses] == [("a", {"x": 1}), ("b", {}), ("c", {})]
+    assert len({use.id for use in uses if use.id}) == 3
 
 
 def test_what_the_provider_s_own_tools_did_is_left_out(there: Double) -> None:
@@ -455,22 +410,25 @@ def test_what_the_provider_s_own_tools_did_is_left_out(there: Double) -> None:
 # -- thoughts
 
 
+def go_on(provider: Provider, there: Double) -> None:
+    """Have the model answer, and tell it the result of the only tool that it used."""
+    watch = Watch()
+    with provider.sampling(there.url) as model:
+        use: Any
+        (use,) = model(asking(), watch.context).blocks
+        assert (watch.shown, use.type) == ([], "tool_use")
+        result = ToolResultContent(tool_use_id=use.id, content=[TextContent(text="ok")])
+        said = user(TextContent(text="Do it")), assistant(use), user(result)
+        model(asking(*said), Watch().context)
+
+
 def test_thoughts_before_a_tool_use_go_back_to_anthropic(there: Double) -> None:
-    thinking: Any = (
-        {"type": "thinking", "thinking": "", "signature": ""},
-        [
-            {"type": "thinking_delta", "thinking": "Hm."},
-            {"type": "signature_delta", "signature": "abc"},
-        ],
-    )
+    empty = {"type": "thinking", "thinking": "", "signature": ""}
+    parts = {"thinking": "Hm.", "signature": "abc"}
+    thinking: Any = (empty, [{"type": f"{kind}_delta", kind: of} for kind, of in parts.items()])
     use: Any = ({"type": "tool_use", "id": "1", "name": "it", "input": {}}, [])
     there.say(ANTHROPIC.events([thinking, use], "toolUse"), ANTHROPIC.turn("Done"))
-    with ANTHROPIC.sampling(there.url) as model:
-        watch = Watch()
-        answer = model(asking(), watch.context)
-        assert watch.shown == []
-        assert [block.type for block in answer.blocks] == ["tool_use"]
-        model(_told(answer.blocks[0]), Watch().context)
+    go_on(ANTHROPIC, there)
     thought = {"type": "thinking", "thinking": "Hm.", "signature": "abc"}
     assert there.body["messages"][1]["content"][0] == thought
 
@@ -479,11 +437,7 @@ def test_the_signature_of_a_function_call_goes_back_to_gemini(there: Double) -> 
     call = {"functionCall": {"name": "it", "args": {"a": 1}}, "thoughtSignature": "-_8="}
     thought = {"text": "Hm.", "thought": True}
     there.say(GEMINI.events([thought, call], "toolUse"), GEMINI.turn("Done"))
-    with GEMINI.sampling(there.url) as model:
-        watch = Watch()
-        answer = model(asking(), watch.context)
-        assert watch.shown == []
-        model(_told(answer.blocks[0]), Watch().context)
+    go_on(GEMINI, there)
     sent = there.body["contents"][1]["parts"][0]
     assert sent["thoughtSignature"].replace("+", "-").replace("/", "_") == "-_8="
 
@@ -492,19 +446,8 @@ def test_encrypted_reasoning_goes_back_to_openai(there: Double) -> None:
     reasoning = {"type": "reasoning", "id": "rs_1", "summary": [], "encrypted_content": "xyz"}
     call = {"type": "function_call", "call_id": "1", "name": "it", "arguments": "{}"}
     there.say(RESPONSES.events([reasoning, call], (), "toolUse"), RESPONSES.turn("Done"))
-    with RESPONSES.sampling(there.url) as model:
-        answer = model(asking(), Watch().context)
-        model(_told(answer.blocks[0]), Watch().context)
+    go_on(RESPONSES, there)
     assert there.body["input"][1] == reasoning
-
-
-def _told(use: Any) -> CreateMessageRequestParams:
-    result = ToolResultContent(tool_use_id=use.id, content=[TextContent(text="ok")])
-    return asking(
-        SamplingMessage(role="user", content=TextContent(text="Do it")),
-        SamplingMessage(role="assistant", content=use),
-        SamplingMessage(role="user", content=result),
-    )
 
 
 # -- the handler itself
@@ -537,15 +480,19 @@ def test_what_makes_no_sense_is_refused_at_once(kind: Any, monkeypatch: pytest.M
         kind("m")
 
 
+def keys_and_places(anthropic: str, openai: str, gemini: str) -> dict[str, str]:
+    """What the packages read in the environment."""
+    keys = {f"{name}_API_KEY": "key" for name in ("ANTHROPIC", "OPENAI", "GEMINI")}
+    places = {"ANTHROPIC_BASE_URL": anthropic, "OPENAI_BASE_URL": f"{openai}/v1"}
+    return {**keys, **places, "GOOGLE_GEMINI_BASE_URL": gemini}
+
+
 @every_provider
 def test_without_a_client_one_is_made_from_the_environment(
     provider: Provider, there: Double, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name in ("ANTHROPIC", "OPENAI", "GEMINI"):
-        monkeypatch.setenv(f"{name}_API_KEY", "key")
-    monkeypatch.setenv("ANTHROPIC_BASE_URL", there.url)
-    monkeypatch.setenv("OPENAI_BASE_URL", f"{there.url}/v1")
-    monkeypatch.setenv("GOOGLE_GEMINI_BASE_URL", there.url)
+    for name, value in keys_and_places(*[there.url] * 3).items():
+        monkeypatch.setenv(name, value)
     there.say(provider.turn("Yes"), provider.turn("Yes again"))
     model = provider.handler("m", None)
     copy = pickle.loads(pickle.dumps(model))
@@ -565,18 +512,48 @@ def test_many_threads_use_one_handler(there: Double) -> None:
     assert answers == ["Yes"] * 8
 
 
-def test_what_a_handler_can_is_declared() -> None:
-    server = Server("asking")
+# -- programs
 
-    @server.tool()
-    def declared(context: ToolContext) -> str:
-        """What the client declared"""
-        return str(context.client_capabilities.get("sampling"))
 
-    for tools in (True, False):
-        with ANTHROPIC.client("http://127.0.0.1:9") as client:
-            model = AnthropicSampling("m", client, tools=tools)
-            with syncmcp.connect(server, sampling=model) as connected:
-                said = connected.call_tool("declared").text
-        assert said == ("{'tools': {}}" if tools else "{}")
-        assert repr(model) == "<AnthropicSampling m>"
+EXAMPLE = Path(__file__).parents[2] / "examples" / "agents" / "multiple_models.py"
+
+
+@pytest.mark.slow
+@pytest.mark.requirement("M-29")
+def test_the_example_asks_every_model_that_it_has_a_key_for(tmp_path: Path) -> None:
+    call = Call("1", "weather", {"city": "Bergen"})
+    with double() as claude, double() as gpt, double() as gemini:
+        for there, provider in ((claude, ANTHROPIC), (gpt, RESPONSES), (gemini, GEMINI)):
+            there.say(
+                provider.turn(calls=[call], reason="toolUse"), provider.turn(f"By {provider}.")
+            )
+        ended = subprocess.run(
+            [sys.executable, "-W", "error", str(EXAMPLE), "How is Bergen?"],
+            cwd=tmp_path,
+            env=environment(**keys_and_places(claude.url, gpt.url, gemini.url)),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=90,
+            check=False,
+        )
+        assert ended.returncode == 0, ended.stderr
+        assert "model-1-dated: By anthropic.\n" in ended.stdout
+        assert "model-1-dated: By openai-responses.\n" in ended.stdout
+        assert ended.stdout.endswith("model-1-dated: By gemini.\n12 messages\n")
+        assert "9.5" in str(gemini.body)
+
+
+@pytest.mark.slow
+def test_neither_formats_nor_handlers_load_a_package_before_it_is_used() -> None:
+    code = """
+import sys
+from syncmcp.llm import AnthropicFormat, AnthropicSampling, GeminiSampling, OpenAISampling
+from syncmcp.types import Tool
+AnthropicFormat([Tool(name="a", input_schema={})]).render_tools()
+for handler in (AnthropicSampling, OpenAISampling, GeminiSampling):
+    handler("m")
+loaded = {"anthropic", "openai", "google.genai", "httpx", "httpx2"} & set(sys.modules)
+assert not loaded, loaded
+"""
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)

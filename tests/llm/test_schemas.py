@@ -10,11 +10,13 @@ import pytest
 from syncmcp.llm import AnthropicFormat, GeminiFormat, OpenAIChatFormat
 from syncmcp.llm._tools import MAX_DEPTH, MAX_GROWTH, AdaptedSchema
 
-ANTHROPIC, OPENAI, GEMINI = (
-    AnthropicFormat._schemas,
-    OpenAIChatFormat._schemas,
-    GeminiFormat._schemas,
-)
+ANTHROPIC, OPENAI = AnthropicFormat._schemas, OpenAIChatFormat._schemas
+GEMINI = GeminiFormat._schemas
+
+
+def of(properties: Any, **more: Any) -> dict[str, Any]:
+    """The schema of an object."""
+    return {"type": "object", "properties": properties, **more}
 
 
 def adapted(schema: dict[str, Any], rules: Any = ANTHROPIC) -> dict[str, Any]:
@@ -22,35 +24,15 @@ def adapted(schema: dict[str, Any], rules: Any = ANTHROPIC) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("rules", [ANTHROPIC, OPENAI, GEMINI])
-@pytest.mark.parametrize("schema", [{}, {"type": "object"}, {"$schema": "x", "$id": "y"}])
-def test_a_schema_of_nothing_is_one_of_an_object(rules: Any, schema: dict[str, Any]) -> None:
-    assert adapted(schema, rules) == {"type": "object", "properties": {}}
-
-
-@pytest.mark.parametrize("rules", [ANTHROPIC, OPENAI, GEMINI])
 def test_what_may_not_stand_at_the_root_stands_one_level_below(rules: Any) -> None:
-    cat = {"type": "object", "properties": {"lives": {"type": "integer"}}}
-    schema = {
-        "type": "object",
-        "anyOf": [{"$ref": "#/$defs/cat"}, {"$ref": "#/anyOf/0"}, {"$ref": "#"}],
-        "$defs": {"cat": cat},
-    }
-    made = AdaptedSchema(schema, rules)
-    assert made.schema == {
-        "type": "object",
-        "properties": {
-            "input": {
-                "type": "object",
-                "anyOf": [
-                    {"$ref": "#/$defs/cat"},
-                    {"$ref": "#/properties/input/anyOf/0"},
-                    {"$ref": "#/properties/input"},
-                ],
-            }
-        },
-        "required": ["input"],
-        "$defs": {"cat": cat},
-    }
+    for nothing in ({}, {"type": "object"}, {"$schema": "x", "$id": "y"}):
+        assert adapted(nothing, rules) == {"type": "object", "properties": {}}
+    cats = {"$defs": {"cat": of({"lives": {"type": "integer"}})}}
+    either = [{"$ref": "#/$defs/cat"}, {"$ref": "#/anyOf/0"}, {"$ref": "#"}]
+    made = AdaptedSchema({"type": "object", "anyOf": either, **cats}, rules)
+    places = ("$defs/cat", "properties/input/anyOf/0", "properties/input")
+    below = {"type": "object", "anyOf": [{"$ref": f"#/{place}"} for place in places]}
+    assert made.schema == {**of({"input": below}, required=["input"]), **cats}
     assert made.to_provider({"lives": 9}) == {"input": {"lives": 9}}
     assert made.from_provider({"input": {"lives": 9}}) == {"lives": 9}
     # A model that has not understood the wrapping is understood.
@@ -58,17 +40,12 @@ def test_what_may_not_stand_at_the_root_stands_one_level_below(rules: Any) -> No
 
 
 def test_properties_get_names_that_are_allowed_wherever_they_are() -> None:
-    nested = {"type": "object", "properties": {"größe": {"type": "integer"}}}
-    schema = {
-        "type": "object",
-        "properties": {
-            "filter[id]": {"type": "string"},
-            "list": {"type": "array", "items": nested},
-            "same": {"$ref": "#/properties/filter[id]"},
-        },
-        "required": ["filter[id]"],
-        "dependentRequired": {"filter[id]": ["list"]},
+    properties = {
+        "filter[id]": {"type": "string"},
+        "list": {"type": "array", "items": of({"größe": {"type": "integer"}})},
+        "same": {"$ref": "#/properties/filter[id]"},
     }
+    schema = of(properties, required=["filter[id]"], dependentRequired={"filter[id]": ["list"]})
     made = AdaptedSchema(schema, ANTHROPIC)
     key = made.schema["required"][0]
     assert ANTHROPIC.keys is not None
@@ -85,72 +62,45 @@ def test_properties_get_names_that_are_allowed_wherever_they_are() -> None:
 
 
 def test_keywords_that_gemini_does_not_know_are_told_in_words() -> None:
-    schema = {
-        "type": "object",
-        "properties": {
-            "name": {"type": "string", "description": "Who", "pattern": "^[a-z]+$"},
-            "kind": {"const": "cat"},
-            "link": {"$ref": "#/definitions/it", "description": "gone"},
-            "two": {"oneOf": [{"type": "string"}, {"type": "null"}]},
-        },
-        "definitions": {"it": {"type": "array", "uniqueItems": True}},
-        "patternProperties": {"^x": True},
-        "$defs": 5,
+    told = {
+        "name": {"type": "string", "description": "Who", "pattern": "^[a-z]+$"},
+        "kind": {"const": "cat"},
+        "link": {"$ref": "#/definitions/it", "description": "gone"},
+        "two": {"oneOf": [{"type": "string"}, {"type": "null"}]},
     }
-    assert adapted(schema, GEMINI) == {
-        "type": "object",
-        "properties": {
-            "name": {"type": "string", "description": 'Who {"pattern":"^[a-z]+$"}'},
-            "kind": {"enum": ["cat"]},
-            "link": {"$ref": "#/$defs/it"},
-            "two": {"anyOf": [{"type": "string"}, {"type": "null"}]},
-        },
-        "$defs": {"it": {"type": "array", "items": {}, "description": '{"uniqueItems":true}'}},
+    its = {"it": {"type": "array", "uniqueItems": True}}
+    schema = of(told, definitions=its, patternProperties={"^x": True}) | {"$defs": 5}
+    known = {
+        "name": {"type": "string", "description": 'Who {"pattern":"^[a-z]+$"}'},
+        "kind": {"enum": ["cat"]},
+        "link": {"$ref": "#/$defs/it"},
+        "two": {"anyOf": [{"type": "string"}, {"type": "null"}]},
     }
+    it = {"type": "array", "items": {}, "description": '{"uniqueItems":true}'}
+    assert adapted(schema, GEMINI) == {**of(known), "$defs": {"it": it}}
 
 
 def test_all_of_becomes_one_where_it_is_not_known() -> None:
-    schema = {
-        "type": "object",
-        "properties": {
-            "it": {
-                "type": "object",
-                "allOf": [
-                    {"properties": {"a": {"type": "string"}}, "required": ["a"]},
-                    {"properties": {"b": {}}, "required": ["b", "a"], "minProperties": 1},
-                ],
-            }
-        },
-    }
-    assert adapted(schema, OPENAI)["properties"]["it"] == {
-        "type": "object",
-        "properties": {"b": {}, "a": {"type": "string"}},
-        "required": ["a", "b"],
-        "minProperties": 1,
-    }
+    both = [
+        {"properties": {"a": {"type": "string"}}, "required": ["a"]},
+        {"properties": {"b": {}}, "required": ["b", "a"], "minProperties": 1},
+    ]
+    schema = of({"it": {"type": "object", "allOf": both}})
+    one = of({"b": {}, "a": {"type": "string"}}, required=["a", "b"], minProperties=1)
+    assert adapted(schema, OPENAI)["properties"]["it"] == one
     assert adapted(schema, ANTHROPIC)["properties"] == schema["properties"]
 
 
 def test_what_all_of_refers_to_is_written_out_where_nothing_may_stand_beside_a_reference() -> None:
-    schema = {
-        "type": "object",
-        "properties": {
-            "pet": {
-                "allOf": [
-                    {"$ref": "#/$defs/cat"},
-                    {"properties": {"name": {"type": "string"}}, "required": ["name"]},
-                ]
-            },
-            "alone": {"description": "Any animal", "allOf": [{"$ref": "#/$defs/animal"}]},
-        },
-        "$defs": {
-            "animal": {"type": "object", "properties": {"legs": {"type": "integer"}}},
-            "cat": {
-                "allOf": [{"$ref": "#/$defs/animal"}, {"properties": {"lives": {}}}],
-                "required": ["lives"],
-            },
-        },
+    named = {"properties": {"name": {"type": "string"}}, "required": ["name"]}
+    lives: dict[str, Any] = {"properties": {"lives": {}}}
+    animal = {"$ref": "#/$defs/animal"}
+    pets = {
+        "pet": {"allOf": [{"$ref": "#/$defs/cat"}, named]},
+        "alone": {"description": "Any animal", "allOf": [animal]},
     }
+    cat = {"allOf": [animal, lives], "required": ["lives"]}
+    schema = {**of(pets), "$defs": {"animal": of({"legs": {"type": "integer"}}), "cat": cat}}
     for rules in (OPENAI, GEMINI):
         made = adapted(schema, rules)
         pet = made["properties"]["pet"]
@@ -162,19 +112,11 @@ def test_what_all_of_refers_to_is_written_out_where_nothing_may_stand_beside_a_r
 
 
 def test_what_contains_itself_is_written_out_to_an_end() -> None:
-    node = {
-        "type": "object",
-        "allOf": [{"$ref": "#/$defs/node"}, {"$ref": "#/$defs/gone"}, {"properties": {}}],
-        "properties": {
-            side: {"allOf": [{"$ref": "#/$defs/node"}, {"title": side}]} for side in "lr"
-        },
-    }
+    itself = {"$ref": "#/$defs/node"}
+    sides = {side: {"allOf": [itself, {"title": side}]} for side in "lr"}
+    node = of(sides, allOf=[itself, {"$ref": "#/$defs/gone"}, {"properties": {}}])
     either = {"oneOf": [{"type": "string"}], "anyOf": [{"minLength": 1}]}
-    schema = {
-        "type": "object",
-        "properties": {"root": node, "either": either, "a b": {"const": 1}},
-        "$defs": {"node": node},
-    }
+    schema = of({"root": node, "either": either, "a b": {"const": 1}}) | {"$defs": {"node": node}}
     before = repr(schema)
     for rules in (OPENAI, GEMINI):
         made = adapted(schema, rules)
@@ -189,21 +131,15 @@ def test_what_contains_itself_is_written_out_to_an_end() -> None:
 def test_what_is_written_out_grows_with_the_schema_alone() -> None:
     some = {f"p{n}": {"type": "string"} for n in range(200)}
     refers = {"allOf": [{"$ref": "#/$defs/it"}, {"minProperties": 1}]}
-    schema = {
-        "type": "object",
-        "properties": {f"q{n}": refers for n in range(100)},
-        "$defs": {"it": {"type": "object", "properties": some}},
-    }
+    schema = {**of({f"q{n}": refers for n in range(100)}), "$defs": {"it": of(some)}}
     for rules in (OPENAI, GEMINI):
         made = adapted(schema, rules)
         assert set(made["properties"]["q0"]["properties"]) == set(some)
         assert made["properties"]["q99"] == {"$ref": "#/$defs/it"}
         assert len(str(made)) < 2 * MAX_GROWTH * len(str(schema))
-
-
-def test_the_time_of_all_of_is_that_of_its_branches() -> None:
+    # And the time is that of the branches.
     branches = [{"properties": {f"p{n}": {}}, "required": [f"p{n}"]} for n in range(12_000)]
-    schema = {"type": "object", "properties": {"it": {"allOf": branches}}}
+    schema = of({"it": {"allOf": branches}})
     begun = time.thread_time()  # not the time of other programs on the machine
     made = adapted(schema, OPENAI)
     assert time.thread_time() - begun < 5
@@ -213,18 +149,15 @@ def test_the_time_of_all_of_is_that_of_its_branches() -> None:
 
 def test_tuples_of_old_drafts_are_said_in_the_new_way() -> None:
     old = {"type": "array", "items": [{"type": "string"}], "additionalItems": {"type": "null"}}
-    new = adapted({"type": "object", "properties": {"it": old}})["properties"]["it"]
-    assert new == {
-        "type": "array",
-        "prefixItems": [{"type": "string"}],
-        "items": {"type": "null"},
-    }
+    new = adapted(of({"it": old}))["properties"]["it"]
+    words, nothing = {"type": "string"}, {"type": "null"}
+    assert new == {"type": "array", "prefixItems": [words], "items": nothing}
 
 
 def test_odd_schemas_do_no_harm() -> None:
     deep: dict[str, Any] = {"type": "object"}
     for _ in range(3 * MAX_DEPTH):
-        deep = {"type": "object", "properties": {"in side": deep}}
+        deep = of({"in side": deep})
     for rules in (ANTHROPIC, OPENAI, GEMINI):
         made = AdaptedSchema(deep, rules)
         depth, here = 0, made.schema
@@ -232,13 +165,6 @@ def test_odd_schemas_do_no_harm() -> None:
             (here,) = here["properties"].values()
             depth += 1
         assert depth <= MAX_DEPTH + 1
-        odd = {
-            "type": ["object", "null"],
-            "properties": {"a": True, "b": False, "c": 3},
-            "required": "a",
-            "allOf": 7,
-            "items": None,
-            "$ref": 1,
-            "additionalProperties": False,
-        }
+        odd = of({"a": True, "b": False, "c": 3}, required="a", allOf=7, items=None)
+        odd |= {"type": ["object", "null"], "$ref": 1, "additionalProperties": False}
         assert adapted(odd, rules)["type"] == "object"
