@@ -149,10 +149,9 @@ PARTS: Final = (
             *(
                 f"client/test_{name}.py"
                 for name in (
-                    *("batches", "cache", "cache_news", "checks_end", "client_limits", "driver"),
-                    "operations",
-                    *("pagination_sessions", "retry", "sessions", "streams", "structured_output"),
-                    *("task_cancelling", "undeclared"),
+                    *("batches", "cache", "callables", "client_limits", "operations"),
+                    *("pagination", "retry", "sessions", "structured_output", "task_cancelling"),
+                    "undeclared",
                 )
             ),
             *(
