@@ -444,16 +444,19 @@ def _perform_request(
     except RequestTimeout as error:
         # Another request would ask the person who did not sign in once more.
         if ask.probe and not deadline.expired and error.kind != "login":
+            error.__traceback__ = None  # with the error, the connection would keep all these frames
             return ProbeTimedOut()
         raise
-    except RequestCancelled:
+    except RequestCancelled as error:
         if ask.after_probe and probe.late_answer is not None:
+            error.__traceback__ = None
             return LateProbeAnswer(probe.late_answer)
         raise
     except ConnectionLost as error:
         ended = connection.close_error is not None or (
             not connection.transport.blocking and connection.wait_closed(_EXIT_NOTICE_SECONDS)
         )
+        error.__traceback__ = None
         return ServerExited(error) if ended else error
     except McpError as error:
         return error

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import threading
+import weakref
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -303,6 +305,32 @@ def test_who_dies_of_the_probe_gets_a_fresh_process_and_is_not_probed_again(
         assert peer.methods(len(row.methods)) == row.methods
         offers = {offer["params"]["protocolVersion"] for offer in peer.requests("initialize")}
         assert offers == {OLD}
+
+
+@pytest.mark.parametrize(
+    "scripts",
+    [
+        [STARTS["silent on the probe"].steps],
+        [STARTS["answers the probe during the handshake, which is ignored"].steps],
+        [DIES, opening()],
+    ],
+    ids=["silent", "late", "dies"],
+)
+def test_an_open_client_keeps_no_frame_of_who_opened_it(scripts: list[list[s.Step]]) -> None:
+    class Owner:
+        pass
+
+    def opened_by(owner: Owner) -> Client:
+        return syncmcp.connect(Stdio(*peer.command), **SOON)
+
+    gc.disable()  # the frames would be in a cycle
+    try:
+        with Scripted(*scripts) as peer, opened_by(owner := Owner()):
+            alive = weakref.ref(owner)
+            del owner
+            assert alive() is None
+    finally:
+        gc.enable()
 
 
 @pytest.mark.requirement("VER-16")
