@@ -169,8 +169,11 @@ within: ContextVar[tuple[Interceptor, ...]] = ContextVar("syncmcp_interceptors",
 """The interceptors whose hooks run in the current context; their own messages skip them."""
 
 
+_HOOKS = ("outgoing", "incoming", "ended")
+
+
 def as_interceptors(given: Iterable[Interceptor]) -> tuple[Interceptor, ...]:
-    """A client's interceptors; `UsageError` if one lacks a hook, or has a coroutine function."""
+    """A client's interceptors; `UsageError` if one cannot be used, or would do nothing."""
     if isinstance(given, type) or not isinstance(given, Iterable):
         raise UsageError(f"interceptors must be a list of interceptors, not {kind_of(given)}")
     interceptors = tuple(given)
@@ -179,7 +182,7 @@ def as_interceptors(given: Iterable[Interceptor]) -> tuple[Interceptor, ...]:
             raise UsageError(
                 f"an interceptor must be an object, not the class {interceptor.__name__}"
             )
-        for hook in ("outgoing", "incoming", "ended"):
+        for hook in _HOOKS:
             if not hasattr(interceptor, hook):
                 raise UsageError(
                     f"{kind_of(interceptor)} has no method {hook}: an interceptor is an object of"
@@ -187,4 +190,10 @@ def as_interceptors(given: Iterable[Interceptor]) -> tuple[Interceptor, ...]:
                 )
             called = f"{type(interceptor).__name__}.{hook}"
             check_callable(getattr(interceptor, hook), called, ("message",))
+        functions = [getattr(getattr(interceptor, hook), "__func__", None) for hook in _HOOKS]
+        if functions == [getattr(Interceptor, hook) for hook in _HOOKS]:  # a misspelt guard
+            raise UsageError(
+                f"{type(interceptor).__name__} overrides no hook: the hooks are"
+                f" {', '.join(_HOOKS)}"
+            )
     return interceptors

@@ -155,6 +155,8 @@ class NotificationHandler(Protocol):
 class LogHandler(Protocol):
     """Receives the server's log messages, on a pool thread, in the order of their arrival.
 
+    An exception is logged, and later messages are received as well.
+
     ::
 
         client = syncmcp.Client(server, on_log=lambda message: print(message.level, message.data))

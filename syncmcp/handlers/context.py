@@ -221,7 +221,10 @@ PROGRESS_ARGUMENTS = ("progress", "total", "message")
 
 
 class ProgressHandler(Protocol):
-    """Receives the progress of a call, on a pool thread, in the order of arrival."""
+    """Receives the progress of a call, on a pool thread, in the order of arrival.
+
+    An exception is logged, and the call goes on.
+    """
 
     def __call__(self, progress: float, total: float | None, message: str | None, /) -> object:
         """Receive one report; the return value is ignored."""

@@ -152,6 +152,9 @@ USAGE_ERRORS: dict[str, Mistake] = {
     "return_errors must be True or False": lambda client: client.tool("add").map(
         [], return_errors="no"
     ),
+    "overrides no hook: the hooks are outgoing, incoming, ended": lambda _: connect(
+        SHOP, interceptors=[type("Guard", (syncmcp.Interceptor,), {"outgoin": print})()]
+    ),
     "must be a positive number of seconds": lambda _: OAuth(URL, login_timeout=-1),
     "not the string 'Sum'": lambda client: client.call_tool("add", SUM).parse("Sum"),
     "no tool named 5": lambda client: ToolLoop(print, client).run("hi", tools=[5]),
