@@ -118,6 +118,8 @@ def _classify(
 
 
 def _describe(error: BaseException) -> str:
+    if isinstance(error, OSError) and error.strerror:
+        return str(error.strerror)  # without its number, which says less
     return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
 
 
