@@ -50,7 +50,7 @@ class Completer:
             than 64 KiB is not.
 
     Raises:
-        UsageError: An argument is invalid.
+        UsageError: A number or time is invalid.
     """
 
     def __init__(

@@ -193,7 +193,6 @@ def as_interceptors(given: Iterable[Interceptor]) -> tuple[Interceptor, ...]:
         functions = [getattr(getattr(interceptor, hook), "__func__", None) for hook in _HOOKS]
         if functions == [getattr(Interceptor, hook) for hook in _HOOKS]:  # a misspelt guard
             raise UsageError(
-                f"{type(interceptor).__name__} overrides no hook: the hooks are"
-                f" {', '.join(_HOOKS)}"
+                f"{type(interceptor).__name__} overrides no hook: the hooks are {', '.join(_HOOKS)}"
             )
     return interceptors

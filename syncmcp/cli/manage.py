@@ -319,6 +319,8 @@ def approve(
     """
     found = find_server(name, config, otherwise="")
     out = Output(json=json)
+    if (problem := found.problem) is not None:
+        raise problem
     if not found.approved:
         review = found.review()
         _confirm(found, review, out, yes=yes)

@@ -54,7 +54,7 @@ def checked_requirement(require: Any, servers: Container[str]) -> str | tuple[st
     if isinstance(require, str) and require in ("all", "any"):
         return require
     if isinstance(require, str) or not isinstance(require, Iterable):
-        raise UsageError(f"require must be 'all', 'any' or names of servers, not {require!r}")
+        raise UsageError(f"require must be 'all', 'any' or a list of names, not {require!r}")
     names = tuple(require)
     for name in names:
         if name not in servers:

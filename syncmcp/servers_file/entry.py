@@ -45,7 +45,7 @@ _HTTP: Final[Mapping[str, Literal["auto", "streamable", "sse"]]] = {
     "sse": "sse",
 }
 
-_REMEDY: Final = "a command has the key command"
+_REMEDY: Final = 'write a command as "command", not as "url"'
 
 
 # The arguments of `named_files`.
@@ -194,6 +194,8 @@ class ServerEntry:
             ServersFileError: The entry is invalid or disabled, or uses a variable that is not set;
                 or the stored approvals cannot be read or written.
         """
+        if (problem := self.problem) is not None:  # nobody is asked about it
+            raise problem
         parsed = self._parse()
         if self.disabled:
             raise self._error("the file disables this server", "disabled")

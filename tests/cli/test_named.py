@@ -187,11 +187,16 @@ def test_a_name_that_is_none_is_said(command: Command, project: Path) -> None:
         assert command("servers", what, "damo").error["hint"] == "did you mean demo?"
         assert command("servers", what, "x").error["hint"] == "`syncmcp servers` lists the names"
         assert command("servers", what).code == 2
-    assert command("servers", "approve", "broken").code == 2
+    for broken in "broken", "typo":  # nobody is asked about it, and nothing is approved
+        ran = command("servers", "approve", broken, "--yes")
+        assert (ran.code, ran.out) == (2, "")
+        assert command("ping", broken).error["kind"] == "ServersFileError"
     # What was approved before it was broken can be discarded.
     assert "neither a command nor a url" in command("servers", "forget", "broken").out
     states = {row[0]: row[1] for row in command("servers").rows}
-    said = "'notaurl' is not an http:// or https:// URL; a command has the key command"
+    said = (
+        '\'notaurl\' is not an http:// or https:// URL; write a command as "command", not as "url"'
+    )
     assert states["typo"] == said
     assert command("ping", "typo", "--trust").error["message"].endswith(f"[typo]: {said}")
     assert command("servers", "nonsense").code == 2
