@@ -21,7 +21,7 @@ from typing import Any
 import pytest
 
 import syncmcp
-from syncmcp import CancelToken, Client, ClosedError, Http, Interceptor, Stdio, UsageError
+from syncmcp import CancelToken, Client, ClosedError, Http, Interceptor, Message, Stdio, UsageError
 from syncmcp._client import settings
 from syncmcp._concurrency.timing import Deadline, reaper
 from syncmcp.auth import MemoryStore, OAuth
@@ -61,6 +61,8 @@ class Locked(Interceptor):
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
+
+    def ended(self, answer: Message) -> None: ...
 
 
 UNFIT: list[tuple[str, Callable[[], Client]]] = [

@@ -16,7 +16,7 @@ from syncmcp import HandlerContext, LimitExceeded, RequestTimeout, UsageError
 from syncmcp._concurrency.timing import Deadline, Hold
 from syncmcp._connection.server_requests import _MAX_REPORTS, _REPORT_WINDOW
 from syncmcp.approval import Approval, Decision, Rule, Rules
-from syncmcp.interceptors import Interceptor
+from syncmcp.interceptors import Interceptor, Message
 from syncmcp.testing import RpcError, Server, ToolContext
 from syncmcp.testing import script as s
 from tests.connection.questions.asking import (
@@ -378,7 +378,8 @@ def test_clocks_run_for_own_answers(way: str, wire: Wire, slow_roots: None, tmp_
 
 
 class Watching(Interceptor):
-    """Sees every message."""
+    def ended(self, answer: Message) -> None:
+        """See every message, and change none."""
 
 
 RULES = {"approval": Approval(Rules([Rule(kind="roots", decision=Decision.ALLOW)]))}
