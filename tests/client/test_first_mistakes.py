@@ -283,7 +283,11 @@ TYPE_ERRORS: dict[str, Mistake] = {
     "fault must be a Cut, Hold or Drip, not str": lambda _: within(
         testing.FaultProxy("http://127.0.0.1:9/mcp"), lambda proxy: proxy.queue("cut")
     ),
-    "revisions must be a list, ['2025-11-25']": lambda _: testing.Server(revisions="2025-11-25"),
+    "scopes must be a list: write ['read']": lambda _: AuthorizationServer(scopes="read"),
+    "allowed_hosts must be a list: write ['a']": lambda _: serve_http(SHOP, allowed_hosts="a"),
+    "revisions must be a list: write ['2025-11-25']": lambda _: testing.Server(
+        revisions="2025-11-25"
+    ),
     "write Stdio(COMMAND, ...)": lambda _: connect("python", "server.py"),
     "did you mean 'require'?": lambda _: group({"a": SHOP}, requires="all"),
     "write Http(URL, ...) as the server": lambda _: group({"a": SHOP}, token="t"),

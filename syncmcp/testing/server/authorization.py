@@ -18,6 +18,7 @@ from urllib.parse import parse_qsl, urlencode
 from syncmcp.testing.listener import HOST, LOOPBACK, Closing
 from syncmcp.testing.server.events import HttpReply
 from syncmcp.testing.server.http_listener import HttpRequest, find_foreign_host, listen_http
+from syncmcp.testing.server.wire import listed
 
 _METADATA = "/.well-known/oauth-authorization-server"
 _RESOURCES = "/resources/"
@@ -81,7 +82,7 @@ class AuthorizationServer(Closing):
         self.lifetime = lifetime
         self.agrees = True
         self.granted: list[str] = []
-        self._scopes = list(scopes)
+        self._scopes = listed(scopes, "scopes")
         self._lock = threading.Lock()  # Guards all attributes up to `_refresh`, and `granted`.
         self._numbers = itertools.count(1)
         self._clients: dict[str, list[str]] = {}

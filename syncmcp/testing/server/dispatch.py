@@ -144,9 +144,7 @@ class Dispatcher:
         capabilities: Mapping[str, Any],
     ) -> None:
         self.info = info
-        if isinstance(revisions, str):
-            raise TypeError(f"revisions must be a list, [{revisions!r}]")
-        self.revisions = wire.sort_revisions(revisions)
+        self.revisions = wire.sort_revisions(wire.listed(revisions, "revisions"))
         self.stateful = tuple(r for r in self.revisions if r not in wire.STATELESS)
         self.stateless = tuple(r for r in self.revisions if r in wire.STATELESS)
         self.stats = Stats()

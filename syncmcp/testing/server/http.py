@@ -60,7 +60,11 @@ class _Endpoint:
     ) -> None:
         self.server = server
         self._keep_alive = keep_alive
-        self._allowed_hosts = None if allowed_hosts is None else frozenset(allowed_hosts)
+        self._allowed_hosts = (
+            None
+            if allowed_hosts is None
+            else frozenset(wire.listed(allowed_hosts, "allowed_hosts"))
+        )
         self._lock = threading.Lock()  # Guards `_sessions`.
         self._sessions: dict[str, _HttpSession] = {}
 

@@ -183,6 +183,13 @@ BATCH_REVISION = "2025-03-26"
 """The only revision with JSON-RPC batches."""
 
 
+def listed(given: Iterable[str], name: str) -> list[str]:
+    """Return a list of strings; `TypeError` for a single string, which is iterable as well."""
+    if isinstance(given, str):
+        raise TypeError(f"{name} must be a list: write [{given!r}]")
+    return list(given)
+
+
 def sort_revisions(revisions: Iterable[str]) -> tuple[str, ...]:
     """Return `revisions` from the oldest to the newest. Raises `ValueError`."""
     wanted = set(revisions)
