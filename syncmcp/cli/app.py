@@ -154,6 +154,9 @@ def _run_other(context: typer.Context, outer: RecordTo | ReplayFrom) -> None:
         raise CommandError("which command?", hint=hint)
     if words[0] in ("record", "replay"):
         raise CommandError("record and replay cannot be nested", hint="name one FILE")
+    if words[0] in ("auth", "demo", "help", "roots", "servers"):
+        hint = f"{context.info_name} takes the commands that ask a server, such as call and list"
+        raise CommandError(f"`{words[0]}` has no session to record", hint=hint)
     code = run_command(words, outer)
     if code:
         raise typer.Exit(code)

@@ -423,7 +423,11 @@ def test_what_cannot_be_recorded_or_replayed_is_said(command: Command, demo: str
     error = command("record", "silent.jsonl", "ping", *broken).error
     assert "on its stdout were not messages, the first: '{broken'" in error["message"]
     assert error["hint"] == "is it an MCP server? Its stdout may contain only messages"
-    assert "nothing was recorded" in command("record", "other.jsonl", "roots").err
+    assert "nothing was recorded" in command("record", "other.jsonl", "call", "--help").err
+    for words in (("record", "other.jsonl", "demo"), ("replay", "no.jsonl", "roots", "list")):
+        ran = command(*words)
+        said = f"`{words[2]}` has no session to record"
+        assert (ran.code, ran.out, ran.error["message"]) == (2, "", said)
     shown = command("replay", "tape.jsonl", "ping", "--help").out
     assert [word for word in ("TARGET", "--bearer", "https:") if word in shown] == []
     assert "--model" in shown
