@@ -249,8 +249,9 @@ NO_POLICY = "otherwise must be a Decision, such as Decision.DENY, or a policy, n
         (Rule, {"decision": "x"}, NO_DECISION),
         (Rule, {"decision": Decision.DENY, "kind": "x"}, NO_KIND),
         (Verdict, {"allowed": "x"}, "allowed must be True or False, not 'x'"),
+        (Verdict, {"allowed": True, "remember": 1}, "remember must be True or False, not 1"),
     ],
-    ids=["rule", "number", "otherwise", "class", "decision", "kind", "verdict"],
+    ids=["rule", "number", "otherwise", "class", "decision", "kind", "verdict", "remember"],
 )
 def test_a_mistake_with_policies_says_what_is_needed(
     made: Callable[..., object], options: dict[str, Any], said: str
@@ -258,6 +259,24 @@ def test_a_mistake_with_policies_says_what_is_needed(
     with pytest.raises(UsageError) as caught:
         made(**options)
     assert caught.value.message == said
+
+
+def test_a_spent_budget_says_so_of_what_it_would_have_allowed() -> None:
+    policy = AutoApprove(server="files", calls=1, per=60, otherwise=Decision.DENY)
+    assert policy.decide(question()) == Verdict(allowed=True, reason="within the budget")
+    spent = Verdict.deny("it is beyond the budget of AutoApprove: 1 call in 60 s")
+    unfit = Verdict.deny("AutoApprove answers only a form whose defaults are a valid answer")
+    for asked, said in (
+        (question(), spent),
+        (question(answer=written()), spent),
+        (question("form"), spent),
+        (question("roots"), spent),
+        (question("form", request=form(size={"type": "integer"})), unfit),
+        (question("form", answer=ElicitResult.decline()), Decision.DENY),
+        (question("url"), Decision.DENY),
+        (question("tool"), Decision.DENY),
+    ):
+        assert policy.decide(asked) == said
 
 
 def test_a_policy_that_was_pickled_has_its_budget() -> None:
