@@ -536,7 +536,7 @@ done
 @pytest.mark.parametrize(
     ("script", "everywhere", "step"),
     [
-        pytest.param(_DIES_OF_THE_PROBE, False, 5, id="two processes"),
+        pytest.param(_DIES_OF_THE_PROBE, False, 3, id="two processes"),
         pytest.param(_ANSWERS, True, 5, id="one process, all code", marks=pytest.mark.slow),
         pytest.param(
             _DIES_OF_THE_PROBE, True, 5, id="two processes, all code", marks=pytest.mark.slow

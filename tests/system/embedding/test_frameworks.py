@@ -202,10 +202,12 @@ def test_the_application_runs_as_its_first_lines_say_and_leaves_no_server() -> N
 
 
 @contextmanager
-def celery(files: Path, *words: str, **options: Any) -> Iterator[subprocess.Popen[str]]:
-    """The example, which sends tasks or is a worker."""
+def celery(
+    program: Path, files: Path, *words: str, **options: Any
+) -> Iterator[subprocess.Popen[str]]:
+    """A program that sends tasks, or is a worker."""
     with subprocess.Popen(
-        [FRAMEWORKS, "-W", "error::ResourceWarning", EXAMPLES / "celery_tasks.py", *words],
+        [FRAMEWORKS, "-W", "error::ResourceWarning", program, *words],
         cwd=ROOT,
         env=environment(CELERY_FILES=str(files)),
         stdin=subprocess.DEVNULL,
@@ -224,22 +226,43 @@ def is_server(pid: int) -> bool:
     return b"syncmcp.testing" in Path(f"/proc/{pid}/cmdline").read_bytes()
 
 
+@contextmanager
+def worked(program: Path, files: Path) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """A worker of two processes that has done the tasks of `program`; what that said of them.
+
+    The worker ends with the block, as asked. What it says is in the file ``log``.
+    """
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with celery(program, files, **pipes) as sender, (files / "log").open("wb") as log:
+        assert sender.stdout is not None
+        assert "sent" in sender.stdout.readline(), sender.communicate()
+        prefork = ("worker", "--pool", "prefork", "--concurrency", "2")
+        with celery(program, files, *prefork, stdout=log, stderr=log) as worker:
+            out, err = sender.communicate(timeout=CEILING)
+            assert sender.returncode == 0, out + err
+            assert "Traceback" not in err
+            yield worker, out
+            worker.terminate()
+            assert worker.wait(CEILING) == 0, (files / "log").read_text("utf-8")
+
+
 @pytest.mark.peer
 @pytest.mark.pitfall("3", "7", "32")
 def test_each_process_of_a_worker_has_a_client_and_leaves_no_server(tmp_path: Path) -> None:
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    with celery(tmp_path, **pipes) as program, (tmp_path / "log").open("wb") as log:
-        assert program.stdout is not None
-        assert "sent" in program.stdout.readline(), program.communicate()
-        prefork = ("worker", "--pool", "prefork", "--concurrency", "2")
-        with celery(tmp_path, *prefork, stdout=log, stderr=log) as worker:
-            out, err = program.communicate(timeout=CEILING)
-            assert (out, program.returncode) == ("[0, 2, 4, 6, 8, 10, 12, 14]\n", 0), err
-            assert "Traceback" not in err
-            processes = children(worker.pid)
-            assert not any(map(is_server, processes))
-            servers = [pid for process in processes for pid in children(process) if is_server(pid)]
-            assert servers
-            worker.terminate()
-            assert worker.wait(CEILING) == 0, (tmp_path / "log").read_text("utf-8")
+    with worked(EXAMPLES / "celery_tasks.py", tmp_path) as (worker, said):
+        assert said == "[0, 2, 4, 6, 8, 10, 12, 14]\n"
+        processes = children(worker.pid)
+        assert not any(map(is_server, processes))
+        servers = [pid for process in processes for pid in children(process) if is_server(pid)]
+        assert servers
     assert all(map(wait_gone, servers))
+
+
+@pytest.mark.peer
+@pytest.mark.pitfall("3", "32")
+def test_a_client_of_the_parent_is_refused_in_a_worker_and_unharmed(tmp_path: Path) -> None:
+    with worked(Path(__file__).with_name("forking_tasks.py"), tmp_path) as (_, said):
+        refused, anew = said.splitlines()
+    assert refused.startswith("ForkedError: this client belongs to the parent process")
+    assert anew == "3"
+    assert "the parent's client: 23" in (tmp_path / "log").read_text("utf-8")
