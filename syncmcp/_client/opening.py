@@ -179,6 +179,7 @@ class _Probe:
             late = self._stop_waiting(timed_out=isinstance(error, RequestTimeout))
             if late is None:
                 raise
+            error.__traceback__ = None
             return late
         self._stop_waiting(timed_out=False)
         return result
@@ -189,9 +190,10 @@ class _Probe:
         first = limit if once else limit.sooner(_REPROBE_SECONDS)
         try:
             return self._send(ask, options, first)
-        except RequestTimeout:
+        except RequestTimeout as error:
             if first is limit:
                 raise
+            error.__traceback__ = None
         _log.debug("[%s] has not answered the probe yet: sending it again", self._connection.label)
         self._sent_twice = True
         return self._send(ask, options.but(cancel=self.cancel_token()), limit)
@@ -441,30 +443,41 @@ def _perform_request(
             result = connection.request(
                 ask.method, ask.params, options, deadline, dialect=ask.dialect
             )
-    except RequestTimeout as error:
-        # Another request would ask the person who did not sign in once more.
-        if ask.probe and not deadline.expired and error.kind != "login":
-            error.__traceback__ = None  # with the error, the connection would keep all these frames
-            return ProbeTimedOut()
-        raise
-    except RequestCancelled as error:
-        if ask.after_probe and probe.late_answer is not None:
-            error.__traceback__ = None
-            return LateProbeAnswer(probe.late_answer)
-        raise
-    except ConnectionLost as error:
-        ended = connection.close_error is not None or (
-            not connection.transport.blocking and connection.wait_closed(_EXIT_NOTICE_SECONDS)
-        )
-        error.__traceback__ = None
-        return ServerExited(error) if ended else error
     except McpError as error:
-        return error
+        outcome = _outcome_of(error, connection, ask, deadline, probe)
+        if outcome is None:
+            raise
+        # What keeps the error would keep the frames of who opens the client, too.
+        error.__traceback__ = None
+        return outcome
     if not isinstance(result, (dict, McpError)):
         return ProtocolError(
             "the result is not an object", server=connection.label, method=ask.method
         )
     return result
+
+
+def _outcome_of(
+    error: McpError,
+    connection: Connection,
+    ask: SendRequest,
+    deadline: Deadline,
+    probe: _Probe,
+) -> EffectOutcome | None:
+    """What the error of a request means for the negotiation; `None` if it ends the opening."""
+    if isinstance(error, RequestTimeout):
+        # Another request would ask the person who did not sign in once more.
+        goes_on = ask.probe and not deadline.expired and error.kind != "login"
+        return ProbeTimedOut() if goes_on else None
+    if isinstance(error, RequestCancelled):
+        late = probe.late_answer if ask.after_probe else None
+        return None if late is None else LateProbeAnswer(late)
+    if isinstance(error, ConnectionLost):
+        ended = connection.close_error is not None or (
+            not connection.transport.blocking and connection.wait_closed(_EXIT_NOTICE_SECONDS)
+        )
+        return ServerExited(error) if ended else error
+    return error
 
 
 def _probe_deadline(connection: Connection, deadline: Deadline, probe_timeout: float) -> Deadline:

@@ -307,25 +307,32 @@ def test_who_dies_of_the_probe_gets_a_fresh_process_and_is_not_probed_again(
         assert offers == {OLD}
 
 
-@pytest.mark.parametrize(
-    "scripts",
-    [
-        [STARTS["silent on the probe"].steps],
-        [STARTS["answers the probe during the handshake, which is ignored"].steps],
-        [DIES, opening()],
-    ],
-    ids=["silent", "late", "dies"],
-)
-def test_an_open_client_keeps_no_frame_of_who_opened_it(scripts: list[list[s.Step]]) -> None:
+KEEPING: dict[str, list[list[s.Step]]] = {
+    "refuses": [REFUSES],
+    "silent": [STARTS["silent on the probe"].steps],
+    "late": [STARTS["answers the probe during the handshake, which is ignored"].steps],
+    "dies": [DIES, opening()],
+    "twice": [[*TWO_PROBES, s.reply(DISCOVERED, to="second")]],
+    "twice, and refuses": [[*TWO_PROBES, {**REFUSED, "to": "second"}, *opening()]],
+}
+
+
+@pytest.mark.parametrize("case", KEEPING)
+def test_an_open_client_keeps_no_frame_of_who_opened_it(
+    case: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     class Owner:
         pass
 
     def opened_by(owner: Owner) -> Client:
-        return syncmcp.connect(Stdio(*peer.command), **SOON)
+        options = SOON if case in ("silent", "late") else {}
+        return syncmcp.connect(Stdio(*peer.command), **options)
 
+    if case.startswith("twice"):
+        probe_soon_again(monkeypatch)
     gc.disable()  # the frames would be in a cycle
     try:
-        with Scripted(*scripts) as peer, opened_by(owner := Owner()):
+        with Scripted(*KEEPING[case]) as peer, opened_by(owner := Owner()):
             alive = weakref.ref(owner)
             del owner
             assert alive() is None
