@@ -313,6 +313,7 @@ KEEPING: dict[str, list[list[s.Step]]] = {
     "late": [STARTS["answers the probe during the handshake, which is ignored"].steps],
     "dies": [DIES, opening()],
     "twice": [[*TWO_PROBES, s.reply(DISCOVERED, to="second")]],
+    "twice, and answers the first": [[*TWO_PROBES, s.reply(DISCOVERED, to="first")]],
     "twice, and refuses": [[*TWO_PROBES, {**REFUSED, "to": "second"}, *opening()]],
 }
 
