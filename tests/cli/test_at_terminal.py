@@ -69,6 +69,13 @@ def test_people_get_a_table(elsewhere: Path, demo: str) -> None:
     assert b"\x1b[1m" in terminal.raw
 
 
+def test_the_demo_runs_at_a_terminal(elsewhere: Path) -> None:
+    with at_terminal("demo") as terminal:
+        assert terminal.ends() == 0, terminal.screen
+    assert "lift-off" in terminal.screen
+    assert '{"error"' not in terminal.screen
+
+
 def test_a_narrow_terminal_gets_all_of_a_table_too(elsewhere: Path, demo: str) -> None:
     with at_terminal("tools", demo, columns=24, rows=200, NO_COLOR="1") as terminal:
         assert terminal.ends() == 0

@@ -180,7 +180,7 @@ def test_a_call_whose_worker_was_lost_is_made_again_only_where_that_does_no_harm
         # Every operation that gives one result may be called.
         raw = one(http.url, Call("request", "tools/list"), Scripted()).result()
         tools = one(http.url, Call("list_tools"), Scripted()).result().tools
-        assert [tool["name"] for tool in raw["tools"]] == [tool.name for tool in tools]
+        assert [tool["name"] for tool in raw["tools"]] == [tool.name for tool in tools] != []
     for client in list(settings._shared.values()):  # what was unpickled in this process
         client.close()
 

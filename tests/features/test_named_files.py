@@ -105,7 +105,8 @@ def test_the_program_covered_is_the_one_that_starts(env: dict[str, str], cwd: st
 FOUND = {
     "dist/index": "dist/index.js|dist/index.mjs|dist/index.cjs|dist/index.ts",
     "dist/server": "dist/server.mts|dist/server.cts|dist/server.tsx|dist/server.jsx",
-    "dist": "dist/index.js|dist/index.mts|dist/index.tsx|dist/package.json|dist/__main__.py",
+    "dist": "dist/index.js|dist/index.mts|dist/index.tsx|dist/package.json"
+    "|dist/__main__.py|dist/__init__.py",
     "dist.tool": "dist/__init__.py|dist/tool.py|dist.py",
     "dist.lib.tool": "dist/lib.py",
     "dist.server.py": "dist/server/py.py",

@@ -431,8 +431,11 @@ class TestApproval:
         assert any(warning in said for said in review.warnings), review.warnings
 
     def test_what_looks_harmless_carries_none(self) -> None:
-        for url in ("https://example.com/mcp", "http://localhost:8000/mcp"):
-            assert of_project({"url": url})["one"].review().warnings == ()
+        urls = ("https://example.com/mcp", "http://localhost:8000/mcp")
+        node = {"command": "node", "args": ["server.js"]}
+        own = {"command": "my-server", "args": ["--format", "json"], "env": {"MODE": "x"}}
+        for entry in (*({"url": url} for url in urls), node, own):
+            assert of_project(entry)["one"].review().warnings == ()
 
 
 class TestTheMemory:

@@ -450,7 +450,9 @@ def test_a_model_that_never_stops_is_stopped_and_its_last_wish_not_run() -> None
 
 def test_a_model_learns_that_its_time_is_up_and_what_it_raises_is_the_cause() -> None:
     def waits(request: CreateMessageRequestParams, context: HandlerContext) -> CreateMessageResult:
-        assert (context.time_left() or 1) <= 0.05
+        left = context.time_left()
+        assert left is not None
+        assert left <= 0.05
         assert context.cancel.wait(PATIENCE)
         raise RuntimeError("the provider hung up")
 
