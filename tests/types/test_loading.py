@@ -15,10 +15,8 @@ PROGRAM = """
 import sys, threading
 
 before = set(sys.modules)
-import syncmcp
-own = set(sys.modules)
 import syncmcp.types as types
-print("pydantic" in set(sys.modules) - own)
+print("pydantic" in set(sys.modules) - before)
 
 types.CallToolResult
 print(*sorted(m for m in sys.modules if m.startswith("syncmcp.types.")))
