@@ -18,6 +18,7 @@ from syncmcp.errors import (
     ConnectionLost,
     HttpError,
     McpError,
+    ProtocolError,
     RequestTimeout,
     SessionLost,
 )
@@ -237,6 +238,13 @@ def test_a_server_that_does_not_resume_leaves_the_outcome_unknown(
         assert receiver.error.delivery == "unknown"  # type: ignore[attr-defined]
         assert words in str(receiver.error)
     assert sum("last-event-id" in one.headers for one in server.requests) == attempts
+
+
+def test_an_event_stream_without_an_event_breaks_the_protocol_in_a_session_too() -> None:
+    with started(stateful(streamed())) as (_, transport, receiver):
+        transport.send(request(seconds=None))
+    assert type(receiver.error) is ProtocolError
+    assert "empty event stream" in str(receiver.error)
 
 
 def test_a_listener_that_fails_unexpectedly_ends_the_connection_and_says_why(

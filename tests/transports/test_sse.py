@@ -120,7 +120,7 @@ def test_an_address_has_a_longest_length() -> None:
 
 
 @pytest.mark.requirement("SSE-02")
-@pytest.mark.parametrize("size", [7, 10_000])
+@pytest.mark.parametrize("size", [1, 7, 10_000])
 def test_messages_are_read_from_the_events_named_message(size: int) -> None:
     with old_server() as old:
         old.prelude = b"\xef\xbb\xbf: hello\r\n\r\nid: 1\r\nretry: 5\r\n\r\n"

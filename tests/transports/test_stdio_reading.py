@@ -281,11 +281,11 @@ def test_stderr_is_appended_to_a_file(tmp_path: Path) -> None:
 
 
 NOISY = "import sys\nfor _ in range(30000): print('noise', file=sys.stderr)\n" + ECHO
+FULL = pytest.mark.skipif(not Path("/dev/full").exists(), reason="Linux has a full disk")
 
 
-@pytest.mark.skipif(not Path("/dev/full").exists(), reason="Linux has a full disk")
 @pytest.mark.pitfall("10")
-@pytest.mark.parametrize("sink", ["/dev/full", "a function"])
+@pytest.mark.parametrize("sink", [pytest.param("/dev/full", marks=FULL), "a function"])
 def test_where_stderr_cannot_go_it_is_dropped_and_logged_once(
     sink: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
