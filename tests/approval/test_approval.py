@@ -280,7 +280,8 @@ def test_a_spent_budget_says_so_of_what_it_would_have_allowed() -> None:
 
 
 def test_a_policy_that_was_pickled_has_its_budget() -> None:
-    policy = AutoApprove(server="files", calls=1, tokens=10, per=60, otherwise=Decision.DENY)
+    rest = Rules(otherwise=Decision.DENY)
+    policy = AutoApprove(server="files", calls=1, tokens=10, per=60, otherwise=rest)
     again = pickle.loads(pickle.dumps(policy))
     for each in (policy, again):
         spent = Verdict.deny("it is beyond the budget of AutoApprove: 1 call and 10 tokens in 60 s")
@@ -766,7 +767,10 @@ GUARDS: Mapping[str, Callable[[], Approval]] = {
 @pytest.mark.usefixtures("crowded")
 @pytest.mark.parametrize(
     ("guard", "kind"),
-    [("calls", "roots"), ("tokens", "sampling"), ("budget", "sampling"), ("budget", "form")],
+    [
+        *((guard, kind) for guard in ("calls", "budget") for kind in ("sampling", "form", "roots")),
+        ("tokens", "sampling"),
+    ],
 )
 @pytest.mark.requirement("M-20")
 def test_threads_that_ask_at_once_do_not_overspend(guard: str, kind: Kind) -> None:

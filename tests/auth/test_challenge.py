@@ -30,13 +30,16 @@ pytestmark = pytest.mark.requirement("AUD-02")
                 Challenge("dpop", {"algs": "ES256"}),
             ],
         ),
-        (
-            "Negotiate YWJj==, Bearer scope=a",
-            [Challenge("negotiate"), Challenge("bearer", {"scope": "a"})],
+        *(
+            (
+                f"Negotiate {credentials}, Bearer scope=a",
+                [Challenge("negotiate"), Challenge("bearer", {"scope": "a"})],
+            )
+            for credentials in ("YWJj==", "YWJj")
         ),
         ("Bearer x=" + '"\\' * 200_000, [Challenge("bearer")]),
     ],
-    ids=["quoted", "several", "credentials without a name", "a quote without end"],
+    ids=["quoted", "several", "credentials without a name", "like one", "a quote without end"],
 )
 def test_challenges_are_told_apart(header: str, challenges: list[Challenge]) -> None:
     assert parse_challenges(header) == challenges
