@@ -113,7 +113,7 @@ def test_nothing_is_sent_again_while_a_question_of_the_round_is_open(way: str) -
         again = peer.requests("tools/call", 2)[1]["params"]
         for method in ("server/discover", "tools/list", "tools/call"):  # each declares it again
             meta = peer.requests(method)[0]["params"]["_meta"]
-            declared = {"sampling": {}, "elicitation": {"form": {}}, "roots": {}}
+            declared: dict[str, Any] = {"sampling": {}, "elicitation": {"form": {}}, "roots": {}}
             assert meta["io.modelcontextprotocol/clientCapabilities"] == declared
     assert again["inputResponses"].keys() == questions.keys()
 
