@@ -130,6 +130,8 @@ def test_leaving_the_loop_tells_the_server_and_neither_side_holds_anything(wire:
         gc.collect()  # nobody has it any more
         assert let_go(server)
         client.listen(uris=["a:1"]).close()  # waits for what a pool thread still does
+        assert let_go(server)
+        assert server.stats.wait_for(lambda stats: stats.running == 0, PATIENCE)
         state, connection = client._core.session_state, client._core.connection
         assert connection is not None
         assert (state.listeners, len(state.resources)) == ([], 0)
@@ -334,6 +336,20 @@ def test_who_began_to_listen_while_a_resource_is_given_back_still_listens() -> N
         del server.handlers["resources/unsubscribe"]
         listening[0].close()
         assert held(server) == 0
+
+
+def test_subscribing_and_unsubscribing_at_the_same_time_leaves_the_last_wish() -> None:
+    server = shop()
+    with syncmcp.connect(server, mode=STATEFUL) as client:
+
+        def cycle() -> None:
+            for _ in range(15):
+                with client.listen(uris=["a:1"], timeout=PATIENCE):
+                    assert "a:1" in server.sessions[0].subscriptions
+
+        assert in_threads(*[cycle] * 4) == [None] * 4
+        assert held(server) == 0
+        assert len(client._core.session_state.resources) == 0
 
 
 class Heard(SimpleQueue[Any]):

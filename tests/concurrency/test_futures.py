@@ -101,12 +101,12 @@ def test_done_callbacks_run_in_order_on_a_pool_thread_and_may_call_the_client(wi
         for number in range(5):
             variable.set(str(number))
             future.add_done_callback(listen)
+        future.add_done_callback(again)
         stage.inside("a")
         stage.gate.set()
         concurrent.futures.wait([future], PATIENCE)
         variable.set("5")
         future.add_done_callback(listen)
-        future.add_done_callback(again)
         came = [heard.get(timeout=PATIENCE) for _ in range(6)]
         assert [said.get(timeout=PATIENCE) for _ in range(2)] == ["blocking", "future"]
     assert [value for value, _, _ in came] == ["0", "1", "2", "3", "4", "5"]

@@ -83,7 +83,7 @@ def test_where_frames_must_be_shorter_they_may_have_fewer_values(wire: str) -> N
 
 @pytest.mark.parametrize("wire", ["stdio", "http"])
 def test_of_a_refused_message_nothing_is_held(wire: str) -> None:
-    steps = [*opening(), s.expect("tools/call"), s.reply({"x": [0] * 110_000}), s.silence()]
+    steps = [*opening(), s.expect("tools/call"), s.reply({"x": [0] * 160_000}), s.silence()]
     with Scripted(steps) as peer:
         target: Stdio | Http = Http(peer.url, max_body=2**20)
         if wire == "stdio":

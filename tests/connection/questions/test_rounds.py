@@ -90,7 +90,7 @@ def test_a_retry_has_a_new_id_and_an_answer_under_each_key(wire: str, way: str) 
 
 
 @pytest.mark.parametrize("way", ["blocking", "future"])
-@pytest.mark.requirement("MRTR-01", "MRTR-08")
+@pytest.mark.requirement("MRTR-01", "MRTR-08", "M-08", "ELI-02")
 def test_nothing_is_sent_again_while_a_question_of_the_round_is_open(way: str) -> None:
     questions = {"slow": (SAMPLING, PROMPT), "quick": (ELICITATION, FORM), "roots": (ROOTS, None)}
     held, filled = Held(), threading.Event()
@@ -111,6 +111,10 @@ def test_nothing_is_sent_again_while_a_question_of_the_round_is_open(way: str) -
         sent = ["server/discover", "tools/call", "tools/list", "tools/call"]
         assert peer.methods(4) == sent
         again = peer.requests("tools/call", 2)[1]["params"]
+        for method in ("server/discover", "tools/list", "tools/call"):  # each declares it again
+            meta = peer.requests(method)[0]["params"]["_meta"]
+            declared: dict[str, Any] = {"sampling": {}, "elicitation": {"form": {}}, "roots": {}}
+            assert meta["io.modelcontextprotocol/clientCapabilities"] == declared
     assert again["inputResponses"].keys() == questions.keys()
 
 
