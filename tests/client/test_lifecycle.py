@@ -132,6 +132,28 @@ client.close()
         assert server.stats.opened == 1
 
 
+def test_a_function_for_headers_does_not_hold_up_the_end_of_a_program() -> None:
+    code = """
+from concurrent.futures import Future
+
+ended = threading.Event()
+
+def headers():
+    if ended.is_set():
+        say("asked")
+        Future().result()  # for ever
+    return {}
+
+for _ in range(2):
+    client = syncmcp.Client(syncmcp.Http(URL, headers=headers), mode="2025-11-25").open()
+atexit.register(ended.set)
+"""
+    http = serve_http(in_process())
+    with http, programs.running(f"URL = {http.url!r}\n{code}") as program:
+        assert program.line() == "asked"
+        assert program.end()[0] == 0
+
+
 # Forks take these themselves.
 _HELD_BY_FORKS = ("_forking", "build_lock")
 
