@@ -46,7 +46,7 @@ class SignInRequest:
             or a parent path (RFC 9728 §3.3). All servers there accept the token, and each of them
             can use it at the others. `None` otherwise.
         assumed: Whether nothing says that the `issuer` is an authorization server: the MCP server
-            has no metadata, as some have until 2025-03-26. It may want a token of another kind.
+            has no metadata, as servers of 2025-03-26 may. It may want a token of another kind.
     """
 
     server: str
