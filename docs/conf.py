@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from html import escape
 from pathlib import Path
@@ -53,12 +54,19 @@ napoleon_use_ivar = True
 
 
 def describe_page(_app, _name, _template, context, doctree):  # type: ignore[no-untyped-def]
-    """Give the first paragraph of a page to search engines."""
-    for paragraph in doctree.findall(nodes.paragraph) if doctree else ():
-        text = escape(" ".join(paragraph.astext().split()))
-        if isinstance(paragraph.parent, nodes.section) and len(text) > 40:  # not only a link
-            context["metatags"] += f'<meta name="description" content="{text}" />'
-            break
+    """Give the first sentences of a page to search engines, or its title."""
+    if doctree is None:  # an index that Sphinx makes
+        return
+    described = ""
+    for paragraph in doctree.findall(nodes.paragraph):
+        if isinstance(paragraph.parent, nodes.section) and len(described) < 100:
+            text = re.sub(r":$", ".", " ".join(paragraph.astext().split()))
+            for sentence in re.findall(r"\S.*?\.(?= |$)", text):
+                if not sentence.startswith(("See ", "Values and types")):
+                    described += sentence + " "
+    title = f"{context['title']}: syncmcp, a client for the Model Context Protocol"
+    content = escape(described.strip() or title)
+    context["metatags"] += f'<meta name="description" content="{content}" />'
 
 
 def setup(app: Sphinx) -> None:

@@ -26,7 +26,7 @@ from syncmcp._concurrency.forks import delaying_forks
 from syncmcp._concurrency.single_flight import SharedAttempt
 from syncmcp._http.exchange import current
 from syncmcp._http.session import finish
-from syncmcp._http.url_guard import UrlGuard
+from syncmcp._http.url_guard import UnsafeUrl, UrlGuard
 from syncmcp.auth import flow, steps
 from syncmcp.auth.discovery import AuthServer, discover, missing_scopes, select_scope
 from syncmcp.auth.fetch import Driver
@@ -83,13 +83,14 @@ class TokenAuth(AuthBase):
     ) -> None:
         if isinstance(scopes, str):
             raise UsageError("scopes must be a list of strings, not a single str")
-        if issuer is not None and not str(issuer).lower().startswith(("https://", "http://")):
-            raise UsageError(f"issuer must be the URL of an authorization server, not {issuer!r}")
+        allow_private = flag(allow_private, "allow_private")
+        if issuer is not None:
+            _check_issuer(issuer, allow_private)
         self._given_store = store
         self._issuer = issuer
         self._scopes = None if scopes is None else tuple(scopes)
         self._session = session
-        self._allow_private = flag(allow_private, "allow_private")
+        self._allow_private = allow_private
         self._assertion = assertion
         if not hasattr(dpop, "sign"):
             flag(dpop, "dpop")
@@ -328,6 +329,15 @@ class TokenAuth(AuthBase):
         if self._manager is None:
             raise UsageError("which server? Pass url=, or make a request first")
         return self._manager
+
+
+def _check_issuer(issuer: str, allow_private: bool) -> None:
+    if not str(issuer).lower().startswith(("https://", "http://")):
+        raise UsageError(f"issuer must be the URL of an authorization server, not {issuer!r}")
+    try:
+        UrlGuard(issuer, allow_private=allow_private).check(issuer)
+    except UnsafeUrl as error:
+        raise UsageError(f"issuer cannot be used: {error.reason}: {redact(issuer)!r}") from error
 
 
 def _without_user(url: str) -> str:

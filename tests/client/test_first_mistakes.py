@@ -134,6 +134,9 @@ USAGE_ERRORS: dict[str, Mistake] = {
     "issuer must be the URL of an authorization server, not 'nope'": lambda _: (
         auth.ClientCredentials("me", client_secret="s", issuer="nope")
     ),
+    "issuer cannot be used: it is not encrypted: http is for this computer only": lambda _: (
+        auth.ClientCredentials("me", client_secret="s", issuer="http://login.example")
+    ),
     "write http:// before it": lambda _: connect("localhost:8000"),
     "write https:// before it": lambda _: connect("example.com/mcp"),
     "URL; write http:// or https://": lambda _: connect("ws://example.com/mcp"),

@@ -197,18 +197,21 @@ def steps(message: Any) -> Iterator[Step]:
 
 def over_stdio() -> None:
     """Serve the process's own pipes; each call has a thread, so that one does not hold another."""
-    lock = threading.Lock()
+    lock, unfinished = threading.Lock(), False
 
-    def write(data: bytes) -> None:
+    def write(data: bytes, *, frame: bool = False) -> None:
+        nonlocal unfinished
         with lock:
-            sys.stdout.buffer.write(data)
+            # An honest answer is never behind a piece of another one in its line: it would be lost.
+            sys.stdout.buffer.write(b"\n" * (frame and unfinished) + data)
             sys.stdout.buffer.flush()
+            unfinished = not data.endswith(b"\n")
 
     def serve(message: Any) -> None:
         for step in steps(message):
             match step:
                 case bytes():
-                    write(step + b"\n")
+                    write(step + b"\n", frame=True)
                 case Raw(data):
                     write(data)
                 case Pause(seconds):

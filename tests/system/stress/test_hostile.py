@@ -198,7 +198,7 @@ class Victim:
         for _ in range(5):
             with suppress(syncmcp.McpError):  # what broke before may be noticed here
                 honest = {"way": "honest", "nonce": "back"}
-                assert self._client.call_tool("work", honest).text == "back"
+                assert self._client.call_tool("work", honest, timeout=30).text == "back"
                 return
         raise AssertionError("it does not come back")
 
