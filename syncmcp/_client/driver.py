@@ -118,6 +118,7 @@ class Drive(ABC, Generic[R]):
                 except McpError as failure:
                     if self._retry is None:
                         self._finish_error(failure)
+                        error = None  # else its traceback, and so the caller's frame, holds it
                         raise
                     self._retry, value, error = None, None, failure
                     continue
@@ -251,7 +252,10 @@ class Drive(ABC, Generic[R]):
             self._core.cache.note_failure(effect, error)
         if isinstance(error, RequestCancelled):  # perhaps while the connection was opened
             error.method = error.method or send.method
-        raise error
+        try:
+            raise error
+        finally:
+            del error  # as in `advance`
 
     def _count_attempts(self, attempts: int) -> None:
         """A request is sent again; `attempts` counts the first time, too."""

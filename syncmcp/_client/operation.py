@@ -334,20 +334,23 @@ class ResultStream(Generic[R]):
             if isinstance(item, Progress):
                 return item
             if item is None:
-                return self._finish()
+                try:
+                    return self._take_future().result(0)
+                finally:
+                    del self  # as in `result`
             try:
                 return LoggingMessageNotificationParams.from_wire(item)
             except ValueError:
                 _log.debug("skipped an invalid log message")
         raise StopIteration
 
-    def _finish(self) -> R:
+    def _take_future(self) -> RequestFuture[R]:
         with self._items.lock:
             if self._closed:  # another thread took the result
                 raise StopIteration
             self._closed = True
         self._finalizer.detach()
-        return self._future.result(0)
+        return self._future
 
     def close(self) -> None:
         """End the iteration; cancels the call if it is running. Any thread may call this."""

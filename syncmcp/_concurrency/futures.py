@@ -164,6 +164,8 @@ class RequestFuture(concurrent.futures.Future[R]):
             raise
         except concurrent.futures.CancelledError as error:
             raise self._as_cancelled(error) from None
+        finally:
+            del self  # as in the base class: the traceback of its error holds this frame
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
         """Wait until the future is done, at most `timeout` seconds, and return its error.

@@ -85,12 +85,10 @@ class Connection:
         self.questions = QuestionRegistry(services)
         self._wire = wire
         self.label = services.label
-        # Guards the table, the outcomes of calls and `close_error`. Held for updates only: no I/O,
-        # no user code and no settling of a future happens under it.
+        # Guards the table, outcomes and `close_error`. No I/O, user code or settling under it.
         lock = self._lock = threading.RLock()
         table = self._table = RequestTable[PendingRequest](first_id, max_in_flight)
-        # What ended the connection; `None` while it is open.
-        self.close_error: McpError | None = None
+        self.close_error: McpError | None = None  # what ended the connection
         self._draining = False
         self._closed = Latch()
         self._idle_callbacks: list[Callable[[], object]] = []
@@ -266,6 +264,7 @@ class Connection:
                     self._send(call.out)  # it was queued, and its exchange needs this thread
                 elif (late := call.overdue()) is not None:
                     self.cancel(call, late)
+                    del late  # see `PendingRequest.take_result`
                     break
         except BaseException as error:
             # Mostly Ctrl-C. The server is notified, and the request leaves the table.
@@ -533,14 +532,14 @@ class Connection:
 
     def _fail(self, out: Outgoing, error: McpError) -> list[Outgoing]:
         """Fail the requests of `out`; return the queued frames that may be sent now."""
-        ended = [self._remove(id, fresh(error) if out.id is None else error) for id in out.ids]
-        for call in [call for call, _ in ended if call is not None]:
-            error = call.outcome
-            error.server, error.method = self.label, call.method
-            if isinstance(error, ConnectionLost):
-                error = close_error_for(error, call.method, error.delivery)
-            self._settle(call, error)
-        return [following for _, following in ended if following is not None]
+        errors = [fresh(error) if out.id is None else error for _ in out.ids]
+        ended = [(*self._remove(id, own), own) for id, own in zip(out.ids, errors, strict=True)]
+        for call, _, own in ended:
+            if call is not None:
+                own.server, own.method = self.label, call.method
+                lost = isinstance(own, ConnectionLost)
+                self._settle(call, close_error_for(own, call.method, own.delivery) if lost else own)
+        return [following for _, following, _ in ended if following is not None]
 
     def lost(self, error: McpError) -> None:
         """See `Receiver`."""
@@ -595,7 +594,8 @@ class Connection:
         return call.out
 
     def _settle(self, call: PendingRequest, outcome: Any) -> None:
-        call.outcome = outcome
+        if call.outcome is not None:  # else a thread whose time was up has taken it
+            call.outcome = outcome
         self._release(call)
 
     def _release(self, call: PendingRequest) -> None:

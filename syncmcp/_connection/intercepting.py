@@ -220,7 +220,7 @@ class InterceptedRequest:
         try:
             result = exchange()
         except ServerError as refusal:
-            if call.outcome is not refusal:
+            if not call.released:
                 raise  # raised by an interceptor
             error = refusal
         finally:
@@ -230,7 +230,10 @@ class InterceptedRequest:
         seen = self._interceptors[: self._shown_to]
         message = self._context.run(_run_hooks, seen[::-1], "incoming", message)
         if message.error is not None:
-            raise message.error
+            try:
+                raise message.error
+            finally:
+                del error, message  # see `PendingRequest.take_result`
         if message.result is not result:
             call.altered = True
         return message.result

@@ -130,13 +130,18 @@ class PendingRequest:
     def take_result(self) -> Any:
         """The result, which is not kept: a call that became a task is remembered for long.
 
+        Nor is an error: its traceback holds the frames of the caller, and they would hold it.
+
         Raises:
             McpError: The error that the request ended with.
         """
-        if isinstance(self.outcome, BaseException):
-            raise self.outcome
-        result, self.outcome = self.outcome, None
-        return result
+        outcome, self.outcome = self.outcome, None
+        if isinstance(outcome, BaseException):
+            try:
+                raise outcome
+            finally:
+                del outcome
+        return outcome
 
     def _silent_since(self) -> float | None:
         """When the silence began that the idle timeout bounds; `None` while none is counted.

@@ -315,7 +315,10 @@ class HttpSender(Transport):
             release_frames(error)
             if not exchange.aborted:
                 found = self._endpoint.explain(error, exchange)
-                raise found from found.__cause__
+                try:
+                    raise found from found.__cause__
+                finally:
+                    del found  # its traceback holds this frame, and those of the caller
             if exchange in self._open_exchanges:  # else it was cancelled: its error is not wanted
                 if not self._closed:
                     raise explain(TimeoutError("the deadline passed"), exchange) from None

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import copy
+import gc
 import pickle
 import socket
+import threading
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -13,8 +16,10 @@ import pytest
 import syncmcp
 from syncmcp import (
     Client,
+    Interceptor,
     InvalidOutput,
     InvalidParams,
+    Message,
     Mode,
     NotSupported,
     ResourceNotFound,
@@ -33,7 +38,7 @@ from syncmcp.types import (
 )
 from syncmcp.types.server_features import set_origin
 from tests.support.scripts import NEW, OLD, REVISIONS, STATEFUL, WIRES, opening, talk
-from tests.support.stage import PATIENCE, Wire, rotated
+from tests.support.stage import PATIENCE, Stage, Wire, rotated
 
 LEVELS = ["debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"]
 
@@ -200,6 +205,49 @@ def test_errors_of_our_own_making_have_no_code() -> None:
         with pytest.raises(syncmcp.RequestTimeout) as late:
             client.call_tool("add", {"a": 1, "b": 2}, timeout=0)
         assert not hasattr(late.value, "code")
+
+
+FAILING: dict[str, Callable[[Client], object]] = {
+    "refused": lambda client: client.call_tool("nope"),
+    "late": lambda client: client.call_tool("hold", timeout=0.05),
+    "not sent": lambda client: client.call_tool("hold", timeout=0),
+    "not declared": lambda client: client.list_prompts(),
+    "future": lambda client: client.call_tool.future("nope").result(PATIENCE),
+    "late future": lambda client: client.call_tool.future("hold", timeout=0.05).result(PATIENCE),
+    "stream": lambda client: list(client.call_tool.stream("nope")),
+}
+
+
+@pytest.mark.parametrize("intercepted", [False, True])
+@pytest.mark.parametrize("transport", ["memory", "stdio", "http"])
+def test_the_error_of_a_call_keeps_no_frame_of_its_caller(
+    transport: str, intercepted: bool
+) -> None:
+    class Looks(Interceptor):
+        def incoming(self, message: Message) -> Message:
+            return message
+
+    class Owner:
+        pass
+
+    def call(failing: Callable[[Client], object], owner: Owner) -> None:
+        with pytest.raises(syncmcp.McpError):
+            failing(client)
+
+    with Wire(transport, NEW).connect(
+        Stage().server, interceptors=[Looks()] * intercepted
+    ) as client:
+        gc.disable()  # the frames would be in a cycle
+        try:
+            for name, failing in FAILING.items():
+                gone = threading.Event()
+                weakref.finalize(owner := Owner(), gone.set)
+                call(failing, owner)
+                del owner
+                # An interceptor, on another thread, may see the end of the call just now.
+                assert gone.wait(PATIENCE), name
+        finally:
+            gc.enable()
 
 
 TEXT = {"type": "text", "text": "x"}
