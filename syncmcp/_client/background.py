@@ -281,10 +281,10 @@ class FutureDrive(Drive[R]):
         # Breaks a reference cycle, so that no garbage collection is needed.
         self._abort_pending = None
         value, error = call.outcome, None
-        call.outcome = None  # as in `take_result`
         if isinstance(value, McpError):
             value, error = None, value
         else:
+            call.outcome = None  # as in `take_result`
             value = Reply(value, connection.agreed.current_dialect or connection.dialect)
         if self._runs_user_code:
             self._resume_on_worker(value, error)

@@ -8,7 +8,9 @@ import pickle
 import socket
 import threading
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -218,6 +220,30 @@ FAILING: dict[str, Callable[[Client], object]] = {
 }
 
 
+class Owner:
+    """What only the frame of a caller refers to."""
+
+
+@contextmanager
+def forgotten(what: str) -> Iterator[Owner]:
+    """Something that is gone after the block, although nothing collects garbage."""
+    owner, gone = Owner(), threading.Event()
+    weakref.finalize(owner, gone.set)
+    gc.disable()
+    try:
+        yield owner
+        del owner
+        # An interceptor, on another thread, may see the end of the call just now.
+        assert gone.wait(PATIENCE), what
+    finally:
+        gc.enable()
+
+
+def fail(failing: Callable[[Client], object], client: Client, owner: Owner) -> None:
+    with pytest.raises(syncmcp.McpError):
+        failing(client)
+
+
 @pytest.mark.parametrize("intercepted", [False, True])
 @pytest.mark.parametrize("transport", ["memory", "stdio", "http"])
 def test_the_error_of_a_call_keeps_no_frame_of_its_caller(
@@ -227,27 +253,45 @@ def test_the_error_of_a_call_keeps_no_frame_of_its_caller(
         def incoming(self, message: Message) -> Message:
             return message
 
-    class Owner:
-        pass
-
-    def call(failing: Callable[[Client], object], owner: Owner) -> None:
-        with pytest.raises(syncmcp.McpError):
-            failing(client)
-
-    with Wire(transport, NEW).connect(
-        Stage().server, interceptors=[Looks()] * intercepted
-    ) as client:
-        gc.disable()  # the frames would be in a cycle
-        try:
-            for name, failing in FAILING.items():
-                gone = threading.Event()
-                weakref.finalize(owner := Owner(), gone.set)
-                call(failing, owner)
+    options: dict[str, Any] = {"mode": NEW, "interceptors": [Looks()] * intercepted}
+    with Wire(transport, NEW).serve(Stage().server) as target:
+        client = syncmcp.connect(target, retry=None, **options)
+        for name, failing in FAILING.items():
+            with forgotten(name) as owner:
+                fail(failing, client, owner)
                 del owner
-                # An interceptor, on another thread, may see the end of the call just now.
-                assert gone.wait(PATIENCE), name
-        finally:
-            gc.enable()
+    if transport == "http":
+        with forgotten("the server is gone") as owner:
+            fail(lambda client: client.call_tool("echo", {"text": "x"}), client, owner)
+            del owner
+    client.close()
+
+
+def test_an_error_that_is_settled_after_it_was_raised_keeps_no_frame(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    stage, token, returned = Stage(), syncmcp.CancelToken(), threading.Event()
+    with Wire("memory", NEW).connect(stage.server) as client, ThreadPoolExecutor() as pool:
+        connection = client._core.connection
+        assert connection is not None
+
+        def cancelled(*_given: object) -> None:
+            """The caller returns by its own limit before the one who cancels has settled it."""
+            assert returned.wait(PATIENCE)
+
+        monkeypatch.setattr(connection.notifier, "cancelled", cancelled)
+        with forgotten("settled late") as owner:
+            cancelling = pool.submit(lambda: (stage.inside("late"), token.cancel()))
+            late = {"key": "late"}
+            fail(
+                lambda client: client.call_tool("hold", late, timeout=0.5, cancel=token),
+                client,
+                owner,
+            )
+            returned.set()
+            cancelling.result(PATIENCE)
+            del owner
+        stage.gate.set()
 
 
 TEXT = {"type": "text", "text": "x"}
