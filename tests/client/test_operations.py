@@ -260,11 +260,12 @@ def test_the_error_of_a_call_keeps_no_frame_of_its_caller(
             with forgotten(name) as owner:
                 fail(failing, client, owner)
                 del owner
-    if transport == "http":
-        with forgotten("the server is gone") as owner:
-            fail(lambda client: client.call_tool("echo", {"text": "x"}), client, owner)
-            del owner
-    client.close()
+        if transport != "http":
+            client.close()
+            return
+    with client, forgotten("the server is gone") as owner:
+        fail(lambda client: client.call_tool("echo", {"text": "x"}), client, owner)
+        del owner
 
 
 def test_an_error_that_is_settled_after_it_was_raised_keeps_no_frame(
