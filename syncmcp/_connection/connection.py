@@ -204,7 +204,6 @@ class Connection:
                 self.close_error = self.close_error or error
                 calls, self._unsettled = [*self._unsettled, *self._table.take_all()], []
                 for call in calls:
-                    # A waiting thread may find the call taken before it is settled below.
                     call.taken, call.outcome = True, close_error_for(error, call.method, "unknown")
                 self._timeouts.stop()
                 idle_callbacks, self._idle_callbacks = self._idle_callbacks, []
@@ -537,8 +536,9 @@ class Connection:
         for call, _, own in ended:
             if call is not None:
                 own.server, own.method = self.label, call.method
-                lost = isinstance(own, ConnectionLost)
-                self._settle(call, close_error_for(own, call.method, own.delivery) if lost else own)
+                if isinstance(own, ConnectionLost):
+                    own = close_error_for(own, call.method, own.delivery)  # noqa: PLW2901
+                self._settle(call, own)
         return [following for _, following, _ in ended if following is not None]
 
     def lost(self, error: McpError) -> None:

@@ -294,9 +294,13 @@ def test_changed_lists_are_told_to_initialized_sessions(server: Server) -> None:
         server.remove_prompt("hello")
         server.remove_resource("demo://readme")
         kinds = ("tools", "tools", "prompts", "resources")
-        for kind in kinds:
-            assert late.next()["method"] == f"notifications/{kind}/list_changed"
+        methods = [f"notifications/{kind}/list_changed" for kind in kinds]
+        assert [late.next()["method"] for _ in kinds] == methods
         assert early.frames.empty()
+        early.notify("notifications/initialized")  # what changed in between is not lost
+        assert [early.next()["method"] for _ in kinds] == methods
+        server.list_changed("tools")
+        assert early.next()["method"] == methods[0]
 
 
 def test_a_listener_is_acknowledged_then_told_then_ended(client: Memory, server: Server) -> None:

@@ -427,7 +427,7 @@ class Server(Dispatcher):
     # Notifications
 
     def list_changed(self, kind: ListKind) -> None:
-        """Notify clients that a list has changed: initialized sessions and listeners.
+        """Notify clients that a list has changed: sessions, once initialized, and listeners.
 
         Registering and removing a feature calls it.
 
@@ -450,10 +450,9 @@ class Server(Dispatcher):
         self.listeners.notify(method, params, URIS, uri)
 
     def broadcast(self, method: str, params: Message | None = None) -> None:
-        """Send a notification to every initialized session (stateful revisions)."""
+        """Send a notification to every session, once it is initialized (stateful revisions)."""
         for session in self.sessions:
-            if session.initialized:
-                session.notify(method, params)
+            session.notify_initialized(method, params)
 
     def _registering(
         self,

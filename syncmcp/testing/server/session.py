@@ -185,8 +185,9 @@ class Session:
         self._push = push
         self._direct = Outlet(push)
         self._numbers = itertools.count(1)
-        # Guards the next four attributes.
+        # Guards the next five attributes.
         self._lock = threading.Lock()
+        self._until_initialized: list[tuple[str, Message | None]] = []
         self._running: dict[str | int, Call] = {}
         self._questions: dict[int, Question] = {}
         self._withdrawn: set[int] = set()
@@ -250,6 +251,15 @@ class Session:
         """Send a notification that belongs to no request, unless the session has ended."""
         if not self.closed.is_set():
             self._push(wire.notification(method, params))
+
+    def notify_initialized(self, method: str, params: Message | None = None) -> None:
+        """Send a notification, but not between `initialize` and `notifications/initialized`."""
+        with self._lock:
+            if not self.initialized:
+                if self.revision is not None:
+                    self._until_initialized.append((method, params))
+                return
+        self.notify(method, params)
 
     def ping(self, timeout: float = 10.0) -> None:
         """Send `ping` and wait for the answer, `timeout` seconds at most. Raises as `ask`."""
@@ -443,7 +453,11 @@ class Session:
         if not isinstance(method, str) or not isinstance(params, dict):
             return  # A notification is never answered, not even with an error.
         if method == "notifications/initialized":
-            self.initialized = self.revision is not None
+            with self._lock:
+                self.initialized = self.revision is not None
+                waiting, self._until_initialized = self._until_initialized, []
+            for each in waiting:
+                self.notify(*each)
         elif method == "notifications/cancelled":
             self._cancel(params)
         elif method == "notifications/progress":
