@@ -337,7 +337,8 @@ def _check_issuer(issuer: str, allow_private: bool) -> None:
     try:
         UrlGuard(issuer, allow_private=allow_private).check(issuer)
     except UnsafeUrl as error:
-        raise UsageError(f"issuer cannot be used: {error.reason}: {redact(issuer)!r}") from error
+        text = f"issuer {redact(issuer)!r} cannot be used, because {error.reason}"
+        raise UsageError(text) from error
 
 
 def _without_user(url: str) -> str:

@@ -84,7 +84,9 @@ def shell(session: Session) -> None:
         elif words and words[0] not in COMMANDS:
             close = similar(words[0], COMMANDS, 1, cutoff=0.7)  # 0.6 takes `hello` for `help`
             hint = f"to call a tool, write `call {words[0]}`; `help` lists the commands"
-            if words[0] in command_tree().commands:
+            if words[0] == "syncmcp":
+                hint = "leave out `syncmcp` in this shell"
+            elif words[0] in command_tree().commands:
                 hint = f"`syncmcp {words[0]}` works outside this shell"
             elif close:
                 hint = f"did you mean {close[0]}?"

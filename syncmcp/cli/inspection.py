@@ -251,7 +251,7 @@ def _show_lists(session: Session, what: Sequence[ListKind] | None, *, long: bool
     if not any(items.values()):
         session.out.note(f"the server has no {', '.join(each.value for each in wanted) or 'lists'}")
         return
-    headed = len(wanted) > 1
+    headed = not what or len(wanted) > 1  # whatever this server happens to have
     for each in wanted:
         kind = _LISTINGS[each]
         rows = [(*kind.row(item), _summary(item, long=long)) for item in items[kind.member]]

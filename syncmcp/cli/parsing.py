@@ -121,7 +121,7 @@ def split_item(word: str) -> Item:
         if colon and name.isidentifier() and not text.startswith("//"):
             hint = f"write {name}={text}"
         elif "=" not in word:
-            hint += "; a value with blanks needs quotes"
+            hint += ", without blanks; a value with blanks needs quotes"
         if word == "-":
             hint = "--input @- reads all arguments from stdin, as a JSON object"
         raise CommandError(f"{word!r} is not an argument", hint=hint)
@@ -161,7 +161,9 @@ def _parse_json(text: str, what: str, hint: str = _AS_TEXT) -> Any:
     try:
         return _loads(text)
     except json.JSONDecodeError as error:
-        hint = 'write {"name": value}' if text[:1] == "{" else hint
+        if text[:1] in ("{", "["):
+            form = 'write {"name": value}' if text[0] == "{" else 'write ["value"]'
+            hint = "JSON needs double quotes" if "'" in text else form
         raise CommandError(f"{what} is not JSON: {reason(error)}", hint=hint) from error
     except ValueError as error:  # of a number, which is not meant as text
         raise CommandError(f"{what} cannot be sent as JSON: {error}") from error

@@ -245,6 +245,8 @@ class StdioTransport(Transport):
             elif "://" in config.command:
                 hint = "; a URL needs no Stdio: connect(URL)"
             elif config.command.endswith(".py"):
+                if not os.path.exists(os.path.join(config.cwd or "", config.command)):
+                    return f"there is no file {command!r}"
                 hint = f"; is it a script? Stdio('python', {command!r})"
             if hint or os.path.dirname(config.command):
                 return f"command not found: {command!r}{hint}"

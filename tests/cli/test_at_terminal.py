@@ -242,9 +242,10 @@ def test_the_shell_keeps_one_connection_and_completes_from_it(elsewhere: Path) -
         terminal.answers('"exit_code": 5', "nonsense", ENTER)
         terminal.answers(
             "there is no command 'nonsense'\n  to call a tool, write `call nonsense`",
-            "shell",
+            "syncmcp tools",
             ENTER,
         )
+        terminal.answers("leave out `syncmcp` in this shell", "shell", ENTER)
         terminal.answers("`syncmcp shell` works outside this shell", "hello", ENTER)
         terminal.answers("write `call hello`", "tools | grep add", ENTER)
         terminal.answers("'|' works only outside the shell", "--help", ENTER)

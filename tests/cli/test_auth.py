@@ -276,7 +276,10 @@ def test_who_signs_in_as_another_client_is_signed_out_as_the_earlier_one(
             "a local redirect URI must be http:// without a query",
         ),
         (["--client-metadata-url", "http://example.com/"], "https:// URL"),
-        (["--issuer", "http://login.example"], "issuer cannot be used: it is not encrypted"),
+        (
+            ["--issuer", "http://login.example"],
+            "issuer 'http://login.example' cannot be used, because it is not encrypted",
+        ),
     ],
 )
 def test_what_no_client_can_be_is_refused_before_anything_is_sent(

@@ -74,7 +74,7 @@ def test_values_come_from_files_and_from_stdin(
 
 ITEM = "write name=text, name:=json or name=@file"
 NOT_JSON = "the value of 'a' is not JSON: see line 1, column 1"
-QUOTES = f"{ITEM}; a value with blanks needs quotes"
+QUOTES = f"{ITEM}, without blanks; a value with blanks needs quotes"
 
 
 @pytest.mark.parametrize(
@@ -86,6 +86,12 @@ QUOTES = f"{ITEM}; a value with blanks needs quotes"
         ("=a", "'=a' is not an argument", ITEM),
         ("a=1 a:=2", "the argument 'a' is given twice", None),
         ("a:=x", NOT_JSON, "write text after =, not :="),
+        (
+            "a:=['x']",
+            "the value of 'a' is not JSON: see line 1, column 2",
+            "JSON needs double quotes",
+        ),
+        ("a:=[x]", "the value of 'a' is not JSON: see line 1, column 2", 'write ["value"]'),
         ("a:=NaN", "the value of 'a' cannot be sent as JSON: NaN is not a JSON value", None),
         (
             "a:=1e400",

@@ -77,6 +77,7 @@ def test_only_what_a_server_offers_is_listed_unless_it_is_asked_for(
     command: Command, small: str
 ) -> None:
     assert set(command("list", small, "--json").result) == {"tools"}
+    assert {row[0] for row in command("list", small).rows} == {"tools"}  # as of a larger server
     ran = command("list", small, "prompts")
     assert (ran.code, ran.error["kind"]) == (1, "NotSupported")
     silent = command("listen", small, "--wait", "0.01")

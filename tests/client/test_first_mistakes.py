@@ -134,7 +134,7 @@ USAGE_ERRORS: dict[str, Mistake] = {
     "issuer must be the URL of an authorization server, not 'nope'": lambda _: (
         auth.ClientCredentials("me", client_secret="s", issuer="nope")
     ),
-    "issuer cannot be used: it is not encrypted: http is for this computer only": lambda _: (
+    "'http://login.example' cannot be used, because it is not encrypted": lambda _: (
         auth.ClientCredentials("me", client_secret="s", issuer="http://login.example")
     ),
     "write http:// before it": lambda _: connect("localhost:8000"),
@@ -369,9 +369,7 @@ OTHER_ERRORS: dict[type[Exception], dict[str, Mistake]] = {
         "a URL needs no Stdio: connect(URL)": lambda _: connect(
             Stdio("http://localhost/mcp")
         ).open(),
-        "command not found: 's.py'; is it a script? Stdio('python', 's.py')": lambda _: connect(
-            Stdio("s.py")
-        ).open(),
+        "there is no file 's.py'": lambda _: connect(Stdio("s.py")).open(),
         "~ is not expanded": lambda _: connect(Stdio("~/bin/server")).open(),
         "is a folder": lambda _: connect(Stdio(str(Path.cwd()))).open(),
     },
@@ -786,9 +784,15 @@ def test_a_tool_as_a_function_says_which_names_its_arguments_have() -> None:
             plus(a=1, zzz=2)
 
 
-def test_a_script_that_is_no_program_names_the_interpreter(tmp_path: Path) -> None:
+def test_a_script_that_is_no_program_names_the_interpreter(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     script = tmp_path / "server.py"
     script.touch()
+    monkeypatch.chdir(tmp_path)
+    said = r"not found: 'server.py'; is it a script\? Stdio\('python', 'server.py'\)"
+    with pytest.raises(ConnectFailed, match=said):
+        syncmcp.connect(syncmcp.Stdio("server.py"))
     with pytest.raises(ConnectFailed, match=r"not executable; is it a script\? Stdio\('python', "):
         syncmcp.connect(syncmcp.Stdio(script))
     with pytest.raises(UsageError, match=r"for a script, write Stdio\('python', path\)"):

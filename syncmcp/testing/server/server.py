@@ -452,7 +452,7 @@ class Server(Dispatcher):
     def broadcast(self, method: str, params: Message | None = None) -> None:
         """Send a notification to every session, once it is initialized (stateful revisions)."""
         for session in self.sessions:
-            session.notify_initialized(method, params)
+            session._notify_initialized(method, params)
 
     def _registering(
         self,

@@ -252,7 +252,7 @@ class Session:
         if not self.closed.is_set():
             self._push(wire.notification(method, params))
 
-    def notify_initialized(self, method: str, params: Message | None = None) -> None:
+    def _notify_initialized(self, method: str, params: Message | None = None) -> None:
         """Send a notification, but not between `initialize` and `notifications/initialized`."""
         with self._lock:
             if not self.initialized:

@@ -130,7 +130,10 @@ class Pages:
         if enters and not 0 < (request.content_length or 0) <= _MAX_ENTRY_BYTES:
             reason = "This request does not come from the program's file."
         if reason is None and not public and not self._access.has_cookie(request):
-            reason = "Only the browser that opened the program's link has access."
+            reason = (
+                "Only the browser that opened the program's link has access: use that one, "
+                "or open a new link of the program."
+            )
         if reason is not None:
             abort(403, reason)
         return None
