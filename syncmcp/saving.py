@@ -90,7 +90,11 @@ def _bytes(content: Savable, limit: int) -> bytes:
     elif isinstance(content, (types.ImageContent, types.AudioContent)):
         minimum = len(content.data) // 4 * 3 - 2
     else:
-        hint = "; name one block of its content" if hasattr(content, "content") else ""
+        hint = ""
+        if hasattr(content, "content"):
+            hint = "; pass one resource, image or audio of its content, or write its text yourself"
+        elif isinstance(content, types.TextContent):
+            hint = "; write its text yourself"
         raise UsageError(f"only resources, images and audio can be saved, not {content!r}{hint}")
     data = b"" if minimum > limit else content.decode()
     size = max(minimum, len(data))

@@ -329,7 +329,7 @@ def open_connection(
             error.stderr_tail = connection.transport.stderr_tail() or error.stderr_tail
             text = f"connection lost before the server was ready: {error.message}"
             if command is not None:
-                known, error.hint = _variables_hint(command, error.stderr_tail)
+                known, error.hint = _variables_hint(command, error)
                 text += known
             elif connection.label.startswith("http://"):  # what TLS does with it differs
                 text += " (is it https://?)"
@@ -376,8 +376,11 @@ def _reconnect(
     return connect(choice.older)
 
 
-def _variables_hint(command: Stdio, last_words: str) -> tuple[str, str | None]:
+def _variables_hint(command: Stdio, error: ConnectionLost) -> tuple[str, str | None]:
     """Which variables a server had that ended before it was ready, and how to give it others."""
+    last_words = error.stderr_tail
+    if error.exit_code == 0 and not last_words:
+        return "", "it ended without an error: is it a server, and does it run?"
     with delaying_forks():
         from syncmcp.transports._process import environment
 

@@ -234,7 +234,7 @@ def call(
     ] = None,
     arguments: _Items = None,
     given: Annotated[
-        str | None,
+        list[str] | None,
         typer.Option("--input", metavar="JSON|@FILE", help="All arguments as one JSON object."),
     ] = None,
     output: Annotated[
@@ -273,7 +273,9 @@ def call(
         session.out.show(found.to_wire(), *_help_lines(found, usage))
         return
     session.wait_no_more()  # the arguments may be typed, on stdin
-    values = {} if given is None else parse_object(given)
+    if given and len(given) > 1:  # else the last one would count, in silence
+        raise CommandError("--input is given twice", hint="write one object of all arguments")
+    values = parse_object(given[0]) if given else {}
     values = parse_arguments(arguments or (), schema_properties(found.input_schema), values)
     _check_arguments(found, values, client.server.name)
     session.confirm_call(found, values)

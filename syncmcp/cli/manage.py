@@ -373,7 +373,7 @@ def _server_facts(entry: ServerEntry) -> dict[str, Any]:
         review = entry.review()
     except ServersFileError as problem:  # of this entry; the others are listed all the same
         told = problem.message if problem.key is None else f"{problem.key} {problem.message}"
-        return {**facts, "state": told}
+        return {**facts, "state": f"invalid: {told}"}
     # As in the file: placeholders are not expanded.
     facts["target"] = redact(shlex.join(review.command) if review.command else review.url or "")
     if entry.disabled:

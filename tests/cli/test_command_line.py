@@ -141,6 +141,7 @@ a=New York | 'York' is not an argument | QUOTES
 --input a=1 | NO_OBJECT | write --input '{"name": value}' or --input @FILE
 --input - | NO_OBJECT | write --input @-
 --input 5 | the arguments are not a JSON object | write --input '{"name": value}'
+--input {} --input {} | --input is given twice | write one object of all arguments
 """.replace("QUOTES", QUOTES).replace(
     "NO_OBJECT", "the object of arguments is not JSON: see line 1, column 1"
 )

@@ -45,8 +45,8 @@ def test_servers_are_listed_without_being_touched(command: Command, config: Path
         "web": "ready",
         "program": "ready",
         "off": "disabled",
-        "broken": "it has neither a command nor a url",
-        "wrong": "command must be a non-empty string, not a number",
+        "broken": "invalid: it has neither a command nor a url",
+        "wrong": "invalid: command must be a non-empty string, not a number",
         "secret": "ready",
     }
     assert rows["program"][1].endswith("-m syncmcp.testing")
@@ -166,7 +166,7 @@ def test_what_cannot_be_looked_at_hides_no_other_server(command: Command, projec
     servers = {"long": {"command": "x", "args": [words]}, "good": {"command": "y"}}
     project.write_text(json.dumps({"servers": servers}))
     assert [(row[0], row[1]) for row in command("servers").rows] == [
-        ("long", "it has more than 10,000 words that could be files"),
+        ("long", "invalid: it has more than 10,000 words that could be files"),
         ("good", "to be approved"),
     ]
 
@@ -197,7 +197,7 @@ def test_a_name_that_is_none_is_said(command: Command, project: Path) -> None:
     said = (
         '\'notaurl\' is not an http:// or https:// URL; write a command as "command", not as "url"'
     )
-    assert states["typo"] == said
+    assert states["typo"] == f"invalid: {said}"
     assert command("ping", "typo", "--trust").error["message"].endswith(f"[typo]: {said}")
     assert command("servers", "nonsense").code == 2
     assert "approve" in command("servers", "--help").out

@@ -218,7 +218,10 @@ USAGE_ERRORS: dict[str, Mistake] = {
     "parse_messages of its format in syncmcp.llm": lambda client: ToolLoop(print, client).run(
         [{"role": "user", "content": "x"}]
     ),
-    "'3'>; name one block of its content": lambda client: save(client.call_tool("add", SUM), "a"),
+    "'3'>; pass one resource, image or audio of its content, or write its": lambda client: save(
+        client.call_tool("add", SUM), "a"
+    ),
+    "; write its text yourself": lambda client: save(client.call_tool("add", SUM).content[0], "a"),
     "path names a folder, not a file: '.'": lambda _: save(TEXT, "."),
     "store such as FileStore(path), not str": lambda _: OAuth(store="tokens.json"),
     "number of at least 1, not 'x'": lambda _: sdk.RateLimit(calls="x", per=1),
@@ -370,6 +373,9 @@ OTHER_ERRORS: dict[type[Exception], dict[str, Mistake]] = {
             Stdio("http://localhost/mcp")
         ).open(),
         "there is no file 's.py'": lambda _: connect(Stdio("s.py")).open(),
+        "(exit code 0; it ended without an error: is it a server": lambda _: connect(
+            Stdio(sys.executable, "-c", "pass")
+        ).open(),
         "~ is not expanded": lambda _: connect(Stdio("~/bin/server")).open(),
         "is a folder": lambda _: connect(Stdio(str(Path.cwd()))).open(),
     },
