@@ -146,6 +146,11 @@ _REPROBE_SECONDS = 1.0
 # A write to an exiting server may fail before its exit is noticed, which takes no longer than this.
 _EXIT_NOTICE_SECONDS = 0.2
 
+# Last words of a server whose cause is in its code or in its command, not in its variables.
+_OWN_FAULT = re.compile(
+    r"\b(?:Attribute|Import|ModuleNotFound|Name|Syntax|Type)Error\b|No module named|can't open file"
+)
+
 
 class TransportChoice(NamedTuple):
     """The HTTP transport of a server: Streamable HTTP, or the older HTTP+SSE."""
@@ -384,6 +389,8 @@ def _variables_hint(command: Stdio, error: ConnectionLost) -> tuple[str, str | N
     with delaying_forks():
         from syncmcp.transports._process import environment
 
+    if _OWN_FAULT.search(last_words):
+        return "", None
     given = environment(command.env, command.inherit_env, os.environ)
     words = frozenset(re.findall(r"\w{3,}", last_words))
     wanted = sorted(words & (os.environ.keys() - given.keys()))

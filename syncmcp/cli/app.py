@@ -228,10 +228,10 @@ syncmcp tools https://example.com/mcp
 syncmcp call add a:=1 b:=2 -- python server.py
 
 Results go to stdout. An error goes to stderr, in words on a terminal, else as one line of JSON.
-Exit codes: 0 done, 1 the server failed or cannot do it, you refused, or the output cannot be
-written, 2 usage, or a server of a file is not approved, 3 sign in first, 4 not reached, 5 the tool
-reported failure, 6 timeout, 7 you cancelled a server's form, 130 Ctrl-C, 141 the reader of the
-output has gone. At a question of a server, Ctrl-C only cancels or declines.
+Exit codes: 0 done, 1 the server failed or cannot do it, you refused, or stdout cannot be written, 2
+usage, an unusable file, or a server of a file is not approved, 3 sign in first, 4 not reached, 5
+the tool reported failure, 6 timeout, 7 you cancelled a server's form, 130 Ctrl-C, 141 the reader of
+the output has gone. At a question of a server, Ctrl-C only cancels or declines.
 """
 
 _GROUPS = {

@@ -430,9 +430,10 @@ def _hint(error: BaseException) -> str | None:
     if isinstance(error, NotApproved):
         return approval_hint(error)
     if isinstance(error, AuthError):
+        known = error.server and not re.search(r"[^\w:/.-]", error.server)  # nor masked
         return (
-            "sign in with `syncmcp auth login URL`, at a terminal or with --issuer, or give"
-            " the server's token with --bearer"
+            f"sign in with `syncmcp auth login {error.server if known else 'URL'}`, at a terminal"
+            " or with --issuer, or give the server's token with --bearer"
         )
     if _kind(error) == "NotRecorded":  # its module takes time to load
         return "remove the recording, and record the command with `syncmcp record`"

@@ -41,7 +41,7 @@ _TITLE = re.compile(r"<title[^>]*>([^<]+)", re.IGNORECASE)
 
 _SESSION = re.compile(r"\bsession\b", re.IGNORECASE)
 
-_PATH_HINT = "; is the path right? (often it is /mcp)"
+_PATH_HINT = "; is it an MCP server, and is the path right? (often it is /mcp)"
 
 # Ten digits of seconds are 300 years, of milliseconds 115 days: beyond any deadline, and cheap to
 # convert.

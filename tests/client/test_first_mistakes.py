@@ -657,6 +657,16 @@ def test_a_server_that_dies_at_its_start_is_told_which_variables_it_lacked_or_ha
     assert isinstance(error.__cause__, errors.ConnectionLost)
 
 
+@pytest.mark.parametrize(
+    "words", [["-m", "no_such_module"], ["no_such.py"], ["-c", "import no_such_module"]], ids=str
+)
+def test_who_dies_of_its_own_code_is_told_nothing_of_variables(words: list[str]) -> None:
+    with pytest.raises(ConnectFailed) as raised:
+        connect(Stdio(sys.executable, *words))
+    assert "no_such" in str(raised.value)
+    assert "variables" not in str(raised.value)
+
+
 def test_errors_of_opening_speak_of_no_request() -> None:
     with pytest.raises(ConnectFailed) as raised:
         syncmcp.connect("http://127.0.0.1:1/mcp", retry=None)
