@@ -14,7 +14,6 @@ from syncmcp.testing import (
     RpcError,
     Server,
     ToolContext,
-    UrlElicitationRequired,
     Withdrawn,
     serve_http,
 )
@@ -318,26 +317,6 @@ def test_progress_that_does_not_grow_is_a_violation(
 ) -> None:
     sampled(server, line, *({"progress": value} for value in values))
     assert len(server.stats.violations) == 1
-
-
-# Urls
-
-
-def test_a_tool_may_demand_a_visit_first(server: Server, line: Memory) -> None:
-    told: queue.SimpleQueue[ToolContext] = queue.SimpleQueue()
-
-    @server.tool()
-    def inbox(context: ToolContext) -> str:
-        told.put(context)
-        raise UrlElicitationRequired({"e1": ("Sign in", "https://example.com/in")})
-
-    line.start(**EVERYTHING)
-    error = line.tool("inbox")["error"]
-    entry = {"mode": "url", "elicitationId": "e1", "message": "Sign in"}
-    entry["url"] = "https://example.com/in"
-    assert (error["code"], error["data"]) == (-32042, {"elicitations": [entry]})
-    told.get(timeout=PATIENCE).complete_elicitation("e1")
-    assert line.next()["params"] == {"elicitationId": "e1"}
 
 
 # Rounds of 2026-07-28

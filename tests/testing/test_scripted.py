@@ -116,18 +116,6 @@ def test_a_script_is_played_in_order(open_pipe: Open, process: bool) -> None:
     assert peer.transcript.wait_event("disconnected")
 
 
-@pytest.mark.parametrize("revision", ["2024-11-05", "2026-07-28"])
-def test_the_ordinary_start_is_a_few_steps(open_pipe: Open, revision: str) -> None:
-    client = open_pipe(ScriptedPeer(s.handshake(revision, probe=True)), False)
-    client.send({"jsonrpc": "2.0", "id": 1, "method": "server/discover"})
-    if revision == "2026-07-28":
-        assert client.next()["result"]["supportedVersions"] == [revision]
-    else:
-        assert client.next()["error"]["code"] == -32601
-        client.send({"jsonrpc": "2.0", "id": 2, "method": "initialize"})
-        assert client.next()["result"]["protocolVersion"] == revision
-
-
 @pytest.mark.parametrize("process", [False, True], ids=["memory", "stdio"])
 def test_each_connection_has_its_script_and_the_last_is_used_again(
     open_pipe: Open, process: bool
