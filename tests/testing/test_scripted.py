@@ -116,6 +116,17 @@ def test_a_script_is_played_in_order(open_pipe: Open, process: bool) -> None:
     assert peer.transcript.wait_event("disconnected")
 
 
+@pytest.mark.parametrize("revision", ["2024-11-05", "2026-07-28"])
+def test_the_ordinary_start_is_a_few_steps(open_pipe: Open, revision: str) -> None:
+    client = open_pipe(ScriptedPeer(s.handshake(revision, probe=True)), False)
+    probed = client.call("server/discover")
+    if revision == "2026-07-28":
+        assert probed["result"]["supportedVersions"] == [revision]
+    else:
+        assert probed["error"]["code"] == -32601
+        assert client.call("initialize")["result"]["protocolVersion"] == revision
+
+
 @pytest.mark.parametrize("process", [False, True], ids=["memory", "stdio"])
 def test_each_connection_has_its_script_and_the_last_is_used_again(
     open_pipe: Open, process: bool
@@ -174,13 +185,19 @@ def test_a_process_may_write_to_stderr_and_stop_reading(open_pipe: Open) -> None
     client = open_pipe(peer, True)
     assert isinstance(client, Child)
     assert client.next()["method"] == "ready"
-    os.set_blocking(client.stdin.fileno(), False)
-    while client.stdin.write(b"x" * 65536) is not None:
-        pass
+    number = client.stdin.fileno()
+    os.set_blocking(number, False)
+    with pytest.raises(BlockingIOError):
+        _fill(number)
     assert peer.transcript.received == []
     peer.open("die")
     assert client.line() == b""
     assert client.stderr.read() == b"\xffoops\n"
+
+
+def _fill(pipe_end: int) -> None:
+    while True:
+        os.write(pipe_end, b"x" * 65536)
 
 
 def test_over_http_an_answer_is_a_whole_response() -> None:
