@@ -63,8 +63,7 @@ class Visit:
     def talk(self, client: syncmcp.Client) -> list[Any]:
         """Do a bit of everything; return what was seen, in order."""
         seen = self.seen
-        seen.append(client.server.revision)
-        seen.append([tool.name for tool in client.list_tools().tools])
+        seen += [client.server.revision, [tool.name for tool in client.list_tools().tools]]
         seen.append(client.call_tool("price", {"item": "pear"}).text)
         seen.append(client.call_tool("price", {"item": "plum"}).is_error)
         counted = client.call_tool(
@@ -87,17 +86,14 @@ class Visit:
         return ElicitResult(action="accept", content={"size": self._size})
 
 
-def record(wire: Wire, path: Path, **options: Any) -> list[Any]:
+def record(wire: Wire, path: Path) -> list[Any]:
     """Have the conversation with a real server; return what was seen."""
-    server = shop()
     visit = Visit()
     with (
-        wire.serve(server) as reached,
-        visit.client(Recording(reached, path, **options), mode=wire.revision) as client,
+        wire.serve(shop()) as reached,
+        visit.client(Recording(reached, path), mode=wire.revision) as client,
     ):
-        seen = visit.talk(client)
-    server.close()
-    return seen
+        return visit.talk(client)
 
 
 def replay(path: Path, mode: Any = "auto", **options: Any) -> list[Any]:

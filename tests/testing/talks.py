@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Final
 
 import pytest
 
@@ -14,7 +14,7 @@ EVERYTHING: dict[str, Any] = {
     "elicitation": {"form": {}, "url": {}},
     "roots": {"listChanged": True},
 }
-NEWEST_STATEFUL = "2025-11-25"
+NEWEST_STATEFUL: Final = "2025-11-25"
 CAPABILITIES = "io.modelcontextprotocol/clientCapabilities"
 
 FORM = {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]}

@@ -19,6 +19,7 @@ from tests.auth.authorization_server import Person
 
 WAIT = 20.0
 BACK = "http://127.0.0.1:1455/callback"
+RESOURCE = "http://127.0.0.1:1/mcp"
 VERIFIER = "a verifier that nobody can guess, or so we hope"
 CHALLENGE = base64.urlsafe_b64encode(hashlib.sha256(VERIFIER.encode()).digest()).rstrip(b"=")
 
@@ -51,6 +52,11 @@ def registered(issuer: AuthorizationServer) -> str:
     return client
 
 
+def authorize(issuer: AuthorizationServer, **query: str) -> requests.Response:
+    address = f"{issuer.issuer}/authorize"
+    return requests.get(address, params=query, allow_redirects=False, timeout=WAIT)
+
+
 def sent_back(issuer: AuthorizationServer, client: str, **change: str) -> dict[str, str]:
     """What somebody comes back with."""
     query = {
@@ -60,11 +66,9 @@ def sent_back(issuer: AuthorizationServer, client: str, **change: str) -> dict[s
         "state": "a state",
         "code_challenge": CHALLENGE.decode(),
         "code_challenge_method": "S256",
-        "resource": "http://127.0.0.1:1/mcp",
-        **change,
+        "resource": RESOURCE,
     }
-    address = f"{issuer.issuer}/authorize"
-    answer = requests.get(address, params=query, allow_redirects=False, timeout=WAIT)
+    answer = authorize(issuer, **{**query, **change})
     assert answer.status_code == 302
     assert answer.headers["location"].startswith(f"{BACK}?")
     back = dict(parse_qsl(urlsplit(answer.headers["location"]).query))
@@ -79,7 +83,7 @@ def trade(issuer: AuthorizationServer, client: str, code: str, **change: str) ->
         "client_id": client,
         "redirect_uri": BACK,
         "code_verifier": VERIFIER,
-        "resource": "http://127.0.0.1:1/mcp",
+        "resource": RESOURCE,
     }
     return post(issuer, "/token", **{**form, **change})
 
@@ -95,11 +99,17 @@ def test_who_signs_in_is_let_in_until_they_log_out(
         token = auth.token
         assert token
         assert token.scope == "notes"
+        headers = {"Authorization": f"Bearer {token.access_token}"}
+        # It is good for no other server.
+        with (
+            serve_http(Server("other"), authorization_server=issuer) as other,
+            pytest.raises(AuthError),
+        ):
+            syncmcp.connect(syncmcp.Http(other.url, headers=headers))
+        syncmcp.connect(syncmcp.Http(http.url, headers=headers)).close()
         auth.logout()
         with pytest.raises(AuthError):
-            syncmcp.connect(
-                syncmcp.Http(http.url, headers={"Authorization": f"Bearer {token.access_token}"})
-            )
+            syncmcp.connect(syncmcp.Http(http.url, headers=headers))
     assert issuer.granted == ["authorization_code", "refresh_token"]
     with pytest.raises(AuthError):
         syncmcp.connect(syncmcp.Http(http.sse_url), mode="2024-11-05")
@@ -129,29 +139,16 @@ def test_who_does_not_agree_or_whose_token_has_ended_is_not_let_in(
         sign_in(receiver=Person())
 
 
-@pytest.mark.parametrize("method", ["POST", "GET", "DELETE"])
-def test_without_its_token_no_request_gets_anything(http: HttpServer, method: str) -> None:
+def test_without_its_token_no_request_gets_anything(http: HttpServer) -> None:
     for token in (None, "Bearer nonsense", "Basic bm9ib2R5Og=="):
         headers = {} if token is None else {"Authorization": token}
-        answer = requests.request(
-            method, http.url, headers=headers, json={}, timeout=WAIT, auth=lambda request: request
-        )
-        assert answer.status_code == 401
-        told = answer.headers["WWW-Authenticate"]
-        assert ('error="invalid_token"' in told) == (token is not None)
-
-
-def test_a_token_for_one_server_is_good_for_no_other(
-    issuer: AuthorizationServer, http: HttpServer
-) -> None:
-    auth = OAuth(http.url, receiver=Person())
-    headers = {"Authorization": f"Bearer {auth.login().access_token}"}
-    with (
-        serve_http(Server("other"), authorization_server=issuer) as other,
-        pytest.raises(AuthError),
-    ):
-        syncmcp.connect(syncmcp.Http(other.url, headers=headers))
-    syncmcp.connect(syncmcp.Http(http.url, headers=headers)).close()
+        for method in ("POST", "GET", "DELETE"):
+            answer = requests.request(
+                method, http.url, headers=headers, json={}, timeout=WAIT, auth=lambda sent: sent
+            )
+            assert (answer.status_code, method) == (401, method)
+            told = answer.headers["WWW-Authenticate"]
+            assert ('error="invalid_token"' in told) == (token is not None)
 
 
 def test_a_code_is_good_once_and_for_what_it_was_asked_for_alone(
@@ -162,12 +159,8 @@ def test_a_code_is_good_once_and_for_what_it_was_asked_for_alone(
     answer = trade(issuer, client, code)
     assert answer.status_code == 200
     assert trade(issuer, client, code).json() == {"error": "invalid_grant"}
-    form = {
-        "grant_type": "refresh_token",
-        "refresh_token": answer.json()["refresh_token"],
-        "client_id": client,
-        "resource": "http://127.0.0.1:1/mcp",
-    }
+    form = {"grant_type": "refresh_token", "client_id": client, "resource": RESOURCE}
+    form["refresh_token"] = answer.json()["refresh_token"]
     assert post(issuer, "/token", **form).status_code == 200
     assert post(issuer, "/token", **form).json() == {"error": "invalid_grant"}
     for change in (
@@ -185,35 +178,30 @@ def test_a_code_is_good_once_and_for_what_it_was_asked_for_alone(
     # Nobody is sent where no client is.
     for change in ({"client_id": "x"}, {"redirect_uri": "http://evil.example/"}):
         query = {"client_id": client, "redirect_uri": BACK, **change}
-        address = f"{issuer.issuer}/authorize"
-        answer = requests.get(address, params=query, allow_redirects=False, timeout=WAIT)
-        assert answer.status_code == 400
+        assert authorize(issuer, **query).status_code == 400
 
 
-@pytest.mark.parametrize(
-    "headers",
-    [
-        {"Host": "evil.example"},
-        {"Host": "127.0.0.1.evil.example"},
-        {"Origin": "https://evil.example"},
-        {"Origin": "null"},
-    ],
-)
-def test_a_page_whose_name_leads_here_gets_nothing(
-    issuer: AuthorizationServer, headers: dict[str, str]
-) -> None:
-    metadata = f"{issuer.issuer}/.well-known/oauth-authorization-server"
-    others = [f"{issuer.issuer}{path}" for path in ("/authorize", "/resources/0", "/other")]
-    for address in (metadata, *others):
-        assert requests.get(address, headers=headers, timeout=WAIT).status_code == 403
-    body = {"redirect_uris": [BACK]}
-    answer = requests.post(f"{issuer.issuer}/register", headers=headers, json=body, timeout=WAIT)
-    assert answer.status_code == 403
+def test_a_page_whose_name_leads_here_gets_nothing(issuer: AuthorizationServer) -> None:
+    metadata = "/.well-known/oauth-authorization-server"
+
+    def status(path: str, **headers: str) -> int:
+        ask = requests.post if path == "/register" else requests.get
+        body = {"redirect_uris": [BACK]}
+        address = f"{issuer.issuer}{path}"
+        return ask(address, headers=headers, json=body, timeout=WAIT).status_code
+
+    for name, value in (
+        ("Host", "evil.example"),
+        ("Host", "127.0.0.1.evil.example"),
+        ("Origin", "https://evil.example"),
+        ("Origin", "null"),
+    ):
+        for path in (metadata, "/authorize", "/resources/0", "/other", "/register"):
+            assert (status(path, **{name: value}), value) == (403, value)
     # All names of this computer lead to it.
     port = urlsplit(issuer.issuer).port
     for host in (f"localhost:{port}", f"127.0.0.1:{port}", f"[::1]:{port}"):
-        own = {"Host": host, "Origin": f"http://{host}"}
-        assert requests.get(metadata, headers=own, timeout=WAIT).status_code == 200
+        assert status(metadata, Host=host, Origin=f"http://{host}") == 200
 
 
 def test_what_makes_no_sense_is_an_error_of_oauth(issuer: AuthorizationServer) -> None:

@@ -18,7 +18,7 @@ import syncmcp
 from syncmcp.config import Http
 from syncmcp.testing import Cut, Drip, Fault, FaultProxy, Hold, Server, UnusedFaults, serve_http
 from tests.transports.certificates import Certificates, make
-from tests.transports.http_peer import WAIT, Request, serving
+from tests.transports.http_peer import WAIT, RawServer, Request, serving
 
 HELLO = b'{"jsonrpc": "2.0", "id": 1, "method": "hello"}'
 
@@ -27,25 +27,27 @@ class Client:
     """The plainest HTTP client there is: one connection, and what came of the answer."""
 
     def __init__(self, proxy: FaultProxy, tls: ssl.SSLContext | None = None) -> None:
-        port = urlsplit(proxy.url).port
-        self.http: http.client.HTTPConnection
+        place = ("127.0.0.1", urlsplit(proxy.url).port)
+        self.http = http.client.HTTPConnection(*place, timeout=WAIT)
         if tls is not None:
-            self.http = http.client.HTTPSConnection("127.0.0.1", port, timeout=WAIT, context=tls)
-        else:
-            self.http = http.client.HTTPConnection("127.0.0.1", port, timeout=WAIT)
+            self.http = http.client.HTTPSConnection(*place, timeout=WAIT, context=tls)
+
+    def post(self, body: bytes = HELLO, verb: str = "POST") -> None:
+        self.http.request(verb, "/mcp", body)
 
     def ask(self, body: bytes = HELLO, verb: str = "POST") -> bytes:
-        self.http.request(verb, "/mcp", body)
+        self.post(body, verb)
         return self.http.getresponse().read()
 
-    def raw(self, body: bytes = HELLO) -> bytes:
-        """All bytes of the answer up to the end of the connection."""
-        self.http.request("POST", "/mcp", body)
+    def receive(self) -> bytes:
+        """What comes next, whatever it is; nothing at the end of the connection."""
         assert self.http.sock is not None
-        got = b""
-        while piece := self.http.sock.recv(65536):
-            got += piece
-        return got
+        return self.http.sock.recv(65536)
+
+    def raw(self) -> bytes:
+        """All bytes of the answer up to the end of the connection."""
+        self.post()
+        return b"".join(iter(self.receive, b""))
 
     def __enter__(self) -> Client:
         return self
@@ -78,6 +80,15 @@ def between(
     """A proxy before a server that answers by a script."""
     with serving(script) as server, FaultProxy(server.url, tls=tls) as proxy:
         yield proxy
+
+
+@contextmanager
+def talking(
+    script: Callable[[Request], None] = say,
+) -> Iterator[tuple[RawServer, FaultProxy, Client]]:
+    """The same, and a client of it."""
+    with serving(script) as server, FaultProxy(server.url) as proxy, Client(proxy) as client:
+        yield server, proxy, client
 
 
 # What no fault meets
@@ -117,20 +128,15 @@ def test_a_client_notices_nothing_of_a_proxy_without_faults(
     ],
 )
 def test_an_answer_passes_as_it_was_and_the_connections_are_kept(answer: bytes) -> None:
-    with (
-        serving(lambda one: one.connection.write(answer)) as server,
-        FaultProxy(server.url) as proxy,
-        Client(proxy) as client,
-    ):
-        client.http.request("POST", "/mcp", HELLO)
-        assert client.http.sock is not None
+    with talking(lambda one: one.connection.write(answer)) as (server, proxy, client):
+        client.post()
         got = b""
         while len(got) < len(answer):
-            got += client.http.sock.recv(65536)
+            got += client.receive()
         assert got == answer
         assert proxy.wait_for(lambda seen: seen.exchanges[0].ended == "complete")
         client.http.sock.sendall(b"GET /mcp HTTP/1.1\r\n\r\n")
-        assert client.http.sock.recv(1) == b"H"
+        assert client.receive().startswith(b"H")
         assert proxy.connections == len(server.connections) == 1
 
 
@@ -156,8 +162,7 @@ def test_chunks_pass_both_ways() -> None:
             client.http.request("POST", "/mcp", iter([b"one ", b"two"]), encode_chunked=True)
             assert client.http.getresponse().read() == b"hello!"
             [exchange] = proxy.exchanges
-            assert exchange.body == b"one two"
-            assert exchange.passed == 6
+            assert (exchange.body, exchange.passed) == (b"one two", 6)
         serving.join(WAIT)
     assert b"".join(got).endswith(b"\r\n\r\n7\r\none two\r\n0\r\n\r\n")
 
@@ -172,7 +177,7 @@ def test_what_the_client_does_to_its_connection_happens_to_the_one_of_the_server
 
     with between(script) as proxy:
         with Client(proxy) as client:
-            client.http.request("POST", "/mcp", HELLO)
+            client.post()
             assert reached.wait(WAIT)
         assert gone.wait(WAIT)
         assert proxy.wait_for(lambda seen: seen.exchanges[0].ended == "client left")
@@ -195,15 +200,16 @@ def test_what_the_server_does_to_its_connection_happens_to_the_one_of_the_client
         one.connection.write(before)
         one.connection.close()
 
-    with between(script) as proxy, Client(proxy) as client:
+    with talking(script) as (_, proxy, client):
         assert client.raw() == before
         assert proxy.wait_for(lambda seen: seen.exchanges[0].ended == ended)
-    with serving(say) as server, FaultProxy(server.url) as proxy, Client(proxy) as client:
+
+
+def test_an_idle_connection_ends_with_that_of_the_server() -> None:
+    with talking() as (server, _, client):
         assert client.ask() == b"0123456789"
-        sock = client.http.sock
-        assert sock is not None
-        server.connections[0].sock.shutdown(socket.SHUT_RDWR)  # while it is idle
-        assert sock.recv(1) == b""
+        server.connections[0].sock.shutdown(socket.SHUT_RDWR)
+        assert client.receive() == b""
 
 
 def test_a_server_that_is_not_there_is_a_connection_cut() -> None:
@@ -235,14 +241,13 @@ HEAD = b"HTTP/1.1 200 Whatever\r\nContent-Length: 10\r\nX-Name: value\r\n\r\n"
 def test_a_cut_lets_pass_what_comes_before_it_and_nothing_else(
     fault: Cut, passed: bytes, asked: int | None
 ) -> None:
-    with serving(say) as server, FaultProxy(server.url) as proxy, Client(proxy) as client:
+    with talking() as (server, proxy, client):
         planned = proxy.queue(fault)
         assert client.raw() == passed
         planned.wait()
         [exchange] = proxy.exchanges
         assert planned.exchange is exchange
-        assert exchange.ended == "cut"
-        assert exchange.sent is (asked != 0)
+        assert (exchange.ended, exchange.sent) == ("cut", asked != 0)
         assert exchange.passed == max(0, len(passed) - len(HEAD))
         if asked is not None:
             assert len(server.requests) == asked
@@ -282,7 +287,7 @@ def test_a_cut_or_a_hold_in_an_event_lets_half_of_it_pass() -> None:
             assert client.raw().endswith(b"\r\n\r\n9\r\n: h")  # the chunk is short
         with Client(proxy) as client:
             planned = proxy.queue(Hold("event", after=1))
-            client.http.request("POST", "/mcp", HELLO)
+            client.post()
             answer = client.http.getresponse()
             planned.wait()
             assert planned.exchange is not None
@@ -298,13 +303,12 @@ def test_a_cut_or_a_hold_in_an_event_lets_half_of_it_pass() -> None:
 
 
 def test_faults_are_met_in_order_by_the_exchanges_that_they_are_for() -> None:
-    def body(method: str) -> bytes:
-        return json.dumps({"jsonrpc": "2.0", "id": 1, "method": method}).encode()
-
-    def outcome(body: bytes, verb: str = "POST") -> str:
+    def outcome(method: str) -> str:
+        body = json.dumps({"jsonrpc": "2.0", "id": 1, "method": method}).encode()
         with Client(proxy) as client:
             try:
-                return client.ask(body, verb).decode()
+                told = client.ask(b"", method) if method == "DELETE" else client.ask(body)
+                return told.decode()
             except http.client.RemoteDisconnected:
                 return "cut"
             except ConnectionResetError:
@@ -315,13 +319,9 @@ def test_faults_are_met_in_order_by_the_exchanges_that_they_are_for() -> None:
         proxy.queue(Cut("head", reset=True), method="b")
         proxy.queue(Cut("head"), verb="DELETE")
         proxy.queue(Cut("head", reset=True), nth=4)
+        outcomes = [outcome(method) for method in ("a", "b", "b", "b", "DELETE", "b", "DELETE")]
         whole = "0123456789"
-        assert outcome(body("a")) == whole
-        assert outcome(body("b")) == "reset"
-        assert outcome(body("b")) == "cut"
-        assert outcome(body("b")) == "reset"
-        assert outcome(b"", "DELETE") == "cut"
-        assert outcome(body("b")) == outcome(b"", "DELETE") == whole
+        assert outcomes == [whole, "reset", "cut", "reset", "cut", whole, whole]
         assert proxy.sends("b") == 4
 
 
@@ -381,7 +381,7 @@ def test_a_fault_a_queue_or_a_target_that_makes_no_sense_is_refused() -> None:
 def test_a_hold_goes_on_when_it_is_released(fault: Fault) -> None:
     answers: list[bytes] = []
     body = HELLO[:-1] + b', "params": "' + b"x" * 1_000_000 + b'"}'
-    with serving(say) as server, FaultProxy(server.url) as proxy, Client(proxy) as client:
+    with talking() as (server, proxy, client):
         # A method is found at the beginning of a long body.
         planned = proxy.queue(fault, method=None if fault.at == "connect" else "hello")
         asking = threading.Thread(target=lambda: answers.append(client.ask(body)), daemon=True)
@@ -400,40 +400,38 @@ def test_a_hold_goes_on_when_it_is_released(fault: Fault) -> None:
 
 
 def test_a_hold_ends_when_the_client_goes_or_the_proxy_is_closed() -> None:
+    def held(client: Client, place: Any) -> None:
+        planned = proxy.queue(Hold(place))
+        client.post()
+        planned.wait()
+
     with between() as proxy:
         for place in ("sent", "head", "body"):
-            planned = proxy.queue(Hold(place))
             with Client(proxy) as client:
-                client.http.request("POST", "/mcp", HELLO)
-                planned.wait()
+                held(client, place)
             assert proxy.wait_for(lambda seen: seen.exchanges[-1].ended == "client left")
         assert proxy.wait_for(lambda seen: not seen.open_connections)
         with Client(proxy) as client, Client(proxy) as other:
-            planned = proxy.queue(Hold("request"))
-            client.http.request("POST", "/mcp", HELLO)
-            planned.wait()
-            planned = proxy.queue(Hold("connect"))
-            other.http.request("POST", "/mcp", HELLO)
-            planned.wait()
+            held(client, "request")
+            held(other, "connect")
             proxy.close()
             assert proxy.exchanges[-1].ended == "closed"
             assert proxy.open_connections == 0
 
 
 def test_a_drip_passes_a_piece_for_each_release() -> None:
-    with between() as proxy, Client(proxy) as client:
+    with talking() as (_, proxy, client):
         planned = proxy.queue(Drip("body", after=2, size=3))
-        client.http.request("POST", "/mcp", HELLO)
+        client.post()
         answer = client.http.getresponse()
         assert answer.read(2) == b"01"
         planned.wait()
-        assert client.http.sock is not None
         for piece in (b"234", b"567"):
             planned.release()
             assert answer.read1(10) == piece
         planned.release()
         assert answer.read() == b"89"
-    with between(stream) as proxy, Client(proxy) as client:
+    with talking(stream) as (_, proxy, client):
         proxy.queue(Drip("head", every=0))  # or by a rate
         assert client.ask().count(b"data: ") == 3
 
@@ -442,54 +440,41 @@ def test_a_drip_passes_a_piece_for_each_release() -> None:
 
 
 def test_later_exchanges_go_to_the_new_target() -> None:
-    def named(name: bytes) -> Any:
-        return lambda one: one.connection.respond(200, name)
-
     with (
-        serving(named(b"old")) as old,
-        serving(named(b"new")) as new,
-        FaultProxy(old.url) as proxy,
-        Client(proxy) as client,
+        serving(lambda one: one.connection.respond(200, b"new")) as new,
+        talking() as (_, proxy, client),
     ):
-        assert client.ask() == b"old"
+        assert client.ask() == b"0123456789"
         planned = proxy.queue(Hold("sent"))
-        client.http.request("POST", "/mcp", HELLO)
+        client.post()
         planned.wait()
         proxy.retarget(new.url)
         planned.release()
-        assert client.http.getresponse().read() == b"old"
+        assert client.http.getresponse().read() == b"0123456789"
         assert client.ask() == b"new"
         assert proxy.connections == 1
 
 
 def test_a_proxy_that_is_down_refuses_and_comes_back_at_the_same_address() -> None:
-    with between() as proxy:
-        with Client(proxy) as client:
-            assert client.ask() == b"0123456789"
-            with proxy.down():
-                assert client.http.sock is not None
-                assert client.http.sock.recv(1) == b""
-                with Client(proxy) as refused, pytest.raises(ConnectionRefusedError):
-                    refused.ask()
-        with Client(proxy) as client:
-            assert client.ask() == b"0123456789"
+    with talking() as (_, proxy, client):
+        assert client.ask() == b"0123456789"
+        with proxy.down():
+            assert client.receive() == b""
+            with Client(proxy) as refused, pytest.raises(ConnectionRefusedError):
+                refused.ask()
+        with Client(proxy) as again:
+            assert again.ask() == b"0123456789"
 
 
 def test_idle_connections_can_be_dropped_and_busy_ones_stay() -> None:
-    with (
-        serving(say) as server,
-        FaultProxy(server.url) as proxy,
-        Client(proxy) as idle,
-        Client(proxy) as busy,
-    ):
+    with talking() as (_, proxy, idle), Client(proxy) as busy:
         idle.ask()
         planned = proxy.queue(Hold("head"))
-        busy.http.request("POST", "/mcp", HELLO)
+        busy.post()
         planned.wait()
         assert proxy.wait_for(lambda seen: seen.exchanges[0].ended == "complete")
         proxy.drop_idle()
-        assert idle.http.sock is not None
-        assert idle.http.sock.recv(1) == b""
+        assert idle.receive() == b""
         planned.release()
         assert busy.http.getresponse().read() == b"0123456789"
         assert busy.ask() == b"0123456789"
@@ -506,7 +491,7 @@ def test_tls_can_be_cut_and_held(certificates: Certificates, reset: bool) -> Non
             assert not proxy.exchanges
         with Client(proxy, trusting) as client:
             proxy.queue(Cut("body", 4, reset=reset))  # without a farewell
-            client.http.request("POST", "/mcp", HELLO)
+            client.post()
             answer = client.http.getresponse()
             assert answer.read(4) == b"0123"
             # Which of the two a reset looks like depends on the version of Python.
@@ -514,7 +499,7 @@ def test_tls_can_be_cut_and_held(certificates: Certificates, reset: bool) -> Non
                 answer.read()
         planned = proxy.queue(Hold("head", after=5))
         with Client(proxy, trusting) as client:
-            client.http.request("POST", "/mcp", HELLO)
+            client.post()
             planned.wait()
         # A hold notices that the client goes.
         assert proxy.wait_for(lambda seen: not seen.open_connections)

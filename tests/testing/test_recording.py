@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pickle
+import signal
 import subprocess
 import sys
 import threading
@@ -44,8 +45,7 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "new" / "shop.jsonl"
 
 
-def test_a_message_is_in_the_file_before_anybody_can_act_on_it(path: Path) -> None:
-    server = Server("early")
+def test_a_message_is_in_the_file_before_anybody_can_act_on_it(server: Server, path: Path) -> None:
     seen: list[list[str]] = []
 
     @server.tool()
@@ -57,26 +57,23 @@ def test_a_message_is_in_the_file_before_anybody_can_act_on_it(path: Path) -> No
         client.call_tool("look")
         assert "looked" in path.read_text(encoding="utf-8")
     assert "tools/call" in seen[0]
-    server.close()
 
 
 def test_a_message_of_too_many_values_is_refused_before_it_is_masked(
-    path: Path, monkeypatch: pytest.MonkeyPatch
+    server: Server, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    server = Server("wordy")
-
     @server.tool()
     def talk() -> dict[str, Any]:
-        return {"said": ["too many words"] * 100}
+        return {"said": ["too many words"] * 200}
 
-    monkeypatch.setattr(Transport, "max_values", 100)
+    monkeypatch.setattr(Transport, "max_values", 200)
     with (
         syncmcp.connect(Recording(server, path)) as client,
-        pytest.raises(LimitExceeded, match="more than 100 values"),
+        pytest.raises(LimitExceeded, match="more than 200 values"),
     ):
         client.call_tool("talk")
+    assert methods(path, "sent")[-1] == "tools/call"
     assert "too many words" not in path.read_text(encoding="utf-8")
-    server.close()
 
 
 def test_a_file_is_recorded_by_one_recording_at_a_time_and_anew_by_the_next(
@@ -101,53 +98,45 @@ def test_a_file_is_recorded_by_one_recording_at_a_time_and_anew_by_the_next(
 def test_clients_and_threads_of_one_recording_share_its_file(server: Server, path: Path) -> None:
     recording = Recording(server, path)
 
-    def call(item: str) -> list[str | None]:
+    def call(item: str) -> list[list[str | None]]:
         with syncmcp.connect(recording) as client:
 
             def calls() -> list[str | None]:
                 return [client.call_tool("price", {"item": item}).text for _ in range(20)]
 
-            told: list[list[str | None]] = in_threads(*[calls] * 2)
-            return told[0] + told[1]
+            return in_threads(calls, calls)
 
-    assert in_threads(lambda: call("apple"), lambda: call("pear")) == [["30"] * 40, ["45"] * 40]
+    told = in_threads(lambda: call("apple"), lambda: call("pear"))
+    assert told == [[["30"] * 20] * 2, [["45"] * 20] * 2]
     assert {line.get("connection") for line in lines(path)} == {None, 1, 2}
     assert methods(path, "sent").count("tools/call") == 80
 
 
 @pytest.mark.parametrize("revision", [STATEFUL, STATELESS])
-def test_no_secret_is_in_the_file(path: Path, revision: Any) -> None:
-    server = Server("gossip", page_size=1)
-    leaks = ["key-from-env-1", "hunter2hunter2", "canary-header-value", "bearer-abcdef", "tok-9876"]
+def test_no_secret_is_in_the_file(server: Server, path: Path, revision: Any) -> None:
+    known = ["key-from-env-1", "hunter2hunter2", "canary-header-value", "tok-9876"]
+    bearer = "bearer-abcdef"
 
     @server.tool()
     def repeat(password: str, note: str) -> dict[str, str]:
-        return {"sessionToken": password, "note": note, "text": f"Bearer {leaks[3]}"}
-
-    @server.tool()
-    def other() -> str:
-        return "nothing"
+        return {"sessionToken": password, "note": note, "text": f"Bearer {bearer}"}
 
     with serve_http(server) as http:
-        url = http.url.replace("http://", "http://user:hunter2hunter2@") + "?key=tok-9876"
-        recording = Recording(
-            syncmcp.Http(url, headers={"X-Key": "canary-header-value"}),
-            path,
-            secrets=["key-from-env-1"],
-        )
+        url = http.url.replace("http://", f"http://user:{known[1]}@") + f"?key={known[3]}"
+        target = syncmcp.Http(url, headers={"X-Key": known[2]})
+        recording = Recording(target, path, secrets=[known[0]])
         with syncmcp.connect(recording, mode=revision) as client:
-            assert len(client.list_tools().tools) == 2
-            for leak in leaks:
+            assert len(client.list_tools().tools) == 4
+            for leak in (*known, bearer):
                 told = client.call_tool("repeat", {"password": leak, "note": f"it is {leak}!"}).data
                 assert told["sessionToken"] == leak
             session = client.session_id
             assert bool(session) is (revision == STATEFUL)
     text = path.read_text(encoding="utf-8")
-    assert [leak for leak in [*leaks[:3], leaks[4]] if leak in text] == []
-    assert f"Bearer {leaks[3]}" not in text
+    assert [leak for leak in known if leak in text] == []
+    assert f"Bearer {bearer}" not in text
     assert session is None or session not in text
     assert '"nextCursor": "***' in text
-    server.close()
 
 
 def answering(answer: str, **variables: str) -> syncmcp.Stdio:
@@ -166,9 +155,6 @@ for line in sys.stdin:
     return syncmcp.Stdio(sys.executable, "-c", program, env=variables)
 
 
-UNCHECKED: Any = {"mode": "legacy", "validate_output": "off"}
-
-
 def test_variables_are_masked_in_any_member_in_names_and_in_numbers(path: Path) -> None:
     """So is what the program names."""
     leak, pin = "key ZZ secret 0123456789", 48151623
@@ -176,16 +162,17 @@ def test_variables_are_masked_in_any_member_in_names_and_in_numbers(path: Path) 
     text = f"object, {leak} and 4111-1111"
     answer = {"content": [{"type": "text", "text": text}], "structuredContent": told}
     target = answering(repr(answer), API_KEY=leak, PIN=str(pin), KIND="object", PLACE="content")
-    recording = Recording(target, path, mask=lambda text: text.replace("4111-1111", "***"))
-    with syncmcp.connect(recording, **UNCHECKED) as client:
-        result = client.call_tool("x", {"type": leak, "pin": pin})
-        assert (result.text, result.data) == (text, told)
+
+    def called(target: Any) -> Any:
+        with syncmcp.connect(target, mode="legacy", validate_output="off") as client:
+            return client.call_tool("x", {"type": leak, "pin": pin})
+
+    masking = Recording(target, path, mask=lambda text: text.replace("4111-1111", "***"))
+    result = called(masking)
+    assert (result.text, result.data) == (text, told)
     kept = path.read_text(encoding="utf-8")
-    assert leak not in kept
-    assert str(pin) not in kept
-    assert "4111" not in kept
-    with syncmcp.connect(Replay(path), **UNCHECKED) as client:
-        result = client.call_tool("x", {"type": leak, "pin": pin})
+    assert [found for found in (leak, str(pin), "4111") if found in kept] == []
+    result = called(Replay(path))
     assert "object" not in result.text
     assert " and ***" in result.text
     assert set(result.data) == {"type", "role", "method", "level", "x", "***1"}
@@ -228,20 +215,18 @@ def test_a_full_disk_ends_the_session_and_says_so(
 
 
 def test_a_server_that_dies_is_recorded_as_one_that_died(path: Path) -> None:
-    with ScriptedPeer([*s.handshake(), s.expect("tools/call"), s.cut(code=3)]) as peer:
-        target = syncmcp.Stdio(*peer.command)
+    def died(target: Any) -> int | None:
         with (
-            syncmcp.connect(Recording(target, path), mode="legacy") as client,
-            pytest.raises(syncmcp.OutcomeUnknown) as died,
+            syncmcp.connect(target, mode="legacy") as client,
+            pytest.raises(syncmcp.OutcomeUnknown) as caught,
         ):
             client.call_tool("x")
+        return caught.value.exit_code
+
+    with ScriptedPeer([*s.handshake(), s.expect("tools/call"), s.cut(code=3)]) as peer:
+        assert died(Recording(syncmcp.Stdio(*peer.command), path)) == 3
     assert [line["lost"]["exit_code"] for line in lines(path) if "lost" in line] == [3]
-    with (
-        syncmcp.connect(Replay(path), mode="legacy") as client,
-        pytest.raises(syncmcp.OutcomeUnknown) as replayed,
-    ):
-        client.call_tool("x")
-    assert replayed.value.exit_code == died.value.exit_code == 3
+    assert died(Replay(path)) == 3
 
 
 def test_changes_that_were_missed_are_missed_in_the_replay(
@@ -298,16 +283,9 @@ with client:
         assert client.call_tool("add", {"a": 1, "b": 2}).text == "3"
 
 
-def test_a_process_that_is_killed_leaves_what_has_happened_and_no_lock(
+def test_a_forked_process_cannot_write_and_a_killed_one_leaves_what_has_happened_and_no_lock(
     server: Server, path: Path
 ) -> None:
-    program("os.kill(os.getpid(), signal.SIGKILL)", path)
-    assert methods(path, "sent")[-1] == "tools/call"
-    with syncmcp.connect(Recording(server, path)):
-        pass
-
-
-def test_a_child_process_cannot_write_into_the_recording_of_its_parent(path: Path) -> None:
     ended = program(
         """
 child = os.fork()
@@ -319,13 +297,15 @@ if child == 0:
     os._exit(0)
 os.waitpid(child, 0)
 client.call_tool("add", {"a": 2, "b": 2})
-client.close()
+os.kill(os.getpid(), signal.SIGKILL)
 """,
         path,
     )
-    assert ended.returncode == 0
+    assert ended.returncode == -signal.SIGKILL
     assert b"being recorded by another" in ended.stdout
     assert methods(path, "sent").count("tools/call") == 2
+    with syncmcp.connect(Recording(server, path)):
+        pass
 
 
 def test_an_answer_that_comes_after_the_caller_gave_up_is_recorded(path: Path) -> None:

@@ -18,10 +18,23 @@ from syncmcp import HandlerContext
 from syncmcp.testing import NotRecorded, Recording, Replay, ScriptedPeer, Server, serve_http
 from syncmcp.testing import script as s
 from syncmcp.types import CallToolResult, ElicitResult
-from tests.support.stage import PATIENCE, STATEFUL, STATELESS, Wire, every_wire, in_threads, nervous
+from tests.support.stage import (
+    PATIENCE,
+    STATEFUL,
+    STATELESS,
+    WIRES,
+    Wire,
+    every_wire,
+    in_threads,
+    nervous,
+)
 from tests.testing.sessions import Visit, record, replay, shop
 
 MEMORY = Wire("memory", STATEFUL)
+both_eras = pytest.mark.parametrize("wire", [MEMORY, Wire("http", STATELESS)], ids=str)
+without_processes = pytest.mark.parametrize(
+    "wire", [wire for wire in WIRES if wire.transport in ("memory", "http")], ids=str
+)
 
 
 @pytest.fixture
@@ -69,8 +82,9 @@ def say(client: syncmcp.Client, text: str = "", **options: Any) -> str | None:
     return client.call_tool("say", {"text": text}, **options).text
 
 
-def opened(path: Path, **options: Any) -> syncmcp.Client:
-    return syncmcp.connect(Replay(path), mode="legacy", validate_output="off", **options)
+def opened(played: Any, **options: Any) -> syncmcp.Client:
+    played = Replay(played) if isinstance(played, Path) else played
+    return syncmcp.connect(played, mode="legacy", validate_output="off", **options)
 
 
 @pytest.mark.parametrize("was_there", [True, False])
@@ -167,16 +181,11 @@ def test_a_server_that_the_probe_breaks_can_be_played(
 
 
 def test_the_fallback_to_an_older_transport_needs_no_playing(path: Path) -> None:
-    server = shop()
-    with (
-        serve_http(server) as http,
-        syncmcp.connect(Recording(http.sse_url, path)) as client,
-    ):
+    with serve_http(shop()) as http, syncmcp.connect(Recording(http.sse_url, path)) as client:
         assert client.server.revision == STATEFUL
         assert client.call_tool("price", {"item": "pear"}).text == "45"
     with syncmcp.connect(Replay(path)) as client:
         assert client.call_tool("price", {"item": "pear"}).text == "45"
-    server.close()
 
 
 class TestWhatWasNotRecorded:
@@ -210,7 +219,7 @@ class TestWhatWasNotRecorded:
         write(path, asks(2, "a"), says(2, "first"), asks(3, "a"), says(3, "second"))
         recording = Replay(path)
         assert recording.unplayed == ["initialize", "tools/call", "tools/call"]
-        with syncmcp.connect(recording, mode="legacy", validate_output="off") as client:
+        with opened(recording) as client:
             assert say(client, "a") == "first"
             assert recording.unplayed == ["tools/call"]
             assert say(client, "a") == "second"
@@ -238,7 +247,7 @@ class TestWhatWasNotRecorded:
                 told = client.call_tool("order", {"item": "pear"}).text
                 assert told == "accept: {'size': 3} of pear"
 
-    @pytest.mark.parametrize("wire", [MEMORY, Wire("http", STATELESS)], ids=str)
+    @both_eras
     def test_is_a_list_of_tools_more_often_than_recorded(self, wire: Wire, path: Path) -> None:
         """A client lists them again by itself, if it is notified that they have changed."""
         record(wire, path)
@@ -250,19 +259,18 @@ class TestWhatWasNotRecorded:
         assert listed == [["price", "count", "order"]] * 4
         assert len(recording.unexpected) == 1
 
-    def test_is_said_even_if_the_comparison_fails(self, path: Path) -> None:
+    @pytest.mark.parametrize("order", ["causal", "recorded"])
+    def test_is_said_even_if_the_comparison_fails(self, order: Any, path: Path) -> None:
         write(path, asks(2, "a"), says(2, "first"))
 
         def broken(method: str, value: Any) -> Any:
             return value["missing"] if method == "tools/call" else value
 
-        for options in ({}, {"order": "recorded"}):
-            recording = Replay(path, normalize=broken, **options)  # type: ignore[arg-type]
-            with (
-                syncmcp.connect(recording, mode="legacy", validate_output="off") as client,
-                pytest.raises(NotRecorded, match="normalize failed: KeyError: 'missing'"),
-            ):
-                say(client, "a")
+        with (
+            opened(Replay(path, normalize=broken, order=order)) as client,
+            pytest.raises(NotRecorded, match="normalize failed: KeyError: 'missing'"),
+        ):
+            say(client, "a")
 
 
 class TestOrder:
@@ -288,7 +296,7 @@ class TestOrder:
                 earlier.set()
 
         recording = Replay(path, order="recorded")
-        with syncmcp.connect(recording, mode="legacy", validate_output="off") as client:
+        with opened(recording) as client:
             first = client.call_tool.future("say", {"text": "a"})
             first.add_done_callback(look)
             second = client.call_tool.future("say", {"text": "b"})
@@ -296,21 +304,13 @@ class TestOrder:
             assert (first.result(PATIENCE).text, second.result(PATIENCE).text) == ("A", "B")
             assert earlier.wait(PATIENCE)
         # Closing ends a call that waits for its turn.
-        with syncmcp.connect(recording, mode="legacy", validate_output="off") as client:
+        with opened(recording) as client:
             first = client.call_tool.future("say", {"text": "a"})
         assert isinstance(first.exception(PATIENCE), syncmcp.ClosedError)
 
     def test_what_is_told_in_between_comes_in_between(self, path: Path) -> None:
-        write(
-            path,
-            asks(2, "a"),
-            logs("before"),
-            says(2, "A"),
-            logs("between"),
-            asks(3, "b"),
-            logs("after"),
-            says(3, "B"),
-        )
+        first = [asks(2, "a"), logs("before"), says(2, "A"), logs("between")]
+        write(path, *first, asks(3, "b"), logs("after"), says(3, "B"))
         seen: list[Any] = []
         told = threading.Semaphore(0)
 
@@ -345,7 +345,7 @@ class TestOrder:
             go.set()
             assert call.result(PATIENCE).text == "A"
 
-    @pytest.mark.parametrize("wire", [MEMORY, Wire("http", STATELESS)], ids=str)
+    @both_eras
     def test_many_threads_and_clients_get_the_answers_to_what_they_asked(
         self, wire: Wire, path: Path
     ) -> None:
@@ -357,34 +357,25 @@ class TestOrder:
             with visit.client(recording, mode=wire.revision) as client:
                 return visit.talk(client)
 
+        def counted() -> list[Any]:
+            steps: list[Any] = [client.call_tool("price", {"item": "pear"}).text]
+            client.call_tool(
+                "count", {"shelves": 2}, on_progress=lambda step, *_: steps.append(step)
+            )
+            return steps
+
         with nervous():
             assert in_threads(one, one) == [seen, seen]
-        server = shop()
         with (
-            wire.serve(server) as reached,
+            wire.serve(shop()) as reached,
             syncmcp.connect(Recording(reached, path), mode=wire.revision) as client,
         ):
-            for _ in range(30):
-                assert client.call_tool("price", {"item": "pear"}).text == "45"
-                client.call_tool("count", {"shelves": 2})
-        server.close()
+            for _ in range(15):
+                assert counted()[0] == "45"
         recording = Replay(path)
         with nervous(), syncmcp.connect(recording, mode=wire.revision) as client:
-
-            def calls() -> list[Any]:
-                told: list[Any] = []
-                for _ in range(10):
-                    told.append(client.call_tool("price", {"item": "pear"}).text)
-                    steps: list[float] = []
-                    client.call_tool(
-                        "count",
-                        {"shelves": 2},
-                        on_progress=lambda step, *_: steps.append(step),  # noqa: B023
-                    )
-                    told.append(steps)
-                return told
-
-            assert in_threads(*[calls] * 3) == [["45", [1.0, 2.0]] * 10] * 3
+            told = in_threads(*[lambda: [counted() for _ in range(5)]] * 3)
+        assert told == [[["45", 1.0, 2.0]] * 5] * 3
         assert recording.unplayed == []
         assert recording.unexpected == []
 
@@ -409,9 +400,8 @@ class TestConnections:
             assert seen == ["0", "1", "1"]
 
     def test_a_session_that_was_lost_is_lost_again(self, path: Path) -> None:
-        server = shop()
         with (
-            serve_http(server) as http,
+            serve_http(shop()) as http,
             syncmcp.connect(Recording(http.url, path), mode=STATEFUL) as client,
         ):
             first = client.call_tool("price", {"item": "pear"}).text
@@ -420,7 +410,6 @@ class TestConnections:
         with syncmcp.connect(Replay(path), mode=STATEFUL) as client:
             assert client.call_tool("price", {"item": "pear"}).text == first
             assert client.call_tool("price", {"item": "apple"}).text == second
-        server.close()
 
     def test_a_server_that_could_not_be_reached_is_not_reached_again(self, path: Path) -> None:
         with pytest.raises(syncmcp.ConnectFailed) as real:
@@ -430,30 +419,21 @@ class TestConnections:
         assert replayed.value.message == real.value.message
 
     def test_an_http_status_is_the_same_status_again(self, path: Path) -> None:
-        refuses = [
-            s.expect("tools/call"),
-            s.head(503, {"Content-Type": "text/plain"}),
-            s.chunk(b"closed"),
-            s.end(),
-        ]
-        with ScriptedPeer([*s.handshake(), *refuses]) as peer:
-            target = Recording(peer.url, path)
-            with (
-                syncmcp.connect(target, mode="legacy", retry=None) as client,
-                pytest.raises(syncmcp.HttpError) as real,
-            ):
-                say(client)
+        plain = {"Content-Type": "text/plain"}
+        refuses = [s.expect("tools/call"), s.head(503, plain), s.chunk(b"closed"), s.end()]
         with (
-            syncmcp.connect(Replay(path), mode="legacy", retry=None) as client,
-            pytest.raises(syncmcp.HttpError) as replayed,
+            ScriptedPeer([*s.handshake(), *refuses]) as peer,
+            opened(Recording(peer.url, path), retry=None) as client,
+            pytest.raises(syncmcp.HttpError) as real,
         ):
+            say(client)
+        with opened(path, retry=None) as client, pytest.raises(syncmcp.HttpError) as replayed:
             say(client)
         assert (replayed.value.status, replayed.value.body) == (503, real.value.body)
 
-    @pytest.mark.parametrize("revision", [STATEFUL, STATELESS])
-    @pytest.mark.parametrize("transport", ["memory", "http"])
+    @without_processes
     def test_a_call_that_got_no_answer_gets_none_and_can_be_cancelled(
-        self, transport: str, revision: Any, path: Path
+        self, wire: Wire, path: Path
     ) -> None:
         server = Server("slow")
         begun, go = threading.Event(), threading.Event()
@@ -471,25 +451,17 @@ class TestConnections:
             return isinstance(call.exception(PATIENCE), syncmcp.RequestCancelled)
 
         with (
-            Wire(transport, STATEFUL).serve(server) as reached,
-            syncmcp.connect(Recording(reached, path), mode=revision) as client,
+            wire.serve(server) as reached,
+            syncmcp.connect(Recording(reached, path), mode=wire.revision) as client,
         ):
             assert withdrawn(client)
             go.set()
-        with syncmcp.connect(Replay(path), mode=revision) as client:
+        with syncmcp.connect(Replay(path), mode=wire.revision) as client:
             assert withdrawn(client)
         server.close()
 
 
-@pytest.mark.parametrize(
-    "wire",
-    [
-        Wire(transport, revision)
-        for transport in ("memory", "http")
-        for revision in (STATEFUL, STATELESS)
-    ],
-    ids=str,
-)
+@without_processes
 def test_change_events_come_again(wire: Wire, path: Path) -> None:
     server = shop()
     with (
@@ -498,13 +470,16 @@ def test_change_events_come_again(wire: Wire, path: Path) -> None:
         client.listen(uris=["shelf://all"]) as changes,
     ):
         server.resource_updated("shelf://all")
-        real = next(iter(changes))
+        real = next(changes)
     with (
         syncmcp.connect(Replay(path), mode=wire.revision) as client,
         client.listen(uris=["shelf://all"], timeout=PATIENCE) as changes,
     ):
-        assert next(iter(changes)) == real
+        assert next(changes) == real
     server.close()
+
+
+FIRST = '{"syncmcp-recording": 1}\n'
 
 
 class TestFiles:
@@ -536,12 +511,12 @@ class TestFiles:
             ("[]\n", "first line does not say so"),
             ("nothing\n", "first line does not say so"),
             ('{"syncmcp-recording": 2}\n', "of version 2; this library reads only 1"),
-            ('{"syncmcp-recording": 1}\n', "is an empty recording"),
-            ('{"syncmcp-recording": 1}\n{"connection": 1}\n', "line 2: it must have one of"),
-            ('{"syncmcp-recording": 1}\n{"closed": true}\n', "line 2: it is not an object with"),
-            ('{"syncmcp-recording": 1}\n\n{"connection": 1, \n\n', "line 3: Expecting"),
+            (FIRST, "is an empty recording"),
+            (FIRST + '{"connection": 1}\n', "line 2: it must have one of"),
+            (FIRST + '{"closed": true}\n', "line 2: it is not an object with"),
+            (FIRST + '\n{"connection": 1, \n\n', "line 3: Expecting"),
             (
-                '{"syncmcp-recording": 1}\n{"connection": 1, "got": 1, "for": "x"}\n',
+                FIRST + '{"connection": 1, "got": 1, "for": "x"}\n',
                 "line 2: for and status are whole numbers",
             ),
         ],
@@ -582,13 +557,8 @@ class TestFiles:
             assert first.result(PATIENCE).text == "A"
 
     def test_a_masked_parameter_fits_anything_and_the_same_one_best(self, path: Path) -> None:
-        write(
-            path,
-            asks(2, "key ***1"),
-            says(2, "first"),
-            asks(3, "key ***2"),
-            says(3, "second"),
-        )
+        both = [asks(2, "key ***1"), says(2, "first"), asks(3, "key ***2"), says(3, "second")]
+        write(path, *both)
         with opened(path) as client:
             assert say(client, "key ***2") == "second"
             assert say(client, "key 4711") == "first"

@@ -7,8 +7,6 @@ import http.client
 import inspect
 import json
 import os
-import queue
-import subprocess
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any, cast
@@ -19,83 +17,34 @@ import syncmcp.testing
 from syncmcp.testing import ScriptedPeer
 from syncmcp.testing import script as s
 from syncmcp.testing.scripted import ScriptError
-from tests.testing.wires import PATIENCE, Http, decoded, read_event
+from tests.testing.wires import PATIENCE, Child, Http, Memory, decoded, read_event
 
 HELLO = {"jsonrpc": "2.0", "id": 1, "method": "hello", "params": {"_meta": {"progressToken": "t"}}}
 NOTE = {"jsonrpc": "2.0", "method": "note"}
 
 
-class Pipe:
-    """A line-based connection to a scripted peer, in memory or to a process."""
-
-    def __init__(self, peer: ScriptedPeer, *, process: bool) -> None:
-        self.lines: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
-        self.process: subprocess.Popen[bytes] | None = None
-        if process:
-            self.process = subprocess.Popen(
-                peer.command,
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-            )
-            self._reader = threading.Thread(target=self._read)
-            self._reader.start()
-        else:
-            self.connection = peer.connect(self.lines.put, lambda: self.lines.put(None))
-
-    def send(self, message: Any) -> None:
-        frame = json.dumps(message).encode()
-        if self.process is None:
-            self.connection.receive(frame)
-        else:
-            assert self.process.stdin is not None
-            self.process.stdin.write(frame + b"\n")
-            self.process.stdin.flush()
-
-    def line(self) -> bytes | None:
-        return self.lines.get(timeout=PATIENCE)
-
-    def next(self) -> Any:
-        line = self.line()
-        assert line is not None, "the peer has ended"
-        return json.loads(line)
-
-    def hang_up(self) -> None:
-        if self.process is None:
-            self.connection.close()
-        else:
-            assert self.process.stdin is not None
-            self.process.stdin.close()
-
-    def close(self) -> None:
-        if self.process is None:
-            self.connection.close()
-            return
-        self.process.kill()
-        with contextlib.suppress(BrokenPipeError):
-            self.process.__exit__(None, None, None)
-        self._reader.join(PATIENCE)
-
-    def _read(self) -> None:
-        assert self.process
-        assert self.process.stdout
-        for line in self.process.stdout:
-            self.lines.put(line.rstrip(b"\n"))
-        self.lines.put(None)
-
-
-Open = Callable[[ScriptedPeer, bool], Pipe]
+Open = Callable[[ScriptedPeer, bool], Memory | Child]
 
 
 @pytest.fixture
 def open_pipe() -> Iterator[Open]:
     with contextlib.ExitStack() as stack:
 
-        def connect(peer: ScriptedPeer, process: bool) -> Pipe:
+        def connect(peer: ScriptedPeer, process: bool) -> Memory | Child:
             stack.enter_context(peer)
-            return stack.enter_context(contextlib.closing(Pipe(peer, process=process)))
+            line = reach(peer, process)
+            stack.enter_context(line)
+            return line
 
         yield connect
+
+
+def reach(peer: ScriptedPeer, process: bool) -> Memory | Child:
+    """A line to the peer, which gets an empty frame when the peer ends it."""
+    if process:
+        return Child(*peer.command)
+    line = Memory(peer, closed=lambda: line.frames.put(b""))
+    return line
 
 
 @contextlib.contextmanager
@@ -137,12 +86,10 @@ def test_a_script_is_played_in_order(open_pipe: Open, process: bool) -> None:
     client.send(NOTE)
     client.send(HELLO)
     peer.transcript.wait_received("hello")
-    assert client.lines.empty()
+    assert client.quiet()
     peer.open("go")
-    noise = client.line()
-    assert noise is not None
     with pytest.raises(ValueError, match=r"utf-8|Expecting"):
-        json.loads(noise)
+        client.next()
     assert [client.line(), client.line()] == [b"again", b"again"]
     assert client.next()["params"] == {
         "progressToken": "t", "progress": 1, "total": 2, "message": "half",
@@ -159,24 +106,25 @@ def test_a_script_is_played_in_order(open_pipe: Open, process: bool) -> None:
     assert client.next() == {"jsonrpc": "2.0", "id": 1, "result": "late"}
     assert peer.transcript.methods() == ["note", "hello", "response", "hello"]
     assert peer.transcript.received[1].message == HELLO
-    client.hang_up()
-    assert peer.transcript.wait_event("disconnected")
-    if client.process is not None:
+    if isinstance(client, Child):
+        client.stdin.close()
         assert client.process.wait(PATIENCE) == 0
-        assert client.line() is None
-    assert client.lines.empty()
+        assert client.line() == b""
+    else:
+        client.close()
+        assert client.quiet()
+    assert peer.transcript.wait_event("disconnected")
 
 
 @pytest.mark.parametrize("revision", ["2024-11-05", "2026-07-28"])
 def test_the_ordinary_start_is_a_few_steps(open_pipe: Open, revision: str) -> None:
     client = open_pipe(ScriptedPeer(s.handshake(revision, probe=True)), False)
-    client.send({"jsonrpc": "2.0", "id": 1, "method": "server/discover"})
+    probed = client.call("server/discover")
     if revision == "2026-07-28":
-        assert client.next()["result"]["supportedVersions"] == [revision]
+        assert probed["result"]["supportedVersions"] == [revision]
     else:
-        assert client.next()["error"]["code"] == -32601
-        client.send({"jsonrpc": "2.0", "id": 2, "method": "initialize"})
-        assert client.next()["result"]["protocolVersion"] == revision
+        assert probed["error"]["code"] == -32601
+        assert client.call("initialize")["result"]["protocolVersion"] == revision
 
 
 @pytest.mark.parametrize("process", [False, True], ids=["memory", "stdio"])
@@ -187,18 +135,17 @@ def test_each_connection_has_its_script_and_the_last_is_used_again(
     peer = ScriptedPeer(first, [s.expect("hello"), s.reply("better")])
     client = open_pipe(peer, process)
     client.send(HELLO)
-    assert client.line() is None
-    if client.process is not None:
+    assert client.line() == b""
+    if isinstance(client, Child):
         assert client.process.wait(PATIENCE) == 3
         assert peer.transcript.wait_event("exited")
     assert "disconnected" not in peer.transcript.events
     for number in (1, 2):
-        again = Pipe(peer, process=process)
-        again.send(HELLO)
-        assert again.next()["result"] == "better"
-        received = peer.transcript.wait_received("hello", count=number + 1)
-        assert received[-1].connection == number
-        again.close()
+        with reach(peer, process) as again:
+            again.send(HELLO)
+            assert again.next()["result"] == "better"
+            received = peer.transcript.wait_received("hello", count=number + 1)
+            assert received[-1].connection == number
 
 
 @pytest.mark.parametrize(
@@ -213,8 +160,7 @@ def test_each_connection_has_its_script_and_the_last_is_used_again(
 def test_a_script_without_sense_fails_loudly(step: s.Step, said: str) -> None:
     peer = ScriptedPeer([s.expect("ping"), step])
     ended = threading.Event()
-    connection = peer.connect(lambda frame: None, ended.set)
-    connection.receive(b'{"jsonrpc": "2.0", "id": 1, "method": "ping"}')
+    Memory(peer, ended.set).ask("ping")
     assert ended.wait(PATIENCE)
     with pytest.raises(ScriptError, match=said):
         peer.close()
@@ -223,32 +169,30 @@ def test_a_script_without_sense_fails_loudly(step: s.Step, said: str) -> None:
 @pytest.mark.parametrize("closed_by", ["the peer", "the client"])
 def test_a_request_that_no_step_expects_is_told_at_the_end(closed_by: str) -> None:
     peer = ScriptedPeer([s.expect("tools/cal"), s.reply({})])
-    connection = peer.connect(lambda frame: None)
-    connection.receive(b'{"jsonrpc": "2.0", "method": "notifications/initialized"}')
-    connection.receive(b'{"jsonrpc": "2.0", "id": 1, "method": "tools/call"}')
+    line = Memory(peer)
+    line.notify("notifications/initialized")
+    line.ask("tools/call")
     if closed_by == "the client":
-        connection.close()
+        line.close()
     with pytest.raises(ScriptError, match=r"waited for 'tools/cal', while 'tools/call' came$"):
         peer.close()
 
 
 def test_a_process_may_write_to_stderr_and_stop_reading(open_pipe: Open) -> None:
-    client = open_pipe(ScriptedPeer([s.stderr(b"\xffoops\n"), s.cut()]), True)
-    assert client.process is not None
-    assert client.process.stderr is not None
-    assert client.process.stderr.read() == b"\xffoops\n"
-    peer = ScriptedPeer([s.stop_reading(), s.notify("ready"), s.gate("die"), s.cut()])
+    peer = ScriptedPeer(
+        [s.stderr(b"\xffoops\n"), s.stop_reading(), s.notify("ready"), s.gate("die"), s.cut()]
+    )
     client = open_pipe(peer, True)
+    assert isinstance(client, Child)
     assert client.next()["method"] == "ready"
-    assert client.process is not None
-    assert client.process.stdin is not None
-    number = client.process.stdin.fileno()
+    number = client.stdin.fileno()
     os.set_blocking(number, False)
     with pytest.raises(BlockingIOError):
         _fill(number)
     assert peer.transcript.received == []
     peer.open("die")
-    assert client.line() is None
+    assert client.line() == b""
+    assert client.stderr.read() == b"\xffoops\n"
 
 
 def _fill(pipe_end: int) -> None:

@@ -12,6 +12,7 @@ from pydantic import BaseModel
 
 from syncmcp.testing import RpcError, Server, ToolContext, demo_server
 from syncmcp.testing.server.wire import REVISIONS
+from tests.testing.talks import text_of
 from tests.testing.wires import PATIENCE, Memory, initialize, modern
 
 STATEFUL = REVISIONS[:-1]
@@ -108,31 +109,28 @@ def test_what_is_no_message_or_unknown_is_an_error_and_no_notification_is_answer
 def test_the_input_schema_comes_from_the_signature(client: Memory) -> None:
     client.start()
     tools = {tool["name"]: tool for tool in client.call("tools/list")["result"]["tools"]}
-    schema = tools["add"]["inputSchema"]
-    assert schema["type"] == "object"
-    assert schema["required"] == ["a", "b"]
-    assert schema["properties"]["a"]["type"] == "integer"
+    add = tools["add"]
+    assert (add["inputSchema"]["type"], add["inputSchema"]["required"]) == ("object", ["a", "b"])
+    assert add["inputSchema"]["properties"]["a"]["type"] == "integer"
+    assert add["description"] == "Add two integers."
+    assert add["annotations"]["readOnlyHint"] is True
     assert "context" not in tools["countdown"]["inputSchema"]["properties"]
-    assert tools["add"]["description"] == "Add two integers."
-    assert tools["add"]["annotations"]["readOnlyHint"] is True
     assert tools["weather"]["outputSchema"]["required"] == ["city", "celsius", "sky"]
 
 
 @pytest.mark.parametrize("revision", REVISIONS)
 def test_each_revision_sees_only_the_fields_it_knows(client: Memory, revision: str) -> None:
+    params = modern()
     if revision in STATEFUL:
         client.start(revision)
-    params = None if revision in STATEFUL else modern()
-    tool = next(
-        tool
-        for tool in client.call("tools/list", params)["result"]["tools"]
-        if tool["name"] == "weather"
-    )
+        params = {}
+    tools = client.call("tools/list", params)["result"]["tools"]
+    [tool] = [tool for tool in tools if tool["name"] == "weather"]
     assert ("annotations" in tool) == (revision != "2024-11-05")
-    assert ("title" in tool) == (revision not in REVISIONS[:2])
-    assert ("outputSchema" in tool) == (revision not in REVISIONS[:2])
-    answer = client.tool("weather", {"city": "Cairo"}, **(params or {}))
-    assert ("structuredContent" in answer["result"]) == (revision not in REVISIONS[:2])
+    answer = client.tool("weather", {"city": "Cairo"}, **params)
+    known = revision not in REVISIONS[:2]
+    assert ("title" in tool, "outputSchema" in tool) == (known, known)
+    assert ("structuredContent" in answer["result"]) == known
 
 
 def _returning(value: Any, **options: Any) -> dict[str, Any]:
@@ -195,7 +193,7 @@ def test_a_structured_annotation_brings_an_output_schema() -> None:
             assert client.tool(name, arguments)["result"]["structuredContent"] == data
         # Parameters may be called anything.
         answer = client.tool("odd", {"schema": "s", "_private": 1, "z": 9})
-        assert answer["result"]["content"][0]["text"] == '["s",1,3,{"z":9}]'
+        assert text_of(answer) == '["s",1,3,{"z":9}]'
 
     async def tool() -> None: ...
 
@@ -219,12 +217,12 @@ def test_bad_arguments_and_failures_are_results_and_other_errors_are_errors(
         raise SystemExit("gone")
 
     client.start()
-    assert client.tool("leave")["result"]["content"][0]["text"] == "2"
+    assert text_of(client.tool("leave")) == "2"
     assert "gone" in client.call("prompts/get", {"name": "left"})["error"]["message"]
-    bad = client.tool("add", {"a": "x"})["result"]
-    assert bad["isError"] is True
-    assert "a: " in bad["content"][0]["text"]
-    assert "b: " in bad["content"][0]["text"]
+    bad = client.tool("add", {"a": "x"})
+    assert bad["result"]["isError"] is True
+    assert "a: " in text_of(bad)
+    assert "b: " in text_of(bad)
     failed = client.tool("fail", {"message": "broken"})["result"]
     assert failed == {"content": [{"type": "text", "text": "broken"}], "isError": True}
     for name in ("none", 1):
@@ -248,26 +246,20 @@ def test_progress_and_logs_go_only_to_who_asked(client: Memory) -> None:
     assert client.call("logging/setLevel", {"level": "error"})["result"] == {}
     assert "result" in client.call("tools/call", countdown)
     client.ask("tools/call", {**countdown, "_meta": {"progressToken": "t"}})
-    assert client.next()["params"] == {
-        "progressToken": "t", "progress": 1, "total": 1, "message": "0 left",
-    }  # fmt: skip
+    progress = {"progressToken": "t", "progress": 1, "total": 1, "message": "0 left"}
+    assert client.next()["params"] == progress
     assert "result" in client.next()
     client.call("logging/setLevel", {"level": "debug"})
     client.ask("tools/call", countdown)
-    logged = [client.next()["params"], client.next()["params"]]
-    assert [(entry["level"], entry["logger"]) for entry in logged] == [
-        ("info", "countdown"),
-        ("debug", "countdown"),
-    ]
+    for logged in ("info", "debug"):
+        entry = client.next()["params"]
+        assert (entry["level"], entry["logger"]) == (logged, "countdown")
     assert "result" in client.next()
 
 
-def test_an_id_in_use_is_refused_and_one_of_another_type_is_another(
-    client: Memory, server: Server
-) -> None:
+def test_an_id_in_use_is_refused_and_one_of_another_type_is_another(server: Server) -> None:
     closed = threading.Event()
-    client.close()
-    client.session = server.connect(client.frames.put, closed.set)
+    client = Memory(server, closed.set)
     client.start()
     client.ask("tools/call", {"name": "sleep", "arguments": {"seconds": 30}}, identifier=7)
     client.ask("tools/list", identifier=7)
@@ -278,8 +270,8 @@ def test_an_id_in_use_is_refused_and_one_of_another_type_is_another(
     assert server.stats.running == 0
     # The end of the session cancels what runs in it.
     client.ask("tools/call", {"name": "sleep", "arguments": {"seconds": 30}})
-    client.session.close()
-    client.session.close()
+    client.close()
+    client.close()
     assert closed.is_set()
     assert server.stats.cancelled == 2
     assert server.stats.wait_for(lambda stats: stats.sessions == 0)
@@ -355,9 +347,8 @@ def test_resources_are_read_and_prompts_take_their_arguments_from_the_signature(
     def read(uri: str) -> Any:
         return client.call("resources/read", {"uri": uri})["result"]["contents"]
 
-    assert read("demo://readme") == [
-        {"uri": "demo://readme", "mimeType": "text/plain", "text": "This is the demo server."}
-    ]
+    readme = {"uri": "demo://readme", "mimeType": "text/plain", "text": "This is the demo server."}
+    assert read("demo://readme") == [readme]
     assert read("demo://pixel.png")[0]["blob"].startswith("iVBOR")
     assert len(read("demo://cities")) == 3
     assert '"Kyoto"' in read("demo://cities/Kyoto")[0]["text"]
@@ -365,15 +356,11 @@ def test_resources_are_read_and_prompts_take_their_arguments_from_the_signature(
     assert (error["code"], error["data"]) == (-32002, {"uri": "x:y"})
 
     prompts = client.call("prompts/list")["result"]["prompts"]
-    assert prompts[1]["arguments"] == [
-        {"name": "text", "required": True},
-        {"name": "language", "required": False},
-    ]
+    text, language = {"name": "text", "required": True}, {"name": "language", "required": False}
+    assert prompts[1]["arguments"] == [text, language]
     got = client.call("prompts/get", {"name": "translate", "arguments": {"text": "hei"}})
-    assert [message["content"]["text"] for message in got["result"]["messages"]] == [
-        "Translate into English:",
-        "hei",
-    ]
+    texts = [message["content"]["text"] for message in got["result"]["messages"]]
+    assert texts == ["Translate into English:", "hei"]
     for name in ("translate", "none"):
         assert client.call("prompts/get", {"name": name})["error"]["code"] == -32602
 
@@ -381,26 +368,26 @@ def test_resources_are_read_and_prompts_take_their_arguments_from_the_signature(
 def test_completion_of_prompts_and_templates(client: Memory, server: Server) -> None:
     client.start()
 
-    def complete(ref: Any, name: str, value: str) -> Any:
-        return client.call(
-            "completion/complete", {"ref": ref, "argument": {"name": name, "value": value}}
-        )
+    def complete(kind: str, value: str, argument: str = "text", **ref: str) -> Any:
+        params = {"ref": {"type": f"ref/{kind}", **ref}}
+        params["argument"] = {"name": argument, "value": value}
+        return client.call("completion/complete", params)
 
-    prompt = {"type": "ref/prompt", "name": "translate"}
-    template = {"type": "ref/resource", "uri": "demo://cities/{city}"}
-    assert complete(prompt, "language", "f")["result"]["completion"] == {
-        "values": ["French"], "total": 1, "hasMore": False,
-    }  # fmt: skip
-    assert complete(template, "city", "c")["result"]["completion"]["values"] == ["Cairo"]
-    assert complete(prompt, "text", "f")["result"]["completion"]["values"] == []
-    assert complete({"type": "ref/prompt", "name": "no"}, "a", "")["error"]["code"] == -32602
-    assert complete({"type": "ref/other"}, "a", "")["error"]["code"] == -32602
+    def completed(*asked: str, **ref: str) -> Any:
+        return complete(*asked, **ref)["result"]["completion"]
+
+    french = {"values": ["French"], "total": 1, "hasMore": False}
+    assert completed("prompt", "f", "language", name="translate") == french
+    assert completed("resource", "c", "city", uri="demo://cities/{city}")["values"] == ["Cairo"]
+    assert completed("prompt", "f", name="translate")["values"] == []
+    assert complete("prompt", "", name="no")["error"]["code"] == -32602
+    assert complete("other", "")["error"]["code"] == -32602
 
     @server.completion(prompt="hello", argument="many")
     def many(value: str, arguments: Any) -> list[str]:
         return [str(number) for number in range(150)]
 
-    found = complete({"type": "ref/prompt", "name": "hello"}, "many", "")["result"]["completion"]
+    found = completed("prompt", "", "many", name="hello")
     assert (len(found["values"]), found["total"], found["hasMore"]) == (100, 150, True)
 
 
@@ -416,28 +403,24 @@ def test_batches_are_answered_as_arrays_in_order(client: Memory, server: Server)
     def quick(context: ToolContext) -> None:
         first.set()
 
+    def ask(number: Any, method: str, params: Any = None) -> Any:
+        return {"jsonrpc": "2.0", "id": number, "method": method, "params": params or {}}
+
     client.start("2025-03-26")
-    client.send(
-        [
-            {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "slow"}},
-            {"jsonrpc": "2.0", "method": "notifications/whatever"},
-            {"jsonrpc": "2.0", "id": "2", "method": "tools/call", "params": {"name": "quick"}},
-            {"jsonrpc": "2.0", "id": 3, "method": "no/such"},
-            {"jsonrpc": "2.0", "id": 4, "method": "initialize", "params": initialize()},
-            5,
-        ]
-    )
+    note = {"jsonrpc": "2.0", "method": "notifications/whatever"}
+    slowly, quickly = ({"name": name} for name in ("slow", "quick"))
+    asked = [ask(1, "tools/call", slowly), note, ask("2", "tools/call", quickly)]
+    client.send([*asked, ask(3, "no/such"), ask(4, "initialize", initialize()), 5])
     answers = client.next()
     assert [answer["id"] for answer in answers] == [1, "2", 3, 4, None]
     codes = [answer.get("error", {}).get("code") for answer in answers]
     assert codes == [None, None, -32601, -32600, -32600]
     assert seen == [(0, 5)]
-    ping = {"jsonrpc": "2.0", "id": 1, "method": "ping"}
-    for bad in ([], [ping] * 101):
+    for bad in ([], [ask(1, "ping")] * 101):
         client.send(bad)
         assert client.next()["error"]["code"] == -32600
-    client.send([{"jsonrpc": "2.0", "method": "notifications/whatever"}])  # has no answer
-    client.send([{**ping, "id": number} for number in range(100)])
+    client.send([note])  # has no answer
+    client.send([ask(number, "ping") for number in range(100)])
     assert [answer["id"] for answer in client.next()] == list(range(100))
 
 

@@ -1,33 +1,28 @@
-"""What the server notices when a client breaks the protocol."""
+"""What the server notices when a client breaks the protocol, and what it says of tasks."""
 
 from __future__ import annotations
 
+from queue import SimpleQueue
 from typing import Any
 
 import pytest
 
-from syncmcp.testing import (
-    Server,
-    ToolContext,
-)
+import syncmcp
+from syncmcp import InvalidParams, MethodNotFound, Mode, ServerError
+from syncmcp.testing import Server, ToolContext
 from syncmcp.testing.server.wire import REVISIONS
-from tests.testing.talks import (
-    FORM,
-    MODEL,
-    ROOTS,
-    Talk,
-    both_eras,
-    text_of,
-)
-from tests.testing.wires import MODERN, Memory
+from tests.testing.talks import FORM, MODEL, NEWEST_STATEFUL, ROOTS, Open, both_eras, text_of
+from tests.testing.wires import MODERN, PATIENCE, Memory
+
+ELICITATION, SAMPLING = "elicitation/create", "sampling/createMessage"
 
 
 def _model(**changes: Any) -> tuple[str, dict[str, Any]]:
-    return "sampling/createMessage", {**MODEL, **changes}
+    return SAMPLING, {**MODEL, **changes}
 
 
 def _form(action: str, **content: Any) -> tuple[str, dict[str, Any]]:
-    return "elicitation/create", {"action": action, "content": content}
+    return ELICITATION, {"action": action, "content": content}
 
 
 TEXT = {"type": "text", "text": "x"}
@@ -40,7 +35,7 @@ BREACHES: list[tuple[tuple[str, Any], str]] = [
     (_model(content="x"), "a content block of type None"),
     (_model(content=[TEXT, USE]), "a content block of type 'tool_use'"),
     (_model(resultType="complete"), "resultType in an answer"),
-    (("elicitation/create", {"action": "yes"}), "action is 'yes'"),
+    ((ELICITATION, {"action": "yes"}), "action is 'yes'"),
     (_form("decline", name="x"), "unrequested content"),
     (_form("accept"), "content: 'name' is a required property"),
     (_form("accept", name="x", mail="no"), "content.mail: 'no' is not a 'email'"),
@@ -57,54 +52,48 @@ MAIL_FORM = {
     "properties": {"name": {"type": "string"}, "mail": {"type": "string", "format": "email"}},
 }
 PARAMS: dict[str, Any] = {
-    "sampling/createMessage": {"messages": [], "maxTokens": 1},
-    "elicitation/create": {"message": "?", "requestedSchema": MAIL_FORM},
+    SAMPLING: {"messages": [], "maxTokens": 1},
+    ELICITATION: {"message": "?", "requestedSchema": MAIL_FORM},
     "roots/list": None,
 }
 
 
 @both_eras
-@pytest.mark.parametrize(("answer", "breach"), BREACHES)
-def test_a_wrong_answer_is_recorded(
-    server: Server, line: Memory, revision: str, answer: tuple[str, Any], breach: str
-) -> None:
-    method, result = answer
-
+def test_wrong_answers_are_recorded(server: Server, talk: Open, revision: str) -> None:
     @server.tool()
-    def ask(context: ToolContext) -> str:
+    def ask(context: ToolContext, method: str) -> str:
         context.ask_all({"a": (method, PARAMS[method])})
         return "done"
 
-    client = Talk(line, revision)
-    assert text_of(client.tool("ask", answer=lambda *_: result)) == "done"
-    assert server.stats.violations == [f"{method}: {breach}"]
+    client = talk(revision)
+    for (method, result), _ in BREACHES:
+        told = client.tool("ask", {"method": method}, lambda *_: result)  # noqa: B023
+        assert text_of(told) == "done"
+    assert server.stats.violations == [f"{method}: {breach}" for (method, _), breach in BREACHES]
 
 
 @pytest.mark.parametrize("revision", REVISIONS)
 def test_arrays_of_content_and_tools_of_a_model_came_with_2025_11_25(
-    server: Server, line: Memory, revision: str
+    server: Server, talk: Open, revision: str
 ) -> None:
-    known = revision in ("2025-11-25", MODERN)
+    known = revision in (NEWEST_STATEFUL, MODERN)
 
     @server.tool()
-    def ask(context: ToolContext) -> str:
+    def ask(context: ToolContext) -> None:
         context.sample("?", max_tokens=1)
         if known:
             tools = [{"name": "t", "inputSchema": {"type": "object"}}]
             context.sample("?", max_tokens=1, tools=tools, tool_choice={"mode": "auto"})
-        return "done"
 
-    def answer(_: str, params: dict[str, Any]) -> Any:
-        content = [USE] if "tools" in params else [TEXT]
-        return _model(content=content)[1]
-
-    client = Talk(line, revision)
-    client.tool("ask", answer=answer)
+    client = talk(revision)
+    client.tool(
+        "ask",
+        answer=lambda _, params: {**MODEL, "content": [USE if "tools" in params else TEXT]},
+    )
     expected = f"sampling/createMessage: content is an array, which {revision} does not have"
     assert server.stats.violations == ([] if known else [expected])
-    assert [params.get("toolChoice") for _, params in client.asked[1:]] == [
-        {"mode": "auto"}
-    ] * known
+    choices = [params.get("toolChoice") for _, params in client.asked[1:]]
+    assert choices == [{"mode": "auto"}] * known
 
 
 def test_answers_nobody_waits_for_are_recorded(server: Server, line: Memory) -> None:
@@ -114,7 +103,7 @@ def test_answers_nobody_waits_for_are_recorded(server: Server, line: Memory) -> 
 
     line.start(roots={})
     for number in (7, "1", None):
-        line.send({"jsonrpc": "2.0", "id": number, "result": {}})
+        line.answer({"id": number}, {})
     assert len(server.stats.violations) == 3
     assert (server.stats.responses, server.stats.late_answers) == (3, 0)
     # Two to one question, and one of another era.
@@ -135,3 +124,134 @@ def test_roots_that_change_unannounced_are_recorded(
     line.start(roots={"listChanged": declared})
     line.notify("notifications/roots/list_changed")
     assert bool(server.stats.violations) is not declared
+
+
+# Tasks
+
+
+ON: dict[str, Any] = {"extensions": {"io.modelcontextprotocol/tasks": {}}}
+
+
+def studio() -> Server:
+    made = Server("studio")
+
+    @made.tool(task_support="optional")
+    def draw() -> str:
+        return "drawn"
+
+    @made.tool(task_support="optional")
+    def ask(context: ToolContext) -> str:
+        return str(context.list_roots())
+
+    @made.tool(task_support="forbidden")
+    def keep() -> str:
+        return "kept"
+
+    return made
+
+
+def test_tools_say_whether_they_run_as_tasks_where_that_is_asked() -> None:
+    made = studio()
+    made.skill("skill://refunds", {"name": "refunds", "description": "Pays back."})
+
+    def supports(client: syncmcp.Client) -> list[str | None]:
+        tools = client.list_tools().tools
+        return [tool.execution.task_support for tool in tools if tool.execution]
+
+    with syncmcp.connect(made, mode=NEWEST_STATEFUL, **ON) as client:
+        assert supports(client) == ["optional", "optional", "forbidden"]
+    with syncmcp.connect(made, mode=MODERN, **ON) as client:
+        assert supports(client) == []
+        extensions = [f"io.modelcontextprotocol/{name}" for name in ("skills", "tasks")]
+        assert sorted(client.server.capabilities.extensions or ()) == extensions
+
+
+def test_what_is_asked_of_tasks_in_the_wrong_way_is_blamed() -> None:
+    made = studio()
+    with (
+        syncmcp.connect(made, mode=NEWEST_STATEFUL) as client,
+        pytest.raises(MethodNotFound, match="does not run as a task"),
+    ):
+        client.request("tools/call", {"name": "keep", "task": {}})
+    with syncmcp.connect(made, mode=MODERN, **ON) as client:
+        client.request("tools/call", {"name": "draw", "task": {}})
+        task = client.start_task("draw")
+        update: dict[str, Any] = {"taskId": task.id, "inputResponses": {"x": {}}}
+        client.request("tasks/update", update)
+        with pytest.raises(InvalidParams, match="inputResponses must be an object"):
+            client.request("tasks/update", {"taskId": task.id})
+    assert made.stats.violations == [
+        "keep was called as a task",
+        "tools/call: task, which the extension does not have",
+        "tasks/update answers 'x', which was not asked",
+    ]
+
+
+def test_requests_about_tasks_need_the_extension_each_time() -> None:
+    made = studio()
+    made.tasks.notify = True
+    with (
+        syncmcp.connect(made, mode=MODERN, **ON) as client,
+        syncmcp.connect(made, mode=MODERN) as other,
+    ):
+        task = client.start_task("draw")
+        # Past the gate of the client, which has not switched it on.
+        connection = other._core.live_connection()
+        assert connection is not None
+        connection.agreed.unavailable = {}
+        wanted = {"notifications": {"taskIds": ["any"]}}
+        for method, params in (
+            ("tasks/get", {"taskId": task.id}),
+            ("subscriptions/listen", wanted),
+        ):
+            with pytest.raises(ServerError, match="did not declare") as caught:
+                other.request(method, params, timeout=PATIENCE)
+            assert caught.value.code == -32021
+    assert made.stats.listeners == 0
+
+
+@both_eras
+def test_a_task_is_described_and_thrown_away(revision: Mode) -> None:
+    made = studio()
+    made.tasks.ttl_ms = made.tasks.poll_interval_ms = None
+    with syncmcp.connect(made, mode=revision, **ON) as client:
+        task = client.start_task("draw")
+        assert made.stats.wait_for(lambda stats: stats.tasks == 0, PATIENCE)
+        (kept,) = made.tasks.all
+        assert task.refresh() == "completed"
+        assert kept.polls == 1
+        assert task.state is not None
+        assert (task.state.ttl, task.state.ttl_ms) == (None, None)
+        made.tasks.forget(kept)
+        with pytest.raises(InvalidParams):
+            task.refresh()
+
+
+def test_answers_that_belong_to_a_task_must_name_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = studio()
+    monkeypatch.setattr(
+        "syncmcp._connection.server_requests.with_related_task", lambda message, task: message
+    )
+    with syncmcp.connect(made, mode=NEWEST_STATEFUL, roots=[]) as client:
+        assert client.start_task("ask").result(PATIENCE).text == "[]"
+    assert made.stats.violations == ["roots/list: the answer does not name its task"]
+
+
+def test_those_who_listen_to_a_task_are_told_of_it() -> None:
+    made = studio()
+    made.tasks.notify = True
+    told: SimpleQueue[dict[str, Any]] = SimpleQueue()
+
+    def hear(method: str, params: dict[str, Any]) -> None:
+        if method == "notifications/tasks" and params["status"] == "cancelled":
+            told.put(params)
+
+    with syncmcp.connect(made, mode=MODERN, roots=[], on_notification=hear, **ON) as client:
+        task = client.start_task("ask")
+        wanted = {"notifications": {"taskIds": [task.id]}}
+        listening = client.request.future("subscriptions/listen", wanted, timeout=None)
+        assert made.stats.wait_for(lambda stats: stats.listeners == 1, PATIENCE)
+        task.cancel()
+        assert told.get(timeout=PATIENCE)["taskId"] == task.id
+        listening.cancel()
+        assert made.stats.wait_for(lambda stats: stats.listeners == 0, PATIENCE)

@@ -2,27 +2,29 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import itertools
 import json
 import queue
+import select
 import subprocess
-import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from socketserver import ThreadingMixIn
-from typing import TYPE_CHECKING, Any
+from subprocess import PIPE
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 
-from syncmcp.testing import HttpEndpoint, Server, SseEndpoint, wsgi_app
+from syncmcp.testing import HttpEndpoint, ScriptedPeer, Server, SseEndpoint, wsgi_app
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
 PATIENCE = 10.0
-MODERN = "2026-07-28"
+MODERN: Final = "2026-07-28"
 META = {
     "io.modelcontextprotocol/protocolVersion": MODERN,
     "io.modelcontextprotocol/clientCapabilities": {},
@@ -42,7 +44,20 @@ def modern(params: dict[str, Any] | None = None, **meta: Any) -> dict[str, Any]:
     return {**(params or {}), "_meta": {**META, **meta}}
 
 
-class Line:
+class Closed:
+    """Is closed at the end of a `with`."""
+
+    def close(self) -> None:
+        raise NotImplementedError
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+class Line(Closed):
     """A connection that carries frames one by one."""
 
     def __init__(self) -> None:
@@ -51,12 +66,19 @@ class Line:
     def send(self, message: Any) -> None:
         raise NotImplementedError
 
+    def line(self) -> bytes:
+        raise NotImplementedError
+
+    def quiet(self) -> bool:
+        """Whether no frame is there yet."""
+        raise NotImplementedError
+
+    def next(self) -> Any:
+        return json.loads(self.line())
+
     def answer(self, question: Any, result: Any) -> None:
         """Answer a question of the server."""
         self.send({"jsonrpc": "2.0", "id": question["id"], "result": result})
-
-    def next(self) -> Any:
-        raise NotImplementedError
 
     def start(self, revision: str = "2025-11-25", **capabilities: Any) -> dict[str, Any]:
         answer = self.call("initialize", initialize(revision, **capabilities))
@@ -88,57 +110,55 @@ class Line:
 class Memory(Line):
     """A connection in memory whose frames arrive in a queue."""
 
-    def __init__(self, server: Server) -> None:
+    def __init__(
+        self, server: Server | ScriptedPeer, closed: Callable[[], None] | None = None
+    ) -> None:
         super().__init__()
         self.frames: queue.SimpleQueue[bytes] = queue.SimpleQueue()
-        self.session = server.connect(self.frames.put)
+        self.session: Any = server.connect(self.frames.put, closed)
 
     def send(self, message: Any) -> None:
         self.session.receive(json.dumps(message).encode())
 
-    def next(self) -> Any:
-        return json.loads(self.frames.get(timeout=PATIENCE))
+    def line(self) -> bytes:
+        return self.frames.get(timeout=PATIENCE)
+
+    def quiet(self) -> bool:
+        return self.frames.empty()
 
     def close(self) -> None:
         self.session.close()
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
 
 class Child(Line):
-    """The demo server as a child process."""
+    """A server as a child process."""
 
-    def __init__(self, *arguments: str) -> None:
+    def __init__(self, *command: str) -> None:
         super().__init__()
-        command = [sys.executable, "-m", "syncmcp.testing", *arguments]
-        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-
-    def write(self, data: bytes) -> None:
-        assert self.process.stdin is not None
-        self.process.stdin.write(data)
-        self.process.stdin.flush()
+        process = subprocess.Popen(command, bufsize=0, stdin=PIPE, stdout=PIPE, stderr=PIPE)
+        assert process.stdin
+        assert process.stdout
+        assert process.stderr
+        self.process, self.stdin, self.stderr = process, process.stdin, process.stderr
+        self._lines = process.stdout
 
     def send(self, message: Any) -> None:
-        self.write(json.dumps(message).encode() + b"\n")
+        self.stdin.write(json.dumps(message).encode() + b"\n")
 
     def line(self) -> bytes:
-        assert self.process.stdout is not None
-        return self.process.stdout.readline()
+        """The next line; empty if there is none."""
+        return self._lines.readline().rstrip(b"\n")
 
-    def next(self) -> Any:
-        return json.loads(self.line())
+    def quiet(self) -> bool:
+        return not select.select([self._lines], [], [], 0)[0]
 
-    def close(self) -> int:
-        """End its stdin; return the exit code."""
-        self.process.communicate(timeout=PATIENCE)
-        return self.process.returncode
+    def close(self) -> None:
+        self.process.kill()
+        with contextlib.suppress(BrokenPipeError):
+            self.process.__exit__(None, None, None)
 
 
-class Http:
+class Http(Closed):
     """One kept connection to an HTTP endpoint."""
 
     def __init__(self, url: str) -> None:
@@ -217,12 +237,6 @@ class Http:
     def close(self) -> None:
         self.connection.close()
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
 
 def decoded(response: http.client.HTTPResponse) -> Any:
     body = response.read()
@@ -233,26 +247,20 @@ def decoded(response: http.client.HTTPResponse) -> Any:
 
 def events(body: bytes) -> list[dict[str, str]]:
     """Read whole events; data, id, retry and comments by name."""
-    found: list[dict[str, str]] = []
-    for block in body.decode().split("\n\n"):
-        fields: dict[str, str] = {}
-        for line in block.split("\n"):
-            name, _, value = line.partition(": ")
-            fields[name] = value
-        if block:
-            found.append(fields)
-    return found
+    return [
+        {name: value for name, _, value in (line.partition(": ") for line in block.split("\n"))}
+        for block in body.decode().split("\n\n")
+        if block
+    ]
 
 
 def read_event(response: http.client.HTTPResponse) -> dict[str, str]:
     """Read the next event off an open stream."""
     lines: list[bytes] = []
-    while True:
-        line = response.readline()
+    while (line := response.readline()) != b"\n":
         assert line, "the stream ended"
-        if line == b"\n":
-            return events(b"".join(lines).rstrip(b"\n"))[0]
         lines.append(line)
+    return events(b"".join(lines).rstrip(b"\n"))[0]
 
 
 class _Threading(ThreadingMixIn, WSGIServer):

@@ -1,25 +1,40 @@
-"""The HTTP half behind `http.server` and behind WSGI, with a raw client."""
+"""The server over HTTP, HTTP+SSE (both behind `http.server` and behind WSGI) and stdio, by hand."""
 
 from __future__ import annotations
 
 import io
 import json
+import signal
 import socket
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from http.client import HTTPResponse
 from typing import Any
+from urllib.parse import urljoin
 from wsgiref.util import setup_testing_defaults
 from wsgiref.validate import validator
 
 import pytest
 import requests
 
-from syncmcp.testing import HttpEndpoint, Server, ToolContext, demo_server, serve_http, wsgi_app
+import syncmcp
+from syncmcp.testing import (
+    HttpEndpoint,
+    Server,
+    SseEndpoint,
+    ToolContext,
+    demo_server,
+    serve_http,
+    wsgi_app,
+)
 from tests.support.stage import Stage
 from tests.testing.wires import (
     MODERN,
     PATIENCE,
+    Child,
     Http,
     decoded,
     events,
@@ -81,22 +96,6 @@ def notify(client: Http, method: str, params: Any) -> None:
 # Sessions and streams
 
 
-@pytest.mark.requirement("M-09", "M-10")
-def test_a_session_from_initialize_to_delete(served: Served) -> None:
-    server = demo_server()
-    client = served(server)
-    client.start()
-    assert client.session is not None
-    assert len(client.session) >= 32
-    assert all("!" <= letter <= "~" for letter in client.session)
-    status, headers, answer = client.post("ping")
-    assert (status, headers["content-type"], answer["result"]) == (200, "application/json", {})
-    assert client.request("DELETE").status == 204
-    client.close()
-    assert client.post("ping")[0] == 404
-    assert server.stats.sessions == 0
-
-
 @pytest.mark.requirement("M-09")
 def test_what_precedes_the_answer_makes_it_a_stream(served: Served) -> None:
     client = served(demo_server())
@@ -107,7 +106,7 @@ def test_what_precedes_the_answer_makes_it_a_stream(served: Served) -> None:
     assert methods == ["notifications/message", "notifications/progress", None]
     assert len({event["id"] for event in found}) == 3
 
-    client = served(demo_server())
+    client.session = client.version = None
     client.start("2025-11-25")
     priming, *found = client.post("tools/call", COUNT)[2]
     assert priming["data"] == ""
@@ -156,11 +155,16 @@ def test_a_broken_stream_is_taken_up_again_and_only_it(served: Served) -> None:
         assert (response.status, decoded(response)["error"]["code"]) == (400, -32600)
 
 
-@pytest.mark.requirement("M-09")
-def test_the_get_stream_carries_what_belongs_to_no_request(served: Served) -> None:
+@pytest.mark.requirement("M-09", "M-10")
+def test_a_session_has_a_stream_for_what_belongs_to_no_request_until_delete(served: Served) -> None:
     server = demo_server()
     client = served(server)
     client.start()
+    assert client.session is not None
+    assert len(client.session) >= 32
+    assert all("!" <= letter <= "~" for letter in client.session)
+    status, headers, answer = client.post("ping")
+    assert (status, headers["content-type"], answer["result"]) == (200, "application/json", {})
     server.broadcast("x/early")
     with client.beside() as listening:
         stream = listening.request("GET")
@@ -172,6 +176,8 @@ def test_the_get_stream_carries_what_belongs_to_no_request(served: Served) -> No
         assert (ended.status, ended.read()) == (204, b"")
         assert server.stats.wait_for(lambda stats: stats.streams == 0)
         stream.close()
+    assert client.post("ping")[0] == 404
+    assert server.stats.sessions == 0
 
 
 # What is refused
@@ -202,20 +208,14 @@ def test_what_cannot_be_served_is_refused_with_its_status(http: Http) -> None:
     assert (response.status, response.read()) == (202, b"")
     assert refused("POST", []) == (400, -32600)
 
-    later = {"io.modelcontextprotocol/protocolVersion": "2099-01-01"}
+    later, version = "2099-01-01", "io.modelcontextprotocol/protocolVersion"
     listing = {"Mcp_Method": "tools/list", "MCP_Protocol_Version": MODERN}
+    newer = {**listing, "MCP_Protocol_Version": later}
     for (status, _, answer), expected in (
         (http.modern("no/such"), (404, -32601)),
         (http.modern("tools/call", {"name": "none"}), (200, -32602)),
         (http.post("tools/list", {}, **listing), (400, -32602)),
-        (
-            http.post(
-                "tools/list",
-                modern(None, **later),
-                **{**listing, "MCP_Protocol_Version": "2099-01-01"},
-            ),
-            (400, -32022),
-        ),
+        (http.post("tools/list", modern(None, **{version: later}), **newer), (400, -32022)),
     ):
         assert (status, answer["error"]["code"]) == expected
 
@@ -253,9 +253,8 @@ def test_hanging_up_cancels_in_the_new_era() -> None:
         assert server.stats.wait_for(lambda stats: (stats.running, stats.cancelled) == (0, 1))
 
 
-@pytest.mark.parametrize(
-    ("headers", "status"),
-    [
+def test_requests_are_refused_by_their_headers(http: Http) -> None:
+    rows: list[tuple[dict[str, str | None], int]] = [
         ({"Content-Type": "text/plain"}, 415),
         ({"Accept": "application/json"}, 406),
         ({"Accept": "*/*"}, 200),
@@ -266,39 +265,32 @@ def test_hanging_up_cancels_in_the_new_era() -> None:
         ({"MCP-Protocol-Version": None}, 200),
         ({"Mcp-Session-Id": None}, 400),
         ({"Mcp-Session-Id": "unknown"}, 404),
-    ],
-)
-def test_requests_are_refused_by_their_headers(
-    http: Http, headers: dict[str, str | None], status: int
-) -> None:
+    ]
     http.start()
-    response = http.request("POST", {"jsonrpc": "2.0", "id": 1, "method": "ping"}, headers)
-    response.read()
-    assert response.status == status
+    for headers, status in rows:
+        response = http.request("POST", {"jsonrpc": "2.0", "id": 1, "method": "ping"}, headers)
+        response.read()
+        assert response.status == status, headers
 
 
-@pytest.mark.parametrize(
-    ("changed", "code"),
-    [
-        ({"MCP_Protocol_Version": None}, -32020),
-        ({"MCP_Protocol_Version": "2025-11-25"}, -32020),
-        ({"Mcp_Method": None}, -32020),
-        ({"Mcp_Method": "TOOLS/CALL"}, -32020),
-        ({"Mcp_Name": None}, -32020),
-        ({"Mcp_Name": "other"}, -32020),
-        ({"Mcp_Name": "=?base64?!?="}, -32020),
-        ({"Mcp_Name": "=?base64?ZWNobw==?="}, None),
-        ({}, None),
-    ],
-)
-def test_headers_of_the_new_era_must_say_what_the_body_says(
-    http: Http, changed: dict[str, str | None], code: int | None
-) -> None:
+def test_headers_of_the_new_era_must_say_what_the_body_says(http: Http) -> None:
     headers = {"MCP_Protocol_Version": MODERN, "Mcp_Method": "tools/call", "Mcp_Name": "echo"}
     params = modern({"name": "echo", "arguments": {"text": "x"}})
-    status, _, answer = http.post("tools/call", params, **{**headers, **changed})
-    assert answer.get("error", {}).get("code") == code
-    assert status == (200 if code is None else 400)
+    rows: list[tuple[str, str | None, int]] = [
+        ("MCP_Protocol_Version", None, 400),
+        ("MCP_Protocol_Version", "2025-11-25", 400),
+        ("Mcp_Method", None, 400),
+        ("Mcp_Method", "TOOLS/CALL", 400),
+        ("Mcp_Name", None, 400),
+        ("Mcp_Name", "other", 400),
+        ("Mcp_Name", "=?base64?!?=", 400),
+        ("Mcp_Name", "=?base64?ZWNobw==?=", 200),
+        ("Mcp_Name", "echo", 200),
+    ]
+    for name, value, expected in rows:
+        status, _, answer = http.post("tools/call", params, **{**headers, name: value})
+        assert status == expected, (name, value)
+        assert answer.get("error", {}).get("code") == (None if status == 200 else -32020)
 
 
 def test_annotated_arguments_must_be_mirrored() -> None:
@@ -459,3 +451,120 @@ def test_a_connection_that_gets_no_thread_is_closed_without_a_traceback(
             requests.get(http.url, timeout=PATIENCE)
         assert http.open_connections == 0
     assert capfd.readouterr().err == ""
+
+
+# HTTP+SSE
+
+
+@contextmanager
+def talking(url: str) -> Iterator[tuple[HTTPResponse, str]]:
+    """A session by hand: its open stream and the address that this named."""
+    with Http(url) as client:
+        stream = client.request("GET")
+        first = read_event(stream)
+        assert first["event"] == "endpoint"
+        yield stream, urljoin(url, first["data"])
+        stream.close()
+
+
+def told(stream: HTTPResponse) -> Any:
+    """The next message of a stream, past its comments."""
+    while "data" not in (event := read_event(stream)):
+        pass
+    return json.loads(event["data"])
+
+
+def post(
+    address: str, method: str = "ping", params: Any = None, id: int = 1, **options: Any
+) -> int:
+    body = {"jsonrpc": "2.0", "id": id, "method": method, "params": params or {}}
+    return requests.post(address, json=body, timeout=PATIENCE, **options).status_code
+
+
+@pytest.mark.parametrize("wsgi", [False, True], ids=["http.server", "wsgiref"])
+def test_a_stream_names_the_address_and_brings_the_answers_until_it_ends(wsgi: bool) -> None:
+    server = Server("old")
+    server.add_tool(lambda: "5", name="five")
+    with ExitStack() as stack:
+        if wsgi:  # the end of a client shows when the next comment cannot be written
+            endpoint = SseEndpoint(server, messages="messages", keep_alive=0.05)
+            url = f"{stack.enter_context(wsgi_served(endpoint))}/sse"
+        else:
+            url = stack.enter_context(serve_http(server, keep_alive=0.05)).sse_url
+        with talking(url) as (other, there):
+            with talking(url) as (stream, address):
+                assert stream.headers.get_content_type() == "text/event-stream"
+                assert address.startswith(urljoin(url, "/messages?session="))
+                assert address != there
+                assert post(address, "initialize", initialize("2024-11-05")) == 202
+                assert told(stream)["result"]["protocolVersion"] == "2024-11-05"
+                for number, one in enumerate((there, address)):
+                    assert post(one, id=number) == 202
+                assert [told(one)["id"] for one in (stream, other)] == [1, 0]
+                assert server.stats.streams == server.stats.sessions == 2
+                assert post(urljoin(url, "/messages")) == 404
+                assert post(urljoin(url, "/messages?session=unknown")) == 404
+                assert post(address, headers={"Content-Type": "text/plain"}) == 415
+            assert server.stats.wait_for(lambda stats: stats.streams == stats.sessions == 1)
+            assert post(address) == 404
+        with syncmcp.connect(syncmcp.Http(url, transport="sse")) as client:
+            assert client.call_tool("five").text == "5"
+            assert client.server.revision == "2025-11-25"
+            assert server.stats.requests["server/discover"] == 0
+        assert server.stats.wait_for(lambda stats: stats.streams == stats.sessions == 0)
+
+
+def test_what_is_not_for_a_stream_is_refused() -> None:
+    with serve_http(Server("old")) as http:  # so that clients fall back
+        assert post(http.sse_url, "initialize") == 405
+    # A server without sessions has no such stream.
+    with serve_http(Server("new", revisions=["2026-07-28"])) as http:
+        assert requests.get(http.sse_url, timeout=PATIENCE).status_code == 405
+    endpoint = SseEndpoint(Server("old"), allowed_hosts=["127.0.0.1"])
+    foreign = {"Host": "127.0.0.1", "Origin": "http://elsewhere.invalid"}
+    assert endpoint.handle_get(foreign).status == 403
+    assert endpoint.handle_post(foreign, b"{}", "session=1").status == 403
+    assert endpoint.handle_get({"Host": "elsewhere.invalid"}).status == 403
+
+
+# The demo server as a child process
+
+
+def demo(*arguments: str) -> Child:
+    return Child(sys.executable, "-m", "syncmcp.testing", *arguments)
+
+
+def test_it_speaks_both_eras_hears_its_options_and_ends_with_stdin() -> None:
+    with demo("--name", "other", "--page-size", "2") as client:
+        client.stdin.write(b"\n{\r\n  \n")  # noise and empty lines
+        client.ask("ping")
+        assert client.next()["error"]["code"] == -32700
+        assert client.next()["result"] == {}
+        result = client.call("tools/list", modern())["result"]
+        assert len(result["tools"]) == 2
+        assert result["_meta"]["io.modelcontextprotocol/serverInfo"]["name"] == "other"
+        assert client.start("2024-11-05")["protocolVersion"] == "2024-11-05"
+        assert client.tool("add", {"a": 1, "b": 2})["result"]["content"][0]["text"] == "3"
+        client.ask("tools/call", {"name": "sleep", "arguments": {"seconds": 60}})
+        client.stdin.close()
+        assert client.process.wait(PATIENCE) == 0
+    with demo("--revisions", "2026-07-28") as client:
+        assert client.call("initialize", initialize())["error"]["code"] == -32022
+        client.process.send_signal(signal.SIGTERM)
+        assert client.process.wait(PATIENCE) == -signal.SIGTERM
+
+
+def test_it_serves_http_until_sigterm() -> None:
+    with demo("--http", "0") as server:
+        with Http(server.line().decode()) as client:
+            client.start()
+            assert client.post("ping")[2]["result"] == {}
+        server.process.send_signal(signal.SIGTERM)
+        assert server.process.wait(PATIENCE) == 0
+
+
+def test_importing_the_package_loads_no_server() -> None:
+    program = "import sys, syncmcp.testing as t; before = set(sys.modules); t.Server; "
+    program += "print('syncmcp.testing.server.server' in before, 'asyncio' in sys.modules)"
+    done = subprocess.check_output([sys.executable, "-c", program], timeout=PATIENCE * 3)
+    assert done.split() == [b"False", b"False"]
