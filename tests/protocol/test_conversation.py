@@ -44,19 +44,14 @@ NOTHING_ELSE = "^A message with tool results may hold nothing else.$"
 @pytest.mark.parametrize(
     "messages",
     [
-        [],
-        [QUESTION],
+        *([], [QUESTION]),
         [SamplingMessage.from_wire({"role": "user", "content": TEXT}), said("assistant", TEXT)],
         [QUESTION, said("assistant", use("a")), said("user", result("a"))],
         [QUESTION, said("assistant", TEXT, use("a"), use("b")), said("user", *map(result, "ba"))],
         # An id may come back in a later turn: some models count anew each time.
         [
-            QUESTION,
-            said("assistant", use("a")),
-            said("user", result("a")),
-            said("assistant", use("a")),
-            said("user", result("a")),
-            said("assistant", TEXT),
+            *(QUESTION, said("assistant", use("a")), said("user", result("a"))),
+            *(said("assistant", use("a")), said("user", result("a")), said("assistant", TEXT)),
         ],
         [QUESTION, said("assistant", use("a")), said("user", {**result("a"), "isError": True})],
     ],
@@ -89,10 +84,7 @@ def test_a_conversation_whose_tool_uses_all_have_their_result_is_balanced(
             "'a' belongs to no tool use",
         ),
         ([said("assistant", use("a")), said("user", result("a"), TEXT)], NOTHING_ELSE),
-        (
-            [said("assistant", use("a")), said("user", result("a"), {"type": "odd"})],
-            NOTHING_ELSE,
-        ),
+        ([said("assistant", use("a")), said("user", result("a"), {"type": "odd"})], NOTHING_ELSE),
         (
             [said("assistant", use("a")), said("assistant", result("a"))],
             "^Only messages of the user may hold tool results.$",

@@ -71,13 +71,8 @@ def test_all_five_revisions_are_there_newest_first_each_in_one_era() -> None:
     ("offered", "expected"),
     [
         (["2024-11-05", "2025-06-18", "2026-07-28"], "2025-06-18"),
-        (("2024-11-05",), "2024-11-05"),
-        (["2099-01-01", "9999"], None),
-        ([], None),
-        ([None, 5, {}], None),
-        ("2025-06-18", None),
-        ({"2025-06-18": 1}, None),
-        (None, None),
+        *((("2024-11-05",), "2024-11-05"), (["2099-01-01", "9999"], None), ([], None)),
+        *(([None, 5, {}], None), ("2025-06-18", None), ({"2025-06-18": 1}, None), (None, None)),
     ],
 )
 def test_the_newest_shared_revision_is_found_by_our_order_not_by_comparing_text(
@@ -90,10 +85,8 @@ def test_the_newest_shared_revision_is_found_by_our_order_not_by_comparing_text(
 @pytest.mark.parametrize(
     ("revision", "lacking"),
     [
-        ("2024-11-05", TASKS | STATELESS_ONLY),
-        ("2025-03-26", TASKS | STATELESS_ONLY),
-        ("2025-06-18", TASKS | STATELESS_ONLY),
-        ("2025-11-25", STATELESS_ONLY),
+        *(("2024-11-05", TASKS | STATELESS_ONLY), ("2025-03-26", TASKS | STATELESS_ONLY)),
+        *(("2025-06-18", TASKS | STATELESS_ONLY), ("2025-11-25", STATELESS_ONLY)),
         ("2026-07-28", TASKS | SESSION_ONLY | {"tasks/update"}),
     ],
 )

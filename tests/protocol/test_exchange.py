@@ -135,8 +135,7 @@ def test_answers_of_an_earlier_round_are_not_sent_again() -> None:
     played = play(asks("1", a=FORM), asks("2", b=FORM), asks("3"), FINAL, params=params)
     played.run()
     assert played.sent == [
-        PARAMS,
-        {**PARAMS, "inputResponses": {"a": {"answer to": "a"}}, "requestState": "1"},
+        *(PARAMS, {**PARAMS, "inputResponses": {"a": {"answer to": "a"}}, "requestState": "1"}),
         {**PARAMS, "inputResponses": {"b": {"answer to": "b"}}, "requestState": "2"},
         {**PARAMS, "requestState": "3"},
     ]

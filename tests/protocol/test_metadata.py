@@ -73,32 +73,23 @@ TRACE = "0af7651916cd43dd8448eb211c80319c"
 SPAN = "b7ad6b7169203331"
 
 GOOD = [
-    ("traceparent", f"00-{TRACE}-{SPAN}-01"),
-    ("traceparent", f"cc-{TRACE}-{SPAN}-01"),
+    *(("traceparent", f"00-{TRACE}-{SPAN}-01"), ("traceparent", f"cc-{TRACE}-{SPAN}-01")),
     ("tracestate", "congo=t61rcWkgMzE"),
-    ("tracestate", "rojo=00f067aa0ba902b7 , congo=a b\t,,fw529a3039@dt=x"),
-    ("tracestate", ""),
+    *(("tracestate", "rojo=00f067aa0ba902b7 , congo=a b\t,,fw529a3039@dt=x"), ("tracestate", "")),
     ("tracestate", "as the propagator wrote it"),
     ("baggage", "userId=alice,serverNode=DF%2028,isProduction=false"),
     ("baggage", "key1 = value1; property1 ;property2=value , empty="),
     ("baggage", "k=" + 8190 * "v"),
 ]
 BAD: list[tuple[str, Any]] = [
-    ("traceparent", f"00-{TRACE}-{SPAN}"),
-    ("traceparent", f"00-{TRACE.upper()}-{SPAN}-01"),
-    ("traceparent", f"00-{TRACE[1:]}-{SPAN}-01"),
-    ("traceparent", f"00-{TRACE}-{SPAN}-01-more"),
+    *(("traceparent", f"00-{TRACE}-{SPAN}"), ("traceparent", f"00-{TRACE.upper()}-{SPAN}-01")),
+    *(("traceparent", f"00-{TRACE[1:]}-{SPAN}-01"), ("traceparent", f"00-{TRACE}-{SPAN}-01-more")),
     ("traceparent", f"00-{TRACE}-{SPAN}-01\n"),
     *(("traceparent", odd) for odd in ("", 7, None)),
-    ("tracestate", "congo=1\r\nrojo=2"),
-    ("tracestate", "congo=\x00"),
-    ("tracestate", "c=" + 8191 * "v"),
-    ("tracestate", ["a=1"]),
-    ("baggage", "user=\x1b[31malice"),
-    ("baggage", "user=alice\n"),
-    ("baggage", "user=\x9b2J"),
-    ("baggage", "k=" + 8191 * "v"),
-    ("baggage", {"a": 1}),
+    *(("tracestate", "congo=1\r\nrojo=2"), ("tracestate", "congo=\x00")),
+    *(("tracestate", "c=" + 8191 * "v"), ("tracestate", ["a=1"])),
+    *(("baggage", "user=\x1b[31malice"), ("baggage", "user=alice\n"), ("baggage", "user=\x9b2J")),
+    *(("baggage", "k=" + 8191 * "v"), ("baggage", {"a": 1})),
 ]
 
 
@@ -167,18 +158,13 @@ def test_plain_text_goes_as_it_is(text: str) -> None:
     ("text", "header"),
     [
         ("grüße\r\n", "=?base64?Z3LDvMOfZQ0K?="),
-        ("a\r\nCookie: b", "=?base64?YQ0KQ29va2llOiBi?="),
-        ("a\x00b", "=?base64?YQBi?="),
-        ("a\tb", "=?base64?YQli?="),
-        ("\x7f", "=?base64?fw==?="),
-        (" a", "=?base64?IGE=?="),
-        ("a ", "=?base64?YSA=?="),
-        (" ", "=?base64?IA==?="),
+        *(("a\r\nCookie: b", "=?base64?YQ0KQ29va2llOiBi?="), ("a\x00b", "=?base64?YQBi?=")),
+        *(("a\tb", "=?base64?YQli?="), ("\x7f", "=?base64?fw==?="), (" a", "=?base64?IGE=?=")),
+        *(("a ", "=?base64?YSA=?="), (" ", "=?base64?IA==?=")),
         ("=?base64?aGk=?=", "=?base64?PT9iYXNlNjQ/YUdrPT89?="),
         ("=?base64?not really?=", "=?base64?PT9iYXNlNjQ/bm90IHJlYWxseT89?="),
         ("=?base64?=", "=?base64?PT9iYXNlNjQ/PQ==?="),  # to a careless reader it is encoded
-        ("file:///é", "=?base64?ZmlsZTovLy/DqQ==?="),
-        ("😀", "=?base64?8J+YgA==?="),
+        *(("file:///é", "=?base64?ZmlsZTovLy/DqQ==?="), ("😀", "=?base64?8J+YgA==?=")),
     ],
 )
 def test_everything_else_goes_as_base64_of_its_utf_8_between_the_markers(

@@ -111,10 +111,8 @@ def test_what_looks_like_a_mark_in_data_is_none(keyword: str) -> None:
 @pytest.mark.parametrize(
     "schema",
     [
-        {"properties": []},
-        {"properties": {"a": True, "b": 3, "c": None}},
-        {"allOf": {"a": marked("")}},
-        {"$defs": [marked("")], "dependencies": {"a": ["b"]}},
+        *({"properties": []}, {"properties": {"a": True, "b": 3, "c": None}}),
+        *({"allOf": {"a": marked("")}}, {"$defs": [marked("")], "dependencies": {"a": ["b"]}}),
         {"items": "x", "$ref": "#/properties/a"},
     ],
     ids=str,
@@ -139,19 +137,10 @@ def test_a_schema_may_be_as_deep_as_its_server_likes(monkeypatch: pytest.MonkeyP
 @pytest.mark.parametrize(
     ("value", "header"),
     [
-        ("eu", "eu"),
-        ("", ""),
-        ("two words", "two words"),
-        (" x", "=?base64?IHg=?="),
-        ("a\tb", "=?base64?YQli?="),
-        ("ü\r\n", "=?base64?w7wNCg==?="),
-        ("=?base64?eA==?=", "=?base64?PT9iYXNlNjQ/ZUE9PT89?="),
-        (0, "0"),
-        (-7, "-7"),
-        (42.0, "42"),
-        (2**53 - 1, "9007199254740991"),
-        (True, "true"),
-        (False, "false"),
+        *(("eu", "eu"), ("", ""), ("two words", "two words"), (" x", "=?base64?IHg=?=")),
+        *(("a\tb", "=?base64?YQli?="), ("ü\r\n", "=?base64?w7wNCg==?=")),
+        *(("=?base64?eA==?=", "=?base64?PT9iYXNlNjQ/ZUE9PT89?="), (0, "0"), (-7, "-7")),
+        *((42.0, "42"), (2**53 - 1, "9007199254740991"), (True, "true"), (False, "false")),
     ],
 )
 def test_a_value_is_spelled_as_json_spells_it_or_encoded(value: object, header: str) -> None:
@@ -229,8 +218,7 @@ def test_so_many_tools_are_remembered_the_newest_ones(monkeypatch: pytest.Monkey
 @pytest.mark.parametrize(
     "one",
     [
-        tool("t" * (MAX_NAMES + 1), a=marked("A")),
-        tool("t", a=marked("A" * MAX_NAMES)),
+        *(tool("t" * (MAX_NAMES + 1), a=marked("A")), tool("t", a=marked("A" * MAX_NAMES))),
         tool("t", **{"a" * MAX_NAMES: marked("A")}),
         tool("t", **{f"{each:0100}": marked(f"A{each}") for each in range(60)}),
     ],

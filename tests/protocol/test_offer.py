@@ -101,8 +101,7 @@ def test_what_is_offered_is_declared_where_the_revision_has_it(revision: str) ->
 @pytest.mark.parametrize(
     ("revision", "left"),
     [
-        ("2026-07-28", EVERYTHING),
-        ("2025-11-25", EVERYTHING),
+        *(("2026-07-28", EVERYTHING), ("2025-11-25", EVERYTHING)),
         ("2025-06-18", OfferedCapabilities(sampling=True, form=True, roots=True)),
         ("2025-03-26", OfferedCapabilities(sampling=True, roots=True)),
         ("2024-11-05", OfferedCapabilities(sampling=True, roots=True)),

@@ -9,12 +9,7 @@ from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from syncmcp._protocol.exchange import AnsweredLinks, repeat_delay
-from syncmcp._protocol.revisions import (
-    KNOWN_QUESTIONS,
-    KNOWN_REQUESTS,
-    STATELESS,
-    dialect_for,
-)
+from syncmcp._protocol.revisions import KNOWN_QUESTIONS, KNOWN_REQUESTS, STATELESS, dialect_for
 from syncmcp._protocol.steps import (
     INPUT_METHODS,
     InputQuestion,
@@ -78,18 +73,9 @@ def test_questions_are_read_under_their_keys_with_what_they_ask(method: str) -> 
 
 
 NO_QUESTIONS: list[Any] = [
-    None,
-    5,
-    "roots/list",
-    [],
-    {},
-    {"params": {}},
-    {"method": None},
-    {"method": 5},
-    {"method": ["roots/list"]},
-    {"method": "roots/list", "params": []},
-    {"method": "roots/list", "params": "text"},
-    {"method": "roots/list", "params": False},
+    *(None, 5, "roots/list", [], {}, {"params": {}}, {"method": None}, {"method": 5}),
+    *({"method": ["roots/list"]}, {"method": "roots/list", "params": []}),
+    *({"method": "roots/list", "params": "text"}, {"method": "roots/list", "params": False}),
     {"method": "roots/list", "params": 0},
 ]
 
@@ -149,9 +135,7 @@ def test_sixty_four_questions_are_read_and_one_more_is_too_many() -> None:
         *sorted(
             (KNOWN_REQUESTS | KNOWN_QUESTIONS) - {"tools/call", "prompts/get", "resources/read"}
         ),
-        "acme/do",
-        "",
-        "Tools/Call",
+        *("acme/do", "", "Tools/Call"),
     ],
 )
 def test_a_question_in_the_result_of_any_other_request_fails_it(method: str) -> None:
@@ -230,19 +214,9 @@ def test_the_urls_of_an_error_are_read_as_questions_in_their_order() -> None:
 
 
 NO_LINKS: list[Any] = [
-    None,
-    URL,
-    "url",
-    [],
-    [None],
-    ["https://example.com/"],
-    [[URL]],
-    [{}],
-    [{**URL, "mode": "form"}],
-    [{**URL, "mode": None}],
-    [{**URL, "mode": ["url"]}],
-    [{key: URL[key] for key in URL if key != "mode"}],
-    [URL, {**URL, "mode": "form"}],
+    *(None, URL, "url", [], [None], ["https://example.com/"], [[URL]], [{}]),
+    *([{**URL, "mode": "form"}], [{**URL, "mode": None}], [{**URL, "mode": ["url"]}]),
+    *([{key: URL[key] for key in URL if key != "mode"}], [URL, {**URL, "mode": "form"}]),
     [URL] * 65,
 ]
 
@@ -250,15 +224,7 @@ NO_LINKS: list[Any] = [
 @pytest.mark.requirement("ELI-18")
 @pytest.mark.parametrize(
     "data",
-    [
-        None,
-        5,
-        "text",
-        [],
-        [URL],
-        {},
-        *({"elicitations": links} for links in NO_LINKS),
-    ],
+    [None, 5, "text", [], [URL], {}, *({"elicitations": links} for links in NO_LINKS)],
     ids=lambda data: f"{data!r:.60}{len(repr(data))}",
 )
 def test_an_error_whose_data_are_not_urls_alone_asks_for_nothing(data: Any) -> None:

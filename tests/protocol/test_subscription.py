@@ -60,9 +60,7 @@ def test_the_first_capability_that_is_needed_and_not_declared_is_named(
 @pytest.mark.parametrize(
     ("said", "granted"),
     [
-        (ALL.params(), ALL),
-        ({"notifications": {}}, ChangeFilter()),
-        ({}, ChangeFilter()),
+        *((ALL.params(), ALL), ({"notifications": {}}, ChangeFilter()), ({}, ChangeFilter())),
         ({"notifications": None}, ChangeFilter()),
         ({"notifications": {"toolsListChanged": True}}, ChangeFilter(tools=True)),
         ({"notifications": {"toolsListChanged": "yes"}}, ChangeFilter()),
@@ -92,14 +90,9 @@ def test_what_was_asked_for_and_not_agreed_to_is_known() -> None:
 @pytest.mark.parametrize(
     ("uri", "subscribed", "within"),
     [
-        ("a:1", "a:1", True),
-        ("a:1/x", "a:1", True),
-        ("a:1?x", "a:1", True),
-        ("a:1#x", "a:1", True),
-        ("a:12", "a:1", False),
-        ("a:", "a:1", False),
-        ("file:///d/x", "file:///d/", True),
-        ("file:///e/x", "file:///d/", False),
+        *(("a:1", "a:1", True), ("a:1/x", "a:1", True), ("a:1?x", "a:1", True)),
+        *(("a:1#x", "a:1", True), ("a:12", "a:1", False), ("a:", "a:1", False)),
+        *(("file:///d/x", "file:///d/", True), ("file:///e/x", "file:///d/", False)),
     ],
 )
 def test_an_update_may_be_of_something_below_what_was_subscribed_to(

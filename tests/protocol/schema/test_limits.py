@@ -66,12 +66,7 @@ def few_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     ],
 )
 def test_a_schema_may_be_as_large_as_the_limit(
-    limit: str,
-    value: int,
-    largest: Any,
-    larger: Any,
-    message: str,
-    monkeypatch: pytest.MonkeyPatch,
+    limit: str, value: int, largest: Any, larger: Any, message: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(compiling if hasattr(compiling, limit) else place, limit, value)
     compile_schema(largest)
@@ -81,36 +76,13 @@ def test_a_schema_may_be_as_large_as_the_limit(
 @pytest.mark.parametrize(
     ("unit", "size"),
     [
-        ("a", 1),
-        (r"\{", 1),
-        ("[a-z]", 1),
-        (r"\d", 1),
-        (r"[\d_]", 1),
-        ("(?:a{1})", 1),
-        ("(?:a{0}b)", 2),
-        ("(?:ab)", 2),
-        ("(x{1,2})", 4),
-        ("(?<name>x)", 2),
-        ("(?:a*b+c?|d)", 8),
-        ("\u00e9", 2),
-        ("\U0001f40d", 4),
-        (r"\xe9", 2),
-        (r"\u00e9", 3),
-        ("(?:(?:a?)?)", 3),
-        ("(?:a{0,1})", 2),
-        ("(?:|)", 1),
-        ("[\u00e9]", 2),
-        ("[\u4e00-\u9fff]", 3),
-        (r"[\u4e00-\u9fff\xe9]", 6),
-        ("(?:aaa(?:b))", 4),
-        (".", 5),
-        ("[]", 5),
-        ("[^a]", 5),
+        *(("a", 1), (r"\{", 1), ("[a-z]", 1), (r"\d", 1), (r"[\d_]", 1), ("(?:a{1})", 1)),
+        *(("(?:a{0}b)", 2), ("(?:ab)", 2), ("(x{1,2})", 4), ("(?<name>x)", 2), ("(?:a*b+c?|d)", 8)),
+        *(("\u00e9", 2), ("\U0001f40d", 4), (r"\xe9", 2), (r"\u00e9", 3), ("(?:(?:a?)?)", 3)),
+        *(("(?:a{0,1})", 2), ("(?:|)", 1), ("[\u00e9]", 2), ("[\u4e00-\u9fff]", 3)),
+        *((r"[\u4e00-\u9fff\xe9]", 6), ("(?:aaa(?:b))", 4), (".", 5), ("[]", 5), ("[^a]", 5)),
         *((word, 5) for word in (r"\D", r"\W", r"\S", r"[\S]")),
-        ("(?:aaaa[b])", 5),
-        (".{2}", 10),
-        (r"\p{L}", 20),
-        (r"[\p{L}\p{N}]", 20),
+        *(("(?:aaaa[b])", 5), (".{2}", 10), (r"\p{L}", 20), (r"[\p{L}\p{N}]", 20)),
     ],
 )
 def test_a_pattern_is_as_large_as_its_repetitions_written_out(unit: str, size: int) -> None:
