@@ -146,9 +146,7 @@ WRITERS: list[Callable[[dict[str, Any]], bytes]] = [
 NO_JSON = [math.nan, math.inf, -math.inf, "\ud800", object(), b"\xff", CIRCLE, within("in", 5000)]
 
 
-@pytest.mark.parametrize(
-    "value", NO_JSON, ids=["nan", "inf", "-inf", "half", "object", "bytes", "circle", "deep"]
-)
+@pytest.mark.parametrize("value", NO_JSON, ids=map(str, range(8)))
 def test_what_json_cannot_express_is_a_usage_error_and_makes_no_frame(value: Any) -> None:
     for write in WRITERS:
         assert write({"a": "something"})
