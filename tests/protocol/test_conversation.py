@@ -48,10 +48,7 @@ USED, DONE = said("assistant", use("a")), said("user", result("a"))
         [QUESTION, USED, DONE],
         [QUESTION, said("assistant", TEXT, use("a"), use("b")), said("user", *map(result, "ba"))],
         # An id may come back in a later turn: some models count anew each time.
-        [
-            *(QUESTION, USED, DONE),
-            *(USED, DONE, said("assistant", TEXT)),
-        ],
+        [*(QUESTION, USED, DONE), *(USED, DONE, said("assistant", TEXT))],
         [QUESTION, USED, said("user", {**result("a"), "isError": True})],
     ],
 )
@@ -71,27 +68,18 @@ def test_a_conversation_whose_tool_uses_all_have_their_result_is_balanced(
             [said("assistant", use("b"), use("a")), said("user", result("c"))],
             "missing for the tool uses 'a', 'b'",
         ),
-        (
-            [USED, said("assistant", TEXT), DONE],
-            "missing for the tool uses 'a'",
-        ),
+        ([USED, said("assistant", TEXT), DONE], "missing for the tool uses 'a'"),
         ([QUESTION, DONE], "'a' belongs to no tool use"),
         ([USED, said("user", *map(result, "ab"))], "'b' belongs to no tool"),
         ([USED, said("user", *map(result, "aa"))], "'a' belongs to no tool"),
-        (
-            [USED, DONE, DONE],
-            "'a' belongs to no tool use",
-        ),
+        ([USED, DONE, DONE], "'a' belongs to no tool use"),
         ([USED, said("user", result("a"), TEXT)], NOTHING_ELSE),
         ([USED, said("user", result("a"), {"type": "odd"})], NOTHING_ELSE),
         (
             [USED, said("assistant", result("a"))],
             "^Only messages of the user may hold tool results.$",
         ),
-        (
-            [said("user", use("a")), DONE],
-            "^Only messages of the assistant may use tools.$",
-        ),
+        ([said("user", use("a")), DONE], "^Only messages of the assistant may use tools.$"),
         ([said("assistant", use("a"), use("a"))], "Two tool uses in one message have the id 'a'"),
     ],
 )
