@@ -58,35 +58,27 @@ def test_all_five_revisions_are_there_newest_first_each_in_one_era() -> None:
     assert not KNOWN_QUESTIONS & {"tools/call", "acme/ask"}
 
 
-@pytest.mark.parametrize(
-    ("offered", "expected"),
-    [
+def test_the_newest_shared_revision_is_found_by_our_order_not_by_comparing_text() -> None:
+    for offered, expected in (
         (["2024-11-05", "2025-06-18", "2026-07-28"], "2025-06-18"),
         *((("2024-11-05",), "2024-11-05"), (["2099-01-01", "9999"], None), ([], None)),
         *(([None, 5, {}], None), ("2025-06-18", None), ({"2025-06-18": 1}, None), (None, None)),
-    ],
-)
-def test_the_newest_shared_revision_is_found_by_our_order_not_by_comparing_text(
-    offered: object, expected: str | None
-) -> None:
-    assert newest_common(offered, STATEFUL) == expected
+    ):
+        assert newest_common(offered, STATEFUL) == expected
 
 
 @pytest.mark.requirement("VER-06")
-@pytest.mark.parametrize(
-    ("revision", "lacking"),
-    [
+def test_what_a_revision_lacks_is_missing_from_its_table() -> None:
+    for revision, lacking in (
         *((revision, TASKS | STATELESS_ONLY) for revision in STATEFUL[1:]),
         ("2025-11-25", STATELESS_ONLY),
         ("2026-07-28", TASKS | SESSION_ONLY | {"tasks/update"}),
-    ],
-)
-def test_what_a_revision_lacks_is_missing_from_its_table(revision: str, lacking: set[str]) -> None:
-    dialect = speaking(revision)
-    needs = dialect.required_capability
-    assert {method for method in KNOWN_REQUESTS if needs(method) is None} == lacking
-    assert needs("acme/do") is None
-    assert not dialect.supports_notification("notifications/acme")
+    ):
+        dialect = speaking(revision)
+        needs = dialect.required_capability
+        assert {method for method in KNOWN_REQUESTS if needs(method) is None} == lacking
+        assert needs("acme/do") is None
+        assert not dialect.supports_notification("notifications/acme")
 
 
 @pytest.mark.requirement("VER-06")

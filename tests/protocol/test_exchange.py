@@ -101,17 +101,14 @@ def test_a_request_is_sent_once_and_its_result_returned_as_it_came(revision: str
 
 
 @pytest.mark.requirement("RPC-16")
-@pytest.mark.parametrize(
-    "result",
-    [
+def test_a_result_that_makes_no_sense_ends_the_call_before_anybody_is_asked() -> None:
+    for result in (
         *({"resultType": kind, "content": []} for kind in ("input_required", "other", None)),
         asks("s", good=FORM, bad={"method": 5}),
-    ],
-)
-def test_a_result_that_makes_no_sense_ends_the_call_before_anybody_is_asked(result: Any) -> None:
-    played = play(result)
-    assert type(played.fail()) is ProtocolError
-    assert len(played.effects) == 1
+    ):
+        played = play(result)
+        assert type(played.fail()) is ProtocolError
+        assert len(played.effects) == 1
 
 
 @pytest.mark.requirement("MRTR-01", "MRTR-02", "MRTR-08")
@@ -305,32 +302,27 @@ MINTED = [
 STATE = "https://example.com/authorize?client=a&state="
 
 
-@pytest.mark.parametrize(
-    ("first", "again"),
-    [
+@pytest.mark.requirement("ELI-18", "M-20")
+def test_a_server_that_asks_for_the_same_link_again_has_its_error_raised() -> None:
+    for first, again in (
         *((URL, URL), (page(1), page(2, elicitationId="1"))),
         (page(1), page(1, elicitationId="2", message="once more")),
         *((minted(1, url), minted(2, url)) for url in MINTED),
         pages(f"{STATE}0123456789abcdef-_ghij", f"{STATE}fedcba9876543210-_jihg"),
-    ],
-)
-@pytest.mark.requirement("ELI-18", "M-20")
-def test_a_server_that_asks_for_the_same_link_again_has_its_error_raised(
-    first: dict[str, Any], again: dict[str, Any]
-) -> None:
-    error = url_needed(again)
-    played = play_old(url_needed(first), error)
-    assert played.fail() is error
-    assert len(played.asked) == 1
-    assert played.sent == [PARAMS, PARAMS]
+    ):
+        error = url_needed(again)
+        played = play_old(url_needed(first), error)
+        assert played.fail() is error
+        assert len(played.asked) == 1
+        assert played.sent == [PARAMS, PARAMS]
 
 
 TENANT, PAY = "https://tenant-0000-0000-000", "https://example.com/pay/{id}"
 
 
-@pytest.mark.parametrize(
-    ("first", "second"),
-    [
+@pytest.mark.requirement("ELI-18")
+def test_a_server_may_send_somewhere_else_after_that() -> None:
+    for first, second in (
         *((page(1), page(2)), (minted(1, PAY), {**minted(2, PAY), "message": "Pay again"})),
         *(
             pages(f"{TENANT}1.example.com{end}", f"{TENANT}2.example.com{end}")
@@ -340,16 +332,11 @@ TENANT, PAY = "https://tenant-0000-0000-000", "https://example.com/pay/{id}"
         pages(
             "https://example.com/connect-the-calendar", "https://example.com/connect-the-mailboxes"
         ),
-    ],
-)
-@pytest.mark.requirement("ELI-18")
-def test_a_server_may_send_somewhere_else_after_that(
-    first: dict[str, Any], second: dict[str, Any]
-) -> None:
-    played = play_old(url_needed(first), url_needed(second), FINAL)
-    assert played.run() is FINAL
-    assert links(played) == [[first], [second]]
-    assert len(played.sent) == 3
+    ):
+        played = play_old(url_needed(first), url_needed(second), FINAL)
+        assert played.run() is FINAL
+        assert links(played) == [[first], [second]]
+        assert len(played.sent) == 3
 
 
 @pytest.mark.requirement("ELI-18", "M-20")

@@ -189,9 +189,8 @@ def test_an_error_without_an_id_and_a_wreck_name_nobody() -> None:
 
 @pytest.mark.pitfall("12")
 @pytest.mark.requirement("RPC-11")
-@pytest.mark.parametrize(
-    ("frame", "id"),
-    [
+def test_what_is_not_json_is_malformed_and_belongs_to_the_call_it_names() -> None:
+    for frame, id in (
         *((b"", None), (b"   ", None), (b"Server listening on port 3000", None)),
         (b'\xef\xbb\xbf{"method":"a"}', None),
         (b'{"jsonrpc":"2.0","method":"a","params":{"b":"\xe4"}}', None),
@@ -202,20 +201,15 @@ def test_an_error_without_an_id_and_a_wreck_name_nobody() -> None:
         *((b'{"id":1,"result":{"a":Infinity}}', 1), (b'{"id":1,"result":{"a":-Infinity}}', 1)),
         *((b'{"id":1,"result":"\\ud800"}', 1), (b'{"id":1,"result":{"cut": ', 1)),
         (b'{"result":{"cut": ', None),
-        (b"{" + b" " * 256 + b'"id":1,"result":{"cut": ', None),  # beyond what is looked at
-    ],
-    ids=lambda value: repr(value)[:40].replace("\\", "/"),  # as in test_peer.py
-)
-def test_what_is_not_json_is_malformed_and_belongs_to_the_call_it_names(
-    frame: bytes, id: int | None
-) -> None:
-    (message,) = decode(frame)
-    assert isinstance(message, InvalidMessage)
-    assert message.reason.startswith("not JSON: ")
-    assert message.id == id
-    # A bound is named where it is the reason.
-    assert ("at most 200 levels" in message.reason) is frame.startswith(b"[[")
-    assert ("at most 4,300 digits" in message.reason) is (b"999" in frame)
+        (b"{" + b" " * 256 + b'"id":1,"result":{"cut": ', None),  # beyond what is looked at,
+    ):
+        (message,) = decode(frame)
+        assert isinstance(message, InvalidMessage)
+        assert message.reason.startswith("not JSON: ")
+        assert message.id == id
+        # A bound is named where it is the reason.
+        assert ("at most 200 levels" in message.reason) is frame.startswith(b"[[")
+        assert ("at most 4,300 digits" in message.reason) is (b"999" in frame)
 
 
 TOO_DEEP = b"[" * 300 + b"]" * 300
@@ -273,9 +267,8 @@ def test_a_batch_of_many_wrecks_takes_no_more_memory_than_a_sound_one() -> None:
 
 @pytest.mark.requirement("RPC-03")
 @pytest.mark.pitfall("23")
-@pytest.mark.parametrize(
-    ("frames", "reason", "id"),
-    [
+def test_json_that_is_no_message_is_malformed_and_fails_the_request_it_answers() -> None:
+    for frames, reason, id in (
         (["[]", "5", "null", '"text"', "true", "1.5"], "neither an object nor a batch", None),
         (
             [
@@ -307,13 +300,9 @@ def test_a_batch_of_many_wrecks_takes_no_more_memory_than_a_sound_one() -> None:
             "an error without an integer code",
             4,
         ),
-    ],
-)
-def test_json_that_is_no_message_is_malformed_and_fails_the_request_it_answers(
-    frames: list[str], reason: str, id: int | None
-) -> None:
-    for frame in frames:
-        assert read(frame) == InvalidMessage(reason, id), frame
+    ):
+        for frame in frames:
+            assert read(frame) == InvalidMessage(reason, id), frame
 
 
 RESULTS: list[Any] = [None, 5, "text", [], {}, False]
@@ -321,9 +310,8 @@ NO_CALL = (-32700, "?", [1])
 
 
 @pytest.mark.requirement("RPC-10")
-@pytest.mark.parametrize(
-    ("frame", "message"),
-    [
+def test_what_a_message_may_leave_out_or_add() -> None:
+    for frame, message in (
         ('{"id":7,"method":"ping"}', Request(7, "ping", {})),
         ('{"id":"7","method":"ping"}', Request("7", "ping", {})),
         *(
@@ -347,12 +335,10 @@ NO_CALL = (-32700, "?", [1])
             (f'{{"id":1,"error":{{"code":0{text}}}}}', Error(1, 0, "", None))
             for text in ("", ',"message":null', ',"message":5')
         ),
-    ],
-)
-def test_what_a_message_may_leave_out_or_add(frame: str, message: Message) -> None:
-    found = read(frame)
-    assert found == message
-    assert type(getattr(found, "id", None)) is type(getattr(message, "id", None))
+    ):
+        found = read(frame)
+        assert found == message
+        assert type(getattr(found, "id", None)) is type(getattr(message, "id", None))
 
 
 @pytest.mark.parametrize("params", ["[]", "5", '"text"', "false"])

@@ -139,9 +139,8 @@ def test_plain_text_goes_as_it_is_and_half_of_a_surrogate_pair_cannot_be_sent() 
 
 
 @pytest.mark.requirement("HTM-06")
-@pytest.mark.parametrize(
-    ("text", "header"),
-    [
+def test_everything_else_goes_as_base64_of_its_utf_8_between_the_markers() -> None:
+    for text, header in (
         ("grüße\r\n", "=?base64?Z3LDvMOfZQ0K?="),
         *(("a\r\nCookie: b", "=?base64?YQ0KQ29va2llOiBi?="), ("a\x00b", "=?base64?YQBi?=")),
         *(("a\tb", "=?base64?YQli?="), ("\x7f", "=?base64?fw==?="), (" a", "=?base64?IGE=?=")),
@@ -150,9 +149,5 @@ def test_plain_text_goes_as_it_is_and_half_of_a_surrogate_pair_cannot_be_sent() 
         ("=?base64?not really?=", "=?base64?PT9iYXNlNjQ/bm90IHJlYWxseT89?="),
         ("=?base64?=", "=?base64?PT9iYXNlNjQ/PQ==?="),  # to a careless reader it is encoded
         *(("file:///é", "=?base64?ZmlsZTovLy/DqQ==?="), ("😀", "=?base64?8J+YgA==?=")),
-    ],
-)
-def test_everything_else_goes_as_base64_of_its_utf_8_between_the_markers(
-    text: str, header: str
-) -> None:
-    assert encode_value(text) == header
+    ):
+        assert encode_value(text) == header

@@ -105,17 +105,14 @@ def test_what_looks_like_a_mark_in_data_is_none(keyword: str) -> None:
     assert param_headers(arguments(a={keyword: data})) == ()
 
 
-@pytest.mark.parametrize(
-    "schema",
-    [
+def test_a_schema_that_is_none_has_no_marks() -> None:
+    schema: Any
+    for schema in (
         *({"properties": []}, {"properties": {"a": True, "b": 3, "c": None}}),
         *({"allOf": {"a": marked("")}}, {"$defs": [marked("")], "dependencies": {"a": ["b"]}}),
         {"items": "x", "$ref": "#/properties/a"},
-    ],
-    ids=str,
-)
-def test_a_schema_that_is_none_has_no_marks(schema: dict[str, Any]) -> None:
-    assert param_headers(schema) == ()
+    ):
+        assert param_headers(schema) == ()
 
 
 def test_a_schema_may_be_as_deep_as_its_server_likes(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -128,18 +125,15 @@ def test_a_schema_may_be_as_deep_as_its_server_likes(monkeypatch: pytest.MonkeyP
 
 
 @pytest.mark.requirement("XHD-09", "XHD-11", "XHD-12")
-@pytest.mark.parametrize(
-    ("value", "header"),
-    [
+def test_a_value_is_spelled_as_json_spells_it_or_encoded() -> None:
+    for value, header in (
         *(("eu", "eu"), ("", ""), ("two words", "two words"), (" x", "=?base64?IHg=?=")),
         *(("a\tb", "=?base64?YQli?="), ("ü\r\n", "=?base64?w7wNCg==?=")),
         *(("=?base64?eA==?=", "=?base64?PT9iYXNlNjQ/ZUE9PT89?="), (0, "0"), (-7, "-7")),
         *((42.0, "42"), (2**53 - 1, "9007199254740991"), (True, "true"), (False, "false")),
-    ],
-)
-def test_a_value_is_spelled_as_json_spells_it_or_encoded(value: object, header: str) -> None:
-    marks = param_headers(arguments(a=marked("A")))
-    assert header_values(marks, {"a": value}) == {"Mcp-Param-A": header}
+    ):
+        marks = param_headers(arguments(a=marked("A")))
+        assert header_values(marks, {"a": value}) == {"Mcp-Param-A": header}
 
 
 @pytest.mark.requirement("XHD-10")
@@ -204,19 +198,16 @@ def test_so_many_tools_are_remembered_the_newest_ones(monkeypatch: pytest.Monkey
     assert seen.headers({"name": "t9", "arguments": {"a": "x"}}) == {"Mcp-Param-A": "x"}
 
 
-@pytest.mark.parametrize(
-    "one",
-    [
+def test_a_tool_whose_marks_have_long_names_is_left_out() -> None:
+    excluded: list[str] = []
+    for one in (
         *(tool("t" * (MAX_NAMES + 1), a=marked("A")), tool("t", a=marked("A" * MAX_NAMES))),
         tool("t", **{"a" * MAX_NAMES: marked("A")}),
         tool("t", **{f"{each:0100}": marked(f"A{each}") for each in range(60)}),
-    ],
-)
-def test_a_tool_whose_marks_have_long_names_is_left_out(one: dict[str, Any]) -> None:
-    excluded: list[str] = []
-    seen = metadata.ParamHeaders(lambda name, why: excluded.append(why))
-    assert seen.filter_tools([one]) == []
-    assert f"over {MAX_NAMES} characters" in excluded[0]
+    ):
+        seen = metadata.ParamHeaders(lambda name, why: excluded.append(why))
+        assert seen.filter_tools([one]) == []
+        assert f"over {MAX_NAMES} characters" in excluded.pop()
 
 
 def test_what_is_remembered_of_a_tool_takes_little_memory() -> None:
@@ -250,7 +241,7 @@ def test_a_tool_with_a_bad_mark_is_left_out_and_the_others_stay() -> None:
 
 def test_what_is_no_tool_or_no_list_of_them_is_left_to_those_who_validate() -> None:
     dialect, left_out = repeating(NEW)
-    odd = (None, "x", {}, {"name": "x"}, {"inputSchema": {}}, {"name": 3, "inputSchema": {}})
+    odd: Any = (None, "x", {}, {"name": "x"}, {"inputSchema": {}}, {"name": 3, "inputSchema": {}})
     for result in (*map(listing, odd), {}, {"tools": None}, {"tools": {"a": 1}}):
         assert dialect.read_result("tools/list", {**result}) == result
     assert not left_out

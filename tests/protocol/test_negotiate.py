@@ -355,30 +355,25 @@ def test_what_the_server_picks_among_our_revisions_is_spoken_from_then_on(revisi
 
 
 @pytest.mark.requirement("VER-05")
-@pytest.mark.parametrize(
-    "chosen", ["1999-01-01", "2099-01-01", NEWEST, "", None, 5, ["2025-11-25"], {}], ids=repr
-)
-def test_a_revision_that_we_do_not_speak_ends_it_before_anything_else_is_sent(chosen: Any) -> None:
-    shown = (repr(chosen), list(STATEFUL))
-    error = refuses([INITIALIZE], initialized(chosen), *shown, mode="legacy")
-    assert error.method == "initialize"
+def test_a_revision_that_we_do_not_speak_ends_it_before_anything_else_is_sent() -> None:
+    chosen: Any
+    for chosen in ("1999-01-01", "2099-01-01", NEWEST, "", None, 5, ["2025-11-25"], {}):
+        shown = (repr(chosen), list(STATEFUL))
+        error = refuses([INITIALIZE], initialized(chosen), *shown, mode="legacy")
+        assert error.method == "initialize"
     refuses([INITIALIZE], {}, mode="legacy")
 
 
 @pytest.mark.requirement("VER-01", "VER-07", "VER-21")
-@pytest.mark.parametrize(
-    "error",
-    [
+def test_a_refused_handshake_shows_what_the_server_said() -> None:
+    for error in (
         InvalidParams("Unsupported protocol version", data={"supported": ["2026-07-28"]}),
         MethodNotFound("this server speaks 2026-07-28 only: see the manual"),
         HttpError("no", status=400, body="this server speaks 2026-07-28 only"),
         *(ConnectionLost("gone"), AuthError("who are you?", status=401)),
         unsupported({"supported": [NEWEST]}),
-    ],
-    ids=lambda error: type(error).__name__,
-)
-def test_a_refused_handshake_shows_what_the_server_said(error: McpError) -> None:
-    assert error.message in str(gives_up([INITIALIZE], error, mode="legacy"))
+    ):
+        assert error.message in str(gives_up([INITIALIZE], error, mode="legacy"))
 
 
 @pytest.mark.parametrize("mode", ["", "AUTO", "modern", "2025-01-01"])
@@ -458,9 +453,9 @@ def test_what_is_known_changes_nothing_for_a_pinned_mode_or_the_newest_revision(
 @pytest.mark.parametrize("name", ["official", "evil", "", None])
 def test_what_a_server_calls_itself_decides_nothing(name: str | None) -> None:
     info = {"serverInfo": {"name": name, "version": name}}
-    stateful = [MethodNotFound("no"), {**initialized(), **info}]
+    result = {**initialized(), **info}
     meta = {"_meta": {"io.modelcontextprotocol/serverInfo": info["serverInfo"]}}
-    agrees([PROBE, INITIALIZE, INITIALIZED], "2025-11-25", *stateful)
+    agrees([PROBE, INITIALIZE, INITIALIZED], "2025-11-25", MethodNotFound("no"), result)
     agrees([PROBE], NEWEST, {**discovered(NEWEST), **info, **meta})
 
 
@@ -553,22 +548,19 @@ def test_any_other_refusal_is_the_end() -> None:
 
 
 @pytest.mark.requirement("HTL-16")
-@pytest.mark.parametrize(
-    ("failure", "told"),
-    [
+def test_when_both_ways_fail_the_first_error_names_both() -> None:
+    for failure, told in (
         (HttpError("the server answered Not Found", status=404), "HTTP 404"),
         (HttpError("no stream of events", status=200), "no stream of events"),
         (ConnectFailed("nobody is there"), "nobody is there"),
-    ],
-)
-def test_when_both_ways_fail_the_first_error_names_both(failure: McpError, told: str) -> None:
-    played = Played(refused(405, InvalidRequest), failure, mode="legacy", sse_fallback=True)
-    error = played.fail()
-    assert played.said == [INITIALIZE, OLDER_TRANSPORT]
-    assert type(error) is InvalidRequest
-    assert error.status == 405
-    assert error.message == f"refused; it is not an HTTP+SSE server either (GET: {told})"
-    assert error.__cause__ is failure
+    ):
+        played = Played(refused(405, InvalidRequest), failure, mode="legacy", sse_fallback=True)
+        error = played.fail()
+        assert played.said == [INITIALIZE, OLDER_TRANSPORT]
+        assert type(error) is InvalidRequest
+        assert error.status == 405
+        assert error.message == f"refused; it is not an HTTP+SSE server either (GET: {told})"
+        assert error.__cause__ is failure
 
 
 @pytest.mark.requirement("M-34")

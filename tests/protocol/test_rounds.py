@@ -56,6 +56,7 @@ def test_questions_are_read_under_their_keys_with_what_they_ask(method: str) -> 
         "": InputQuestion("roots/list", {}),
     }
     assert round.state == "s"
+    params: Any
     for params in ({}, {"params": None}, {"params": {}}):
         bare = read(method, inputRequests={"k": {"method": "roots/list", **params}})
         assert bare.questions == {"k": InputQuestion("roots/list", {})}
@@ -78,44 +79,23 @@ NO_QUESTIONS: list[Any] = [
 
 
 @pytest.mark.requirement("RPC-16")
-@pytest.mark.parametrize(
-    ("parts", "problem"),
-    [
-        *(
-            (parts, "asks for input without a question")
-            for parts in (
-                {},
-                {"inputRequests": None},
-                {"requestState": None, "inputRequests": None},
-            )
-        ),
-        *(
-            (
-                {"requestState": state, "inputRequests": {"k": ROOTS}},
-                "the state of an input request is not a string",
-            )
-            for state in (0, 5, True, False, 1.5, [], ["s"], {}, {"s": 1})
-        ),
-        *(
-            ({"inputRequests": requests, "requestState": "secret"}, "are not an object")
-            for requests in (0, False, "", "text", [], [ASKED], 1.5)
-        ),
-        *(
-            (
-                {"inputRequests": {"good": ASKED, "bad": question}, "requestState": "secret"},
-                "an input request contains an invalid question",
-            )
-            for question in NO_QUESTIONS
-        ),
-    ],
-    ids=repr,
-)
-def test_what_is_no_round_fails_the_call_without_showing_its_state(
-    parts: dict[str, Any], problem: str
-) -> None:
-    message = refused(**parts).message
-    assert problem in message
-    assert "secret" not in message
+def test_what_is_no_round_fails_the_call_without_showing_its_state() -> None:
+    nothing: Any
+    for nothing in ({}, {"inputRequests": None}, {"requestState": None, "inputRequests": None}):
+        assert "asks for input without a question" in refused(**nothing).message
+    states: tuple[Any, ...] = (0, 5, True, False, 1.5, [], ["s"], {}, {"s": 1})
+    for state in states:
+        message = refused(requestState=state, inputRequests={"k": ROOTS}).message
+        assert "the state of an input request is not a string" in message
+    invalid = ({"good": ASKED, "bad": question} for question in NO_QUESTIONS)
+    for problem, several in (
+        ("are not an object", (0, False, "", "text", [], [ASKED], 1.5)),
+        ("an input request contains an invalid question", invalid),
+    ):
+        for requests in several:
+            message = refused(inputRequests=requests, requestState="secret").message
+            assert problem in message
+            assert "secret" not in message
 
 
 def test_sixty_four_questions_are_read_and_one_more_is_too_many() -> None:
@@ -205,13 +185,9 @@ NO_LINKS: list[Any] = [
 
 
 @pytest.mark.requirement("ELI-18")
-@pytest.mark.parametrize(
-    "data",
-    [None, 5, "text", [], [URL], {}, *({"elicitations": links} for links in NO_LINKS)],
-    ids=lambda data: f"{data!r:.60}{len(repr(data))}",
-)
-def test_an_error_whose_data_are_not_urls_alone_asks_for_nothing(data: Any) -> None:
-    assert url_questions(data) == {}
+def test_an_error_whose_data_are_not_urls_alone_asks_for_nothing() -> None:
+    for data in (None, 5, "text", [], [URL], {}, *({"elicitations": links} for links in NO_LINKS)):
+        assert url_questions(data) == {}
 
 
 def test_pauses_double_up_to_a_quarter_of_a_second() -> None:

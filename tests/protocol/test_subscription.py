@@ -26,9 +26,9 @@ def test_the_filter_names_what_is_wanted_and_nothing_else() -> None:
     assert ALL.params() == saying(**lists, resourceSubscriptions=["a:1", "a:2"])
 
 
-@pytest.mark.parametrize(
-    ("wanted", "capabilities", "lacking"),
-    [
+def test_the_first_capability_that_is_needed_and_not_declared_is_named() -> None:
+    capabilities: Any
+    for wanted, capabilities, lacking in (
         (ChangeFilter(tools=True), {"tools": {}}, "tools listChanged"),
         (ChangeFilter(tools=True), {"tools": {"listChanged": False}}, "tools listChanged"),
         (ChangeFilter(prompts=True), {}, "prompts listChanged"),
@@ -37,32 +37,23 @@ def test_the_filter_names_what_is_wanted_and_nothing_else() -> None:
         (ChangeFilter(uris=("a:1",)), {"resources": {"subscribe": True}}, None),
         (ALL, dict.fromkeys(ALL.kinds, LISTS), "resources subscribe"),
         (ChangeFilter(), {}, None),
-    ],
-)
-def test_the_first_capability_that_is_needed_and_not_declared_is_named(
-    wanted: ChangeFilter, capabilities: dict[str, Any], lacking: str | None
-) -> None:
-    missing = tuple(lacking.split()) if lacking else None
-    assert wanted.missing_capability(capabilities) == missing
+    ):
+        missing = tuple(lacking.split()) if lacking else None
+        assert wanted.missing_capability(capabilities) == missing
 
 
 @pytest.mark.requirement("SUB-01")
-@pytest.mark.parametrize(
-    ("said", "granted"),
-    [
+def test_what_a_server_agrees_to_is_what_was_asked_for_and_it_names() -> None:
+    for said, granted in (
         *((ALL.params(), ALL), ({"notifications": {}}, ChangeFilter()), ({}, ChangeFilter())),
         ({"notifications": None}, ChangeFilter()),
         (saying(toolsListChanged=True), ChangeFilter(tools=True)),
         (saying(toolsListChanged="yes"), ChangeFilter()),
         (saying(resourceSubscriptions=["a:2", "a:9", 5]), ChangeFilter(uris=("a:2",))),
         (saying(resourceSubscriptions="a:1"), ChangeFilter()),
-    ],
-)
-def test_what_a_server_agrees_to_is_what_was_asked_for_and_it_names(
-    said: dict[str, Any], granted: ChangeFilter
-) -> None:
-    assert ALL.granted(said) == granted
-    assert ChangeFilter().granted(said) == ChangeFilter()
+    ):
+        assert ALL.granted(said) == granted
+        assert ChangeFilter().granted(said) == ChangeFilter()
 
 
 @pytest.mark.requirement("SUB-01")
@@ -74,18 +65,13 @@ def test_what_was_asked_for_and_not_agreed_to_is_known() -> None:
     assert str(ChangeFilter()) == "nothing"
 
 
-@pytest.mark.parametrize(
-    ("uri", "subscribed", "within"),
-    [
+def test_an_update_may_be_of_something_below_what_was_subscribed_to() -> None:
+    for uri, subscribed, within in (
         *(("a:1", "a:1", True), ("a:1/x", "a:1", True), ("a:1?x", "a:1", True)),
         *(("a:1#x", "a:1", True), ("a:12", "a:1", False), ("a:", "a:1", False)),
         *(("file:///d/x", "file:///d/", True), ("file:///e/x", "file:///d/", False)),
-    ],
-)
-def test_an_update_may_be_of_something_below_what_was_subscribed_to(
-    uri: str, subscribed: str, within: bool
-) -> None:
-    assert ChangeFilter(uris=("b:9", subscribed)).covers(ChangeEvent("resource", uri)) is within
+    ):
+        assert ChangeFilter(uris=("b:9", subscribed)).covers(ChangeEvent("resource", uri)) is within
 
 
 def test_a_list_is_covered_if_it_is_wanted_and_may_have_changed_after_an_interruption() -> None:
@@ -98,9 +84,8 @@ def test_a_list_is_covered_if_it_is_wanted_and_may_have_changed_after_an_interru
     ]
 
 
-@pytest.mark.parametrize(
-    ("method", "params", "event"),
-    [
+def test_a_notification_says_what_has_changed() -> None:
+    for method, params, event in (
         ("notifications/tools/list_changed", {}, ChangeEvent("tools")),
         ("notifications/prompts/list_changed", {"uri": "a:1"}, ChangeEvent("prompts")),
         ("notifications/resources/list_changed", {}, ChangeEvent("resources")),
@@ -108,12 +93,8 @@ def test_a_list_is_covered_if_it_is_wanted_and_may_have_changed_after_an_interru
         ("notifications/resources/updated", {}, None),
         ("notifications/resources/updated", {"uri": 5}, None),
         ("notifications/message", {"uri": "a:1"}, None),
-    ],
-)
-def test_a_notification_says_what_has_changed(
-    method: str, params: dict[str, Any], event: ChangeEvent | None
-) -> None:
-    assert read_event(method, params) == event
+    ):
+        assert read_event(method, params) == event
 
 
 @pytest.mark.requirement("STD-04")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -117,21 +118,17 @@ def test_what_wants_something_of_us_is_looked_at_without_delay(status: str) -> N
     assert played.pauses == []
 
 
-@pytest.mark.parametrize(
-    ("result", "status"), [(RESULT, "completed"), ({"isError": True}, "failed")]
-)
-def test_where_input_is_needed_the_result_is_waited_for_and_tells_the_end(
-    result: dict[str, Any], status: str
-) -> None:
-    course = poller(AS_TASK)
-    seen: list[str] = []
-    course.on_state = lambda state: seen.append(state.status)
-    played = playing(course.poll_until_done(), told("input_required"), result, revision=CORE)
-    assert played.run() is result
-    assert seen == ["input_required", status]
-    assert course.ended
-    assert course.state is not None
-    assert course.state.raw == told(status)
+def test_where_input_is_needed_the_result_is_waited_for_and_tells_the_end() -> None:
+    for result, status in ((RESULT, "completed"), ({"isError": True}, "failed")):
+        course = poller(AS_TASK)
+        course.on_state = Mock()
+        played = playing(course.poll_until_done(), told("input_required"), result, revision=CORE)
+        assert played.run() is result
+        seen = [call.args[0].status for call in course.on_state.mock_calls]
+        assert seen == ["input_required", status]
+        assert course.ended
+        assert course.state is not None
+        assert course.state.raw == told(status)
 
 
 def test_a_task_that_was_cancelled_has_no_result() -> None:
@@ -205,9 +202,8 @@ def test_the_result_of_a_task_is_part_of_its_state() -> None:
     assert played.pauses == [0.02, DEFAULT_INTERVAL]
 
 
-@pytest.mark.parametrize(
-    ("state", "message"),
-    [
+def test_a_state_that_lacks_what_it_should_say_is_a_mistake_of_the_server() -> None:
+    for state, message in (
         *((told("completed", result=each), "the result is not an object") for each in (None, 5)),
         (told("completed", result=begun(NEWEST)), "the result of a task is not a final result"),
         *(
@@ -218,17 +214,13 @@ def test_the_result_of_a_task_is_part_of_its_state() -> None:
         (told("input_required", inputRequests=[]), "the questions of an input request"),
         (told("input_required", inputRequests={"a": 5}), "an input request"),
         (told("input_required", inputRequests={"a": {"method": 5}}), "an input request"),
-    ],
-)
-def test_a_state_that_lacks_what_it_should_say_is_a_mistake_of_the_server(
-    state: Any, message: str
-) -> None:
-    played = extension(begun(NEWEST), state)
-    error = played.fail(ProtocolError)
-    assert error.message.startswith(message)
-    assert error.method == ("tools/call" if "an object" in message else "tasks/get")
-    # Who has ended is not cancelled.
-    assert bool(played.posted) is (state["status"] == "input_required")
+    ):
+        played = extension(begun(NEWEST), state)
+        error = played.fail(ProtocolError)
+        assert error.message.startswith(message)
+        assert error.method == ("tools/call" if "an object" in message else "tasks/get")
+        # Who has ended is not cancelled.
+        assert bool(played.posted) is (state["status"] == "input_required")
 
 
 def test_a_failed_task_raises_the_error_of_its_call_and_a_cancelled_one_is_cancelled() -> None:

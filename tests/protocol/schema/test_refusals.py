@@ -26,22 +26,19 @@ def test_a_schema_that_names_no_dialect_is_2020_12() -> None:
     assert compile_schema({"$schema": D2020, "prefixItems": [False]}).problem([1]) is not None
 
 
-@pytest.mark.parametrize(
-    ("said", "name"),
-    [
+@pytest.mark.requirement("SCHM-02")
+def test_a_schema_is_read_in_the_dialect_that_it_names() -> None:
+    for said, name in (
         ("http://json-schema.org/draft-07/schema", "JSON Schema draft-07"),
         ("http://json-schema.org/draft-07/schema#", "JSON Schema draft-07"),
         ("https://json-schema.org/draft-07/schema#", "JSON Schema draft-07"),
         ("http://json-schema.org/draft-06/schema#", "JSON Schema draft-06"),
         (D4, "JSON Schema draft-04"),
         ("https://json-schema.org/draft/2019-09/schema", "JSON Schema 2019-09"),
-    ],
-)
-@pytest.mark.requirement("SCHM-02")
-def test_a_schema_is_read_in_the_dialect_that_it_names(said: str, name: str) -> None:
-    compiled = compile_schema({"$schema": said, "prefixItems": [False]})
-    assert compiled.dialect == name
-    assert compiled.problem([1]) is None  # a word of 2020-12 alone
+    ):
+        compiled = compile_schema({"$schema": said, "prefixItems": [False]})
+        assert compiled.dialect == name
+        assert compiled.problem([1]) is None  # a word of 2020-12 alone
 
 
 @pytest.mark.requirement("SCHM-03")
@@ -51,13 +48,13 @@ def test_an_unknown_dialect_is_refused_by_its_name() -> None:
 
 
 def test_what_is_neither_an_object_nor_a_boolean_is_no_schema() -> None:
-    for schema in (None, 7, "object", []):
-        assert refusal(schema) == "it is neither an object nor a boolean"
+    none: Any
+    for none in (None, 7, "object", []):
+        assert refusal(none) == "it is neither an object nor a boolean"
 
 
-@pytest.mark.parametrize(
-    ("schema", "message"),
-    [
+def test_a_refusal_says_why() -> None:
+    for schema, message in (
         ({"$schema": 7}, "'$schema' is not a string"),
         ({"$schema": "x"}, "its dialect 'x' is not supported"),
         ({"items": 7}, "it is not valid JSON Schema 2020-12: ['items'] is not a schema"),
@@ -77,15 +74,12 @@ def test_what_is_neither_an_object_nor_a_boolean_is_no_schema() -> None:
         ({"pattern": "[a"}, "a pattern has an unclosed character class"),
         ({"pattern": "*"}, "a pattern is not a regular expression"),
         ({"pattern": "(?=a)"}, "a pattern cannot be matched without backtracking"),
-    ],
-)
-def test_a_refusal_says_why(schema: dict[str, Any], message: str) -> None:
-    assert refusal(schema) == message
+    ):
+        assert refusal(schema) == message
 
 
-@pytest.mark.parametrize(
-    ("word", "value"),
-    [
+def test_a_word_with_a_value_that_it_cannot_have_is_refused() -> None:
+    for word, value in (
         *(("$ref", 7), ("$anchor", 7), ("$dynamicAnchor", 7), ("$id", 7)),
         *(("additionalProperties", None), ("allOf", []), ("allOf", {})),
         *(("dependentRequired", {"a": "b"}), ("dependentRequired", []), ("enum", 7)),
@@ -93,16 +87,13 @@ def test_a_refusal_says_why(schema: dict[str, Any], message: str) -> None:
         *(("minimum", "1"), ("multipleOf", 0), ("multipleOf", "x"), ("pattern", 7)),
         *(("properties", []), ("required", [1]), ("required", True), ("type", 7), ("type", [])),
         *(("type", [7]), ("uniqueItems", 1)),
-    ],
-)
-def test_a_word_with_a_value_that_it_cannot_have_is_refused(word: str, value: object) -> None:
-    # Where nothing leads to it, too: the schema as a whole is none.
-    assert repr(word) in refusal({"$defs": {"unused": {word: value}}})
+    ):
+        # Where nothing leads to it, too: the schema as a whole is none.
+        assert repr(word) in refusal({"$defs": {"unused": {word: value}}})
 
 
-@pytest.mark.parametrize(
-    ("schema", "part"),
-    [
+def test_a_schema_with_nonsense_in_it_is_refused() -> None:
+    for schema, part in (
         *(({"type": "text"}, "['type']"), ({"type": ["null", "text"]}, "['type']")),
         *(({"allOf": [7]}, "'allOf'"), ({"properties": {"a": 7}}, "'properties'")),
         *(({"$schema": D7, "items": [7]}, "'items'"), ({"$schema": D7, "items": 7}, "'items'")),
@@ -112,23 +103,18 @@ def test_a_word_with_a_value_that_it_cannot_have_is_refused(word: str, value: ob
         ({"$id": "https://x/", "$defs": {"a": {"$id": "b", "$schema": D7}}}, "two dialects"),
         # What a reference makes a schema of must be one.
         ({"$ref": "#/odd/one", "odd": {"one": {"minLength": "x"}}}, "'minLength'"),
-    ],
-)
-def test_a_schema_with_nonsense_in_it_is_refused(schema: dict[str, Any], part: str) -> None:
-    assert part in refusal(schema)
+    ):
+        assert part in refusal(schema)
 
 
-@pytest.mark.parametrize(
-    "reference",
-    [
+@pytest.mark.requirement("SCHM-05", "SCHM-06", "SCHM-07")
+def test_a_reference_that_leads_out_of_the_schema_is_refused() -> None:
+    for reference in (
         *("https://example.com/schema.json", "http://127.0.0.1:9/schema", "file:///etc/passwd"),
         *("other.json#/a", "//host/x", "urn:nowhere"),
-    ],
-)
-@pytest.mark.requirement("SCHM-05", "SCHM-06", "SCHM-07")
-def test_a_reference_that_leads_out_of_the_schema_is_refused(reference: str) -> None:
-    # Also where no value would ever come: an absent part is no permission.
-    assert "the client does not fetch it" in refusal({"properties": {"a": {"$ref": reference}}})
+    ):
+        # Also where no value would ever come: an absent part is no permission.
+        assert "the client does not fetch it" in refusal({"properties": {"a": {"$ref": reference}}})
 
 
 @pytest.mark.parametrize(

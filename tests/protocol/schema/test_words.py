@@ -28,7 +28,8 @@ A_IS_1, B_IS_1 = ({"properties": {name: {"const": 1}}, "required": [name]} for n
 ONES: dict[str, Any] = {"contains": {"const": 1}}
 SHORT_NAMES = {"propertyNames": {"maxLength": 1}}
 WITH_PATTERN = {"patternProperties": {"^a": INTEGER}}
-HAS_A, HAS_B = ({"properties": {name: {}}} for name in "ab")
+HAS_A: dict[str, Any] = {"properties": {"a": {}}}
+HAS_B: dict[str, Any] = {"properties": {"b": {}}}
 
 
 def trees(anchor: dict[str, Any], reference: dict[str, Any]) -> tuple[dict[str, Any], ...]:
@@ -234,9 +235,8 @@ def test_a_tenth_is_a_tenth() -> None:
     assert tenths.problem(float("inf")) is not None
 
 
-@pytest.mark.parametrize(
-    ("schema", "value", "path", "message"),
-    [
+def test_a_problem_says_what_and_where_without_the_value() -> None:
+    for schema, value, path, message in (
         (
             {"properties": {"rows": {"items": {"required": ["id"]}}}},
             {"rows": [{"id": 1}, {}]},
@@ -269,16 +269,12 @@ def test_a_tenth_is_a_tenth() -> None:
         ({"dependentRequired": {"a": ["b"]}}, {"a": 1}, (), "lacks 'b', required with 'a'"),
         (SHORT_NAMES, {"ab": 1}, ("ab",), "['ab'] has a name that is not allowed"),
         ({"additionalProperties": False}, {"x" * 99: 1}, ("x" * 99,), None),
-    ],
-)
-def test_a_problem_says_what_and_where_without_the_value(
-    schema: dict[str, Any], value: Any, path: tuple[str | int, ...], message: str | None
-) -> None:
-    problem = compile_schema(schema).problem(value)
-    assert problem is not None
-    assert problem.path == path
-    assert str(problem) == message or message is None
-    assert len(str(problem)) < 200
+    ):
+        problem = compile_schema(schema).problem(value)
+        assert problem is not None
+        assert problem.path == path
+        assert str(problem) == message or message is None
+        assert len(str(problem)) < 200
 
 
 def test_a_missing_member_is_named() -> None:
@@ -288,9 +284,8 @@ def test_a_missing_member_is_named() -> None:
         assert problem.missing == "b"
 
 
-@pytest.mark.parametrize(
-    ("schema", "value", "fits"),
-    [
+def test_booleans_and_lists_of_schemas_count_as_schemas() -> None:
+    for schema, value, fits in (
         *((True, 1, True), (False, 1, False)),
         ({"if": True, "then": INTEGER}, "x", False),
         ({"if": False, "else": INTEGER}, 1, True),
@@ -301,9 +296,5 @@ def test_a_missing_member_is_named() -> None:
             True,
         ),
         ({"$schema": D2019, "items": [{}], "unevaluatedItems": False}, [1, 2], False),
-    ],
-)
-def test_booleans_and_lists_of_schemas_count_as_schemas(
-    schema: Any, value: Any, fits: bool
-) -> None:
-    assert (compile_schema(schema).problem(value) is None) is fits
+    ):
+        assert (compile_schema(schema).problem(value) is None) is fits
