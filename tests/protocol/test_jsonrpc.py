@@ -136,8 +136,7 @@ def test_a_frame_is_utf_8_on_one_line(text: str) -> None:
 CIRCLE: dict[str, Any] = {}
 CIRCLE["again"] = CIRCLE
 WRITERS: list[Callable[[dict[str, Any]], bytes]] = [
-    partial(encode_request, 1, "tools/call"),
-    partial(encode_notification, "notifications/progress"),
+    *(partial(encode_request, 1, "m"), partial(encode_notification, "m")),
     *(partial(encode_result, 1), partial(encode_error, 1, -1, "no")),
 ]
 
@@ -212,6 +211,7 @@ def test_what_is_not_json_is_malformed_and_belongs_to_the_call_it_names() -> Non
         assert ("at most 4,300 digits" in message.reason) is (b"999" in frame)
 
 
+NO = '{"code":1,"message":"no"}'
 TOO_DEEP = b"[" * 300 + b"]" * 300
 
 
@@ -285,11 +285,7 @@ def test_json_that_is_no_message_is_malformed_and_fails_the_request_it_answers()
             "a method is not a string",
             None,
         ),
-        (
-            ['{"id":4,"result":{},"error":{"code":1,"message":"no"}}'],
-            "both a result and an error",
-            4,
-        ),
+        (['{"id":4,"result":{},"error":%s}' % NO], "both a result and an error", 4),
         (['{"id":4}', '{"id":4,"error":null}'], "neither a method, a result nor an error", 4),
         (["{}"], "neither a method, a result nor an error", None),
         (

@@ -170,33 +170,22 @@ NO_SUPPORTED_LISTS: list[Any] = [
 ]
 
 
-OLD_SERVER_REFUSALS = [
-    pytest.param(MethodNotFound("Method not found"), id="-32601"),
-    pytest.param(InvalidParams("Invalid request parameters"), id="-32602"),
-    pytest.param(InvalidRequest("Server not initialized"), id="-32600"),
-    pytest.param(ParseError("what?"), id="-32700"),
-    pytest.param(InternalError("oops"), id="-32603"),
-    pytest.param(ResourceNotFound("not found"), id="-32002"),
-    pytest.param(ServerError("session", code=-32001), id="-32001, a draft's header mismatch"),
-    pytest.param(ServerError("caps", code=-32003), id="-32003, a draft's missing capability"),
-    pytest.param(ServerError("version", code=-32004), id="-32004, a draft's unsupported version"),
-    *(
-        pytest.param(ServerError("no", code=code), id=str(code))
-        for code in (0, -1, -32000, -32019, -32023, -32042, 404)
-    ),
-    pytest.param(ProbeTimedOut(), id="silence"),
-    pytest.param(ProtocolError("malformed answer"), id="an answer that is no answer"),
-    pytest.param(HttpError("text", status=400, body="Bad Request"), id="400 plain text"),
-    pytest.param(HttpError("json", status=400, body='{"detail":1}'), id="400 foreign JSON"),
-    pytest.param(HttpError("no", status=404, body="Invalid session ID"), id="404 text"),
-    pytest.param(HttpError("accepted", status=202), id="202 to a request"),
-    pytest.param(HttpError("a page", status=200, body="<html>"), id="200 of the wrong kind"),
-    *(
-        pytest.param(HttpError("no", status=status), id=str(status))
-        for status in (400, 405, 406, 415, 422)
-    ),
-    *(pytest.param(result, id=repr(result)) for result in NO_DISCOVERIES),
-    *(pytest.param(unsupported(data), id=f"-32022 with {data!r}") for data in NO_SUPPORTED_LISTS),
+OLD_SERVER_REFUSALS: list[EffectOutcome] = [
+    *(MethodNotFound("Method not found"), InvalidParams("Invalid request parameters")),
+    *(InvalidRequest("Server not initialized"), ParseError("what?"), InternalError("oops")),
+    ResourceNotFound("not found"),
+    # Of a draft: a header that differs, a missing capability, an unsupported version.
+    *(ServerError("of a draft", code=code) for code in (-32001, -32003, -32004)),
+    *(ServerError("no", code=code) for code in (0, -1, -32000, -32019, -32023, -32042, 404)),
+    # Silence, and an answer that is no answer.
+    *(ProbeTimedOut(), ProtocolError("malformed answer")),
+    HttpError("text", status=400, body="Bad Request"),
+    HttpError("json", status=400, body='{"detail":1}'),
+    HttpError("no", status=404, body="Invalid session ID"),
+    *(HttpError("accepted", status=202), HttpError("a page", status=200, body="<html>")),
+    *(HttpError("no", status=status) for status in (400, 405, 406, 415, 422)),
+    *NO_DISCOVERIES,
+    *map(unsupported, NO_SUPPORTED_LISTS),
 ]
 
 
@@ -245,28 +234,22 @@ def test_a_refused_revision_is_asked_for_again_when_the_server_names_a_shared_st
         assert gives_up([PROBE, DISCOVER], refusal, second).hint is None  # no mode was chosen
 
 
+OUTAGES: list[McpError] = [
+    *(
+        HttpError("", status=status)
+        for status in (301, 307, 408, 425, 429, 500, 501, 502, 503, 504)
+    ),
+    *(AuthError("who are you?", status=401), AuthError("from another issuer")),
+    *(TokenRefused("no such code", status=400), AuthError("not you", status=403)),
+    *(ConnectFailed("refused"), ConnectionLost("reset"), TransportError("TLS")),
+    *(LimitExceeded("a limit of ours"), ClosedError("closed by another thread")),
+    # What only a stateless server knows to say is no reason to try another era, either.
+    *(HeaderMismatch("Mcp-Method differs"), MissingCapability("sampling")),
+]
+
+
 @pytest.mark.requirement("VER-07", "VER-15")
-@pytest.mark.parametrize(
-    "error",
-    [
-        *(
-            pytest.param(HttpError("not now", status=status), id=str(status))
-            for status in (301, 307, 408, 425, 429, 500, 501, 502, 503, 504)
-        ),
-        pytest.param(AuthError("who are you?", status=401), id="401"),
-        pytest.param(AuthError("from another issuer"), id="a login that failed"),
-        pytest.param(TokenRefused("no such code", status=400), id="a refused code"),
-        pytest.param(AuthError("not you", status=403), id="403"),
-        pytest.param(ConnectFailed("refused"), id="refused"),
-        pytest.param(ConnectionLost("reset"), id="reset"),
-        pytest.param(TransportError("TLS"), id="TLS"),
-        pytest.param(LimitExceeded("too long"), id="a limit of ours"),
-        pytest.param(ClosedError("closed"), id="closed by another thread"),
-        # What only a stateless server knows to say is no reason to try another era, either.
-        pytest.param(HeaderMismatch("Mcp-Method differs"), id="a header that differs"),
-        pytest.param(MissingCapability("sampling"), id="a missing capability"),
-    ],
-)
+@pytest.mark.parametrize("error", OUTAGES)
 def test_an_outage_says_nothing_about_the_era(error: McpError) -> None:
     gives_up([PROBE], error)
 

@@ -359,10 +359,6 @@ def foreign_hosts(count: int) -> dict[str, Any]:
         referring({**LONG_ID, "items": identified(90, "b")}, "/items" + "/not" * 80, 2_000),
         *(in_turn(), {"properties": foreign_hosts(1_200)}),
     ],
-    ids=[
-        *("identifiers", "pointers", "encoded-pointers", "identifiers-in-pointers", "dynamic"),
-        "hosts",
-    ],
 )
 def test_what_a_reference_takes_is_paid_for(schema: dict[str, Any]) -> None:
     with pytest.raises(UnsupportedSchema, match=f"{MAX_STEPS:,} steps"):

@@ -126,17 +126,11 @@ def members(count: int) -> dict[str, int]:
 # A schema and a value that grow together, and how large they may and may not be.
 GROWING: dict[str, tuple[Callable[[int], tuple[Any, Any]], int, int]] = {
     "required": (lambda n: ({"required": [*members(n)]}, {}), 1_600, 16_000),
-    "dependent": (
-        *(lambda n: ({"dependentRequired": {str(k): [] for k in range(n)}}, {}), 1_600, 16_000),
-    ),
-    "properties": (
-        *(lambda n: ({"properties": dict.fromkeys(members(n), True)}, {}), 1_600, 16_000),
-    ),
+    "needs": (lambda n: ({"dependentRequired": {str(k): [] for k in range(n)}}, {}), 1_600, 16_000),
+    "names": (lambda n: ({"properties": dict.fromkeys(members(n), True)}, {}), 1_600, 16_000),
     "schemas": (lambda n: ({"allOf": [True] * n}, 1), 100, 1_000),
     "items": (lambda n: ({"items": {"type": "integer"}}, [1] * n), 100, 1_000),
-    "references": (
-        *(lambda n: ({"items": {"$ref": "#/$defs/a"}, "$defs": {"a": {}}}, [1] * n), 100, 1_000),
-    ),
+    "refs": (lambda n: ({"items": {"$ref": "#/$defs/a"}, "$defs": {"a": {}}}, [1] * n), 100, 1_000),
     "choices": (lambda n: ({"items": {"enum": ["a", 1]}}, [1] * n), 100, 1_000),
     "a choice": (lambda n: ({"enum": [*range(n)]}, 1), 200, 1_000),
     "unique": (lambda n: ({"uniqueItems": True}, [*range(n)]), 200, 1_000),

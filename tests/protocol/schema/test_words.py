@@ -97,17 +97,14 @@ CASES: list[tuple[str, dict[str, Any], list[Any], list[Any]]] = [
     (
         D2020,
         {"properties": {"a": {}}, "patternProperties": {"^p": {}}, "additionalProperties": INTEGER},
-        [{"a": "", "p1": "", "b": 1}, {"a": ""}],
-        [{"b": ""}],
+        *([{"a": "", "p1": "", "b": 1}, {"a": ""}], [{"b": ""}]),
     ),
     (D2020, SHORT_NAMES, [{"a": 1}, []], [{"ab": 1}]),
     (D2020, {"dependentRequired": {"a": ["b"]}}, [{"b": 1}, {"a": 1, "b": 1}, 1], [{"a": 1}]),
     (D2020, {"dependentSchemas": {"a": {"required": ["b"]}}}, [{"c": 1}, 1], [{"a": 1}]),
     (
-        D7,
-        {"dependencies": {"a": ["b"], "c": {"required": ["d"]}}},
-        [{"a": 1, "b": 1}, {"c": 1, "d": 1}],
-        [{"a": 1}, {"c": 1}],
+        *(D7, {"dependencies": {"a": ["b"], "c": {"required": ["d"]}}}),
+        *([{"a": 1, "b": 1}, {"c": 1, "d": 1}], [{"a": 1}, {"c": 1}]),
     ),
     # the whole, by other schemas
     (D2020, {"allOf": [{"minimum": 1}, {"maximum": 3}]}, [2], [0, 4]),
@@ -116,32 +113,26 @@ CASES: list[tuple[str, dict[str, Any], list[Any], list[Any]]] = [
     (D2020, {"oneOf": [{"minimum": 3}, {"maximum": 1}]}, [0, 4], [2]),
     (D2020, {"not": {"type": "string"}}, [1], ["a"]),
     (
-        D2020,
-        {"if": {"type": "string"}, "then": {"minLength": 2}, "else": {"minimum": 2}},
-        ["ab", 2],
-        ["a", 1],
+        *(D2020, {"if": {"type": "string"}, "then": {"minLength": 2}, "else": {"minimum": 2}}),
+        *(["ab", 2], ["a", 1]),
     ),
     (D2020, {"if": {"type": "string"}}, ["a", 1], []),
     (D6, {"if": {"type": "string"}, "then": False}, ["a"], []),
     # what nobody else has looked at
     (D2020, {"allOf": [HAS_A], **NO_OTHERS}, [{"a": 1}, {}, 1], [{"b": 1}]),
     (
-        D2020,
-        {"anyOf": [A_IS_1, B_IS_1], "unevaluatedProperties": {"type": "string"}},
+        *(D2020, {"anyOf": [A_IS_1, B_IS_1], "unevaluatedProperties": {"type": "string"}}),
         [{"a": 1}, {"a": 1, "b": 1}, {"b": 1, "c": ""}, {"a": 1, "b": "2"}],
         [{"a": 1, "b": 2}, {}],
     ),
     (
         D2020,
         {"oneOf": [A_IS_1, {"patternProperties": {"^b": {}}, "required": ["b"]}], **NO_OTHERS},
-        [{"a": 1}, {"b": 1, "b2": 2}],
-        [{"a": 1, "c": 1}, {"a": 1, "b": 1}],
+        *([{"a": 1}, {"b": 1, "b2": 2}], [{"a": 1, "c": 1}, {"a": 1, "b": 1}]),
     ),
     (
-        D2020,
-        {"if": A_IS_1, "then": HAS_B, "else": {"properties": {"c": {}}}, **NO_OTHERS},
-        [{"a": 1, "b": 1}, {"c": 1}],
-        [{"a": 1, "c": 1}, {"b": 1}],
+        *(D2020, {"if": A_IS_1, "then": HAS_B, "else": {"properties": {"c": {}}}, **NO_OTHERS}),
+        *([{"a": 1, "b": 1}, {"c": 1}], [{"a": 1, "c": 1}, {"b": 1}]),
     ),
     (D2020, {"allOf": [{"additionalProperties": INTEGER}], **NO_OTHERS}, [{"a": 1}], [{"a": ""}]),
     (D2020, {"dependentSchemas": {"a": HAS_A}, **NO_OTHERS}, [{"a": 1}], [{"b": 1}]),
@@ -149,8 +140,7 @@ CASES: list[tuple[str, dict[str, Any], list[Any], list[Any]]] = [
     (
         D2020,
         {"allOf": [{"prefixItems": [{}]}, {"contains": {"const": 7}}], "unevaluatedItems": False},
-        [[1, 7], [7]],
-        [[1, 7, 2], [1]],
+        *([[1, 7], [7]], [[1, 7, 2], [1]]),
     ),
     (D2019, {"allOf": [{"items": [{}]}], "unevaluatedItems": False}, [[7]], [[1, 7]]),
     (D2020, {"allOf": [{"items": {}}], "unevaluatedItems": False}, [[1, 2], "x"], []),
@@ -171,14 +161,12 @@ CASES: list[tuple[str, dict[str, Any], list[Any], list[Any]]] = [
             "$ref": "other",
             "$defs": {"o": {"$id": "other", "$ref": "#/$defs/n", "$defs": {"n": {"minimum": 1}}}},
         },
-        [1],
-        [0],
+        *([1], [0]),
     ),
     (
         D2020,
         {"properties": {"a": {"$id": "urn:x", "$ref": "#/$defs/n", "$defs": {"n": {"const": 1}}}}},
-        [{"a": 1}],
-        [{"a": 2}],
+        *([{"a": 1}], [{"a": 2}]),
     ),
     (D2020, {"properties": {"a": {"$ref": "#"}}, "required": ["b"]}, [{"b": 1}], [{"a": {}}]),
     (D7, {"$ref": "#/definitions/a", "minimum": 9, "definitions": {"a": {}}}, [1], []),
@@ -193,9 +181,7 @@ CASES: list[tuple[str, dict[str, Any], list[Any], list[Any]]] = [
     (D2019, OLD_TREE, [{"children": [{"other": 1}]}], [{"children": [1]}]),
     (D2019, OLD_STRICT_TREE, [{"children": [{}]}], [{"children": [{"other": 1}]}]),
     (
-        D2019,
-        {"properties": {"a": {"$recursiveRef": "#"}}, "required": ["b"]},
-        [{"b": 1}],
+        *(D2019, {"properties": {"a": {"$recursiveRef": "#"}}, "required": ["b"]}, [{"b": 1}]),
         [{"a": {}, "b": 1}],
     ),
     # words that say nothing here
@@ -238,10 +224,8 @@ def test_a_tenth_is_a_tenth() -> None:
 def test_a_problem_says_what_and_where_without_the_value() -> None:
     for schema, value, path, message in (
         (
-            {"properties": {"rows": {"items": {"required": ["id"]}}}},
-            {"rows": [{"id": 1}, {}]},
-            ("rows", 1),
-            "['rows'][1] lacks 'id'",
+            *({"properties": {"rows": {"items": {"required": ["id"]}}}}, {"rows": [{"id": 1}, {}]}),
+            *(("rows", 1), "['rows'][1] lacks 'id'"),
         ),
         ({"type": ["string", "null"]}, 1, (), "is not of type string or null"),
         (WITH_PATTERN, {"ab": ""}, ("ab",), "['ab'] is not of type integer"),
@@ -286,8 +270,7 @@ def test_a_missing_member_is_named() -> None:
 
 def test_booleans_and_lists_of_schemas_count_as_schemas() -> None:
     for schema, value, fits in (
-        *((True, 1, True), (False, 1, False)),
-        ({"if": True, "then": INTEGER}, "x", False),
+        *((True, 1, True), (False, 1, False), ({"if": True, "then": INTEGER}, "x", False)),
         ({"if": False, "else": INTEGER}, 1, True),
         ({"allOf": [True], **NO_OTHERS}, {"a": 1}, False),
         (
