@@ -285,7 +285,7 @@ def test_json_that_is_no_message_is_malformed_and_fails_the_request_it_answers()
             "a method is not a string",
             None,
         ),
-        (['{"id":4,"result":{},"error":%s}' % NO], "both a result and an error", 4),
+        ([f'{{"id":4,"result":{{}},"error":{NO}}}'], "both a result and an error", 4),
         (['{"id":4}', '{"id":4,"error":null}'], "neither a method, a result nor an error", 4),
         (["{}"], "neither a method, a result nor an error", None),
         (
