@@ -30,41 +30,21 @@ def updated(uri: str) -> ChangeEvent:
     return ChangeEvent("resource", uri)
 
 
-@pytest.mark.parametrize(
-    ("hint", "seconds"),
-    [
-        (1, 0.001),
-        (60_000, 60.0),
-        (1.5, 0.0015),
-        (0, 0.0),
-        (-1, 0.0),
-        (-0.0, 0.0),
-        (float("nan"), 0.0),
-        (float("inf"), MAX_TTL),
-        (10**400, MAX_TTL),
-        (MAX_TTL * 1000 + 1, MAX_TTL),
-        (None, 0.0),
-        (True, 0.0),
-        ("60000", 0.0),
-        ([], 0.0),
-    ],
-    ids=lambda value: repr(value)[:12],
-)
 @pytest.mark.requirement("CCH-04")
-def test_a_positive_number_of_milliseconds_is_a_lifetime_and_nothing_else_is(
-    hint: object, seconds: float
-) -> None:
-    assert ttl_seconds({"ttlMs": hint}) == seconds
-    assert ttl_seconds({"ttlMs": hint, "resultType": "complete"}) == seconds
+def test_a_positive_number_of_milliseconds_is_a_lifetime_and_nothing_else_is() -> None:
+    for hint, seconds in (
+        *((1, 0.001), (60_000, 60.0), (1.5, 0.0015), (0, 0.0), (-1, 0.0), (-0.0, 0.0)),
+        *((float("nan"), 0.0), (float("inf"), MAX_TTL), (10**400, MAX_TTL)),
+        *((MAX_TTL * 1000 + 1, MAX_TTL), (None, 0.0), (True, 0.0), ("60000", 0.0), ([], 0.0)),
+    ):
+        assert ttl_seconds({"ttlMs": hint}) == seconds
+        assert ttl_seconds({"ttlMs": hint, "resultType": "complete"}) == seconds
 
 
-def test_a_result_that_is_a_question_or_says_nothing_has_no_lifetime() -> None:
+def test_a_question_has_no_lifetime_and_only_what_says_that_it_is_public_is() -> None:
     assert ttl_seconds({}) == 0.0
-    assert ttl_seconds({"ttlMs": 1000, "resultType": "input_required"}) == 0.0
-    assert ttl_seconds({"ttlMs": 1000, "resultType": None}) == 0.0
-
-
-def test_only_what_says_that_it_is_public_is() -> None:
+    for kind in ("input_required", None):
+        assert ttl_seconds({"ttlMs": 1000, "resultType": kind}) == 0.0
     assert is_public({"cacheScope": "public"})
     for scope in ("private", "PUBLIC", "", None, True, ["public"]):
         assert not is_public({"cacheScope": scope})
@@ -92,19 +72,15 @@ def test_the_first_page_is_asked_for_with_all_that_is_no_cursor() -> None:
 @pytest.mark.requirement("CCH-07")
 def test_a_refused_cursor_names_the_list_it_belongs_to() -> None:
     refused = InvalidParams("Invalid cursor", code=-32602)
-    assert list_of_refused_cursor(LIST, {"cursor": "x"}, refused) == "tools"
-    assert (
-        list_of_refused_cursor("resources/templates/list", {"cursor": "x"}, refused) == "resources"
-    )
-    assert list_of_refused_cursor("skills/list", {"cursor": "x"}, refused) == "skills"
+    lists = {LIST: "tools", "resources/templates/list": "resources", "skills/list": "skills"}
+    for method, name in lists.items():
+        assert list_of_refused_cursor(method, {"cursor": "x"}, refused) == name
     assert list_of_refused_cursor(LIST, None, refused) is None
     assert list_of_refused_cursor(READ, {"uri": "a:1"}, refused) is None
     others: list[McpError] = [MethodNotFound("?", code=-32601), RequestTimeout("late")]
     for error in others:
         assert list_of_refused_cursor(LIST, {"cursor": "x"}, error) is None
-
-
-def test_a_refused_cursor_outdates_the_pages_of_its_list_and_nothing_else() -> None:
+    # It outdates the pages of its list and nothing else.
     changes = InvalidationLog()
     changes.record_refused_cursor("tools", 5.0)
     assert changes.is_outdated(LIST, {"cursor": "x"}, 4.9)
@@ -138,9 +114,8 @@ def test_a_resource_is_outdated_by_its_own_changes_and_those_below_it() -> None:
     changes.record_change(updated("a:/b/c"), 5.0)
     for uri in ("a:/b/c", "a:/b", "a:/b/"):
         assert changes.is_outdated(READ, {"uri": uri}, 4.0)
-    others: tuple[Any, ...] = ("a:/b/c/d", "a:/b/cc", "a:/x", 7, None)
-    for uri in others:
-        assert not changes.is_outdated(READ, {"uri": uri}, 4.0)
+    for other in ("a:/b/c/d", "a:/b/cc", "a:/x", 7, None):
+        assert not changes.is_outdated(READ, {"uri": other}, 4.0)
     assert not changes.is_outdated(READ, {}, 4.0)
     assert not changes.is_outdated(READ, None, 4.0)
     assert not changes.is_outdated("resources/list", None, 4.0)
@@ -179,12 +154,11 @@ def test_a_uri_that_is_too_long_to_be_known_outdates_too_much_and_never_too_litt
     assert set(changes._uris) == {longest}
 
 
+CHANGED = st.sampled_from(["tools", "a:", "a:1", "a:1/2", "all"])
+
+
 @given(
-    st.lists(
-        st.tuples(st.sampled_from(["tools", "a:", "a:1", "a:1/2", "all"]), st.integers(0, 20)).map(
-            lambda pair: (pair[0], float(pair[1]))
-        )
-    ),
+    st.lists(st.tuples(CHANGED, st.integers(0, 20).map(float))),
     st.sampled_from([LIST, "a:", "a:1", "a:1/2", "a:1/2/3"]),
     st.integers(0, 20),
 )

@@ -12,6 +12,7 @@ from syncmcp.types import CreateMessageResult, SamplingMessage
 
 TEXT = {"type": "text", "text": "hello"}
 ALL = frozenset({"text", "image", "audio"})
+STOP = {"stopReason": "endTurn"}
 
 
 def use(id: str, name: str = "add") -> dict[str, Any]:
@@ -27,80 +28,53 @@ def said(role: str, *blocks: dict[str, Any]) -> SamplingMessage:
 
 
 def answer(content: Any) -> CreateMessageResult:
-    return CreateMessageResult.from_wire(
-        {"role": "assistant", "model": "m", "content": content, "stopReason": "endTurn"}
-    )
+    said = {"role": "assistant", "model": "m", "content": content}
+    return CreateMessageResult.from_wire({**said, **STOP})
 
 
 QUESTION = said("user", TEXT)
 
 
 NOTHING_ELSE = "^A message with tool results may hold nothing else.$"
-
-# -- balance
+USED, DONE = said("assistant", use("a")), said("user", result("a"))
 
 
 @pytest.mark.requirement("SAMP-05")
-@pytest.mark.parametrize(
-    "messages",
-    [
-        [],
-        [QUESTION],
+def test_a_conversation_whose_tool_uses_all_have_their_result_is_balanced() -> None:
+    for messages in (
+        *([], [QUESTION]),
         [SamplingMessage.from_wire({"role": "user", "content": TEXT}), said("assistant", TEXT)],
-        [QUESTION, said("assistant", use("a")), said("user", result("a"))],
+        [QUESTION, USED, DONE],
         [QUESTION, said("assistant", TEXT, use("a"), use("b")), said("user", *map(result, "ba"))],
         # An id may come back in a later turn: some models count anew each time.
-        [
-            QUESTION,
-            said("assistant", use("a")),
-            said("user", result("a")),
-            said("assistant", use("a")),
-            said("user", result("a")),
-            said("assistant", TEXT),
-        ],
-        [QUESTION, said("assistant", use("a")), said("user", {**result("a"), "isError": True})],
-    ],
-)
-def test_a_conversation_whose_tool_uses_all_have_their_result_is_balanced(
-    messages: list[SamplingMessage],
-) -> None:
-    check_tool_results(messages)
+        [*(QUESTION, USED, DONE), *(USED, DONE, said("assistant", TEXT))],
+        [QUESTION, USED, said("user", {**result("a"), "isError": True})],
+    ):
+        check_tool_results(messages)
 
 
 @pytest.mark.requirement("SAMP-05", "SAMP-06")
 @pytest.mark.parametrize(
     ("messages", "problem"),
     [
-        ([QUESTION, said("assistant", use("a"))], "missing for the tool uses 'a'"),
-        ([said("assistant", use("a")), said("user", TEXT)], "missing for the tool uses 'a'"),
+        ([QUESTION, USED], "missing for the tool uses 'a'"),
+        ([USED, said("user", TEXT)], "missing for the tool uses 'a'"),
         (
             [said("assistant", use("b"), use("a")), said("user", result("c"))],
             "missing for the tool uses 'a', 'b'",
         ),
+        ([USED, said("assistant", TEXT), DONE], "missing for the tool uses 'a'"),
+        ([QUESTION, DONE], "'a' belongs to no tool use"),
+        ([USED, said("user", *map(result, "ab"))], "'b' belongs to no tool"),
+        ([USED, said("user", *map(result, "aa"))], "'a' belongs to no tool"),
+        ([USED, DONE, DONE], "'a' belongs to no tool use"),
+        ([USED, said("user", result("a"), TEXT)], NOTHING_ELSE),
+        ([USED, said("user", result("a"), {"type": "odd"})], NOTHING_ELSE),
         (
-            [said("assistant", use("a")), said("assistant", TEXT), said("user", result("a"))],
-            "missing for the tool uses 'a'",
-        ),
-        ([QUESTION, said("user", result("a"))], "'a' belongs to no tool use"),
-        ([said("assistant", use("a")), said("user", *map(result, "ab"))], "'b' belongs to no tool"),
-        ([said("assistant", use("a")), said("user", *map(result, "aa"))], "'a' belongs to no tool"),
-        (
-            [said("assistant", use("a")), said("user", result("a")), said("user", result("a"))],
-            "'a' belongs to no tool use",
-        ),
-        ([said("assistant", use("a")), said("user", result("a"), TEXT)], NOTHING_ELSE),
-        (
-            [said("assistant", use("a")), said("user", result("a"), {"type": "odd"})],
-            NOTHING_ELSE,
-        ),
-        (
-            [said("assistant", use("a")), said("assistant", result("a"))],
+            [USED, said("assistant", result("a"))],
             "^Only messages of the user may hold tool results.$",
         ),
-        (
-            [said("user", use("a")), said("user", result("a"))],
-            "^Only messages of the assistant may use tools.$",
-        ),
+        ([said("user", use("a")), DONE], "^Only messages of the assistant may use tools.$"),
         ([said("assistant", use("a"), use("a"))], "Two tool uses in one message have the id 'a'"),
     ],
 )
@@ -118,42 +92,29 @@ def test_the_one_result_too_many_is_found_in_linear_time() -> None:
         said("user", *({**result(id), "content": []} for id in (*ids, ids[-1]))),
     ]
     started = time.thread_time()
-    with pytest.raises(
-        ValueError, match="'29999' belongs to no tool use, or to one that has a result"
-    ):
+    problem = "'29999' belongs to no tool use, or to one that has a result"
+    with pytest.raises(ValueError, match=problem):
         check_tool_results(messages)
     assert time.thread_time() - started < 2
 
 
 def test_the_tool_uses_of_a_message_come_in_its_order() -> None:
     message = said("assistant", use("b", "second"), TEXT, use("a", "first"))
-    assert [(block.id, block.name) for block in tool_uses(message)] == [
-        ("b", "second"),
-        ("a", "first"),
-    ]
+    uses = [(block.id, block.name) for block in tool_uses(message)]
+    assert uses == [("b", "second"), ("a", "first")]
     assert tool_uses(QUESTION) == []
-
-
-# -- one block, before there were lists
 
 
 @pytest.mark.requirement("SAMP-07")
 def test_an_answer_of_one_block_goes_to_an_older_server_without_a_list() -> None:
-    listed = answer([{**TEXT, "_meta": {"kept": 1}}])
-    single = single_block(listed, ALL)
-    assert single.to_wire() == {
-        "role": "assistant",
-        "model": "m",
-        "content": {**TEXT, "_meta": {"kept": 1}},
-        "stopReason": "endTurn",
-    }
+    block = {**TEXT, "_meta": {"kept": 1}}
+    listed = answer([block])
+    assert single_block(listed, ALL).to_wire() == answer(block).to_wire()
     assert isinstance(listed.content, list)
     plain = answer(TEXT)
+    assert plain.to_wire() == {"role": "assistant", "model": "m", "content": TEXT, **STOP}
     assert single_block(plain, ALL) is plain
-
-
-@pytest.mark.requirement("SAMP-07")
-def test_texts_become_one_text_for_an_older_server() -> None:
+    # Several texts become one.
     single = single_block(answer([TEXT, {"type": "text", "text": "again"}]), ALL)
     assert single.to_wire()["content"] == {"type": "text", "text": "hello\nagain"}
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from copy import deepcopy
+from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
@@ -12,7 +13,14 @@ from syncmcp._protocol.capabilities import NO_OFFER, OfferedCapabilities
 from syncmcp._protocol.dialect import Reply
 from syncmcp._protocol.exchange import MAX_ROUNDS, exchange, single_exchange
 from syncmcp._protocol.revisions import REVISIONS, dialect_for
-from syncmcp._protocol.steps import AnswerInput, InputQuestion, InputRound, Send, SessionPin
+from syncmcp._protocol.steps import (
+    AnswerInput,
+    InputQuestion,
+    InputRound,
+    Send,
+    SessionChanged,
+    SessionPin,
+)
 from syncmcp.errors import (
     ClosedError,
     ConnectFailed,
@@ -37,17 +45,15 @@ FINAL: dict[str, Any] = {"content": [], "unknown": 1}
 PARAMS: dict[str, Any] = {"name": "add", "arguments": {"a": 1}}
 ROOTS = {"method": "roots/list"}
 FORM = {"method": "elicitation/create", "params": {"message": "who?"}}
+WHO = InputQuestion("elicitation/create", {"message": "who?"})
 URL = {"mode": "url", "url": "https://example.com/", "elicitationId": "1", "message": "go"}
 
 
 def asks(state: str | None = None, **requests: Any) -> dict[str, Any]:
     """A result that asks these questions."""
-    result: dict[str, Any] = {"resultType": "input_required"}
-    if requests:
-        result["inputRequests"] = requests
-    if state is not None:
-        result["requestState"] = state
-    return result
+    asked = {"inputRequests": requests} if requests else {}
+    kept = {} if state is None else {"requestState": state}
+    return {"resultType": "input_required", **asked, **kept}
 
 
 def answered(ask: AnswerInput) -> dict[str, Any]:
@@ -71,7 +77,9 @@ def play(
     return Played(steps, *outcomes, answer=answer, revision=revision)
 
 
-# -- without a question ----------------------------------------------------------------------
+def play_old(*outcomes: Any, **options: Any) -> Played:
+    """The same in the revision whose errors send people to URLs."""
+    return play(*outcomes, revision="2025-11-25", **options)
 
 
 @pytest.mark.parametrize("revision", REVISIONS)
@@ -93,20 +101,14 @@ def test_a_request_is_sent_once_and_its_result_returned_as_it_came(revision: str
 
 
 @pytest.mark.requirement("RPC-16")
-@pytest.mark.parametrize(
-    "result",
-    [
+def test_a_result_that_makes_no_sense_ends_the_call_before_anybody_is_asked() -> None:
+    for result in (
         *({"resultType": kind, "content": []} for kind in ("input_required", "other", None)),
         asks("s", good=FORM, bad={"method": 5}),
-    ],
-)
-def test_a_result_that_makes_no_sense_ends_the_call_before_anybody_is_asked(result: Any) -> None:
-    played = play(result)
-    assert type(played.fail()) is ProtocolError
-    assert len(played.effects) == 1
-
-
-# -- rounds of input -------------------------------------------------------------------------
+    ):
+        played = play(result)
+        assert type(played.fail()) is ProtocolError
+        assert len(played.effects) == 1
 
 
 @pytest.mark.requirement("MRTR-01", "MRTR-02", "MRTR-08")
@@ -117,10 +119,7 @@ def test_all_questions_of_a_round_are_answered_before_the_request_goes_again(
 ) -> None:
     played = play(asks("state", who=FORM, where=ROOTS), FINAL, method=method, params=params)
     assert played.run() is FINAL
-    questions = {
-        "who": InputQuestion("elicitation/create", {"message": "who?"}),
-        "where": InputQuestion("roots/list", {}),
-    }
+    questions = {"who": WHO, "where": InputQuestion("roots/list", {})}
     answers = {"who": {"answer to": "who"}, "where": {"answer to": "where"}}
     assert played.effects == [
         Send(method, params),
@@ -129,7 +128,7 @@ def test_all_questions_of_a_round_are_answered_before_the_request_goes_again(
     ]
 
 
-@pytest.mark.requirement("MRTR-01", "MRTR-06", "MRTR-08")
+@pytest.mark.requirement("MRTR-01", "MRTR-03", "MRTR-06", "MRTR-08")
 def test_answers_of_an_earlier_round_are_not_sent_again() -> None:
     params = deepcopy(PARAMS)
     played = play(asks("1", a=FORM), asks("2", b=FORM), asks("3"), FINAL, params=params)
@@ -143,11 +142,7 @@ def test_answers_of_an_earlier_round_are_not_sent_again() -> None:
     assert params == PARAMS
     assert [ask.params for ask in played.asked] == [PARAMS, PARAMS]
     assert played.pauses == [0.2]  # before the round without questions alone
-
-
-@pytest.mark.requirement("MRTR-03")
-def test_the_state_of_an_earlier_round_is_not_sent_again_when_the_next_has_none() -> None:
-    # The same words twice are two questions: a form may be asked again.
+    # Nor is the state, when the next round has none. The same words twice are two questions.
     played = play(asks("1", k=FORM), asks(None, k=FORM), FINAL)
     played.run()
     assert played.sent[2] == {**PARAMS, "inputResponses": {"k": {"answer to": "k"}}}
@@ -167,25 +162,26 @@ def test_a_question_that_nobody_answers_ends_the_call_and_nothing_is_sent_again(
     assert play(asks("s", k=FORM), error).fail() is error
 
 
-UNSENT: list[tuple[McpError, type[McpError]]] = [
-    (RequestTimeout("no time is left", delivery="not_sent"), RequestTimeout),
-    (RequestCancelled("cancelled", delivery="not_sent"), RequestCancelled),
-    (ClosedError("closed", delivery="not_sent"), ClosedError),
-    (HttpError("busy", status=503, delivery="refused"), HttpError),
-    (ConnectFailed("gone", delivery="not_sent"), OutcomeUnknown),
-    (ConnectionLost("gone", delivery="not_sent"), OutcomeUnknown),
+UNSENT: list[McpError] = [
+    RequestTimeout("no time is left", delivery="not_sent"),
+    RequestCancelled("cancelled", delivery="not_sent"),
+    ClosedError("closed", delivery="not_sent"),
+    HttpError("busy", status=503, delivery="refused"),
+    ConnectFailed("gone", delivery="not_sent"),
+    ConnectionLost("gone", delivery="not_sent"),
 ]
 
 
 @pytest.mark.parametrize("first", [asks("s"), asks("s", k=FORM)], ids=["pause", "question"])
-@pytest.mark.parametrize(("error", "kind"), UNSENT, ids=[type(each).__name__ for each, _ in UNSENT])
+@pytest.mark.parametrize("error", UNSENT, ids=[type(each).__name__ for each in UNSENT])
 def test_a_call_whose_next_round_was_not_sent_was_begun_all_the_same(
-    error: McpError, kind: type[McpError], first: dict[str, Any]
+    error: McpError, first: dict[str, Any]
 ) -> None:
     error = fresh(error)
     error.__cause__ = OSError("no route")
     ended = play(first, error).fail()
-    assert type(ended) is kind
+    lost = type(error) in (ConnectFailed, ConnectionLost)
+    assert type(ended) is (OutcomeUnknown if lost else type(error))
     assert (ended.message, ended.method) == (error.message, "tools/call")
     assert vars(ended)["delivery"] == "unknown"
     assert isinstance(ended.__cause__, OSError)
@@ -196,7 +192,7 @@ def test_what_has_done_no_work_keeps_its_error() -> None:
         assert play(first).fail() is first
         assert first.delivery == "not_sent"
     late = RequestTimeout("late", delivery="not_sent")
-    assert play(url_needed(), late, revision="2025-11-25").fail() is late
+    assert play_old(url_needed(), late).fail() is late
     assert late.delivery == "not_sent"  # for want of the visit, nothing was done
     for method in ("prompts/get", "resources/read"):
         for lost in (ConnectFailed("gone"), ConnectionLost("gone", delivery="not_sent")):
@@ -204,9 +200,6 @@ def test_what_has_done_no_work_keeps_its_error() -> None:
             assert vars(lost)["delivery"] == "unknown"
     unreachable = play(asks("s", k=FORM), answer=lambda ask: ConnectFailed("gone")).fail()
     assert (type(unreachable), vars(unreachable)["delivery"]) == (OutcomeUnknown, "unknown")
-
-
-# -- how often -------------------------------------------------------------------------------
 
 
 @pytest.mark.requirement("MRTR-04")
@@ -236,39 +229,28 @@ def test_ten_rounds_are_allowed_or_as_many_as_the_client_says(limit: int | None)
     assert (played.pauses, len(played.asked)) == ([0.05], 1)
 
 
-# -- URLs in an error ------------------------------------------------------------------------
-
-
 @pytest.mark.requirement("ELI-18")
 @pytest.mark.parametrize("method", ["tools/call", "tools/list", "acme/do"])
 def test_after_its_urls_are_done_the_same_request_goes_again(method: str) -> None:
     second = {**URL, "elicitationId": "2"}
-    played = play(url_needed(URL, second), FINAL, revision="2025-11-25", method=method)
+    played = play_old(url_needed(URL, second), FINAL, method=method)
     assert played.run() is FINAL
-    assert played.effects == [
-        Send(method, PARAMS),
-        AnswerInput(
-            method,
-            PARAMS,
-            {
-                "0": InputQuestion("elicitation/create", URL),
-                "1": InputQuestion("elicitation/create", second),
-            },
-            await_completion=True,
-        ),
-        Send(method, PARAMS),
-    ]
+    links = {
+        str(n): InputQuestion("elicitation/create", url) for n, url in enumerate((URL, second))
+    }
+    asked, send = AnswerInput(method, PARAMS, links, await_completion=True), Send(method, PARAMS)
+    assert played.effects == [send, asked, send]
 
 
 @pytest.mark.requirement("ELI-18")
 def test_a_url_that_nobody_goes_to_leaves_the_error_as_it_was() -> None:
     error = url_needed()
-    played = play(error, answer=lambda ask: None, revision="2025-11-25")
+    played = play_old(error, answer=lambda ask: None)
     assert played.fail() is error
     assert len(played.sent) == 1
     # Links that must not be shown are refused, for the reason of the error.
     refusal = InvalidQuestion("the link cannot be opened")
-    assert play(error, answer=lambda ask: refusal, revision="2025-11-25").fail() is refusal
+    assert play_old(error, answer=lambda ask: refusal).fail() is refusal
     assert refusal.__cause__ is error
     # By hand, the error is what the program is given.
     by_hand = single_exchange("tools/call", PARAMS, EVERYTHING)
@@ -282,7 +264,7 @@ def test_an_error_without_usable_urls_is_an_error_like_any_other(
     data: Any, max_rounds: int
 ) -> None:
     error = UrlElicitationRequired("open what?", data=data)
-    played = play(error, revision="2025-11-25", max_rounds=max_rounds)
+    played = play_old(error, max_rounds=max_rounds)
     assert played.fail() is error
     assert len(played.effects) == 1
 
@@ -301,95 +283,72 @@ def minted(number: int, url: str) -> dict[str, Any]:
 @pytest.mark.requirement("ELI-18")
 def test_a_server_that_sends_to_urls_for_ever_is_stopped() -> None:
     errors = [url_needed(page(number)) for number in range(4)]
-    played = play(*errors, revision="2025-11-25", max_rounds=3)
-    error = played.fail()
-    assert isinstance(error, TooManyRounds)
-    assert error.rounds == 3
-    assert error.__cause__ is errors[3]
-    assert len(played.asked) == 3
-    assert len(played.sent) == 4
+    played = play_old(*errors, max_rounds=3)
+    error = played.fail(TooManyRounds)
+    assert (error.rounds, error.__cause__) == (3, errors[3])
+    assert (len(played.asked), len(played.sent)) == (3, 4)
 
 
-AGAIN: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
-    "the same": (URL, URL),
-    "the same id": (page(1), page(2, elicitationId="1")),
-    "the same page": (page(1), page(1, elicitationId="2", message="once more")),
-    "an id in the query": (
-        minted(1, "https://example.com/authorize?elicit={id}&scope=all"),
-        minted(2, "https://example.com/authorize?elicit={id}&scope=all"),
-    ),
-    "an id in the path": (
-        minted(1, "https://example.com/approve/{id}"),
-        minted(2, "https://example.com/approve/{id}"),
-    ),
-    "ids in several parts": (
-        minted(1, "https://example.com/{id}//confirm/{id}#now"),
-        minted(2, "https://example.com/{id}//confirm/{id}#now"),
-    ),
-    "no host": (minted(1, "/approve/{id}"), minted(2, "/approve/{id}")),
-    "a state": (
-        page(1, url="https://example.com/authorize?client=a&state=0123456789abcdef-_ghij"),
-        page(2, url="https://example.com/authorize?client=a&state=fedcba9876543210-_jihg"),
-    ),
-}
+def pages(*urls: str) -> list[dict[str, Any]]:
+    """Links to these pages."""
+    return [page(number, url=url) for number, url in enumerate(urls)]
 
 
-@pytest.mark.parametrize("case", AGAIN)
+# An id in the query, one in the path, several, and a link without a host.
+MINTED = [
+    *("https://example.com/authorize?elicit={id}&scope=all", "https://example.com/approve/{id}"),
+    *("https://example.com/{id}//confirm/{id}#now", "/approve/{id}"),
+]
+STATE = "https://example.com/authorize?client=a&state="
+
+
 @pytest.mark.requirement("ELI-18", "M-20")
-def test_a_server_that_asks_for_the_same_link_again_has_its_error_raised(case: str) -> None:
-    first, again = AGAIN[case]
-    error = url_needed(again)
-    played = play(url_needed(first), error, revision="2025-11-25")
-    assert played.fail() is error
-    assert len(played.asked) == 1
-    assert played.sent == [PARAMS, PARAMS]
+def test_a_server_that_asks_for_the_same_link_again_has_its_error_raised() -> None:
+    for first, again in (
+        *((URL, URL), (page(1), page(2, elicitationId="1"))),
+        (page(1), page(1, elicitationId="2", message="once more")),
+        *((minted(1, url), minted(2, url)) for url in MINTED),
+        pages(f"{STATE}0123456789abcdef-_ghij", f"{STATE}fedcba9876543210-_jihg"),
+    ):
+        error = url_needed(again)
+        played = play_old(url_needed(first), error)
+        assert played.fail() is error
+        assert len(played.asked) == 1
+        assert played.sent == [PARAMS, PARAMS]
 
 
-ELSEWHERE: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
-    "another path": (page(1), page(2)),
-    "another host": (
-        page(1, url="https://tenant-0000-0000-0001.example.com/in"),
-        page(2, url="https://tenant-0000-0000-0002.example.com/in"),
-    ),
-    "another host without a path": (
-        page(1, url="https://tenant-0000-0000-0001.example.com?in"),
-        page(2, url="https://tenant-0000-0000-0002.example.com?in"),
-    ),
-    "another query": (
-        page(1, url="https://a.example/?to=b"),
-        page(2, url="https://a.example/?to=c"),
-    ),
-    "other words": (
-        minted(1, "https://example.com/pay/{id}"),
-        {**minted(2, "https://example.com/pay/{id}"), "message": "Pay again"},
-    ),
-    "a long name": (
-        page(1, url="https://example.com/connect-the-calendar"),
-        page(2, url="https://example.com/connect-the-mailboxes"),
-    ),
-}
+TENANT, PAY = "https://tenant-0000-0000-000", "https://example.com/pay/{id}"
 
 
-@pytest.mark.parametrize("case", ELSEWHERE)
 @pytest.mark.requirement("ELI-18")
-def test_a_server_may_send_somewhere_else_after_that(case: str) -> None:
-    first, second = ELSEWHERE[case]
-    played = play(url_needed(first), url_needed(second), FINAL, revision="2025-11-25")
-    assert played.run() is FINAL
-    assert links(played) == [[first], [second]]
-    assert len(played.sent) == 3
+def test_a_server_may_send_somewhere_else_after_that() -> None:
+    for first, second in (
+        *((page(1), page(2)), (minted(1, PAY), {**minted(2, PAY), "message": "Pay again"})),
+        *(
+            pages(f"{TENANT}1.example.com{end}", f"{TENANT}2.example.com{end}")
+            for end in ("/in", "?in")
+        ),
+        pages("https://a.example/?to=b", "https://a.example/?to=c"),
+        pages(
+            "https://example.com/connect-the-calendar", "https://example.com/connect-the-mailboxes"
+        ),
+    ):
+        played = play_old(url_needed(first), url_needed(second), FINAL)
+        assert played.run() is FINAL
+        assert links(played) == [[first], [second]]
+        assert len(played.sent) == 3
 
 
 @pytest.mark.requirement("ELI-18", "M-20")
 def test_of_several_links_only_the_new_ones_are_asked_for() -> None:
     one, two, three = page(1), page(2), page(3)
     errors = [url_needed(one, two, one), url_needed(two, three), url_needed(three, one)]
-    played = play(*errors, revision="2025-11-25")
+    played = play_old(*errors)
     assert played.fail() is errors[2]
     assert links(played) == [[one, two], [three]]
     # Two ids of one error are both waited for; whoever asks the person asks for the page once.
     both = [URL, {**URL, "elicitationId": "2"}]
-    played = play(url_needed(*both), FINAL, revision="2025-11-25")
+    played = play_old(url_needed(*both), FINAL)
     played.run()
     assert links(played) == [both]
 
@@ -398,8 +357,6 @@ def links(played: Played) -> list[list[Any]]:
     """The links that were asked for together."""
     return [[link.params for link in ask.questions.values()] for ask in played.asked]
 
-
-# -- links in a result -----------------------------------------------------------------------
 
 LINK = {key: value for key, value in URL.items() if key != "elicitationId"}
 
@@ -450,16 +407,11 @@ def test_consent_to_a_link_is_not_passed_on_to_another_one(changed: dict[str, An
 def test_who_did_not_agree_to_a_link_is_not_asked_again(action: str) -> None:
     said = {"k": {"action": action}}
     played = play(asks("1", k=link()), asks("2", k=link()), answer=lambda ask: said)
-    error = played.fail()
-    assert isinstance(error, TooManyRounds)
+    error = played.fail(TooManyRounds)
     assert error.message == "the server asks again for a link that the person did not accept"
     assert vars(error.__cause__)["questions"] == {"k": link()}
     assert str(error.__cause__) == "tools/call: the server asked for 1 more answers"
-    assert len(played.asked) == 1
-    assert len(played.sent) == 2
-
-
-# -- by hand ---------------------------------------------------------------------------------
+    assert (len(played.asked), len(played.sent)) == (1, 2)
 
 
 def once(outcome: Any, *, revision: str = NEWEST, offer: OfferedCapabilities = EVERYTHING) -> Any:
@@ -475,5 +427,29 @@ def once(outcome: Any, *, revision: str = NEWEST, offer: OfferedCapabilities = E
 def test_by_hand_a_question_is_returned_and_nobody_is_asked(offer: OfferedCapabilities) -> None:
     round = once(asks("s", k=FORM), offer=offer)
     assert isinstance(round, InputRound)
-    assert round.questions == {"k": InputQuestion("elicitation/create", {"message": "who?"})}
+    assert round.questions == {"k": WHO}
     assert round.state == "s"
+
+
+@dataclass
+class Life:
+    """A session, or what it ended with."""
+
+    close_error: McpError | None = None
+
+
+@pytest.mark.requirement("PAG-04")
+def test_the_requests_of_one_list_are_sent_in_one_session() -> None:
+    one, other = SessionPin(), Life()
+    one.check(Life())  # until a page has come, any session will do
+    one.check(other)
+    one.pin()
+    one.check(other)
+    with pytest.raises(SessionChanged):
+        one.check(Life())
+    ended = ConnectionLost("gone")
+    one = SessionPin(Life(ended))
+    with pytest.raises(SessionChanged, match=r"^the session has ended \(") as caught:
+        one.check(Life())
+    assert caught.value.cause is ended
+    assert caught.value.delivery == "not_sent"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import inf, nan
 from typing import Any
 
 import pytest
@@ -33,9 +34,6 @@ def arguments(**properties: Any) -> dict[str, Any]:
 
 def tool(name: str, **properties: Any) -> dict[str, Any]:
     return {"name": name, "inputSchema": arguments(**properties)}
-
-
-# -- marks ---------------------------------------------------------------------------------------
 
 
 @pytest.mark.requirement("XHD-01", "XHD-06")
@@ -103,24 +101,18 @@ def test_a_mark_that_is_not_valid_spoils_the_tool(schema: dict[str, Any], proble
 
 @pytest.mark.parametrize("keyword", ["default", "const", "enum", "examples", "x-mine"])
 def test_what_looks_like_a_mark_in_data_is_none(keyword: str) -> None:
-    assert (
-        param_headers(arguments(a={keyword: [marked(""), {"properties": {"b": marked("")}}]})) == ()
-    )
+    data = [marked(""), {"properties": {"b": marked("")}}]
+    assert param_headers(arguments(a={keyword: data})) == ()
 
 
-@pytest.mark.parametrize(
-    "schema",
-    [
-        {"properties": []},
-        {"properties": {"a": True, "b": 3, "c": None}},
-        {"allOf": {"a": marked("")}},
-        {"$defs": [marked("")], "dependencies": {"a": ["b"]}},
+def test_a_schema_that_is_none_has_no_marks() -> None:
+    schema: Any
+    for schema in (
+        *({"properties": []}, {"properties": {"a": True, "b": 3, "c": None}}),
+        *({"allOf": {"a": marked("")}}, {"$defs": [marked("")], "dependencies": {"a": ["b"]}}),
         {"items": "x", "$ref": "#/properties/a"},
-    ],
-    ids=str,
-)
-def test_a_schema_that_is_none_has_no_marks(schema: dict[str, Any]) -> None:
-    assert param_headers(schema) == ()
+    ):
+        assert param_headers(schema) == ()
 
 
 def test_a_schema_may_be_as_deep_as_its_server_likes(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -132,31 +124,16 @@ def test_a_schema_may_be_as_deep_as_its_server_likes(monkeypatch: pytest.MonkeyP
     assert mirror == ParamHeader(("c",) * 2_000, "Mcp-Param-Deep")
 
 
-# -- headers -------------------------------------------------------------------------------------
-
-
 @pytest.mark.requirement("XHD-09", "XHD-11", "XHD-12")
-@pytest.mark.parametrize(
-    ("value", "header"),
-    [
-        ("eu", "eu"),
-        ("", ""),
-        ("two words", "two words"),
-        (" x", "=?base64?IHg=?="),
-        ("a\tb", "=?base64?YQli?="),
-        ("ü\r\n", "=?base64?w7wNCg==?="),
-        ("=?base64?eA==?=", "=?base64?PT9iYXNlNjQ/ZUE9PT89?="),
-        (0, "0"),
-        (-7, "-7"),
-        (42.0, "42"),
-        (2**53 - 1, "9007199254740991"),
-        (True, "true"),
-        (False, "false"),
-    ],
-)
-def test_a_value_is_spelled_as_json_spells_it_or_encoded(value: object, header: str) -> None:
-    marks = param_headers(arguments(a=marked("A")))
-    assert header_values(marks, {"a": value}) == {"Mcp-Param-A": header}
+def test_a_value_is_spelled_as_json_spells_it_or_encoded() -> None:
+    for value, header in (
+        *(("eu", "eu"), ("", ""), ("two words", "two words"), (" x", "=?base64?IHg=?=")),
+        *(("a\tb", "=?base64?YQli?="), ("ü\r\n", "=?base64?w7wNCg==?=")),
+        *(("=?base64?eA==?=", "=?base64?PT9iYXNlNjQ/ZUE9PT89?="), (0, "0"), (-7, "-7")),
+        *((42.0, "42"), (2**53 - 1, "9007199254740991"), (True, "true"), (False, "false")),
+    ):
+        marks = param_headers(arguments(a=marked("A")))
+        assert header_values(marks, {"a": value}) == {"Mcp-Param-A": header}
 
 
 @pytest.mark.requirement("XHD-10")
@@ -166,17 +143,12 @@ def test_what_is_null_or_not_given_has_no_header(given: Any) -> None:
 
 
 @pytest.mark.requirement("XHD-07")
-@pytest.mark.parametrize(
-    "value", [2**53, -(2**53), 1e300, 1.5, float("nan"), float("inf"), [], {}, ["x"]]
-)
+@pytest.mark.parametrize("value", [2**53, -(2**53), 1e300, 1.5, nan, inf, [], {}, ["x"]])
 def test_what_no_header_can_repeat_is_refused(value: Any) -> None:
-    too_large = isinstance(value, (int, float)) and abs(value) >= 2**53 and value < float("inf")
+    too_large = isinstance(value, (int, float)) and abs(value) >= 2**53 and value < inf
     problem = r"'a\.c'.*2\*\*53" if too_large else r"'a\.c'"
     with pytest.raises(UsageError, match=problem):
         header_values(param_headers(arguments(a=arguments(c=marked("C")))), {"a": {"c": value}})
-
-
-# -- in the dialects -----------------------------------------------------------------------------
 
 
 def listing(*tools: Any) -> dict[str, Any]:
@@ -190,11 +162,15 @@ def repeating(revision: str) -> tuple[Dialect, list[tuple[str, str]]]:
     return dialect, left_out
 
 
+def repeated(dialect: Dialect, params: Any, method: str = "tools/call") -> list[str]:
+    return [name for name in dialect.headers(method, params) if "Param" in name]
+
+
 @pytest.mark.requirement("XHD-01", "XHD-13")
 def test_a_call_repeats_what_the_newest_list_marks() -> None:
     dialect, _ = repeating(NEW)
     call = {"name": "move", "arguments": {"to": "eu", "from": "us"}}
-    assert not [name for name in dialect.headers("tools/call", call) if "Param" in name]
+    assert repeated(dialect, call) == []
     dialect.read_result("tools/list", listing(tool("move", to=marked("To"))))
     assert dialect.headers("tools/call", call)["Mcp-Param-To"] == "eu"
     dialect.read_result("tools/list", listing(tool("move", **{"from": marked("From")})))
@@ -208,7 +184,6 @@ def test_no_path_is_made_to_what_is_not_marked() -> None:
     schema = arguments(**{str(one): {} for one in range(number)})
     for _ in range(80):
         schema = arguments(a=schema)
-
     assert peak(lambda: param_headers(schema)) < 400 * number
     assert param_headers(schema) == ()
 
@@ -216,41 +191,32 @@ def test_no_path_is_made_to_what_is_not_marked() -> None:
 def test_so_many_tools_are_remembered_the_newest_ones(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(metadata, "MAX_TOOLS", 3)
     seen = metadata.ParamHeaders(lambda name, why: None)
-
     for one in range(10):
-        seen.filter_tools(
-            [tool(f"t{one}", a=marked("A")), tool(f"plain{one}", a={"type": "string"})]
-        )
-
+        plain = tool(f"plain{one}", a={"type": "string"})
+        seen.filter_tools([tool(f"t{one}", a=marked("A")), plain])
     assert list(seen._tools) == ["t7", "t8", "t9"]
     assert seen.headers({"name": "t9", "arguments": {"a": "x"}}) == {"Mcp-Param-A": "x"}
 
 
-@pytest.mark.parametrize(
-    "one",
-    [
-        tool("t" * (MAX_NAMES + 1), a=marked("A")),
-        tool("t", a=marked("A" * MAX_NAMES)),
+def test_a_tool_whose_marks_have_long_names_is_left_out() -> None:
+    excluded: list[str] = []
+    for one in (
+        *(tool("t" * (MAX_NAMES + 1), a=marked("A")), tool("t", a=marked("A" * MAX_NAMES))),
         tool("t", **{"a" * MAX_NAMES: marked("A")}),
         tool("t", **{f"{each:0100}": marked(f"A{each}") for each in range(60)}),
-    ],
-)
-def test_a_tool_whose_marks_have_long_names_is_left_out(one: dict[str, Any]) -> None:
-    excluded: list[str] = []
-    seen = metadata.ParamHeaders(lambda name, why: excluded.append(why))
-
-    assert seen.filter_tools([one]) == []
-    assert f"over {MAX_NAMES} characters" in excluded[0]
+    ):
+        seen = metadata.ParamHeaders(lambda name, why: excluded.append(why))
+        assert seen.filter_tools([one]) == []
+        assert f"over {MAX_NAMES} characters" in excluded.pop()
 
 
 def test_what_is_remembered_of_a_tool_takes_little_memory() -> None:
-    """The way to an argument is short, however deep a schema is and however short its names are."""
+    # The way to an argument is short, however deep a schema is and however short its names are.
     schema = arguments(**{chr(0x100 + one): marked(f"{one:x}") for one in range(300)})
     for _ in range(90):
         schema = arguments(**{"": schema})
     excluded: list[str] = []
     seen = metadata.ParamHeaders(lambda name, why: excluded.append(why))
-
     assert seen.filter_tools([{"name": "deep", "inputSchema": schema}]) == []
     flat = {str(one): marked(f"A{one}") for one in range(MAX_PARTS // 2)}
     assert len(seen.filter_tools([tool("many", **flat), tool("more", z=marked(), **flat)])) == 1
@@ -265,9 +231,7 @@ def test_a_tool_with_a_bad_mark_is_left_out_and_the_others_stay() -> None:
     [(name, reason)] = left_out
     assert name == "bad"
     assert "'not ok'" in reason
-
-
-def test_a_tool_that_went_bad_repeats_nothing_any_more() -> None:
+    # A tool that went bad repeats nothing any more.
     dialect, left_out = repeating(NEW)
     dialect.read_result("tools/list", listing(tool("t", a=marked("A"))))
     dialect.read_result("tools/list", listing(tool("t", a=marked("A", "number"))))
@@ -277,12 +241,9 @@ def test_a_tool_that_went_bad_repeats_nothing_any_more() -> None:
 
 def test_what_is_no_tool_or_no_list_of_them_is_left_to_those_who_validate() -> None:
     dialect, left_out = repeating(NEW)
-    odd: tuple[Any, ...] = (None, "x", {}, {"name": "x"}, {"inputSchema": {}})
-    for one in (*odd, {"name": 3, "inputSchema": {}}):
-        assert dialect.read_result("tools/list", listing(one)) == listing(one)
-    lists: tuple[dict[str, Any], ...] = ({}, {"tools": None}, {"tools": {"a": 1}})
-    for result in lists:
-        assert dialect.read_result("tools/list", result) == result
+    odd: Any = (None, "x", {}, {"name": "x"}, {"inputSchema": {}}, {"name": 3, "inputSchema": {}})
+    for result in (*map(listing, odd), {}, {"tools": None}, {"tools": {"a": 1}}):
+        assert dialect.read_result("tools/list", {**result}) == result
     assert not left_out
 
 
@@ -291,9 +252,10 @@ def test_strange_calls_and_other_requests_repeat_nothing() -> None:
     dialect.read_result("tools/list", listing(tool("t", a=marked("A"))))
     whole: dict[str, Any] = {"name": "t", "arguments": {"a": "x"}}
     assert "Mcp-Param-A" in dialect.headers("tools/call", whole)
+    assert repeated(dialect, whole, "prompts/get") == []
     strange: tuple[Any, ...] = (None, {}, {"name": 3}, {"name": "t", "arguments": [1]})
-    for method, params in (("prompts/get", whole), *(("tools/call", odd) for odd in strange)):
-        assert not [name for name in dialect.headers(method, params) if "Param" in name]
+    for params in strange:
+        assert repeated(dialect, params) == []
 
 
 @pytest.mark.parametrize("revision", [OLD, NEW])
@@ -303,5 +265,4 @@ def test_marks_mean_nothing_before_2026_or_without_http(revision: str) -> None:
         dialect.mirror_arguments(lambda name, reason: pytest.fail(reason))
     tools = listing(tool("good", a=marked("A")), tool("bad", a=marked("")))
     assert dialect.read_result("tools/list", tools) == tools
-    headers = dialect.headers("tools/call", {"name": "good", "arguments": {"a": "x"}})
-    assert not [name for name in headers if "Param" in name]
+    assert repeated(dialect, {"name": "good", "arguments": {"a": "x"}}) == []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -15,11 +16,13 @@ from syncmcp._protocol.negotiate import (
     EffectOutcome,
     LateProbeAnswer,
     Negotiated,
+    NegotiationEffect,
     ProbeTimedOut,
     Restart,
     SendNotification,
     SendRequest,
     ServerExited,
+    UseLegacySse,
     negotiate,
 )
 from syncmcp._protocol.revisions import REVISIONS, STATEFUL, session_capabilities
@@ -41,26 +44,105 @@ from syncmcp.errors import (
     ProtocolError,
     ResourceNotFound,
     ServerError,
+    SessionLost,
     TokenRefused,
     TransportError,
     UnsupportedVersion,
     UsageError,
 )
-from tests.protocol.negotiating import (
-    DISCOVER,
-    HELLO,
-    INITIALIZE,
-    INITIALIZED,
-    NEWEST,
-    PROBE,
-    RESTART,
-    Played,
-    agrees,
-    gives_up,
-    initialized,
-)
 
+HELLO = ClientHello({"name": "tests", "version": "1"}, OfferedCapabilities(roots=True))
+NEWEST, OLD = "2026-07-28", "2024-11-05"
 OFFERS = st.builds(OfferedCapabilities, *[st.booleans()] * len(OfferedCapabilities._fields))
+DISCOVER = "server/discover 2026-07-28"
+PROBE = f"{DISCOVER}, as a probe"
+INITIALIZE = "initialize 2025-11-25"
+INITIALIZED = "notifications/initialized"
+RESTART = "restart"
+OLDER_TRANSPORT = "the older transport"
+
+
+def initialized(revision: Any = "2025-11-25") -> dict[str, Any]:
+    return {"protocolVersion": revision, "capabilities": {}, "serverInfo": {"name": "s"}}
+
+
+def agrees(
+    said: Sequence[str], revision: str, *outcomes: EffectOutcome, **options: Any
+) -> Negotiated:
+    """Play a negotiation that says this and agrees on that revision."""
+    played = Played(*outcomes, **options)
+    negotiated = played.run()
+    assert negotiated.dialect.revision == revision
+    assert played.said == list(said)
+    return negotiated
+
+
+def refuses(
+    said: Sequence[str], outcome: EffectOutcome, *words: object, **options: Any
+) -> McpError:
+    """Play a negotiation that says this, and ends with an error that has these words in it."""
+    played = Played(outcome, **options)
+    error = played.fail()
+    assert type(error) is ProtocolError
+    assert [word for word in words if str(word) not in str(error)] == []
+    assert played.said == list(said)
+    return error
+
+
+def gives_up(said: Sequence[str], *outcomes: EffectOutcome, **options: Any) -> McpError:
+    """Play a negotiation that says this, and raises what it was told last."""
+    played = Played(*outcomes, **options)
+    last = outcomes[-1]
+    error = played.fail()
+    assert error is (last.error if isinstance(last, ServerExited) else last)
+    assert played.said == list(said)
+    return error
+
+
+class Played:
+    """A negotiation whose questions get these answers, in this order."""
+
+    def __init__(
+        self,
+        *outcomes: EffectOutcome,
+        mode: str = "auto",
+        hello: ClientHello = HELLO,
+        **options: Any,
+    ) -> None:
+        self.effects: list[NegotiationEffect] = []
+        self._outcomes = list(outcomes)
+        self._steps = negotiate(mode, hello, **options)
+
+    @property
+    def said(self) -> list[str]:
+        return [in_words(effect) for effect in self.effects]
+
+    def run(self) -> Negotiated:
+        outcome: EffectOutcome = None
+        while True:
+            try:
+                effect = self._steps.send(outcome)
+            except StopIteration as stop:
+                assert not self._outcomes, "not every answer was asked for"
+                return stop.value  # type: ignore[no-any-return]
+            self.effects.append(effect)
+            answered = isinstance(effect, SendRequest | UseLegacySse)
+            outcome = self._outcomes.pop(0) if answered else None
+
+    def fail(self) -> McpError:
+        with pytest.raises(McpError) as caught:
+            self.run()
+        assert not self._outcomes, "not every answer was asked for"
+        return caught.value
+
+
+def in_words(effect: NegotiationEffect) -> str:
+    if isinstance(effect, SendRequest):
+        words = f"{effect.method} {effect.dialect.revision}"
+        return f"{words}, as a probe" if effect.probe else words
+    if isinstance(effect, UseLegacySse):
+        return OLDER_TRANSPORT
+    return effect.method if isinstance(effect, SendNotification) else RESTART
 
 
 def discovered(*versions: Any) -> dict[str, Any]:
@@ -75,59 +157,35 @@ def died() -> ServerExited:
     return ServerExited(ConnectionLost("the server ended", exit_code=1, stderr_tail="Traceback"))
 
 
-# -- the probe and its verdict ---------------------------------------------------------------
-
 NO_DISCOVERIES: list[Any] = [
-    {},
-    {"tools": []},
-    {"supportedVersions": None},
-    {"supportedVersions": NEWEST},
-    {"supportedVersions": {NEWEST: {}}},
-    {"supportedVersions": [NEWEST, 5]},
-    {"supportedVersions": [None]},
-    {"protocolVersion": "2025-06-18"},
+    *({}, {"tools": []}, {"supportedVersions": None}, {"supportedVersions": NEWEST}),
+    *({"supportedVersions": {NEWEST: {}}}, {"supportedVersions": [NEWEST, 5]}),
+    *({"supportedVersions": [None]}, {"protocolVersion": "2025-06-18"}),
 ]
 
 
 NO_SUPPORTED_LISTS: list[Any] = [
-    None,
-    {},
-    [],
-    "2025-11-25",
-    {"supported": None},
-    {"supported": NEWEST},
-    {"supported": [5]},
+    *(None, {}, [], "2025-11-25", {"supported": None}, {"supported": NEWEST}, {"supported": [5]}),
     {"supported": ["2025-06-18", "2025-11-25"], "requested": NEWEST},
 ]
 
 
-OLD_SERVER_REFUSALS = [
-    pytest.param(MethodNotFound("Method not found"), id="-32601"),
-    pytest.param(InvalidParams("Invalid request parameters"), id="-32602"),
-    pytest.param(InvalidRequest("Server not initialized"), id="-32600"),
-    pytest.param(ParseError("what?"), id="-32700"),
-    pytest.param(InternalError("oops"), id="-32603"),
-    pytest.param(ResourceNotFound("not found"), id="-32002"),
-    pytest.param(ServerError("session", code=-32001), id="-32001, a draft's header mismatch"),
-    pytest.param(ServerError("caps", code=-32003), id="-32003, a draft's missing capability"),
-    pytest.param(ServerError("version", code=-32004), id="-32004, a draft's unsupported version"),
-    *(
-        pytest.param(ServerError("no", code=code), id=str(code))
-        for code in (0, -1, -32000, -32019, -32023, -32042, 404)
-    ),
-    pytest.param(ProbeTimedOut(), id="silence"),
-    pytest.param(ProtocolError("malformed answer"), id="an answer that is no answer"),
-    pytest.param(HttpError("text", status=400, body="Bad Request"), id="400 plain text"),
-    pytest.param(HttpError("json", status=400, body='{"detail":1}'), id="400 foreign JSON"),
-    pytest.param(HttpError("no", status=404, body="Invalid session ID"), id="404 text"),
-    pytest.param(HttpError("accepted", status=202), id="202 to a request"),
-    pytest.param(HttpError("a page", status=200, body="<html>"), id="200 of the wrong kind"),
-    *(
-        pytest.param(HttpError("no", status=status), id=str(status))
-        for status in (400, 405, 406, 415, 422)
-    ),
-    *(pytest.param(result, id=repr(result)) for result in NO_DISCOVERIES),
-    *(pytest.param(unsupported(data), id=f"-32022 with {data!r}") for data in NO_SUPPORTED_LISTS),
+OLD_SERVER_REFUSALS: list[EffectOutcome] = [
+    *(MethodNotFound("Method not found"), InvalidParams("Invalid request parameters")),
+    *(InvalidRequest("Server not initialized"), ParseError("what?"), InternalError("oops")),
+    ResourceNotFound("not found"),
+    # Of a draft: a header that differs, a missing capability, an unsupported version.
+    *(ServerError("of a draft", code=code) for code in (-32001, -32003, -32004)),
+    *(ServerError("no", code=code) for code in (0, -1, -32000, -32019, -32023, -32042, 404)),
+    # Silence, and an answer that is no answer.
+    *(ProbeTimedOut(), ProtocolError("malformed answer")),
+    HttpError("text", status=400, body="Bad Request"),
+    HttpError("json", status=400, body='{"detail":1}'),
+    HttpError("no", status=404, body="Invalid session ID"),
+    *(HttpError("accepted", status=202), HttpError("a page", status=200, body="<html>")),
+    *(HttpError("no", status=status) for status in (400, 405, 406, 415, 422)),
+    *NO_DISCOVERIES,
+    *map(unsupported, NO_SUPPORTED_LISTS),
 ]
 
 
@@ -146,17 +204,13 @@ def test_no_other_error_code_decides_anything(code: int) -> None:
 
 @pytest.mark.requirement("VER-13")
 def test_the_newest_revision_that_a_server_lists_is_spoken() -> None:
-    for listed in (
-        [NEWEST],
-        ["2024-11-05", NEWEST, "2025-11-25"],
-        ["2099-01-01", NEWEST],
-    ):
+    for listed in ([NEWEST], [OLD, NEWEST, "2025-11-25"], ["2099-01-01", NEWEST]):
         result = discovered(*listed)
         assert agrees([PROBE], NEWEST, result).result is result
     for listed, newest in (
         (["2025-06-18"], "2025-06-18"),
-        (["2024-11-05", "2025-03-26"], "2025-03-26"),
-        (["2099-01-01", "2025-11-25", "2024-11-05"], "2025-11-25"),
+        ([OLD, "2025-03-26"], "2025-03-26"),
+        (["2099-01-01", "2025-11-25", OLD], "2025-11-25"),
     ):
         said = [PROBE, f"initialize {newest}", INITIALIZED]
         agrees(said, newest, discovered(*listed), initialized(newest))
@@ -165,12 +219,7 @@ def test_the_newest_revision_that_a_server_lists_is_spoken() -> None:
 def test_a_server_that_shares_nothing_is_given_up_and_both_lists_are_shown() -> None:
     for listed in ([], ["2099-01-01"], ["1999-01-01", "draft"]):
         for outcome in (discovered(*listed), unsupported({"supported": listed})):
-            played = Played(outcome)
-            error = played.fail()
-            assert type(error) is ProtocolError
-            assert str(listed) in str(error)
-            assert str(list(REVISIONS)) in str(error)
-            assert played.said == [PROBE]
+            refuses([PROBE], outcome, listed, list(REVISIONS))
 
 
 @pytest.mark.requirement("VER-11", "VER-12")
@@ -180,52 +229,37 @@ def test_a_refused_revision_is_asked_for_again_when_the_server_names_a_shared_st
     result, refusal = discovered(NEWEST), unsupported({"supported": ["2025-11-25", NEWEST]})
     assert agrees([PROBE, DISCOVER], NEWEST, refusal, result).result is result
     # Only once, and never by `initialize`.
-    for second in (
-        unsupported({"supported": [NEWEST]}),
-        MethodNotFound("no such method"),
-        HttpError("no", status=404),
-        ConnectionLost("gone"),
-        died(),
-    ):
+    lost = (HttpError("no", status=404), ConnectionLost("gone"), died())
+    for second in (unsupported({"supported": [NEWEST]}), MethodNotFound("no such method"), *lost):
         assert gives_up([PROBE, DISCOVER], refusal, second).hint is None  # no mode was chosen
 
 
+OUTAGES: list[McpError] = [
+    *(
+        HttpError("", status=status)
+        for status in (301, 307, 408, 425, 429, 500, 501, 502, 503, 504)
+    ),
+    *(AuthError("who are you?", status=401), AuthError("from another issuer")),
+    *(TokenRefused("no such code", status=400), AuthError("not you", status=403)),
+    *(ConnectFailed("refused"), ConnectionLost("reset"), TransportError("TLS")),
+    *(LimitExceeded("a limit of ours"), ClosedError("closed by another thread")),
+    # What only a stateless server knows to say is no reason to try another era, either.
+    *(HeaderMismatch("Mcp-Method differs"), MissingCapability("sampling")),
+]
+
+
 @pytest.mark.requirement("VER-07", "VER-15")
-@pytest.mark.parametrize(
-    "error",
-    [
-        *(
-            pytest.param(HttpError("not now", status=status), id=str(status))
-            for status in (301, 307, 408, 425, 429, 500, 501, 502, 503, 504)
-        ),
-        pytest.param(AuthError("who are you?", status=401), id="401"),
-        pytest.param(AuthError("from another issuer"), id="a login that failed"),
-        pytest.param(TokenRefused("no such code", status=400), id="a refused code"),
-        pytest.param(AuthError("not you", status=403), id="403"),
-        pytest.param(ConnectFailed("refused"), id="refused"),
-        pytest.param(ConnectionLost("reset"), id="reset"),
-        pytest.param(TransportError("TLS"), id="TLS"),
-        pytest.param(LimitExceeded("too long"), id="a limit of ours"),
-        pytest.param(ClosedError("closed"), id="closed by another thread"),
-        # What only a stateless server knows to say is no reason to try another era, either.
-        pytest.param(HeaderMismatch("Mcp-Method differs"), id="a header that differs"),
-        pytest.param(MissingCapability("sampling"), id="a missing capability"),
-    ],
-)
+@pytest.mark.parametrize("error", OUTAGES)
 def test_an_outage_says_nothing_about_the_era(error: McpError) -> None:
     gives_up([PROBE], error)
-
-
-# -- servers that end ------------------------------------------------------------------------
 
 
 @pytest.mark.pitfall("18")
 @pytest.mark.requirement("VER-14")
 def test_a_server_that_dies_of_the_probe_or_after_it_is_started_again_for_initialize() -> None:
     again = [RESTART, INITIALIZE, INITIALIZED]
-    agrees([PROBE, *again], "2024-11-05", died(), initialized("2024-11-05"))
-    said = [PROBE, INITIALIZE, *again]
-    agrees(said, "2024-11-05", ProbeTimedOut(), died(), initialized("2024-11-05"))
+    agrees([PROBE, *again], OLD, died(), initialized(OLD))
+    agrees([PROBE, INITIALIZE, *again], OLD, ProbeTimedOut(), died(), initialized(OLD))
 
 
 def test_a_server_that_dies_of_everything_is_given_up_after_one_restart() -> None:
@@ -233,12 +267,8 @@ def test_a_server_that_dies_of_everything_is_given_up_after_one_restart() -> Non
     assert "exit code 1" in str(error)
     assert "Traceback" in str(error)
     gives_up([PROBE, INITIALIZE, RESTART, INITIALIZE], ProbeTimedOut(), died(), died())
-    for mode in ("legacy", "2025-03-26"):
-        revision = STATEFUL[0] if mode == "legacy" else mode
-        gives_up([f"initialize {revision}"], died(), mode=mode)
-
-
-# -- a probe that is answered too late -------------------------------------------------------
+    gives_up([INITIALIZE], died(), mode="legacy")
+    gives_up(["initialize 2025-03-26"], died(), mode="2025-03-26")
 
 
 @pytest.mark.pitfall("18")
@@ -261,9 +291,6 @@ def test_a_stateless_server_that_answered_the_probe_too_late_is_recognised() -> 
     played.run()
     requests = [effect for effect in played.effects if isinstance(effect, SendRequest)]
     assert [effect.after_probe for effect in requests] == [False, True, False]
-
-
-# -- the handshake ---------------------------------------------------------------------------
 
 
 @pytest.mark.requirement("VER-01", "VER-02", "VER-03", "VER-04")
@@ -295,7 +322,7 @@ def test_the_handshake_declares_what_is_offered_and_the_offered_revision_has(
     played.run()
     (ask, _) = played.effects
     assert isinstance(ask, SendRequest)
-    assert ask.params is not None
+    assert ask.params
     assert ask.params["capabilities"] == session_capabilities(revision, offer)
     # Who is nameless has a name all the same where one is demanded.
     assert set(ask.params["clientInfo"]) == {"name", "version"}
@@ -306,45 +333,30 @@ def test_the_handshake_declares_what_is_offered_and_the_offered_revision_has(
 def test_what_the_server_picks_among_our_revisions_is_spoken_from_then_on(revision: str) -> None:
     played = Played(initialized(revision), mode="legacy")
     assert played.run().dialect.revision == revision
-    assert [
-        effect.dialect.revision for effect in played.effects if isinstance(effect, SendNotification)
-    ] == [revision]
+    told = [effect for effect in played.effects if isinstance(effect, SendNotification)]
+    assert [effect.dialect.revision for effect in told] == [revision]
 
 
 @pytest.mark.requirement("VER-05")
-@pytest.mark.parametrize(
-    "chosen", ["1999-01-01", "2099-01-01", NEWEST, "", None, 5, ["2025-11-25"], {}], ids=repr
-)
-def test_a_revision_that_we_do_not_speak_ends_it_before_anything_else_is_sent(chosen: Any) -> None:
-    played = Played(initialized(chosen), mode="legacy")
-    error = played.fail()
-    assert type(error) is ProtocolError
-    assert error.method == "initialize"
-    assert repr(chosen) in str(error)
-    assert str(list(STATEFUL)) in str(error)
-    assert played.said == [INITIALIZE]
-    assert isinstance(Played({}, mode="legacy").fail(), ProtocolError)
+def test_a_revision_that_we_do_not_speak_ends_it_before_anything_else_is_sent() -> None:
+    chosen: Any
+    for chosen in ("1999-01-01", "2099-01-01", NEWEST, "", None, 5, ["2025-11-25"], {}):
+        shown = (repr(chosen), list(STATEFUL))
+        error = refuses([INITIALIZE], initialized(chosen), *shown, mode="legacy")
+        assert error.method == "initialize"
+    refuses([INITIALIZE], {}, mode="legacy")
 
 
 @pytest.mark.requirement("VER-01", "VER-07", "VER-21")
-@pytest.mark.parametrize(
-    "error",
-    [
+def test_a_refused_handshake_shows_what_the_server_said() -> None:
+    for error in (
         InvalidParams("Unsupported protocol version", data={"supported": ["2026-07-28"]}),
         MethodNotFound("this server speaks 2026-07-28 only: see the manual"),
         HttpError("no", status=400, body="this server speaks 2026-07-28 only"),
-        ConnectionLost("gone"),
-        AuthError("who are you?", status=401),
+        *(ConnectionLost("gone"), AuthError("who are you?", status=401)),
         unsupported({"supported": [NEWEST]}),
-    ],
-    ids=lambda error: type(error).__name__,
-)
-def test_a_refused_handshake_shows_what_the_server_said(error: McpError) -> None:
-    message = error.message
-    assert message in str(gives_up([INITIALIZE], error, mode="legacy"))
-
-
-# -- modes -----------------------------------------------------------------------------------
+    ):
+        assert error.message in str(gives_up([INITIALIZE], error, mode="legacy"))
 
 
 @pytest.mark.parametrize("mode", ["", "AUTO", "modern", "2025-01-01"])
@@ -361,14 +373,10 @@ def test_a_mode_that_does_not_exist_is_refused_before_anything_is_sent(mode: str
 @pytest.mark.requirement("VER-02")
 @pytest.mark.parametrize("revision", STATEFUL)
 def test_a_pinned_stateful_revision_is_offered_and_the_only_one_accepted(revision: str) -> None:
-    played = Played(initialized(revision), mode=revision)
-    assert played.run().dialect.revision == revision
-    assert played.said == [f"initialize {revision}", INITIALIZED]
+    ask = f"initialize {revision}"
+    agrees([ask, INITIALIZED], revision, initialized(revision), mode=revision)
     for other in set(REVISIONS) - {revision}:
-        error = Played(initialized(other), mode=revision).fail()
-        assert isinstance(error, ProtocolError)
-        assert repr(other) in str(error)
-        assert revision in str(error)
+        refuses([ask], initialized(other), repr(other), revision, mode=revision)
 
 
 def test_a_pinned_stateless_revision_is_asked_for_without_a_probe_and_nothing_else_is() -> None:
@@ -385,17 +393,9 @@ def test_a_pinned_stateless_revision_is_asked_for_without_a_probe_and_nothing_el
         (died(), hint),
     ):
         assert gives_up([DISCOVER], refusal, mode=NEWEST).hint == said
-    assert isinstance(Played({}, mode=NEWEST).fail(), ProtocolError)
+    refuses([DISCOVER], {}, mode=NEWEST)
     for listed in (["2025-11-25"], [], ["2099-01-01"]):
-        played = Played(discovered(*listed), mode=NEWEST)
-        error = played.fail()
-        assert isinstance(error, ProtocolError)
-        assert str(listed) in str(error)
-        assert NEWEST in str(error)
-        assert played.said == [DISCOVER]
-
-
-# -- servers we know -------------------------------------------------------------------------
+        refuses([DISCOVER], discovered(*listed), listed, NEWEST, mode=NEWEST)
 
 
 @pytest.mark.requirement("VER-16")
@@ -403,12 +403,8 @@ def test_a_pinned_stateless_revision_is_asked_for_without_a_probe_and_nothing_el
 def test_a_server_known_as_stateful_is_not_probed_again(revision: str) -> None:
     handshake = f"initialize {revision}"
     agrees([handshake, INITIALIZED], revision, initialized(revision), known=revision)
-    for outage in (
-        HttpError("no", status=401),
-        HttpError("no", status=503),
-        ConnectFailed("refused"),
-        ConnectionLost("reset"),
-    ):
+    refusals = (HttpError("no", status=status) for status in (401, 503))
+    for outage in (*refusals, ConnectFailed("refused"), ConnectionLost("reset")):
         gives_up([handshake], outage, known=revision)
 
 
@@ -416,11 +412,8 @@ def test_a_server_known_as_stateful_is_not_probed_again(revision: str) -> None:
 @pytest.mark.parametrize(
     "surprise",
     [
-        unsupported({"supported": [NEWEST]}),
-        MethodNotFound("initialize?"),
-        HttpError("no", status=404),
-        initialized("1999-01-01"),
-        died(),
+        *(unsupported({"supported": [NEWEST]}), MethodNotFound("initialize?")),
+        *(HttpError("no", status=404), initialized("1999-01-01"), died()),
     ],
     ids=["unsupported version", "no such method", "404", "another revision", "died"],
 )
@@ -436,40 +429,27 @@ def test_a_server_that_is_no_longer_what_it_was_goes_the_whole_way_once(
 def test_what_is_known_changes_nothing_for_a_pinned_mode_or_the_newest_revision() -> None:
     agrees([PROBE], NEWEST, discovered(NEWEST), known=NEWEST)
     agrees([DISCOVER], NEWEST, discovered(NEWEST), mode=NEWEST, known="2025-06-18")
-    said = [INITIALIZE, INITIALIZED]
-    agrees(said, "2025-11-25", initialized(), mode="legacy", known="2024-11-05")
-
-
-# -- for every server ------------------------------------------------------------------------
+    agrees([INITIALIZE, INITIALIZED], "2025-11-25", initialized(), mode="legacy", known=OLD)
 
 
 @pytest.mark.requirement("VER-19")
 @pytest.mark.parametrize("name", ["official", "evil", "", None])
 def test_what_a_server_calls_itself_decides_nothing(name: str | None) -> None:
     info = {"serverInfo": {"name": name, "version": name}}
-    stateful = Played(MethodNotFound("no"), {**initialized(), **info}).run()
+    result = {**initialized(), **info}
     meta = {"_meta": {"io.modelcontextprotocol/serverInfo": info["serverInfo"]}}
-    stateless = Played({**discovered(NEWEST), **info, **meta}).run()
-    assert stateful.dialect.revision == "2025-11-25"
-    assert stateless.dialect.revision == NEWEST
+    agrees([PROBE, INITIALIZE, INITIALIZED], "2025-11-25", MethodNotFound("no"), result)
+    agrees([PROBE], NEWEST, {**discovered(NEWEST), **info, **meta})
 
 
 @given(
     st.lists(
         st.sampled_from(
             [
-                ProbeTimedOut(),
-                died(),
-                MethodNotFound("no"),
-                unsupported({"supported": [NEWEST]}),
-                unsupported({"supported": ["2025-06-18"]}),
-                HttpError("no", status=404),
-                HttpError("no", status=503),
-                discovered(NEWEST),
-                discovered("2025-06-18"),
-                initialized(),
-                initialized("1999-01-01"),
-                {},
+                *(ProbeTimedOut(), died(), MethodNotFound("no")),
+                *(unsupported({"supported": [NEWEST]}), unsupported({"supported": ["2025-06-18"]})),
+                *(HttpError("no", status=404), HttpError("no", status=503), discovered(NEWEST)),
+                *(discovered("2025-06-18"), initialized(), initialized("1999-01-01"), {}),
             ]
         ),
         min_size=8,
@@ -483,21 +463,18 @@ def test_every_negotiation_ends_after_a_few_questions_with_an_agreement_or_an_er
 ) -> None:
     steps = negotiate(mode, HELLO, known)
     asked = restarts = 0
-    outcome: EffectOutcome = None
-    last: EffectOutcome = None
-    failure: McpError | None = None
+    outcome: Any = None
+    last = failure = None
     try:
         while True:
             effect = steps.send(outcome)
             outcome = None
-            if isinstance(effect, Restart):
-                restarts += 1
+            restarts += isinstance(effect, Restart)
             if isinstance(effect, SendRequest):
-                outcome = outcomes[asked]
+                outcome = last = outcomes[asked]
                 if isinstance(outcome, ProbeTimedOut) and not effect.probe:
-                    outcome = MethodNotFound("only a probe has a limit of its own")
+                    outcome = last = MethodNotFound("only a probe has a limit of its own")
                 asked += 1
-                last = outcome
     except StopIteration as stop:
         negotiated: Negotiated = stop.value
         accepted = {"auto": REVISIONS, "legacy": STATEFUL}.get(mode, (mode,))
@@ -514,3 +491,77 @@ def test_every_negotiation_ends_after_a_few_questions_with_an_agreement_or_an_er
     in_vain = mode == "auto" and known is not None
     assert 1 <= asked <= 5 + in_vain
     assert restarts <= 2 + in_vain
+
+
+def refused(status: int, kind: type[ServerError] | type[HttpError] = HttpError) -> McpError:
+    error = kind("refused", status=status)
+    error.method = "initialize"
+    return error
+
+
+@pytest.mark.requirement("HTL-16")
+@pytest.mark.parametrize("status", [400, 404, 405])
+@pytest.mark.parametrize("mode", ["legacy", OLD])
+def test_a_server_that_refuses_the_post_is_tried_over_the_older_transport(
+    mode: str, status: int
+) -> None:
+    ask = INITIALIZE if mode == "legacy" else f"initialize {OLD}"
+    said = [ask, OLDER_TRANSPORT, ask, INITIALIZED]
+    outcomes = [refused(status), None, initialized(OLD)]
+    agrees(said, OLD, *outcomes, mode=mode, sse_fallback=True)
+    if mode == "legacy":  # after a probe there is no second one
+        agrees([PROBE, *said], OLD, refused(404), *outcomes, sse_fallback=True)
+
+
+@pytest.mark.requirement("HTL-16", "SSE-03")
+def test_any_other_refusal_is_the_end() -> None:
+    for error in (
+        *map(refused, (406, 415, 500, 501)),
+        *(refused(status, AuthError) for status in (401, 403)),
+        *(refused(400, kind) for kind in (HeaderMismatch, MissingCapability, UnsupportedVersion)),
+        refused(404, MethodNotFound),
+        refused(0, ServerError),
+        HttpError("not of initialize", status=404),
+    ):
+        gives_up([INITIALIZE], error, mode="legacy", sse_fallback=True)
+    gives_up([INITIALIZE], refused(404), mode="legacy")  # there is no older transport
+    # A sign-in that fails on the older way is what the caller sees.
+    answers = refused(404), AuthError("no", status=401)
+    gives_up([INITIALIZE, OLDER_TRANSPORT], *answers, mode="legacy", sse_fallback=True)
+
+
+@pytest.mark.requirement("HTL-16")
+def test_when_both_ways_fail_the_first_error_names_both() -> None:
+    for failure, told in (
+        (HttpError("the server answered Not Found", status=404), "HTTP 404"),
+        (HttpError("no stream of events", status=200), "no stream of events"),
+        (ConnectFailed("nobody is there"), "nobody is there"),
+    ):
+        played = Played(refused(405, InvalidRequest), failure, mode="legacy", sse_fallback=True)
+        error = played.fail()
+        assert played.said == [INITIALIZE, OLDER_TRANSPORT]
+        assert type(error) is InvalidRequest
+        assert error.status == 405
+        assert error.message == f"refused; it is not an HTTP+SSE server either (GET: {told})"
+        assert error.__cause__ is failure
+
+
+@pytest.mark.requirement("M-34")
+@pytest.mark.parametrize(
+    ("mode", "revision"),
+    [("auto", "2025-11-25"), ("legacy", "2025-11-25"), ("2025-03-26", "2025-03-26")],
+)
+def test_a_session_that_answers_is_gone_on_with(mode: str, revision: str) -> None:
+    ping = f"ping {revision}"
+    assert agrees([ping], revision, {}, mode=mode, resume=True).resumed
+    gives_up([ping], ConnectFailed("nobody is there"), mode=mode, resume=True)
+
+
+@pytest.mark.requirement("M-34")
+@pytest.mark.parametrize("gone", [SessionLost("gone"), MethodNotFound("no ping")])
+def test_where_a_session_is_gone_another_one_begins(gone: McpError) -> None:
+    said = ["ping 2025-11-25", INITIALIZE, INITIALIZED]
+    assert not agrees(said, OLD, gone, initialized(OLD), mode="legacy", resume=True).resumed
+    # Where there are no sessions there is none to go on with.
+    answer = {"supportedVersions": [NEWEST]}
+    assert not agrees([DISCOVER], NEWEST, answer, mode=NEWEST, resume=True).resumed

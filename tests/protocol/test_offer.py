@@ -43,22 +43,16 @@ def declared(
     return capabilities
 
 
-# -- what is declared ------------------------------------------------------------------------
-
+PARTS: dict[str, Any] = {
+    "sampling": {"tools": {}, "context": {}},
+    "elicitation": {"form": {}, "url": {}},
+}
+OLDER_DECLARED: dict[str, Any] = {"roots": {"listChanged": True}, "sampling": {}}
 EVERYTHING_DECLARED: dict[str, dict[str, dict[str, Any]]] = {
-    "2026-07-28": {
-        "roots": {},
-        "sampling": {"tools": {}, "context": {}},
-        "elicitation": {"form": {}, "url": {}},
-    },
-    "2025-11-25": {
-        "roots": {"listChanged": True},
-        "sampling": {"tools": {}, "context": {}},
-        "elicitation": {"form": {}, "url": {}},
-    },
-    "2025-06-18": {"roots": {"listChanged": True}, "sampling": {}, "elicitation": {}},
-    "2025-03-26": {"roots": {"listChanged": True}, "sampling": {}},
-    "2024-11-05": {"roots": {"listChanged": True}, "sampling": {}},
+    "2026-07-28": {"roots": {}, **PARTS},
+    "2025-11-25": {**OLDER_DECLARED, **PARTS},
+    "2025-06-18": {**OLDER_DECLARED, "elicitation": {}},
+    **dict.fromkeys(("2025-03-26", "2024-11-05"), OLDER_DECLARED),
 }
 
 
@@ -98,20 +92,10 @@ def test_what_is_offered_is_declared_where_the_revision_has_it(revision: str) ->
         assert dialect.supported_part(left) == left
 
 
-@pytest.mark.parametrize(
-    ("revision", "left"),
-    [
-        ("2026-07-28", EVERYTHING),
-        ("2025-11-25", EVERYTHING),
-        ("2025-06-18", OfferedCapabilities(sampling=True, form=True, roots=True)),
-        ("2025-03-26", OfferedCapabilities(sampling=True, roots=True)),
-        ("2024-11-05", OfferedCapabilities(sampling=True, roots=True)),
-    ],
-)
-def test_an_offer_shrinks_to_what_the_revision_has(
-    revision: str, left: OfferedCapabilities
-) -> None:
-    assert dialect_for(revision, None).supported_part(EVERYTHING) == left
+def test_an_offer_shrinks_to_what_the_revision_has() -> None:
+    oldest = OfferedCapabilities(sampling=True, roots=True)
+    lefts = [EVERYTHING, EVERYTHING, oldest._replace(form=True), oldest, oldest]
+    assert [dialect_for(one, None).supported_part(EVERYTHING) for one in REVISIONS] == lefts
 
 
 def test_a_handshake_is_asked_for_what_it_did_not_offer() -> None:
@@ -129,8 +113,6 @@ def test_a_handshake_is_asked_for_what_it_did_not_offer() -> None:
     assert undeclared_offer(None, form, NO_OFFER) is None
     assert undeclared_offer(dialect_for(NEWEST, None), form, NO_OFFER) is None
 
-
-# -- extensions ------------------------------------------------------------------------------
 
 MAPS: dict[str, Any] = {"com.example/maps": {"scale": 3}}
 
@@ -174,18 +156,12 @@ def test_an_extension_is_declared_when_it_is_switched_on_and_not_otherwise(revis
         assert declared(revision, NO_OFFER, extensions).get("extensions", {}) == extensions
 
 
-# -- what cannot be asked of a server --------------------------------------------------------
-
 ALL_DECLARED: dict[str, Any] = {
-    "completions": {},
-    "logging": {},
+    **{name: {} for name in ("completions", "logging", "tools")},
     "prompts": {"listChanged": True},
     "resources": {"subscribe": True},
     "tasks": {"list": {}, "cancel": {}},
-    "tools": {},
 }
-
-
 # What the newest revision has in the place of a request.
 INSTEAD = {
     "ping": ": any other request shows whether the server answers",
@@ -224,10 +200,8 @@ def test_a_server_can_be_asked_what_the_revision_has_and_it_declares(revision: s
 def test_the_whole_name_of_a_missing_capability_is_said() -> None:
     reasons = closed("2025-11-25", {"tools": {}, "resources": {}})
     assert not reasons.keys() & {"tools/call", "resources/read"}
-    for method, name in (
-        ("prompts/get", "prompts"),
-        ("resources/subscribe", "resources.subscribe"),
-    ):
+    names = {"prompts/get": "prompts", "resources/subscribe": "resources.subscribe"}
+    for method, name in names.items():
         assert reasons[method].reason == (
             f"the server does not declare the capability {name}"
             ' (undeclared="try" sends the request anyway)'
@@ -235,12 +209,10 @@ def test_the_whole_name_of_a_missing_capability_is_said() -> None:
 
 
 def test_whatever_a_server_writes_for_yes_or_no_is_one() -> None:
-    yes: tuple[Any, ...] = ({}, {"x": 1}, True, "yes", 1)
-    for said in yes:
+    for said in ({}, {"x": 1}, True, "yes", 1):
         assert "tools/call" not in closed("2025-11-25", {"tools": said})
-    for said in (None, False):
-        assert "tools/call" in closed("2025-11-25", {"tools": said})
-        assert "resources/subscribe" in closed("2025-11-25", {"resources": {"subscribe": said}})
-    partless: tuple[Any, ...] = (True, "subscribe", ["subscribe"], 5, None)
-    for said in partless:
-        assert "resources/subscribe" in closed("2025-11-25", {"resources": said})
+    for no in (None, False):
+        assert "tools/call" in closed("2025-11-25", {"tools": no})
+        assert "resources/subscribe" in closed("2025-11-25", {"resources": {"subscribe": no}})
+    for partless in (True, "subscribe", ["subscribe"], 5, None):
+        assert "resources/subscribe" in closed("2025-11-25", {"resources": partless})

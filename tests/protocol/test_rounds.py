@@ -9,12 +9,7 @@ from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from syncmcp._protocol.exchange import AnsweredLinks, repeat_delay
-from syncmcp._protocol.revisions import (
-    KNOWN_QUESTIONS,
-    KNOWN_REQUESTS,
-    STATELESS,
-    dialect_for,
-)
+from syncmcp._protocol.revisions import KNOWN_QUESTIONS, KNOWN_REQUESTS, STATELESS, dialect_for
 from syncmcp._protocol.steps import (
     INPUT_METHODS,
     InputQuestion,
@@ -24,6 +19,7 @@ from syncmcp._protocol.steps import (
 )
 from syncmcp.errors import ProtocolError
 
+MAY_ASK = {"tools/call", "prompts/get", "resources/read"}
 ROOTS = {"method": "roots/list"}
 ASKED = {"method": "elicitation/create", "params": {"message": "who?"}}
 JSON = st.recursive(
@@ -50,21 +46,18 @@ def refused(method: str = "tools/call", **parts: Any) -> ProtocolError:
     return caught.value
 
 
-# -- reading ---------------------------------------------------------------------------------
-
-
 @pytest.mark.requirement("MRTR-02", "MRTR-07")
-@pytest.mark.parametrize("method", ["tools/call", "prompts/get", "resources/read"])
+@pytest.mark.parametrize("method", sorted(MAY_ASK))
 def test_questions_are_read_under_their_keys_with_what_they_ask(method: str) -> None:
-    assert {"tools/call", "prompts/get", "resources/read"} == INPUT_METHODS
+    assert MAY_ASK == INPUT_METHODS
     round = read(method, inputRequests={"a b": ASKED, "": ROOTS}, requestState="s")
     assert round.questions == {
         "a b": InputQuestion("elicitation/create", {"message": "who?"}),
         "": InputQuestion("roots/list", {}),
     }
     assert round.state == "s"
-    no_params: list[dict[str, Any]] = [{}, {"params": None}, {"params": {}}]
-    for params in no_params:
+    params: Any
+    for params in ({}, {"params": None}, {"params": {}}):
         bare = read(method, inputRequests={"k": {"method": "roots/list", **params}})
         assert bare.questions == {"k": InputQuestion("roots/list", {})}
     # Either may be missing, and an empty state is a state.
@@ -78,61 +71,31 @@ def test_questions_are_read_under_their_keys_with_what_they_ask(method: str) -> 
 
 
 NO_QUESTIONS: list[Any] = [
-    None,
-    5,
-    "roots/list",
-    [],
-    {},
-    {"params": {}},
-    {"method": None},
-    {"method": 5},
-    {"method": ["roots/list"]},
-    {"method": "roots/list", "params": []},
-    {"method": "roots/list", "params": "text"},
-    {"method": "roots/list", "params": False},
+    *(None, 5, "roots/list", [], {}, {"params": {}}, {"method": None}, {"method": 5}),
+    *({"method": ["roots/list"]}, {"method": "roots/list", "params": []}),
+    *({"method": "roots/list", "params": "text"}, {"method": "roots/list", "params": False}),
     {"method": "roots/list", "params": 0},
 ]
 
 
 @pytest.mark.requirement("RPC-16")
-@pytest.mark.parametrize(
-    ("parts", "problem"),
-    [
-        *(
-            (parts, "asks for input without a question")
-            for parts in (
-                {},
-                {"inputRequests": None},
-                {"requestState": None, "inputRequests": None},
-            )
-        ),
-        *(
-            (
-                {"requestState": state, "inputRequests": {"k": ROOTS}},
-                "the state of an input request is not a string",
-            )
-            for state in (0, 5, True, False, 1.5, [], ["s"], {}, {"s": 1})
-        ),
-        *(
-            ({"inputRequests": requests, "requestState": "secret"}, "are not an object")
-            for requests in (0, False, "", "text", [], [ASKED], 1.5)
-        ),
-        *(
-            (
-                {"inputRequests": {"good": ASKED, "bad": question}, "requestState": "secret"},
-                "an input request contains an invalid question",
-            )
-            for question in NO_QUESTIONS
-        ),
-    ],
-    ids=repr,
-)
-def test_what_is_no_round_fails_the_call_without_showing_its_state(
-    parts: dict[str, Any], problem: str
-) -> None:
-    message = refused(**parts).message
-    assert problem in message
-    assert "secret" not in message
+def test_what_is_no_round_fails_the_call_without_showing_its_state() -> None:
+    nothing: Any
+    for nothing in ({}, {"inputRequests": None}, {"requestState": None, "inputRequests": None}):
+        assert "asks for input without a question" in refused(**nothing).message
+    states: tuple[Any, ...] = (0, 5, True, False, 1.5, [], ["s"], {}, {"s": 1})
+    for state in states:
+        message = refused(requestState=state, inputRequests={"k": ROOTS}).message
+        assert "the state of an input request is not a string" in message
+    invalid = ({"good": ASKED, "bad": question} for question in NO_QUESTIONS)
+    for problem, several in (
+        ("are not an object", (0, False, "", "text", [], [ASKED], 1.5)),
+        ("an input request contains an invalid question", invalid),
+    ):
+        for requests in several:
+            message = refused(inputRequests=requests, requestState="secret").message
+            assert problem in message
+            assert "secret" not in message
 
 
 def test_sixty_four_questions_are_read_and_one_more_is_too_many() -> None:
@@ -142,18 +105,11 @@ def test_sixty_four_questions_are_read_and_one_more_is_too_many() -> None:
     assert "asks 65 questions at once" in str(error)
 
 
+OTHERS = [*sorted((KNOWN_REQUESTS | KNOWN_QUESTIONS) - MAY_ASK), "acme/do", "", "Tools/Call"]
+
+
 @pytest.mark.requirement("MRTR-07")
-@pytest.mark.parametrize(
-    "method",
-    [
-        *sorted(
-            (KNOWN_REQUESTS | KNOWN_QUESTIONS) - {"tools/call", "prompts/get", "resources/read"}
-        ),
-        "acme/do",
-        "",
-        "Tools/Call",
-    ],
-)
+@pytest.mark.parametrize("method", OTHERS)
 def test_a_question_in_the_result_of_any_other_request_fails_it(method: str) -> None:
     for parts in ({"inputRequests": {"k": ASKED}}, {"requestState": "s"}, {}):
         assert refused(method, **parts).message == "the server may not ask for input here"
@@ -176,9 +132,6 @@ def test_a_round_shows_the_keys_of_its_questions_and_nothing_secret() -> None:
     assert repr(read(requestState="secret")) == "<InputRound without questions>"
 
 
-# -- going on --------------------------------------------------------------------------------
-
-
 @pytest.mark.requirement("MRTR-02", "MRTR-03", "MRTR-04", "MRTR-08")
 @given(st.none() | st.text(), st.none() | st.dictionaries(st.text(max_size=3), st.just(ASKED)))
 @example("", {"k": ROOTS})
@@ -192,14 +145,11 @@ def test_state_and_answers_go_back_exactly_as_they_came(
 ) -> None:
     assume(state is not None or requests)
     answers = {key: {"answer to": key} for key in requests} if requests else None
-    expected: dict[str, Any] = {"name": "x"}
-    if answers:
-        expected["inputResponses"] = answers
+    expected: dict[str, Any] = {"inputResponses": answers} if answers else {}
     if state is not None:
         expected["requestState"] = state
     round = read(inputRequests=requests, requestState=state)
-    assert round.retry({"name": "x"}, answers) == expected
-    del expected["name"]
+    assert round.retry({"name": "x"}, answers) == {"name": "x", **expected}
     assert round.retry(None, answers) == expected
 
 
@@ -214,58 +164,30 @@ def test_going_on_leaves_the_original_params_and_the_answers_as_they_were() -> N
     assert retried["arguments"] is params["arguments"]
 
 
-# -- URLs in an error ------------------------------------------------------------------------
-
 URL = {"mode": "url", "url": "https://example.com/", "elicitationId": "1", "message": "go"}
 
 
 @pytest.mark.requirement("ELI-18")
 def test_the_urls_of_an_error_are_read_as_questions_in_their_order() -> None:
     links = [{**URL, "elicitationId": str(number)} for number in range(64)]
-    questions = url_questions({"elicitations": links})
-    assert list(questions.items()) == [
-        (str(number), InputQuestion("elicitation/create", link))
-        for number, link in enumerate(links)
+    questions = [
+        (str(n), InputQuestion("elicitation/create", link)) for n, link in enumerate(links)
     ]
+    assert list(url_questions({"elicitations": links}).items()) == questions
 
 
 NO_LINKS: list[Any] = [
-    None,
-    URL,
-    "url",
-    [],
-    [None],
-    ["https://example.com/"],
-    [[URL]],
-    [{}],
-    [{**URL, "mode": "form"}],
-    [{**URL, "mode": None}],
-    [{**URL, "mode": ["url"]}],
-    [{key: URL[key] for key in URL if key != "mode"}],
-    [URL, {**URL, "mode": "form"}],
+    *(None, URL, "url", [], [None], ["https://example.com/"], [[URL]], [{}]),
+    *([{**URL, "mode": "form"}], [{**URL, "mode": None}], [{**URL, "mode": ["url"]}]),
+    *([{key: URL[key] for key in URL if key != "mode"}], [URL, {**URL, "mode": "form"}]),
     [URL] * 65,
 ]
 
 
 @pytest.mark.requirement("ELI-18")
-@pytest.mark.parametrize(
-    "data",
-    [
-        None,
-        5,
-        "text",
-        [],
-        [URL],
-        {},
-        *({"elicitations": links} for links in NO_LINKS),
-    ],
-    ids=lambda data: f"{data!r:.60}{len(repr(data))}",
-)
-def test_an_error_whose_data_are_not_urls_alone_asks_for_nothing(data: Any) -> None:
-    assert url_questions(data) == {}
-
-
-# -- pauses ----------------------------------------------------------------------------------
+def test_an_error_whose_data_are_not_urls_alone_asks_for_nothing() -> None:
+    for data in (None, 5, "text", [], [URL], {}, *({"elicitations": links} for links in NO_LINKS)):
+        assert url_questions(data) == {}
 
 
 def test_pauses_double_up_to_a_quarter_of_a_second() -> None:
@@ -274,18 +196,11 @@ def test_pauses_double_up_to_a_quarter_of_a_second() -> None:
     assert all(type(pause) is float for pause in pauses)
 
 
-@pytest.mark.parametrize(
-    "entry",
-    [
-        {"mode": "url", "elicitationId": "a"},
-        {"mode": "url", "elicitationId": "a", "url": 7, "message": "go"},
-        {"mode": "url", "url": "https://example.com/x"},
-        {"mode": "url", "url": "https://example.com/x", "message": None},
-    ],
-)
-def test_a_link_that_lacks_words_or_an_address_is_known_by_what_it_has(
-    entry: dict[str, Any],
-) -> None:
-    links, questions = AnsweredLinks(), url_questions({"elicitations": [entry]})
-    assert links.unseen(questions) == questions
-    assert links.unseen(questions) == {}
+def test_a_link_that_lacks_words_or_an_address_is_known_by_what_it_has() -> None:
+    nowhere = {"mode": "url", "elicitationId": "a"}
+    wordless = {"mode": "url", "url": "https://example.com/x"}
+    odd = {**nowhere, "url": 7, "message": "go"}
+    for entry in (nowhere, odd, wordless, {**wordless, "message": None}):
+        links, questions = AnsweredLinks(), url_questions({"elicitations": [entry]})
+        assert links.unseen(questions) == questions
+        assert links.unseen(questions) == {}

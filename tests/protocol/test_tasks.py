@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -11,13 +11,7 @@ from syncmcp._protocol.capabilities import NO_OFFER
 from syncmcp._protocol.dialect import Reply
 from syncmcp._protocol.exchange import TaskPoller, exchange, single_exchange
 from syncmcp._protocol.revisions import REVISIONS, dialect_for, unavailable_requests
-from syncmcp._protocol.steps import (
-    AnswerInput,
-    InputQuestion,
-    Pause,
-    Send,
-    SendAndForget,
-)
+from syncmcp._protocol.steps import AnswerInput, InputQuestion, Pause, Send, SendAndForget
 from syncmcp._protocol.tasks import (
     DEFAULT_INTERVAL,
     EXTENSION,
@@ -53,10 +47,24 @@ AS_TASK = {**PARAMS, "task": {}}
 RESULT: dict[str, Any] = {"content": []}
 ID = {"taskId": "t1"}
 FORM = {"method": "elicitation/create", "params": {"message": "who?"}}
+MODEL = {"method": "sampling/createMessage", "params": {}}
+REFUSED = InvalidParams("there is no result", code=-32602)
 
 
 def told(status: str, **more: Any) -> dict[str, Any]:
     return {"taskId": "t1", "status": status, **more}
+
+
+def asking(**questions: Any) -> dict[str, Any]:
+    return told("input_required", inputRequests=questions)
+
+
+def poller(params: dict[str, Any] = PARAMS) -> TaskPoller:
+    return TaskPoller("t1", params, None, 10)
+
+
+DONE = told("completed", result=RESULT)
+ENABLED = dialect_for(NEWEST, None, {EXTENSION: {}})
 
 
 def begun(revision: str, status: str = "working", **more: Any) -> dict[str, Any]:
@@ -94,17 +102,9 @@ def updates(played: Played) -> list[Any]:
     return [params["inputResponses"] for params in sent]
 
 
-# -- the tasks of 2025-11-25 -----------------------------------------------------------------
-
-
 def test_a_task_is_looked_at_until_it_has_ended_and_its_result_is_fetched_then() -> None:
-    played = core(
-        begun(CORE, pollInterval=2000),
-        told("working", pollInterval=500),
-        told("unheard_of"),
-        told("completed"),
-        RESULT,
-    )
+    states = (told("working", pollInterval=500), told("unheard_of"), told("completed"))
+    played = core(begun(CORE, pollInterval=2000), *states, RESULT)
     assert played.run() is RESULT
     looks = [("tasks/get", ID)] * 3
     assert played.requests == [("tools/call", AS_TASK), *looks, ("tasks/result", ID)]
@@ -118,21 +118,17 @@ def test_what_wants_something_of_us_is_looked_at_without_delay(status: str) -> N
     assert played.pauses == []
 
 
-@pytest.mark.parametrize(
-    ("result", "status"), [(RESULT, "completed"), ({"isError": True}, "failed")]
-)
-def test_where_input_is_needed_the_result_is_waited_for_and_tells_the_end(
-    result: dict[str, Any], status: str
-) -> None:
-    course = TaskPoller("t1", AS_TASK, None, 10)
-    seen: list[str] = []
-    course.on_state = lambda state: seen.append(state.status)
-    played = playing(course.poll_until_done(), told("input_required"), result, revision=CORE)
-    assert played.run() is result
-    assert seen == ["input_required", status]
-    assert course.ended
-    assert course.state is not None
-    assert course.state.raw == told(status)
+def test_where_input_is_needed_the_result_is_waited_for_and_tells_the_end() -> None:
+    for result, status in ((RESULT, "completed"), ({"isError": True}, "failed")):
+        course = poller(AS_TASK)
+        course.on_state = Mock()
+        played = playing(course.poll_until_done(), told("input_required"), result, revision=CORE)
+        assert played.run() is result
+        seen = [call.args[0].status for call in course.on_state.mock_calls]
+        assert seen == ["input_required", status]
+        assert course.ended
+        assert course.state is not None
+        assert course.state.raw == told(status)
 
 
 def test_a_task_that_was_cancelled_has_no_result() -> None:
@@ -144,13 +140,8 @@ def test_a_task_that_was_cancelled_has_no_result() -> None:
     # So it is while the result is waited for.
     played = core(begun(CORE, "input_required"), told("input_required"), REFUSED, told("cancelled"))
     assert played.fail(RequestCancelled).__cause__ is REFUSED
-
-
-REFUSED = InvalidParams("there is no result", code=-32602)
-
-
-def test_who_cancels_a_task_knows_its_end_before_its_result_is_refused() -> None:
-    course = TaskPoller("t1", AS_TASK, None, 10)
+    # Who cancels it knows its end before its result is refused.
+    course = poller(AS_TASK)
     steps = course.poll_until_done()
     next(steps)
     steps.send(Reply(told("input_required"), dialect_for(CORE, None)))
@@ -162,7 +153,7 @@ def test_who_cancels_a_task_knows_its_end_before_its_result_is_refused() -> None
 def test_a_call_that_fails_while_its_result_is_waited_for_is_looked_at_once_more() -> None:
     unknown = InvalidParams("no such task", code=-32602)
     for now, over in ((told("failed"), True), (told("input_required"), False), (unknown, False)):
-        course = TaskPoller("t1", AS_TASK, None, 10)
+        course = poller(AS_TASK)
         steps = course.poll_until_done()
         played = playing(steps, told("input_required"), REFUSED, now, revision=CORE)
         assert played.fail(InvalidParams) is REFUSED
@@ -171,13 +162,11 @@ def test_a_call_that_fails_while_its_result_is_waited_for_is_looked_at_once_more
 
 def test_a_call_that_asks_for_a_task_may_be_answered_plainly() -> None:
     assert core({"content": [], "task": {"taskId": "x"}}).run()["content"] == []
-
-
-@pytest.mark.parametrize("revision", [one for one in REVISIONS if one not in (CORE, NEWEST)])
-def test_in_older_revisions_nothing_becomes_a_task(revision: str) -> None:
+    # In older revisions nothing becomes a task.
     said = {"task": told("working")}
-    assert playing(exchange("tools/call", PARAMS), said, revision=revision).run() == said
-    assert dialect_for(revision, None).tasks is None
+    for revision in {*REVISIONS} - {CORE, NEWEST}:
+        assert playing(exchange("tools/call", PARAMS), said, revision=revision).run() == said
+        assert dialect_for(revision, None).tasks is None
 
 
 @pytest.mark.parametrize("said", [None, 5, {}, {"taskId": "t1"}, {"taskId": "", "status": "x"}])
@@ -188,25 +177,16 @@ def test_a_task_that_is_none_is_a_mistake_of_the_server(said: Any) -> None:
         (extension(begun(NEWEST), state), "tasks/get"),
     ):
         error = played.fail(ProtocolError)
-        assert (error.message, error.method) == (
-            "the task object has no id or no status",
-            method,
-        )
+        assert (error.message, error.method) == ("the task object has no id or no status", method)
 
 
 @pytest.mark.parametrize(
     ("stated", "seconds"),
     [
-        (0, MIN_INTERVAL),
-        (-5, MIN_INTERVAL),
-        (1500, 1.5),
-        (2.5, MIN_INTERVAL),
-        (1e12, MAX_INTERVAL),
-        pytest.param(10**400, MAX_INTERVAL, id="huge"),
-        pytest.param(-(10**400), MIN_INTERVAL, id="tiny"),
-        (float("nan"), DEFAULT_INTERVAL),
-        ("soon", DEFAULT_INTERVAL),
-        (None, DEFAULT_INTERVAL),
+        *((0, MIN_INTERVAL), (-5, MIN_INTERVAL), (1500, 1.5), (2.5, MIN_INTERVAL)),
+        *((1e12, MAX_INTERVAL), pytest.param(10**400, MAX_INTERVAL, id="huge")),
+        *(pytest.param(-(10**400), MIN_INTERVAL, id="tiny"), (float("nan"), DEFAULT_INTERVAL)),
+        *(("soon", DEFAULT_INTERVAL), (None, DEFAULT_INTERVAL)),
     ],
 )
 def test_a_wish_for_an_interval_is_kept_within_reason(stated: Any, seconds: float) -> None:
@@ -215,21 +195,15 @@ def test_a_wish_for_an_interval_is_kept_within_reason(stated: Any, seconds: floa
     assert played.pauses == [seconds]
 
 
-# -- the extension ---------------------------------------------------------------------------
-
-
 def test_the_result_of_a_task_is_part_of_its_state() -> None:
-    played = extension(
-        begun(NEWEST, pollIntervalMs=20), told("working"), told("completed", result=RESULT)
-    )
+    played = extension(begun(NEWEST, pollIntervalMs=20), told("working"), DONE)
     assert played.run() is RESULT
     assert played.requests == [("tools/call", PARAMS), *[("tasks/get", ID)] * 2]
     assert played.pauses == [0.02, DEFAULT_INTERVAL]
 
 
-@pytest.mark.parametrize(
-    ("state", "message"),
-    [
+def test_a_state_that_lacks_what_it_should_say_is_a_mistake_of_the_server() -> None:
+    for state, message in (
         *((told("completed", result=each), "the result is not an object") for each in (None, 5)),
         (told("completed", result=begun(NEWEST)), "the result of a task is not a final result"),
         *(
@@ -240,17 +214,13 @@ def test_the_result_of_a_task_is_part_of_its_state() -> None:
         (told("input_required", inputRequests=[]), "the questions of an input request"),
         (told("input_required", inputRequests={"a": 5}), "an input request"),
         (told("input_required", inputRequests={"a": {"method": 5}}), "an input request"),
-    ],
-)
-def test_a_state_that_lacks_what_it_should_say_is_a_mistake_of_the_server(
-    state: Any, message: str
-) -> None:
-    played = extension(begun(NEWEST), state)
-    error = played.fail(ProtocolError)
-    assert error.message.startswith(message)
-    assert error.method == ("tools/call" if "an object" in message else "tasks/get")
-    # Who has ended is not cancelled.
-    assert bool(played.posted) is (state["status"] == "input_required")
+    ):
+        played = extension(begun(NEWEST), state)
+        error = played.fail(ProtocolError)
+        assert error.message.startswith(message)
+        assert error.method == ("tools/call" if "an object" in message else "tasks/get")
+        # Who has ended is not cancelled.
+        assert bool(played.posted) is (state["status"] == "input_required")
 
 
 def test_a_failed_task_raises_the_error_of_its_call_and_a_cancelled_one_is_cancelled() -> None:
@@ -261,19 +231,17 @@ def test_a_failed_task_raises_the_error_of_its_call_and_a_cancelled_one_is_cance
 
 
 def test_a_question_that_is_seen_again_is_not_asked_again() -> None:
-    first = told("input_required", inputRequests={"a": FORM})
-    both = told("input_required", inputRequests={"a": FORM, "b": FORM})
-    done = told("completed", result=RESULT)
-    played = extension(begun(NEWEST), first, {}, first, both, {}, done)
+    first, both = asking(a=FORM), asking(a=FORM, b=FORM)
+    played = extension(begun(NEWEST), first, {}, first, both, {}, DONE)
     assert played.run() is RESULT
     question = InputQuestion("elicitation/create", {"message": "who?"})
     assert played.questions == [{"a": question}, {"b": question}]
     assert [ask.params for ask in played.asked] == [PARAMS, PARAMS]
     assert updates(played) == [{"a": {"to": "a"}}, {"b": {"to": "b"}}]
     # An answer that did not reach the server is sent again without asking.
-    course = TaskPoller("t1", PARAMS, None, 10)
+    course = poller()
     playing(course.poll_until_done(), first, ConnectionLost("gone")).fail(ConnectionLost)
-    again = playing(course.poll_until_done(), first, {}, done)
+    again = playing(course.poll_until_done(), first, {}, DONE)
     assert again.run() is RESULT
     assert again.questions == []
     assert updates(again) == [{"a": {"to": "a"}}]
@@ -283,15 +251,15 @@ def test_a_question_that_is_seen_again_is_not_asked_again() -> None:
     "error", [RequestCancelled("enough"), RequestTimeout("late"), Denied("no", by="person")]
 )
 def test_a_question_is_asked_the_next_time_unless_it_was_refused(error: McpError) -> None:
-    course = TaskPoller("t1", PARAMS, None, 10)
-    asks = told("input_required", inputRequests={"a": FORM})
+    course = poller()
+    asks = asking(a=FORM)
     playing(course.poll_until_done(), asks, answer=lambda ask: error).fail(type(error))
     if isinstance(error, Denied):
         again = playing(course.poll_until_done(), asks)
         again.fail(Denied)
         assert again.questions == []
     else:
-        again = playing(course.poll_until_done(5.0), asks, {}, told("completed", result=RESULT))
+        again = playing(course.poll_until_done(5.0), asks, {}, DONE)
         again.run()
         assert len(again.questions) == 1
         # A look has a limit of its own.
@@ -299,7 +267,7 @@ def test_a_question_is_asked_the_next_time_unless_it_was_refused(error: McpError
 
 
 def test_a_server_that_never_stops_asking_is_stopped() -> None:
-    asks = [told("input_required", inputRequests={str(number): FORM}) for number in range(11)]
+    asks = [asking(**{str(number): FORM}) for number in range(11)]
     outcomes = [one for each in asks[:10] for one in (each, {})]
     error = extension(begun(NEWEST), *outcomes, asks[10]).fail(TooManyRounds)
     assert error.rounds == 10
@@ -310,15 +278,14 @@ def test_a_server_that_never_stops_asking_is_stopped() -> None:
     played.fail(TooManyRounds)
     assert [ask.params for ask in played.asked] == [PARAMS]
     by_hand = single_exchange("tools/call", PARAMS, NO_OFFER)
-    assert playing(by_hand, begun(NEWEST), told("completed", result=RESULT)).run() is RESULT
+    assert playing(by_hand, begun(NEWEST), DONE).run() is RESULT
 
 
 def test_a_task_asks_nobody_twice_for_the_same_link() -> None:
     link = {"mode": "url", "url": "https://example.com/", "message": "go"}
-    question = {"method": "elicitation/create", "params": link}
-    one, other = (told("input_required", inputRequests={key: question}) for key in "ab")
-    accepted, end = {"action": "accept"}, told("completed", result=RESULT)
-    played = extension(begun(NEWEST), one, {}, other, {}, end, answer=lambda _: {"a": accepted})
+    one, other = (asking(**{key: {**FORM, "params": link}}) for key in "ab")
+    accepted = {"action": "accept"}
+    played = extension(begun(NEWEST), one, {}, other, {}, DONE, answer=lambda _: {"a": accepted})
     assert played.run() == RESULT
     assert len(played.questions) == 1
     assert updates(played) == [{"a": accepted}, {"b": accepted}]
@@ -337,15 +304,10 @@ def test_without_the_extension_a_task_is_a_result_of_an_unknown_kind() -> None:
     plain = dialect_for(NEWEST, None)
     with pytest.raises(ProtocolError, match="unknown type, 'task'"):
         plain.read_result("tools/call", begun(NEWEST))
-    switched_on = dialect_for(NEWEST, None, {EXTENSION: {}})
-    state = switched_on.read_result("tools/call", begun(NEWEST))
-    assert isinstance(state, TaskState)
-    assert switched_on.read_result("tools/call", RESULT) is RESULT
+    assert isinstance(ENABLED.read_result("tools/call", begun(NEWEST)), TaskState)
+    assert ENABLED.read_result("tools/call", RESULT) is RESULT
     with pytest.raises(ProtocolError, match="unknown type, 'song'"):
-        switched_on.read_result("tools/call", {"resultType": "song"})
-
-
-# -- giving up -------------------------------------------------------------------------------
+        ENABLED.read_result("tools/call", {"resultType": "song"})
 
 
 @pytest.mark.parametrize("revision", [CORE, NEWEST])
@@ -357,22 +319,18 @@ def test_a_call_that_is_given_up_has_its_task_cancelled(revision: str, error: Mc
     assert (ended.method, ended.delivery) == ("tools/call", "unknown")
     assert played.posted == [SendAndForget("tasks/cancel", ID)]
     # So has one whose question is refused.
-    asks = told("input_required", inputRequests={"a": FORM})
-    played = extension(begun(NEWEST), asks, answer=lambda ask: Denied("no", by="person"))
+    denied = Denied("no", by="person")
+    played = extension(begun(NEWEST), asking(a=FORM), answer=lambda ask: denied)
     played.fail(Denied)
     assert played.posted == [SendAndForget("tasks/cancel", ID)]
 
 
-@pytest.mark.parametrize(
-    ("error", "kind"),
-    [(ConnectFailed("gone"), OutcomeUnknown), (ServerError("no", code=-1), ServerError)],
-)
-def test_a_server_that_is_gone_or_knows_better_is_told_nothing(
-    error: McpError, kind: type[McpError]
-) -> None:
-    played = extension(begun(NEWEST), error)
-    played.fail(kind)
-    assert played.posted == []
+def test_a_server_that_is_gone_or_knows_better_is_told_nothing() -> None:
+    gone, no = ConnectFailed("gone"), ServerError("no", code=-1)
+    for error, kind in ((gone, OutcomeUnknown), (no, ServerError)):
+        played = extension(begun(NEWEST), error)
+        played.fail(kind)
+        assert played.posted == []
 
 
 @pytest.mark.parametrize(
@@ -397,18 +355,12 @@ def test_a_task_that_cannot_be_looked_at_any_more_was_started_all_the_same(
     assert played.posted == []
 
 
-# -- questions that are withdrawn ------------------------------------------------------------
-
-
-MODEL = {"method": "sampling/createMessage", "params": {}}
-ASKS = told("input_required", inputRequests={"a": FORM, "b": MODEL})
-MORE = told("input_required", inputRequests={"a": FORM, "b": MODEL, "c": MODEL})
-DONE = told("completed", result=RESULT)
+ASKS, MORE = asking(a=FORM, b=MODEL), asking(a=FORM, b=MODEL, c=MODEL)
 
 
 def withdrawn(*outcomes: Any, withdraws: int = 1) -> Played:
     """A task that asks, until the first questions of it are withdrawn."""
-    course = TaskPoller("t1", PARAMS, None, 10)
+    course = poller()
     course.withdraw_on = lambda end: end
 
     def answer(ask: AnswerInput) -> Any:
@@ -436,8 +388,7 @@ def test_a_question_that_is_withdrawn_is_not_asked_again_and_a_new_one_is() -> N
     # What is left to say of the form, and the answer to what is new.
     assert updates(played) == [{"a": {"action": "cancel"}, "c": {"to": "c"}}]
     # What is not open any more is not answered.
-    other = told("input_required", inputRequests={"c": MODEL})
-    played = withdrawn(told("working"), other, {}, DONE)
+    played = withdrawn(told("working"), asking(c=MODEL), {}, DONE)
     assert played.run() is RESULT
     assert updates(played) == [{"c": {"to": "c"}}]
     # A server that still asks after a while is told that nobody answers.
@@ -448,12 +399,12 @@ def test_a_question_that_is_withdrawn_is_not_asked_again_and_a_new_one_is() -> N
 
 
 def test_what_withdraws_a_question_is_what_did_so_before_the_look_that_found_it() -> None:
-    course = TaskPoller("t1", PARAMS, None, 10)
+    course = poller()
     before = course.withdraw_on = lambda end: end
     steps = course.poll_until_done()
     assert next(steps) == Send("tasks/get", ID)
     course.withdraw_on = lambda end: end  # withdrawn while the look was under way
-    ask = steps.send(Reply(ASKS, dialect_for(NEWEST, None, {EXTENSION: {}})))
+    ask = steps.send(Reply(ASKS, ENABLED))
     assert isinstance(ask, AnswerInput)
     assert ask.withdraw_on is before
     steps.close()
@@ -466,7 +417,7 @@ def test_what_withdraws_a_question_is_what_did_so_before_the_look_that_found_it(
 def test_every_look_has_the_limit_that_was_given(
     revision: str, outcomes: list[Any], count: int
 ) -> None:
-    steps = TaskPoller("t1", PARAMS, None, 10).poll_until_done(5.0)
+    steps = poller().poll_until_done(5.0)
     played = playing(steps, *outcomes, answer=lambda ask: None, revision=revision)
     played.fail(InvalidParams)
     looks = [one for one in played.effects if isinstance(one, Send) and one.method == "tasks/get"]
@@ -478,13 +429,10 @@ def test_an_answer_that_comes_when_the_task_has_ended_is_no_error() -> None:
     played = withdrawn(refused, DONE, DONE, withdraws=0)
     assert played.run() is RESULT
     assert len(played.questions) == 1
-    ended = withdrawn(refused, told("cancelled"), told("cancelled"), withdraws=0)
-    ended.fail(RequestCancelled)
+    cancelled = told("cancelled")
+    withdrawn(refused, cancelled, cancelled, withdraws=0).fail(RequestCancelled)
     # It is one while the server still asks.
     assert withdrawn(refused, ASKS, withdraws=0).fail(InvalidParams) is refused
-
-
-# -- other ways ------------------------------------------------------------------------------
 
 
 def test_who_wants_the_task_gets_it_after_the_questions_before_it() -> None:
@@ -496,38 +444,23 @@ def test_who_wants_the_task_gets_it_after_the_questions_before_it() -> None:
 
 def test_by_hand_the_first_look_comes_after_the_pause_that_the_server_wants() -> None:
     steps = single_exchange("tools/call", PARAMS, NO_OFFER)
-    played = playing(steps, begun(NEWEST, pollIntervalMs=20), told("completed", result=RESULT))
+    played = playing(steps, begun(NEWEST, pollIntervalMs=20), DONE)
     assert played.run() is RESULT
     assert played.pauses == [0.02]
 
 
 def test_what_withdraws_the_questions_of_a_task_ends_the_pause_before_the_next_look() -> None:
-    def at_first(callback: Callable[[], object]) -> Callable[[], object]:
-        raise AssertionError("the driver registers it")
-
-    def then(callback: Callable[[], object]) -> Callable[[], object]:
-        raise AssertionError("the driver registers it")
-
-    course = TaskPoller("t1", PARAMS, None, 10)
+    at_first, then = (lambda end: end), (lambda end: end)
+    course = poller()
     course.withdraw_on = at_first
     steps = course.poll_until_done()
-    working = Reply(told("working"), dialect_for(NEWEST, None, {EXTENSION: {}}))
+    working = Reply(told("working"), ENABLED)
     assert next(steps) == Send("tasks/get", ID)
     assert steps.send(working) == Pause(1.0, at_first)
     course.next_withdraw_on = then  # it is cancelled: that ends this pause, and not the next one
     assert steps.send(None) == Send("tasks/get", ID)
     assert steps.send(working) == Pause(1.0, then)
     steps.close()
-
-
-def test_nothing_comes_after_the_end_of_a_task() -> None:
-    course = TaskPoller("t1", PARAMS, None, 10)
-    read = dialect_for(NEWEST, None, {EXTENSION: {}}).tasks
-    assert read is not None
-    course.update(read.read("tasks/get", told("completed")))
-    course.update(read.read("tasks/get", told("working")))
-    assert course.state is not None
-    assert course.state.status == "completed"
 
 
 class MeanwhileEnded:
@@ -546,8 +479,15 @@ class MeanwhileEnded:
         pass
 
 
-def test_nothing_comes_after_the_end_that_another_one_sees_at_the_same_moment() -> None:
-    course, seen = TaskPoller("t1", PARAMS, None, 10), []
+def test_nothing_comes_after_the_end_of_a_task() -> None:
+    course = poller()
+    assert ENABLED.tasks
+    for status in ("completed", "working"):
+        course.update(ENABLED.tasks.read("tasks/get", told(status)))
+    assert course.state
+    assert course.state.status == "completed"
+    # Nor after one that another one sees at the same moment.
+    course, seen = poller(), []
     course.on_state = lambda state: seen.append(state.status)
     course.lock = MeanwhileEnded(course)
     course.update(TaskState("t1", "working", 1.0, told("working")))
@@ -555,30 +495,26 @@ def test_nothing_comes_after_the_end_that_another_one_sees_at_the_same_moment() 
     assert course.ended
 
 
-# -- what travels ----------------------------------------------------------------------------
-
-
 @pytest.mark.requirement("TSX-06", "TSX-07")
 @pytest.mark.parametrize("method", ["tasks/get", "tasks/update", "tasks/cancel"])
 def test_requests_about_tasks_name_the_task_and_declare_the_extension(method: str) -> None:
-    dialect = dialect_for(NEWEST, None, {EXTENSION: {}})
-    params = dialect.request_params(method, {"taskId": "tä"}, 1, None, None)
+    params = ENABLED.request_params(method, {"taskId": "tä"}, 1, None, None)
     assert params is not None
     declared = params["_meta"]["io.modelcontextprotocol/clientCapabilities"]["extensions"]
     assert declared == {EXTENSION: {}}
     assert "progressToken" not in params["_meta"]
-    assert dialect.headers(method, params)["Mcp-Name"] == "=?base64?dMOk?="
+    assert ENABLED.headers(method, params)["Mcp-Name"] == "=?base64?dMOk?="
 
 
 @pytest.mark.requirement("VER-18")
 def test_the_gate_of_the_extension_has_two_sides() -> None:
-    on = dialect_for(NEWEST, None, {EXTENSION: {}})
-    theirs = unavailable_requests(on, {})["tasks/get"]
+    theirs = unavailable_requests(ENABLED, {})["tasks/get"]
     assert theirs.undeclared
     assert f"capability extensions.{EXTENSION} (" in theirs.reason
-    assert "tasks/get" not in unavailable_requests(on, {"extensions": {EXTENSION: {}}})
-    off = dialect_for(NEWEST, None)
-    ours = unavailable_requests(off, {"extensions": {EXTENSION: {}}})["tasks/get"]
+    assert "tasks/get" not in unavailable_requests(ENABLED, {"extensions": {EXTENSION: {}}})
+    ours = unavailable_requests(dialect_for(NEWEST, None), {"extensions": {EXTENSION: {}}})[
+        "tasks/get"
+    ]
     assert not ours.undeclared
     assert "tasks is not enabled" in ours.reason
 

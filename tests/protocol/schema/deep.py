@@ -1,8 +1,20 @@
-"""Deep schemas and values."""
+"""Deep schemas and values, and what is said of those that are refused."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
+
+import pytest
+
+from syncmcp.errors import UnsupportedSchema
+
+
+def refused(job: Callable[[], object]) -> str:
+    """What is said when the job meets a schema that cannot be used."""
+    with pytest.raises(UnsupportedSchema) as caught:
+        job()
+    return str(caught.value)
 
 
 def within(word: str, levels: int) -> Any:

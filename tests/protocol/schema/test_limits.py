@@ -11,18 +11,19 @@ import pytest
 from syncmcp._protocol import schema as compiling
 from syncmcp._protocol.schema import compile_schema, place
 from syncmcp._protocol.schema.place import LOOK_EVERY, MAX_STEPS, Run
-from syncmcp.errors import UnsupportedSchema
-from tests.protocol.schema.deep import boxed, within
+from tests.protocol.schema.deep import boxed, refused, within
 
 pytestmark = pytest.mark.requirement("SCHM-08")
 
 NESTING = 6
 
 
-def refusal(job: Callable[[], object]) -> str:
-    with pytest.raises(UnsupportedSchema) as caught:
-        job()
-    return str(caught.value)
+def referring(name: str) -> dict[str, Any]:
+    return {"$ref": f"#/{name}", name: {}}
+
+
+THREE: dict[str, Any] = {"allOf": [{"pattern": f"{letter}{{2000}}"} for letter in "abc"]}
+EMPTY: list[Any] = [{} for _ in range(1_001)]
 
 
 def few_steps(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -43,89 +44,50 @@ def few_steps(monkeypatch: pytest.MonkeyPatch) -> None:
             "it has more than 9,000 values",
         ),
         (
-            "MAX_SUBSCHEMAS",
-            1_001,
-            {"anyOf": [{} for _ in range(1_000)]},
-            {"anyOf": [{} for _ in range(1_001)]},
+            *("MAX_SUBSCHEMAS", 1_001, {"anyOf": EMPTY[1:]}, {"anyOf": EMPTY}),
             "it consists of more than 1,001 schemas",
         ),
         (
-            "MAX_PATTERNS",
-            6_000,
-            {"allOf": [{"pattern": f"{letter}{{2000}}"} for letter in "abc"]},
-            {"pattern": "d", "allOf": [{"pattern": f"{letter}{{2000}}"} for letter in "abc"]},
+            *("MAX_PATTERNS", 6_000, THREE, {"pattern": "d", **THREE}),
             "its patterns are too large in total",
         ),
         (
-            "MAX_REFERENCE",
-            2_000,
-            {"$ref": f"#/{'x' * 1_998}", "x" * 1_998: {}},
-            {"$ref": f"#/{'x' * 1_999}", "x" * 1_999: {}},
+            *("MAX_REFERENCE", 2_000, referring("x" * 1_998), referring("x" * 1_999)),
             "a reference has more than 2,000 characters",
         ),
     ],
 )
 def test_a_schema_may_be_as_large_as_the_limit(
-    limit: str,
-    value: int,
-    largest: Any,
-    larger: Any,
-    message: str,
-    monkeypatch: pytest.MonkeyPatch,
+    limit: str, value: int, largest: Any, larger: Any, message: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(compiling if hasattr(compiling, limit) else place, limit, value)
     compile_schema(largest)
-    assert refusal(lambda: compile_schema(larger)) == message
+    assert refused(lambda: compile_schema(larger)) == message
 
 
 @pytest.mark.parametrize(
     ("unit", "size"),
     [
-        ("a", 1),
-        (r"\{", 1),
-        ("[a-z]", 1),
-        (r"\d", 1),
-        (r"[\d_]", 1),
-        ("(?:a{1})", 1),
-        ("(?:a{0}b)", 2),
-        ("(?:ab)", 2),
-        ("(x{1,2})", 4),
-        ("(?<name>x)", 2),
-        ("(?:a*b+c?|d)", 8),
-        ("\u00e9", 2),
-        ("\U0001f40d", 4),
-        (r"\xe9", 2),
-        (r"\u00e9", 3),
-        ("(?:(?:a?)?)", 3),
-        ("(?:a{0,1})", 2),
-        ("(?:|)", 1),
-        ("[\u00e9]", 2),
-        ("[\u4e00-\u9fff]", 3),
-        (r"[\u4e00-\u9fff\xe9]", 6),
-        ("(?:aaa(?:b))", 4),
-        (".", 5),
-        ("[]", 5),
-        ("[^a]", 5),
+        *(("a", 1), (r"\{", 1), ("[a-z]", 1), (r"\d", 1), (r"[\d_]", 1), ("(?:a{1})", 1)),
+        *(("(?:a{0}b)", 2), ("(?:ab)", 2), ("(x{1,2})", 4), ("(?<name>x)", 2), ("(?:a*b+c?|d)", 8)),
+        *(("\u00e9", 2), ("\U0001f40d", 4), (r"\xe9", 2), (r"\u00e9", 3), ("(?:(?:a?)?)", 3)),
+        *(("(?:a{0,1})", 2), ("(?:|)", 1), ("[\u00e9]", 2), ("[\u4e00-\u9fff]", 3)),
+        *((r"[\u4e00-\u9fff\xe9]", 6), ("(?:aaa(?:b))", 4), (".", 5), ("[]", 5), ("[^a]", 5)),
         *((word, 5) for word in (r"\D", r"\W", r"\S", r"[\S]")),
-        ("(?:aaaa[b])", 5),
-        (".{2}", 10),
-        (r"\p{L}", 20),
-        (r"[\p{L}\p{N}]", 20),
+        *(("(?:aaaa[b])", 5), (".{2}", 10), (r"\p{L}", 20), (r"[\p{L}\p{N}]", 20)),
     ],
 )
 def test_a_pattern_is_as_large_as_its_repetitions_written_out(unit: str, size: int) -> None:
     most = 2_000 // size
     compile_schema({"pattern": f"{unit}{{{most}}}"})
-    assert refusal(lambda: compile_schema({"pattern": f"{unit}{{{most},{most + 1}}}"})) == (
-        "a pattern is too large after its repetitions are expanded"
-    )
+    message = refused(lambda: compile_schema({"pattern": f"{unit}{{{most},{most + 1}}}"}))
+    assert message == "a pattern is too large after its repetitions are expanded"
 
 
 def test_a_pattern_may_be_as_long_as_the_limit() -> None:
     compile_schema({"pattern": "a" * 2_000})
-    assert refusal(lambda: compile_schema({"pattern": "a" * 2_001})) == (
-        "a pattern has more than 2,000 characters"
-    )
+    too_long = refused(lambda: compile_schema({"pattern": "a" * 2_001}))
+    assert too_long == "a pattern has more than 2,000 characters"
 
 
 @pytest.mark.parametrize(
@@ -142,22 +104,18 @@ def test_a_check_may_be_as_deep_as_the_limit(
     monkeypatch.setattr(place, "MAX_NESTING", NESTING)
     compiled = compile_schema(schema)
     compiled.problem(deepest)
-    assert refusal(lambda: compiled.problem(deeper)) == (
-        "the check is nested more than 6 levels deep"
-    )
+    message = refused(lambda: compiled.problem(deeper))
+    assert message == "the check is nested more than 6 levels deep"
 
 
 def test_a_check_looks_around_from_time_to_time_until_its_steps_are_used_up() -> None:
     looks: list[int] = []
     run = Run(lambda: looks.append(1))
-    run.spend(LOOK_EVERY)
-    assert len(looks) == 0
-    run.spend(1)
-    assert len(looks) == 1
-    run.spend(LOOK_EVERY)
-    assert len(looks) == 1
+    for steps, looked in ((LOOK_EVERY, 0), (1, 1), (LOOK_EVERY, 1)):
+        run.spend(steps)
+        assert len(looks) == looked
     run.spend(MAX_STEPS - 2 * LOOK_EVERY - 1)
-    assert refusal(lambda: run.spend(1)) == "the check takes more than 2,000,000 steps"
+    assert refused(lambda: run.spend(1)) == "the check takes more than 2,000,000 steps"
 
 
 def members(count: int) -> dict[str, int]:
@@ -168,17 +126,11 @@ def members(count: int) -> dict[str, int]:
 # A schema and a value that grow together, and how large they may and may not be.
 GROWING: dict[str, tuple[Callable[[int], tuple[Any, Any]], int, int]] = {
     "required": (lambda n: ({"required": [*members(n)]}, {}), 1_600, 16_000),
-    "dependent": (
-        *(lambda n: ({"dependentRequired": {str(k): [] for k in range(n)}}, {}), 1_600, 16_000),
-    ),
-    "properties": (
-        *(lambda n: ({"properties": dict.fromkeys(members(n), True)}, {}), 1_600, 16_000),
-    ),
+    "needs": (lambda n: ({"dependentRequired": {str(k): [] for k in range(n)}}, {}), 1_600, 16_000),
+    "names": (lambda n: ({"properties": dict.fromkeys(members(n), True)}, {}), 1_600, 16_000),
     "schemas": (lambda n: ({"allOf": [True] * n}, 1), 100, 1_000),
     "items": (lambda n: ({"items": {"type": "integer"}}, [1] * n), 100, 1_000),
-    "references": (
-        *(lambda n: ({"items": {"$ref": "#/$defs/a"}, "$defs": {"a": {}}}, [1] * n), 100, 1_000),
-    ),
+    "refs": (lambda n: ({"items": {"$ref": "#/$defs/a"}, "$defs": {"a": {}}}, [1] * n), 100, 1_000),
     "choices": (lambda n: ({"items": {"enum": ["a", 1]}}, [1] * n), 100, 1_000),
     "a choice": (lambda n: ({"enum": [*range(n)]}, 1), 200, 1_000),
     "unique": (lambda n: ({"uniqueItems": True}, [*range(n)]), 200, 1_000),
@@ -207,24 +159,19 @@ def test_a_check_takes_steps_in_proportion_to_what_it_reads(
     (enough, small), (too_much, large) = ((compile_schema(schema), it) for schema, it in pairs)
     few_steps(monkeypatch)
     enough.problem(small)
-    assert refusal(lambda: too_much.problem(large)) == "the check takes more than 500 steps"
+    assert refused(lambda: too_much.problem(large)) == "the check takes more than 500 steps"
 
 
-def test_an_enum_is_read_once_for_all_items(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_a_keyword_demands_of_items_and_schemas_is_read_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     compiled = compile_schema({"items": {"enum": [*range(200)]}})
     few_steps(monkeypatch)
     assert compiled.problem([*range(50)]) is None
-
-
-def test_what_a_keyword_demands_of_schemas_is_prepared_once(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    few_steps(monkeypatch)
     assert compile_schema({"anyOf": [{"minimum": n} for n in range(50)]}).problem(1) is None
 
 
 def test_numbers_beyond_any_float_have_a_verdict() -> None:
-    assert refusal(lambda: compile_schema(json.loads('{"multipleOf": 1e400}'))) == (
-        "a number in it is too large"
-    )
+    beyond = refused(lambda: compile_schema(json.loads('{"multipleOf": 1e400}')))
+    assert beyond == "a number in it is too large"
     assert compile_schema({"multipleOf": 0.5}).problem(10**5_000) is None
