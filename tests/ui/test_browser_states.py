@@ -106,7 +106,7 @@ class TestAfterAnAnswer:
 
     def test_a_closing_page_says_what_was_decided(self, visitor: Visitor) -> None:
         asked, page = visitor.ask("review", question("tool"))
-        assert "hidden" in visitor.get("").one("p", id="none")
+        listed = visitor.get("").one("p", id="none")
         after = visitor.send(page, "remember", word="run")
         assert asked.answer().remember
         assert after.one("span", id="outcome")
@@ -114,6 +114,8 @@ class TestAfterAnAnswer:
         assert "“delete_book”" in after.text
         assert "hidden" not in after.one("p", id="none")
         assert "You can close this page" in after.text
+        assert "hidden" in listed
+        assert "hidden" not in visitor.get("").one("p", id="none")
 
     @pytest.mark.parametrize(
         ("kind", "about", "action"),
