@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Generic, TypeVar, cast
 
 from syncmcp import CancelToken
@@ -20,7 +20,7 @@ from syncmcp.types import (
     ToolAnnotations,
 )
 from tests.support.parts import connected_server
-from tests.support.stage import PATIENCE
+from tests.support.stage import PATIENCE, elsewhere
 
 T = TypeVar("T")
 
@@ -132,29 +132,16 @@ class Asked(Generic[T]):
     """A question that somebody waits for, on a thread of its own."""
 
     def __init__(self, ask: Callable[..., T], *about: Any) -> None:
-        self._result: T | None = None
-        self._error: BaseException | None = None
-        self._thread = threading.Thread(target=self._run, args=(ask, *about), daemon=True)
-        self._thread.start()
-
-    def _run(self, ask: Callable[..., T], *about: Any) -> None:
-        try:
-            self._result = ask(*about)
-        except BaseException as error:
-            self._error = error
+        self._answer = elsewhere(partial(ask, *about))
 
     @property
     def open(self) -> bool:
         """Whether nobody has answered yet."""
-        return self._thread.is_alive()
+        return not self._answer.done()
 
     def answer(self) -> T:
         """Wait for the answer."""
-        self._thread.join(PATIENCE)
-        assert not self._thread.is_alive(), "nobody answered"
-        if self._error is not None:
-            raise self._error
-        return cast("T", self._result)
+        return self._answer.result(PATIENCE)
 
 
 def until(look: Callable[[], T]) -> T:

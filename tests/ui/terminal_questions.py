@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import Future
-from typing import Any, Final, TypeAlias
+from typing import Any, TypeAlias
 
 from syncmcp.approval import Kind, Question
 from syncmcp.handlers import HandlerContext
@@ -19,21 +19,19 @@ from tests.ui import asking
 Asking: TypeAlias = Callable[..., Future[Any]]
 """Has a terminal ask something, on a thread of its own: the name of a method, its arguments."""
 
-ONE: Final[dict[str, Any]] = {
-    "type": "object",
-    "properties": {"name": {"type": "string"}},
-    "required": ["name"],
-}
-"""A form with one field."""
-
 
 def asked(*, info: dict[str, Any] | None = None, **options: Any) -> HandlerContext:
     options.setdefault("timeout", None)
     return asking.context(asking.server("notes", info=info), **options)
 
 
-def form(schema: dict[str, Any] = ONE, message: str = "Please") -> ElicitRequestFormParams:
-    return ElicitRequestFormParams(message=message, requested_schema=schema)
+def form(
+    fields: dict[str, Any] | None = None, required: tuple[str, ...] = (), message: str = "Please"
+) -> ElicitRequestFormParams:
+    """A form, with one field unless others are given."""
+    if fields is None:
+        fields, required = {"name": {"type": "string"}}, ("name",)
+    return asking.form(fields, required, message)
 
 
 def link(url: str = "https://example.com/sign?in=1") -> ElicitRequestURLParams:

@@ -93,12 +93,6 @@ class TestTheDoor:
             assert visitor.session.head(link, timeout=10).status_code == 403
             assert visitor.get(link).status == 200
 
-    def test_a_guessed_link_opens_nothing(self, browser: Browser) -> None:
-        with Visitor(browser, enters=False) as visitor:
-            for guess in ("x", "ü", "%00", "a" * 5000):
-                assert visitor.get(f"{visitor.origin}/open/{guess}").status in (403, 404)
-            assert not visitor.session.cookies
-
     def test_a_long_token_is_not_read(self, browser: Browser, visitor: Visitor) -> None:
         """Whoever reaches the port could have the program hold it in memory."""
         parts = ("token=", "x" * 2_000)
@@ -347,42 +341,47 @@ class TestForms:
             "name": "Ada", "mail": "a@example.com", "age": 20, "topics": ["g"],
         }  # fmt: skip
 
-    @pytest.mark.requirement("ELI-06")
+    @pytest.mark.requirement("ELI-06", "ELI-08")
     @pytest.mark.parametrize("action", ["decline", "cancel"])
-    def test_saying_no_sends_nothing(self, visitor: Visitor, action: str) -> None:
-        asked, page = visitor.ask("form", form({"a": {"type": "string"}}, ("a",)))
+    @pytest.mark.parametrize(
+        ("kind", "about", "last"),
+        [("form", form({"a": {"type": "string"}}, ("a",)), "send"), ("url", link(), "consent")],
+    )
+    def test_saying_no_sends_nothing_and_leaves_nothing_to_open(
+        self, kind: str, about: Any, last: str, visitor: Visitor, action: str
+    ) -> None:
+        asked, page = visitor.ask(kind, about)
+        assert [one["value"] for one in page.all("button")] == ["decline", "cancel", last]
         after = visitor.send(page, action, **{"field-0": "half an answer"})
         assert f"You {action}" in after.text
+        assert mentions(after, "example") == []
         assert asked.answer() == ElicitResult(action=action)  # type: ignore[arg-type]
 
-    def test_a_default_that_is_left_alone_is_sent_as_it_came(self, visitor: Visitor) -> None:
-        moment = "2026-03-01T10:20:30.5Z"
-        fields = {"at": {"type": "string", "format": "date-time", "default": moment},
-                  "text": {"type": "string", "default": "one\ntwo"}}  # fmt: skip
-        asked, page = visitor.ask("form", form(fields))
-        shown = page.one("input", name="field-0")["value"]
-        assert "Z" not in shown
-        visitor.send(page, "send", **{"field-0": shown, "field-1": "one\r\ntwo"})
-        assert asked.answer().content == {"at": moment, "text": "one\ntwo"}
-
-    def test_hidden_characters_of_a_default_are_seen_and_those_of_a_person_kept(
+    def test_defaults_are_seen_and_sent_as_they_came_and_what_a_person_types_is_kept(
         self, visitor: Visitor
     ) -> None:
-        hidden = "a\u200bb"
+        defaults = {"at": "2026-03-01T10:20:30.5Z", "text": "one\ntwo", "hidden": "a\u200bb",
+                    "password": "I agree to pay"}  # fmt: skip
         own = "\U0001f469\u200d\U0001f680 <&>"
-        fields = {
-            "a": {"type": "string", "default": hidden},
-            "b": {"type": "string"},
-            "c": {"type": "string", "minLength": 2},
+        fields: dict[str, Any] = {
+            name: {"type": "string", "default": default} for name, default in defaults.items()
         }
-        asked, page = visitor.ask("form", form(fields))
-        shown = page.one("input", name="field-0")["value"]
-        assert shown == "a<U+200B>b"
-        again = visitor.send(page, "send", **{"field-0": shown, "field-1": own, "field-2": "x"})
-        assert again.one("input", name="field-0")["value"] == shown
-        assert again.one("input", name="field-1")["value"] == own
-        visitor.send(again, "send", **{"field-0": shown, "field-1": own})
-        assert asked.answer().content == {"a": hidden, "b": own}
+        fields["at"]["format"] = "date-time"
+        asked, page = visitor.ask(
+            "form",
+            form({**fields, "b": {"type": "string"}, "c": {"type": "string", "minLength": 2}}),
+        )
+        at, hidden, secret = (page.one("input", name=f"field-{number}") for number in (0, 2, 3))
+        assert "Z" not in at["value"]
+        assert hidden["value"] == "a<U+200B>b"
+        assert secret["type"] == "text"
+        sent = [at["value"], "one\r\ntwo", hidden["value"], secret["value"], own]
+        typed = {f"field-{number}": text for number, text in enumerate(sent)}
+        again = visitor.send(page, "send", **typed, **{"field-5": "x"})
+        assert again.one("input", name="field-2")["value"] == hidden["value"]
+        assert again.one("input", name="field-4")["value"] == own
+        visitor.send(again, "send", **typed)
+        assert asked.answer().content == {**defaults, "b": own}
 
     def test_no_answer_and_no_are_two_things(self, visitor: Visitor) -> None:
         for sent, content in (("", {}), ("no", {"adult": False}), ("yes", {"adult": True})):
@@ -390,11 +389,18 @@ class TestForms:
             visitor.send(page, "send", **{"field-0": sent})
             assert asked.answer().content == content
 
-    def test_a_form_outside_the_subset_is_not_shown(
-        self, browser: Browser, visitor: Visitor
+    @pytest.mark.parametrize(
+        ("kind", "about", "error"),
+        [("form", form({"a": {"type": "object"}}), UnsupportedForm),
+         ("url", link("javascript:alert(1)"), UnsafeLink),
+         ("url", link("https://u:p@example.com/"), UnsafeLink),
+         ("url", link("file:///"), UnsafeLink)],
+    )  # fmt: skip
+    def test_what_no_person_should_answer_is_not_shown(
+        self, kind: str, about: Any, error: type[Exception], browser: Browser, visitor: Visitor
     ) -> None:
-        with pytest.raises(UnsupportedForm):
-            browser.form(form({"a": {"type": "object"}}), context())
+        with pytest.raises(error):
+            getattr(browser, kind)(about, context())
         assert visitor.state()["waiting"] == []
 
     @pytest.mark.requirement("ELI-07")
@@ -404,10 +410,8 @@ class TestForms:
         asked, page = visitor.ask("review", question("form", asking, answer=given))
         assert page.one("input", name="field-0")["value"] == "Bob"
         visitor.send(page, "send", **{"field-0": "Eve", "field-1": "7"})
-        verdict = asked.answer()
-        assert verdict.allowed
-        assert isinstance(verdict.answer, ElicitResult)
-        assert verdict.answer.content == {"name": "Eve", "age": 7}
+        edited = ElicitResult.accept({"name": "Eve", "age": 7})
+        assert asked.answer() == Verdict.allow(answer=edited)
         asked, page = visitor.ask("review", question("form", asking, answer=given))
         assert visitor.send(page, "send", **{"field-0": "", "field-1": "x"}).status == 422
         visitor.send(page, "decline", **{"field-0": "Eve", "field-1": "7"})
@@ -415,20 +419,13 @@ class TestForms:
 
     def test_what_a_program_answered_is_seen_and_sent_as_it_is(self, visitor: Visitor) -> None:
         """No name that a server gives a field, and no length of an answer, hides any of it."""
-        fields: dict[str, Any] = {
-            "pin": {"type": "string"},
-            "note": {"type": "string"},
-            "hidden": {"type": "string"},
-            "long": {"type": "string"},
-            "page": {"type": "string", "format": "uri"},
-            "at": {"type": "string", "format": "date-time"},
-            "empty": {"type": "string"},
-        }
         content: dict[str, Any] = {
             "pin": "12 Elm Street", "note": "one\ntwo", "hidden": "a\u200bb",
             "long": f"yes{' ' * 300}and the rest", "page": f"https://example.com/{'x' * 300}",
             "at": "2026-03-01T10:20:30.5Z", "empty": "",
         }  # fmt: skip
+        fields: dict[str, Any] = {name: {"type": "string"} for name in content}
+        fields["page"]["format"], fields["at"]["format"] = "uri", "date-time"
         given = ElicitResult(action="accept", content=content)
         asked, page = visitor.ask("review", question("form", form(fields), answer=given))
         assert page.one("input", name="field-0")["type"] == "text"
@@ -464,11 +461,6 @@ class TestForms:
         visitor.send(page, "send", **{"field-2": str(10**40), "field-3": "9", "field-5": "8"})
         assert asked.answer().content == {"number": 10**40, "choice": "x", "few": 8}
 
-    def test_a_default_that_a_server_gives_a_secret_is_seen(self, visitor: Visitor) -> None:
-        fields = {"password": {"type": "string", "default": "I agree to pay"}}
-        _, page = visitor.ask("form", form(fields))
-        assert page.one("input", name="field-0")["type"] == "text"
-
 
 class TestSampling:
     @pytest.mark.requirement("M-17", "SAMP-08", "SAMP-09")
@@ -484,7 +476,7 @@ class TestSampling:
             tools=[{"name": "look_up", "description": "Looks up", "inputSchema": {}}],
             toolChoice={"mode": "required"},
         )
-        asked, page = visitor.ask("review", question("sampling", request))
+        _, page = visitor.ask("review", question("sampling", request))
         for words in ("library", "Messages", "claude, gpt", "cost 0.3", "'END'", "allServers",
                       "p-1", "Be brief.", "look_up", "Looks up", "required",
                       "Some bold words"):  # fmt: skip
@@ -493,8 +485,6 @@ class TestSampling:
         assert page.one("input", name="temperature")["value"] == "0.7"
         assert page.all("strong")
         assert page.all("details")
-        visitor.send(page, "deny")
-        assert not asked.answer().allowed
 
     def test_a_request_that_is_left_alone_goes_on_unchanged(self, visitor: Visitor) -> None:
         text = "\n\nodd\r\n\u200btext\u202e \r\n"
@@ -515,8 +505,6 @@ class TestSampling:
         visitor.send(page, "approve", **fields)
         verdict = asked.answer()
         assert verdict.allowed
-        assert verdict.request is not None
-        assert not isinstance(verdict.request, tuple)
         expected = sampling(
             "one", "zwei\ndrei", systemPrompt="New.", maxTokens=20, unknown={"kept": 1}
         )
@@ -531,7 +519,9 @@ class TestSampling:
         assert edited.messages[0].text == "b"
         assert edited.system_prompt == "S"
 
-    def test_limits_that_are_none_come_back(self, visitor: Visitor) -> None:
+    def test_limits_that_are_none_or_above_those_of_the_server_come_back(
+        self, visitor: Visitor
+    ) -> None:
         asked, page = visitor.ask("review", question("sampling"))
         wrong = {"max-tokens": "many", "temperature": "nan", "message-0-0": "edited"}
         again = visitor.send(page, "approve", **wrong)
@@ -540,37 +530,24 @@ class TestSampling:
         assert again.one("p", id="temperature-problem")
         assert "edited" in again.text, "an edit survives a mistake elsewhere"
         assert asked.open
-        visitor.send(again, "deny")
-        assert not asked.answer().allowed
-
-    def test_a_person_cannot_allow_more_than_the_server_asked_for(self, visitor: Visitor) -> None:
-        request = sampling()
-        asked, page = visitor.ask("review", question("sampling", request))
-        again = visitor.send(page, "approve", **{"max-tokens": str(request.max_tokens + 1)})
+        again = visitor.send(again, "approve", **{"max-tokens": "501"})
         assert again.status == 422
         assert again.one("p", id="max-tokens-problem")
-        assert f"at most {request.max_tokens}" in again.text
-        visitor.send(again, "approve", **{"max-tokens": str(request.max_tokens)})
+        assert "at most 500" in again.text
+        visitor.send(again, "approve", **{"max-tokens": "500"})
         assert asked.answer().request is None
 
-    def test_the_answer_is_reviewed_and_edited(self, visitor: Visitor) -> None:
-        for sent, expected in (("Something.", None), ("Else.", "Else.")):
-            answer = written(stopReason="endTurn", unknown=1)
-            asked, page = visitor.ask("review", question("sampling", answer=answer))
-            assert "parrot-1" in page.text
-            assert "endTurn" in page.text
-            visitor.send(page, "approve", **{"answer-0": sent})
-            verdict = asked.answer()
-            assert verdict.allowed
-            if expected is None:
-                assert verdict.answer is None
-            else:
-                changed = written(expected, stopReason="endTurn", unknown=1)
-                assert verdict.answer is not None
-                assert verdict.answer.to_wire() == changed.to_wire()
-        asked, page = visitor.ask("review", question("sampling", answer=written()))
-        assert "nothing was sent" in visitor.send(page, "deny").text
-        assert not asked.answer().allowed
+    @pytest.mark.parametrize(("sent", "edited"), [("Something.", False), ("Else.", True)])
+    def test_the_answer_is_reviewed_and_edited(
+        self, visitor: Visitor, sent: str, edited: bool
+    ) -> None:
+        answer = written(stopReason="endTurn", unknown=1)
+        asked, page = visitor.ask("review", question("sampling", answer=answer))
+        assert "parrot-1" in page.text
+        assert "endTurn" in page.text
+        visitor.send(page, "approve", **{"answer-0": sent})
+        changed = written(sent, stopReason="endTurn", unknown=1) if edited else None
+        assert asked.answer() == Verdict.allow(answer=changed)
 
     def test_pictures_are_shown_if_they_are_some_and_never_fetched(self, visitor: Visitor) -> None:
         svg = "PHN2ZyB4bWxucz0iaHR0cDovL3d3dy53My5vcmcvMjAwMC9zdmciLz4="
@@ -609,45 +586,34 @@ class TestSampling:
                 {"type": "resource_link", "name": "r", "uri": forged},
                 {"type": "resource", "resource": {"uri": forged, "text": "inside"}}]},
         ]  # fmt: skip
-        _, page = visitor.ask("review", question("sampling", sampling(content=content)))
+        call = CausingCall("tools/call", {"name": f"pay. {'This program has checked it. ' * 9}"})
+        about = question("sampling", sampling(content=content), within=context(call=call))
+        _, page = visitor.ask("review", about)
+        assert re.search(r"called the tool “pay. This program.* more characters\)”\.", page.text)
         notes = re.findall('<p class="quiet">(.*?)</p>', page.source)
         assert len([note for note in notes if "“x)." in note and "more characters)”" in note]) == 5
         assert not [note for note in notes if len(note) > 250]
 
-    def test_no_name_in_a_call_passes_for_words_of_the_program(self, visitor: Visitor) -> None:
-        call = CausingCall("tools/call", {"name": f"pay. {'This program has checked it. ' * 9}"})
-        within = context(call=call)
-        _, page = visitor.ask("review", question("sampling", within=within))
-        assert "called the tool “pay. This program" in page.text
-        assert "more characters)”." in page.text
-
-    def test_what_is_too_much_for_a_page_is_cut_and_said_so(self, visitor: Visitor) -> None:
-        request = sampling("x" * 60_000, *("short" for _ in range(150)))
-        asked, page = visitor.ask("review", question("sampling", request))
-        assert "Too long to edit here." in page.text
-        assert "10,000 more characters" in page.text
-        assert "51 more messages" in page.text
-        visitor.send(page, "approve", **{"message-1-0": "edited"})
-        edited: Any = asked.answer().request
-        assert edited.messages[0].text == "x" * 60_000
-        assert edited.messages[1].text == "edited"
-        assert len(edited.messages) == 151
-
-    def test_all_that_is_agreed_to_is_on_the_page(self, visitor: Visitor) -> None:
-        """What the summary of a page leaves out, and what it has no place for."""
+    def test_what_an_overview_has_no_place_for_is_cut_and_on_the_page_all_the_same(
+        self, visitor: Visitor
+    ) -> None:
         end = "word " * 20_000 + "the end of it"
         tools = [{"name": f"t{n}", "inputSchema": {"description": f"s{n}."}} for n in range(60)]
         request = sampling(end, *(f"message {n}" for n in range(150)), tools=tools)
         asked, page = visitor.ask("review", question("sampling", request))
-        for words in (end, "message 149", "s59."):
+        for words in (end, "message 149", "s59.", "Too long to edit here.",
+                      "50,013 more characters", "51 more messages"):  # fmt: skip
             assert words in page.text
-        visitor.send(page, "approve")
-        assert asked.answer() == Verdict.allow()
+        visitor.send(page, "approve", **{"message-1-0": "edited"})
+        edited: Any = asked.answer().request
+        assert edited.messages[0].text == end
+        assert edited.messages[1].text == "edited"
+        assert len(edited.messages) == 151
         answer = written(content=[{"type": "text", "text": f"part {n}"} for n in range(60)])
         asked, page = visitor.ask("review", question("sampling", answer=answer))
         assert "part 59" in page.text
-        visitor.send(page, "deny")
-        asked.answer()
+        assert "nothing was sent" in visitor.send(page, "deny").text
+        assert not asked.answer().allowed
         for kind, made in (("form", form(message=end)), ("url", link(message=end))):
             asked, page = visitor.ask(kind, made, context())
             assert "the end of it" in page.text
@@ -705,19 +671,6 @@ class TestSampling:
         browser.update(question("sampling", within=within), "too late")
         assert visitor.state()["waiting"] == []
 
-    def test_the_page_of_the_text_goes_on_to_the_second_review(
-        self, browser: Browser, visitor: Visitor
-    ) -> None:
-        within = context()
-        browser.update(question("sampling", within=within), "Some")
-        (live,) = visitor.waiting()
-        asked = Asked(browser.review, question("sampling", answer=written(), within=within))
-        key = live.key
-        review = visitor.get(until(lambda: visitor.state(key)["next"]))
-        assert "parrot-1" in review.text
-        visitor.send(review, "approve")
-        assert asked.answer().allowed
-
 
 class TestLinks:
     @pytest.mark.requirement("ELI-08", "ELI-09", "ELI-10", "ELI-11", "ELI-12", "ELI-13")
@@ -741,18 +694,6 @@ class TestLinks:
         assert not within.cancel.cancelled
         assert "It is done." in done.text
 
-    @pytest.mark.requirement("ELI-06", "ELI-08")
-    @pytest.mark.parametrize("action", ["decline", "cancel"])
-    def test_saying_no_to_a_link_leaves_nothing_to_open(
-        self, visitor: Visitor, action: str
-    ) -> None:
-        asked, page = visitor.ask("url", link())
-        assert [one["value"] for one in page.all("button")] == ["decline", "cancel", "consent"]
-        after = visitor.send(page, action)
-        assert f"You {action}" in after.text
-        assert mentions(after, "example") == []
-        assert asked.answer() == ElicitResult(action=action)  # type: ignore[arg-type]
-
     @pytest.mark.requirement("ELI-17")
     def test_who_agreed_can_still_give_up(self, visitor: Visitor) -> None:
         within = context()
@@ -768,25 +709,12 @@ class TestLinks:
         visitor.send(page, "decline")
         assert asked.answer().action == "decline"
 
-    @pytest.mark.parametrize("url", ["javascript:alert(1)", "https://u:p@example.com/", "file:///"])
-    def test_an_unsafe_link_is_not_shown(
-        self, browser: Browser, visitor: Visitor, url: str
-    ) -> None:
-        with pytest.raises(UnsafeLink):
-            browser.url(link(url), context())
-        assert visitor.state()["waiting"] == []
-
 
 class TestConsent:
     def test_a_call_is_shown_with_its_arguments(self, visitor: Visitor) -> None:
         asked, page = visitor.ask("review", question("tool"))
-        for words in (
-            "wants to send a call to the server",
-            "delete_book",
-            '"id": 7',
-            "may destroy",
-            "unchecked",
-        ):
+        for words in ("wants to send a call to the server", "delete_book", '"id": 7', "may destroy",
+                      "unchecked"):  # fmt: skip
             assert words in page.text
         visitor.send(page, "approve", word="run")
         assert asked.answer() == Verdict.allow()
@@ -811,22 +739,12 @@ class TestConsent:
         visitor.send(page, action, word=" run ")
         assert asked.answer() == Verdict.allow(remember=action == "remember")
 
-    def test_a_call_that_only_reads_by_the_word_of_a_trusted_server_takes_no_word(
-        self, visitor: Visitor
-    ) -> None:
-        call = ToolCall("ls", {}, ToolAnnotations(read_only_hint=True))
-        asked, page = visitor.ask("review", question("tool", call, of=server(trusted=True)))
-        assert not page.all("input", name="word")
-        visitor.send(page, "approve")
-        assert asked.answer() == Verdict.allow()
-
     @pytest.mark.parametrize(("length", "whole"), [(3_984, True), (3_985, False), (90_000, False)])
     def test_all_arguments_of_a_call_are_on_the_page(
         self, visitor: Visitor, length: int, whole: bool
     ) -> None:
         text = ("a\u202e" * length)[: length - 8] + "rm -rf /"
-        call = ToolCall("sh", {"text": text}, None)
-        asked, page = visitor.ask("review", question("tool", call))
+        _, page = visitor.ask("review", question("tool", ToolCall("sh", {"text": text}, None)))
         assert text.replace("\u202e", "<U+202E>") in page.text
         overview = page.text[: page.text.index("All of the arguments")]
         assert (text.replace("\u202e", "<U+202E>") in overview) is whole
@@ -834,22 +752,21 @@ class TestConsent:
             assert re.search(r": 1 \([\d,]+ characters; both ends of each\)", overview)
             assert "rm -rf /" in overview
             assert f"{length - 300:,} of {length:,} characters are not shown" in overview
-        visitor.send(page, "deny")
-        assert not asked.answer().allowed
 
     @pytest.mark.requirement("M-14")
     @pytest.mark.parametrize(
         ("trusted", "words"),
         [(True, "The server says it only reads"), (False, "The server, unchecked, says it only")],
     )
-    def test_what_a_server_says_of_a_tool_is_shown_as_its_word(
+    def test_that_a_call_only_reads_is_the_word_of_a_server_which_counts_if_it_is_trusted(
         self, visitor: Visitor, trusted: bool, words: str
     ) -> None:
-        call = ToolCall("count", {}, ToolAnnotations(read_only_hint=True))
+        call = ToolCall("ls", {}, ToolAnnotations(read_only_hint=True))
         asked, page = visitor.ask("review", question("tool", call, of=server(trusted=trusted)))
         assert words in page.text.replace("says", "says ").replace("  ", " ")
-        visitor.send(page, "deny")
-        assert not asked.answer().allowed
+        assert bool(page.all("input", name="word")) is not trusted
+        visitor.send(page, "approve", **({} if trusted else {"word": "run"}))
+        assert asked.answer() == Verdict.allow()
 
     @pytest.mark.parametrize(
         ("about", "words", "action", "verdict"),
@@ -968,8 +885,7 @@ class TestTheEnd:
     def test_several_questions_wait_side_by_side(self, browser: Browser, visitor: Visitor) -> None:
         asked = []
         for number in range(3):
-            about = context(server(f"server {number}"))
-            asked.append(Asked(browser.form, form(), about))
+            asked.append(Asked(browser.form, form(), context(server(f"server {number}"))))
             visitor.waiting(number + 1)
         first, second, third = visitor.waiting(3)
         listed = visitor.get("")
@@ -978,12 +894,10 @@ class TestTheEnd:
         assert "server 1" in second.text
         visitor.send(second, "decline")
         assert asked[1].answer().action == "decline"
-        assert asked[0].open
-        assert asked[2].open
+        assert [one.open for one in asked] == [True, False, True]
         visitor.send(third, "decline")
         after = visitor.send(first, "send")
-        assert asked[0].answer().action == "accept"
-        assert asked[2].answer().action == "decline"
+        assert [one.answer().action for one in asked] == ["accept", "decline", "decline"]
         assert not after.all("li")
         assert "There are no questions" in visitor.get("").text
 
@@ -1124,17 +1038,13 @@ class TestOpening:
     def test_a_browser_that_cannot_be_opened_is_a_line_in_the_log(
         self, caplog: pytest.LogCaptureFixture, fails: bool
     ) -> None:
-        tried = threading.Event()
-
         def open_page(address: str) -> bool:
-            tried.set()
             if fails:
                 raise OSError("no display")
             return False
 
         with Browser(open_page=open_page) as browser:
             asked = Asked(browser.form, form(), context())
-            assert tried.wait(PATIENCE)
             until(lambda: "could not open" in caplog.text)
             assert browser.address not in caplog.text
         assert asked.answer().action == "cancel"

@@ -19,7 +19,6 @@ from playwright.sync_api import (
     ConsoleMessage,
     Dialog,
     Page,
-    Request,
     Route,
     expect,
     sync_playwright,
@@ -56,21 +55,12 @@ pytestmark = pytest.mark.peer
 
 PICTURES = Path(__file__).parents[2] / "docs" / "pictures"
 ARGUMENTS = [
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-]
+    "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
+    "--disable-background-networking", "--disable-component-update", "--disable-sync",
+]  # fmt: skip
 # What Chromium reports of a form that did not pass, and of a connection that has ended.
-EXPECTED = (
-    "status of 422",
-    "ERR_CONNECTION_REFUSED",
-    "ERR_CONNECTION_RESET",
-    "ERR_EMPTY_RESPONSE",
-    "ERR_SOCKET_NOT_CONNECTED",
+EXPECTED = re.compile(
+    "status of 422|ERR_CONNECTION_(REFUSED|RESET)|ERR_EMPTY_RESPONSE|ERR_SOCKET_NOT_CONNECTED"
 )
 HOSTILE = '"><script>document.title="forged"</script><img src=x onerror=alert(1)>\u202e\x1b[0m'
 
@@ -112,16 +102,12 @@ def tab(chromium: Chromium, browser: Browser, monkeypatch: pytest.MonkeyPatch) -
     asked: list[str] = []
 
     def heard(message: ConsoleMessage) -> None:
-        expected = any(words in message.text for words in EXPECTED)
-        if message.type in ("error", "warning") and not expected:
+        if message.type in ("error", "warning") and not EXPECTED.search(message.text):
             complaints.append(message.text)
 
     def stopped(dialog: Dialog) -> None:
         complaints.append("a dialog")
         dialog.dismiss()
-
-    def seen(request: Request) -> None:
-        asked.append(request.url)
 
     own = chromium.new_context(color_scheme="light", viewport={"width": 780, "height": 240})
     own.set_default_timeout(1000 * WAIT)
@@ -129,7 +115,7 @@ def tab(chromium: Chromium, browser: Browser, monkeypatch: pytest.MonkeyPatch) -
     tab.on("console", heard)
     tab.on("pageerror", lambda error: complaints.append(str(error)))
     tab.on("dialog", stopped)
-    tab.on("request", seen)
+    tab.on("request", lambda request: asked.append(request.url))
     tab.goto(browser.address)
     origin = tab.url.split("/")[2]
     yield tab
@@ -177,36 +163,36 @@ def let_go(tab: Page) -> None:
     tab.evaluate("window.held.forEach(job => job())")
 
 
-def holding(held: list[Route]) -> Callable[[Route], None]:
-    """A handler that holds each request. Playwright takes no method of a list."""
-
-    def hold(route: Route) -> None:
-        held.append(route)
-
-    return hold
-
-
 def outcome(tab: Page, words: str) -> None:
     expect(tab.locator("#outcome")).to_contain_text(words)
 
 
 class TestForms:
     @pytest.mark.requirement("M-18", "ELI-05", "ELI-07", "ELI-14")
-    def test_every_kind_of_field_is_filled_in(self, tab: Page, browser: Browser) -> None:
+    def test_what_does_not_fit_is_put_right_and_every_kind_of_field_is_filled_in(
+        self, tab: Page, browser: Browser
+    ) -> None:
         message = "Before I write the report, tell me how you want it."
         asked = ask(tab, browser.form, form(PREFERENCES, ("name", "topics"), message), context())
         expect(tab.locator(".banner")).to_contain_text("library")
         expect(tab.get_by_label("Entries")).to_have_value("20")
-        tab.get_by_label("Name").fill("Ada")
-        tab.get_by_label("E-mail").fill("ada@example.com")
-        tab.get_by_label("Web site").fill("https://example.com/ada")
+        tab.get_by_label("Name").fill("A")
         tab.get_by_label("First day").fill("2026-03-01")
-        tab.get_by_label("Time of the report").fill("2026-03-02T07:30")
-        tab.get_by_label("Entries").fill("12")
-        tab.get_by_label("Sample").fill("0.25")
-        tab.get_by_label("JSON").check()
-        tab.get_by_label("geometry").check()
-        tab.get_by_label("logic").check()
+        press(tab, "Send these answers")
+        expect(tab.locator("#problems")).to_contain_text("Some answers need another look")
+        for name in ("name", "topics"):
+            expect(tab.locator(f"#{NAMES[name]}-problem")).to_be_visible()
+        expect(tab.locator("#problems")).to_be_focused()
+        picture(tab, "form-problems")
+        assert asked.open
+        expect(tab.get_by_label("First day")).to_have_value("2026-03-01")
+        for label, text in {
+            "Name": "Ada", "E-mail": "ada@example.com", "Web site": "https://example.com/ada",
+            "Time of the report": "2026-03-02T07:30", "Entries": "12", "Sample": "0.25",
+        }.items():  # fmt: skip
+            tab.get_by_label(label).fill(text)
+        for label in ("JSON", "geometry", "logic"):
+            tab.get_by_label(label).check()
         tab.get_by_label("With time stamps").uncheck()
         tab.get_by_label("May it be published?").select_option("Yes")
         picture(tab, "form")
@@ -219,30 +205,6 @@ class TestForms:
             "name": "Ada", "mail": "ada@example.com", "site": "https://example.com/ada",
             "from": "2026-03-01", "count": 12, "share": 0.25, "format": "json",
             "topics": ["geometry", "logic"], "stamps": False, "share_it": True,
-        }  # fmt: skip
-
-    @pytest.mark.requirement("ELI-14")
-    def test_what_does_not_fit_is_said_and_can_be_put_right(
-        self, tab: Page, browser: Browser
-    ) -> None:
-        asked = ask(tab, browser.form, form(PREFERENCES, ("name", "topics")), context())
-        tab.get_by_label("Name").fill("A")
-        tab.get_by_label("First day").fill("2026-03-01")
-        press(tab, "Send these answers")
-        expect(tab.locator("#problems")).to_contain_text("Some answers need another look")
-        expect(tab.locator(f"#{NAMES['name']}-problem")).to_be_visible()
-        expect(tab.locator(f"#{NAMES['topics']}-problem")).to_be_visible()
-        expect(tab.locator("#problems")).to_be_focused()
-        expect(tab.get_by_label("First day")).to_have_value("2026-03-01")
-        picture(tab, "form-problems")
-        assert asked.open
-        tab.get_by_label("Name").fill("Ada")
-        tab.get_by_label("algebra").check()
-        press(tab, "Send these answers")
-        outcome(tab, "Your answers were sent.")
-        assert asked.answer().content == {
-            "name": "Ada", "topics": ["algebra"], "from": "2026-03-01", "count": 20,
-            "format": "markdown", "stamps": True,
         }  # fmt: skip
 
     def test_what_the_browser_cannot_read_is_not_sent_as_nothing(
@@ -293,25 +255,29 @@ class TestForms:
         outcome(tab, "no answers were sent")
         assert asked.answer().action == action
 
-    def test_what_a_page_hears_after_its_form_was_sent_does_not_stop_the_form(
+    def test_enter_sends_no_form_and_what_a_page_hears_later_does_not_stop_one_that_is_sent(
         self, tab: Page, browser: Browser
     ) -> None:
         asked = ask(tab, browser.form, form({"name": {"type": "string"}}), context())
+        expect(tab.get_by_role("button", name="Send these answers")).to_be_enabled()
         tab.get_by_label("name").fill("Ada")
+        tab.get_by_label("name").press("Enter")
+        expect(tab.get_by_label("name")).to_have_value("Ada")
+        assert asked.open
         looks: list[Route] = []
         posts: list[Route] = []
-        tab.route("**/state?*", holding(looks))
+        tab.route("**/state?*", lambda route: looks.insert(0, route))
         tab.route("**/heard", lambda route: route.fulfill(body=""))
         with tab.expect_request("**/state?*"):
             tab.evaluate("""() => {
                 const soon = window.setTimeout;
                 window.setTimeout = (job, ms) => { if (ms === 500) fetch("heard"); soon(job, ms); };
             }""")
-        tab.route(lambda url: url == tab.url, holding(posts))
+        tab.route(lambda url: url == tab.url, lambda route: posts.insert(0, route))
         with tab.expect_request(tab.url):
             tab.get_by_role("button", name="Send these answers").click(no_wait_after=True)
         with tab.expect_request("**/heard"):
-            looks[-1].fulfill(json={"state": "another one", "waiting": []})
+            looks[0].fulfill(json={"state": "another one", "waiting": []})
         assert [route.request.method for route in posts] == ["POST"]
         posts[0].continue_()
         outcome(tab, "Your answers were sent.")
@@ -493,10 +459,10 @@ class TestLinks:
         asked = ask(tab, browser.url, link(), context())
         press(tab, "Agree to open it")
         asked.answer()
-        heard: list[dict[str, str]] = []
+        heard: list[str] = []
 
-        def serve(route: Any) -> None:
-            heard.append(route.request.headers)
+        def serve(route: Route) -> None:
+            heard.extend(route.request.headers)
             route.fulfill(body="<title>pay</title>", content_type="text/html")
 
         tab.context.route("https://pay.example.com/**", serve)
@@ -504,8 +470,8 @@ class TestLinks:
             tab.locator("main a").click()
         opened.value.wait_for_load_state()
         assert opened.value.evaluate("window.opener === null && document.referrer === ''")
-        assert [headers for headers in heard if "cookie" in headers or "referer" in headers] == []
         assert heard
+        assert not {"cookie", "referer"} & set(heard)
 
 
 def test_a_file_leads_to_the_pages(chromium: Chromium) -> None:
@@ -525,11 +491,13 @@ class TestQueue:
     def test_several_questions_wait_and_the_list_follows(self, tab: Page, browser: Browser) -> None:
         expect(tab.locator("#none")).to_be_visible()
         asked = []
-        for number, name in enumerate(("library", "calendar", "bank"), 1):
-            about = context(server(name))
-            ask: Callable[..., Any] = browser.url if name == "bank" else browser.form
-            asked.append(Asked(ask, link() if name == "bank" else form(), about))
-            expect(tab.locator("#waiting li")).to_have_count(number)
+        how: list[tuple[str, Callable[..., Any], Any]] = [
+            ("library", browser.form, form()), ("calendar", browser.form, form()),
+            ("bank", browser.url, link()),
+        ]  # fmt: skip
+        for name, method, about in how:
+            asked.append(Asked(method, about, context(server(name))))
+            expect(tab.locator("#waiting li")).to_have_count(len(asked))
         assert tab.title().startswith("(3) ")
         expect(tab.locator("#none")).to_be_hidden()
         picture(tab, "questions")
@@ -590,10 +558,9 @@ class TestQueue:
         asked: Asked[Any]
         if kind == "url":
             asked = Asked(browser.url, link(), context())
-        elif kind == "answer":
-            asked = Asked(browser.review, question("sampling", answer=written()))
         else:
-            asked = Asked(browser.review, question(kind))
+            about = question("sampling", answer=written()) if kind == "answer" else question(kind)
+            asked = Asked(browser.review, about)
         hold_timers(tab)
         open_only(tab)
         safe = tab.locator("main button.safe")
@@ -607,31 +574,19 @@ class TestQueue:
         answer = asked.answer()
         assert answer.action == "decline" if kind == "url" else not answer.allowed
 
-    def test_enter_in_a_form_does_not_send_it(self, tab: Page, browser: Browser) -> None:
-        asked = ask(tab, browser.form, form({"name": {"type": "string"}}), context())
-        expect(tab.get_by_role("button", name="Send these answers")).to_be_enabled()
-        tab.get_by_label("name").fill("Ada")
-        tab.get_by_label("name").press("Enter")
-        expect(tab.get_by_label("name")).to_have_value("Ada")
-        assert asked.open
-        press(tab, "Send these answers")
-        assert asked.answer().content == {"name": "Ada"}
-
 
 class TestForeignText:
     @pytest.mark.requirement("SAMP-08")
     def test_nothing_of_it_runs(self, tab: Page, browser: Browser) -> None:
-        fields: dict[str, Any] = {
-            "a": {"type": "string", "title": HOSTILE, "description": HOSTILE, "default": HOSTILE}
+        fields = {
+            "a": {"type": "string", **dict.fromkeys(("title", "description", "default"), HOSTILE)}
         }
         liar = server("library", info={"name": HOSTILE, "version": "1"})
+        request = sampling(HOSTILE, systemPrompt=HOSTILE)
         asked: list[Asked[Any]] = [
             Asked(browser.form, form(fields, message=HOSTILE), context(liar)),
             Asked(browser.url, link(message=HOSTILE), context(liar)),
-            Asked(
-                browser.review,
-                question("sampling", sampling(HOSTILE, systemPrompt=HOSTILE), of=liar),
-            ),
+            Asked(browser.review, question("sampling", request, of=liar)),
             Asked(browser.review, question("sampling", answer=written(HOSTILE), of=liar)),
         ]
         expect(tab.locator("#waiting a")).to_have_count(len(asked))

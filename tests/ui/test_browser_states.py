@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -85,10 +86,6 @@ class TestWhoAsks:
         (draft,) = (one for one in visitor.waiting(2) if one.all("pre", id="live"))
         assert words in draft.text
 
-    def test_a_call_of_the_program_itself_has_no_cause(self, visitor: Visitor) -> None:
-        _, page = visitor.ask("review", question("tool"))
-        assert "led to it" not in page.text
-
 
 class TestAfterAnAnswer:
     def test_the_next_question_comes_with_what_was_decided(
@@ -109,6 +106,7 @@ class TestAfterAnAnswer:
 
     def test_a_closing_page_says_what_was_decided(self, visitor: Visitor) -> None:
         asked, page = visitor.ask("review", question("tool"))
+        listed = visitor.get("").one("p", id="none")
         after = visitor.send(page, "remember", word="run")
         assert asked.answer().remember
         assert after.one("span", id="outcome")
@@ -116,18 +114,20 @@ class TestAfterAnAnswer:
         assert "“delete_book”" in after.text
         assert "hidden" not in after.one("p", id="none")
         assert "You can close this page" in after.text
+        assert "hidden" in listed
+        assert "hidden" not in visitor.get("").one("p", id="none")
 
-    @pytest.mark.parametrize("kind", ["sampling", "url"])
+    @pytest.mark.parametrize(
+        ("kind", "about", "action"),
+        [("review", question("sampling"), "approve"), ("url", link(), "consent")],
+    )
     def test_what_goes_on_keeps_its_page(
-        self, kind: str, browser: Browser, visitor: Visitor
+        self, kind: str, about: Any, action: str, browser: Browser, visitor: Visitor
     ) -> None:
-        if kind == "sampling":
-            asked, page = visitor.ask("review", question("sampling"))
-        else:
-            asked, page = visitor.ask("url", link())
+        asked, page = visitor.ask(kind, about)
         Asked(browser.form, form(), context())
         visitor.waiting(2)
-        after = visitor.send(page, "approve" if kind == "sampling" else "consent")
+        after = visitor.send(page, action)
         asked.answer()
         assert after.key == page.key
         assert after.all("li")
@@ -185,16 +185,14 @@ class TestTheStrongestGrant:
     def test_it_stands_apart_and_says_what_it_gives(
         self, kind: Any, answer: CreateMessageResult | None, words: str, visitor: Visitor
     ) -> None:
-        asked, page = visitor.ask("review", question(kind, answer=answer))
+        _, page = visitor.ask("review", question(kind, answer=answer))
         assert page.one("button", value="remember")["class"] == "always"
-        source = page.source
-        assert source.index('value="deny"') < source.index('value="approve"')
-        assert source.index('value="approve"') < source.index('<div class="grant">')
-        (grant,) = re.findall('<div class="grant">(.*?)</div>', source, re.DOTALL)
+        order = ('value="deny"', 'value="approve"', '<div class="grant">')
+        places = [page.source.index(words) for words in order]
+        assert places == sorted(places)
+        (grant,) = re.findall('<div class="grant">(.*?)</div>', page.source, re.DOTALL)
         assert words in grant
         assert 'value="remember"' in grant
-        visitor.send(page, "deny")
-        assert not asked.answer().allowed
 
     def test_there_is_none_for_links(self, visitor: Visitor) -> None:
         asked, page = visitor.ask("review", question("url"))
@@ -212,6 +210,7 @@ class TestACall:
         assert "Moves &lt;b&gt;them&lt;/b&gt;.&lt;U+202E&gt;" in said
         assert "in its own words" in page.text
         assert "Arguments: none" in page.text
+        assert "led to it" not in page.text, "a call of the program itself has no cause"
 
     def test_the_title_may_stand_in_the_annotations(self, visitor: Visitor) -> None:
         call = ToolCall("move", {}, ToolAnnotations(title="Move files"))
@@ -251,26 +250,18 @@ class TestACall:
         whole = page.text[page.text.index("All of the arguments") :]
         assert '"n24":' in whole
 
-    @pytest.mark.parametrize("where", ["definition", "annotations"])
-    def test_the_words_of_the_server_count_for_the_length(self, where: str) -> None:
-        for length in (MOST_SHOWN - 100, MOST_SHOWN):
-            text = "x" * length
-            hints = ToolAnnotations(title=text) if where == "annotations" else None
-            call = ToolCall("move", {}, hints, tool(description=text) if hints is None else None)
-            about = question("tool", call)
-            if length == MOST_SHOWN:
-                with pytest.raises(
-                    UsageError, match="the question is too long to show: it has over"
-                ):
-                    check_length(about)
-            else:
-                check_length(about)
-
-
-def test_the_list_says_so_when_nobody_asks(visitor: Visitor) -> None:
-    assert "hidden" not in visitor.get("").one("p", id="none")
-    visitor.ask("form", form())
-    assert "hidden" in visitor.get("").one("p", id="none")
+    @pytest.mark.parametrize(
+        "call",
+        [lambda text: ToolCall("move", {}, ToolAnnotations(title=text)),
+         lambda text: ToolCall("move", {}, None, tool(description=text))],
+        ids=["annotations", "definition"],
+    )  # fmt: skip
+    def test_the_words_of_the_server_count_for_the_length(
+        self, call: Callable[[str], ToolCall]
+    ) -> None:
+        check_length(question("tool", call("x" * (MOST_SHOWN - 100))))
+        with pytest.raises(UsageError, match="the question is too long to show: it has over"):
+            check_length(question("tool", call("x" * MOST_SHOWN)))
 
 
 def luminance(colour: str) -> float:

@@ -22,42 +22,28 @@ from syncmcp.handlers import CausingCall
 from syncmcp.handlers.context import FileChosenName
 from syncmcp.handlers.forms import UnsupportedForm
 from syncmcp.testing import demo_server
-from syncmcp.types import (
-    ElicitResult,
-)
+from syncmcp.types import ElicitResult
 from syncmcp.ui.terminal import Terminal
 from tests.support.stage import PATIENCE, Clock
 from tests.ui import asking as made
-from tests.ui.person import (
-    CLEAR_LINE,
-    CTRL_C,
-    CTRL_D,
-    DOWN,
-    ENTER,
-    UP,
-    Person,
-)
+from tests.ui.person import CLEAR_LINE, CTRL_C, CTRL_D, DOWN, ENTER, UP, Person
 from tests.ui.terminal_questions import Asking, asked, completion, form, link, question
 
-EVERY_KIND = {
-    "type": "object",
-    "properties": {
-        "name": {"type": "string", "title": "Your name", "description": "As in your passport"},
-        "ratio": {"type": "number", "default": 0.5},
-        "agree": {"type": "boolean"},
-        "colour": {
-            "type": "string",
-            "oneOf": [{"const": "r", "title": "Red"}, {"const": "g", "title": "Green"}],
-        },
-        "days": {
-            "type": "array",
-            "items": {"type": "string", "enum": ["mon", "tue", "wed"]},
-            "minItems": 1,
-            "default": ["tue"],
-        },
-        "remark": {"type": "string"},
+EVERY_KIND: dict[str, Any] = {
+    "name": {"type": "string", "title": "Your name", "description": "As in your passport"},
+    "ratio": {"type": "number", "default": 0.5},
+    "agree": {"type": "boolean"},
+    "colour": {
+        "type": "string",
+        "oneOf": [{"const": "r", "title": "Red"}, {"const": "g", "title": "Green"}],
     },
-    "required": ["name", "agree", "days"],
+    "days": {
+        "type": "array",
+        "items": {"type": "string", "enum": ["mon", "tue", "wed"]},
+        "minItems": 1,
+        "default": ["tue"],
+    },
+    "password": {"type": "string"},
 }
 
 
@@ -78,17 +64,19 @@ def terminal(person: Person, opened: list[str]) -> Terminal:
 
 def test_a_name_that_a_file_chose_is_told_as_such(person: Person, asking: Asking) -> None:
     """It may be the name of another server, which the program chose."""
-    for name, told in ((FileChosenName("bank"), 1), ("bank", 1)):
+    for name in (FileChosenName("bank"), "bank"):
         answer = asking("form", form(), made.context(made.server(name)))
         person.answers("» Fill in the form", CTRL_C)
         assert answer.result(PATIENCE).action == "cancel"
-        assert person.screen.count("A file of servers chose this name, not this program.") == told
+        assert person.screen.count("A file of servers chose this name, not this program.") == 1
 
 
 @pytest.mark.requirement("M-18", "ELI-05", "ELI-07", "ELI-14")
 def test_a_form_is_filled_in_field_by_field(person: Person, asking: Asking) -> None:
-    answer = asking("form", form(EVERY_KIND), asked())
+    context = asked(call=CausingCall("tools/call", {"name": "sign_up"}))
+    answer = asking("form", form(EVERY_KIND, ("name", "agree", "days")), context)
     person.sees("━━ notes asks you to fill in a form ━━")
+    person.sees("Because of this program's call: tools/call “sign_up”")
     person.answers("What do you want to do?", ENTER)
     person.sees("Field 1 of 6, required *")
     person.sees("│ As in your passport")
@@ -98,8 +86,9 @@ def test_a_form_is_filled_in_field_by_field(person: Person, asking: Asking) -> N
     person.answers("“agree” *:", DOWN, ENTER)
     person.answers("Green (g)", UP, ENTER)
     person.answers("“days” *:", "ai", " ", ENTER)  # letters select nothing
-    person.answers("“remark”:", ENTER)
-    person.sees("│ “remark”: (left out)")
+    person.sees("Warning: this looks like a secret.")
+    person.answers("“password”:", ENTER)
+    person.sees("│ “password”: (left out)")
     person.sees("│ “colour”: Green (g)")
     person.sees("│ “days”: mon, tue")
     person.answers("Ready to send?", DOWN, DOWN, ENTER)
@@ -110,19 +99,9 @@ def test_a_form_is_filled_in_field_by_field(person: Person, asking: Asking) -> N
 
 
 def test_a_wrong_answer_goes_back_to_the_person(person: Person, asking: Asking) -> None:
-    schema = {
-        "type": "object",
-        "properties": {
-            "age": {"type": "integer", "minimum": 18},
-            "days": {
-                "type": "array",
-                "items": {"type": "string", "enum": ["mon", "tue"]},
-                "maxItems": 1,
-            },
-        },
-        "required": ["age", "days"],
-    }
-    answer = asking("form", form(schema), asked())
+    days = {"type": "array", "items": {"type": "string", "enum": ["mon", "tue"]}, "maxItems": 1}
+    fields = {"age": {"type": "integer", "minimum": 18}, "days": days}
+    answer = asking("form", form(fields, ("age", "days")), asked())
     person.answers("What do you want to do?", ENTER)
     person.answers("“age” *:", ENTER)
     person.answers("This field needs an answer.", "x", ENTER)
@@ -147,8 +126,7 @@ def test_an_answer_is_changed_before_it_is_sent(person: Person, asking: Asking) 
 
 
 def test_an_erased_default_is_shown_as_what_will_be_sent(person: Person, asking: Asking) -> None:
-    schema = {"type": "object", "properties": {"size": {"type": "integer", "default": 3}}}
-    answer = asking("form", form(schema), asked())
+    answer = asking("form", form({"size": {"type": "integer", "default": 3}}), asked())
     person.answers("What do you want to do?", ENTER)
     person.answers("“size”: 3", CLEAR_LINE, ENTER)
     person.answers("│ “size”: 3 (the default)", DOWN, DOWN, ENTER)
@@ -156,57 +134,40 @@ def test_an_erased_default_is_shown_as_what_will_be_sent(person: Person, asking:
 
 
 @pytest.mark.parametrize(
-    ("keys", "action"),
-    [((DOWN, ENTER), "decline"), ((DOWN, DOWN, ENTER), "cancel"), ((CTRL_C,), "cancel")],
+    ("keys", "later", "action"),
+    [
+        ((DOWN, ENTER), "", "decline"),
+        ((DOWN, DOWN, ENTER), "", "cancel"),
+        ((CTRL_C,), "", "cancel"),
+        ((ENTER,), CTRL_C, "cancel"),
+        ((ENTER,), CTRL_D, "cancel"),
+    ],
 )
 @pytest.mark.requirement("ELI-06")
 def test_a_form_can_be_declined_or_cancelled(
-    person: Person, asking: Asking, keys: tuple[str, ...], action: str
+    person: Person, asking: Asking, keys: tuple[str, ...], later: str, action: str
 ) -> None:
     answer = asking("form", form(), asked())
     person.answers("What do you want to do?", *keys)
-    assert answer.result(PATIENCE).action == action
-
-
-@pytest.mark.parametrize("key", [CTRL_C, CTRL_D])
-def test_ctrl_c_and_ctrl_d_cancel_in_the_middle_of_a_form(
-    person: Person, asking: Asking, key: str
-) -> None:
-    answer = asking("form", form(), asked())
-    person.answers("What do you want to do?", ENTER)
-    person.answers("“name” *:", key)
-    assert answer.result(PATIENCE) == ElicitResult.cancel()
-    person.sees("Cancelled.")
+    if later:
+        person.answers("“name” *:", later)
+    assert answer.result(PATIENCE) == ElicitResult(action=action)  # type: ignore[arg-type]
+    if keys == (CTRL_C,) or later:
+        person.sees("Cancelled.")
     assert person.cooked
 
 
 def test_answers_can_be_thrown_away_at_the_end(person: Person, asking: Asking) -> None:
-    answer = asking("form", form({"type": "object", "properties": {}}), asked())
+    answer = asking("form", form({}), asked())
     person.answers("What do you want to do?", ENTER)
     person.answers("Ready to send?", ENTER)
     assert answer.result(PATIENCE) == ElicitResult.cancel()
 
 
-def test_a_field_that_looks_like_a_secret_carries_a_warning(person: Person, asking: Asking) -> None:
-    schema = {"type": "object", "properties": {"password": {"type": "string"}}}
-    answer = asking("form", form(schema), asked())
-    person.answers("What do you want to do?", ENTER)
-    person.answers("Warning: this looks like a secret.", CTRL_C)
-    assert answer.result(PATIENCE).action == "cancel"
-
-
 def test_a_form_outside_the_subset_is_not_shown(person: Person, terminal: Terminal) -> None:
-    nested = {"type": "object", "properties": {"inner": {"type": "object", "properties": {}}}}
     with pytest.raises(UnsupportedForm, match="inner"):
-        terminal.form(form(nested), asked())
+        terminal.form(form({"inner": {"type": "object", "properties": {}}}), asked())
     assert person.screen == ""
-
-
-def test_the_call_behind_a_question_is_named(person: Person, asking: Asking) -> None:
-    context = asked(call=CausingCall("tools/call", {"name": "sign_up"}))
-    answer = asking("form", form(), context)
-    person.answers("Because of this program's call: tools/call “sign_up”", CTRL_C)
-    assert answer.result(PATIENCE).action == "cancel"
 
 
 @pytest.mark.requirement("M-20")
@@ -320,17 +281,10 @@ def test_a_visit_need_not_be_waited_for(
 
 
 @pytest.mark.requirement("ELI-12", "SEC-04")
-@pytest.mark.parametrize(
-    "url",
-    [
-        "https://example.com/a?b=$(reboot)&c=';reboot;",
-        "https://example.com/|reboot",
-        "https://example.com/-n/%PATH%",
-    ],
-)
 def test_by_default_the_browser_gets_the_address_and_no_shell_does(
-    url: str, person: Person, pool: ThreadPoolExecutor, started: Queue[list[str]]
+    person: Person, pool: ThreadPoolExecutor, started: Queue[list[str]]
 ) -> None:
+    url = "https://example.com/-n/%PATH%|reboot?b=$(reboot)&c=';reboot;"
     terminal = Terminal(person.stdin, person.stdout)
     answer = pool.submit(terminal.url, link(url), asked(resumes_call=True))
     person.sees("What do you want to do?")
@@ -407,10 +361,8 @@ def test_without_a_terminal_the_record_says_that_nobody_decided() -> None:
                 client.call_tool("request_llm_help", {"question": "?"})
             assert client.call_tool("ask_user_preferences").data == {"action": "cancel"}
     assert caught.value.by == "nobody"
-    assert [(record.kind, record.by) for record in records] == [
-        ("sampling", "nobody"),
-        ("form", "nobody"),
-    ]
+    told = [(record.kind, record.by) for record in records]
+    assert told == [("sampling", "nobody"), ("form", "nobody")]
 
 
 def test_a_program_without_streams_is_told_the_same(monkeypatch: pytest.MonkeyPatch) -> None:

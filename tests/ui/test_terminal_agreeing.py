@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import tracemalloc
 import unicodedata
@@ -10,11 +11,12 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import pytest
 from wcwidth import wcwidth
 
+import syncmcp
 from syncmcp import servers_file
 from syncmcp.approval import ToolCall, Verdict
 from syncmcp.auth import Deadline
@@ -64,10 +66,6 @@ def unseen_prompts(person: Person, seen: frozenset[tuple[str, str]]) -> set[tupl
 # -- a server that a file names --------------------------------------------------------------------
 
 
-def entry(*words: str, env: dict[str, str] | None = None) -> dict[str, Any]:
-    return {"command": "sudo", "args": ["serve", *words], "env": env or {}}
-
-
 def target_of(
     server: dict[str, Any], folder: Path, terminal: Terminal, pool: ThreadPoolExecutor
 ) -> Any:
@@ -86,11 +84,42 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-LONG = entry(
-    *(f"--padding={number:04}{'x' * 40}" for number in range(150)),
-    "--at-the-very-end",
-    env={"GREETING": "${GITHUB_TOKEN}", "LD_PRELOAD": "./evil.so"},
-)
+PADDING = [f"--padding={number:04}{'x' * 40}" for number in range(150)]
+LONG = {
+    "command": "sudo",
+    "args": ["serve", *PADDING, "--at-the-very-end"],
+    "env": {"GREETING": "${GITHUB_TOKEN}", "LD_PRELOAD": "./evil.so"},
+}
+
+
+@pytest.mark.requirement("SEC-06")
+@pytest.mark.parametrize(("keys", "approved"), [((DOWN, ENTER), True), ((ENTER,), False)])
+def test_a_person_approves_a_server_that_a_file_names(
+    keys: tuple[str, ...],
+    approved: bool,
+    folder: Path,
+    person: Person,
+    terminal: Terminal,
+    pool: ThreadPoolExecutor,
+) -> None:
+    target = target_of({"command": "my-server\x1b[2J"}, folder, terminal, pool)
+    person.sees("━━ A file names a server ━━")
+    person.sees("Use it?")
+    assert "my-server" in person.screen
+    assert b"\x1b[2J" not in person.raw
+    person.types(*keys)
+    if approved:
+        assert isinstance(target.result(PATIENCE), syncmcp.Stdio)
+    else:
+        assert isinstance(target.exception(PATIENCE), servers_file.NotApproved)
+
+
+def test_without_a_terminal_no_server_of_a_file_is_approved(
+    folder: Path, pool: ThreadPoolExecutor
+) -> None:
+    with Path(os.devnull).open() as no_terminal:
+        target = target_of({"command": "my-server"}, folder, Terminal(no_terminal), pool)
+        assert isinstance(target.exception(PATIENCE), servers_file.NotApproved)
 
 
 @pytest.mark.requirement("SEC-06")
@@ -110,7 +139,7 @@ def test_a_long_entry_is_read_to_its_end_before_it_can_be_approved(
     shown = quoted(person)
     for words in ("--at-the-very-end", "${GITHUB_TOKEN}", "values of: GITHUB_TOKEN", "./evil.so"):
         assert words in shown
-    assert all(f"--padding={number:04}" in shown for number in range(150))
+    assert all(padding in shown for padding in PADDING)
     # Beside the question they stand once more.
     beside = person.screen[: person.screen.index("Use it?")].splitlines()[-6:]
     assert "Warning: It asks for administrator rights." in beside
@@ -133,45 +162,47 @@ def test_an_entry_that_is_not_read_to_its_end_is_not_approved(
     assert "Use it?" not in person.raw.decode()
 
 
+Shown: TypeAlias = Callable[[ServerReview, str], str]
+
+
+@pytest.fixture
+def shown(person: Person, terminal: Terminal, pool: ThreadPoolExecutor) -> Shown:
+    """What is on the screen with a review of a server, when these last words are."""
+
+    def show(review: ServerReview, last: str) -> str:
+        approved = pool.submit(terminal.approve, review)
+        person.sees(last)
+        screen = person.screen
+        person.types(CTRL_C)
+        assert approved.result(PATIENCE) is False
+        return screen
+
+    return show
+
+
 @pytest.mark.parametrize(("more", "pages"), [(0, False), (1, True)])
-def test_what_fits_on_the_screen_has_no_pages(
-    more: int, pages: bool, person: Person, terminal: Terminal, pool: ThreadPoolExecutor
-) -> None:
+def test_what_fits_on_the_screen_has_no_pages(more: int, pages: bool, shown: Shown) -> None:
     # A line each: the file, the program, the command, what is not covered, the variables.
     env = {f"N{number}": "x" for number in range(50 - 8 - 2 - 4 + more)}
     review = ServerReview("mine", Path("mcp.json"), "stdio", ("serve",), env=env)
-    approved = pool.submit(terminal.approve, review)
-    person.sees("Go on" if pages else "Use it?")
-    assert ("lines were shown." in person.screen) is pages
-    person.types(CTRL_C)
-    assert approved.result(PATIENCE) is False
+    assert ("lines were shown." in shown(review, "Go on" if pages else "Use it?")) is pages
 
 
 @pytest.mark.parametrize(("length", "said"), [(20_000, False), (20_001, True)])
-def test_what_nobody_reads_is_said_with_its_length(
-    length: int, said: bool, person: Person, terminal: Terminal, pool: ThreadPoolExecutor
-) -> None:
+def test_what_nobody_reads_is_said_with_its_length(length: int, said: bool, shown: Shown) -> None:
     bare = len(str(ServerReview("mine", Path("mcp.json"), "http", url="")))
     review = ServerReview("mine", Path("mcp.json"), "http", url="x" * (length - bare))
-    approved = pool.submit(terminal.approve, review)
-    person.sees("lines were shown.")
     words = "Warning: it has 20,001 characters, too many to read (over 20,000)."
-    assert (words in person.screen) is said
-    person.types(CTRL_C)
-    assert approved.result(PATIENCE) is False
+    assert (words in shown(review, "lines were shown.")) is said
 
 
-def test_thousands_of_warnings_do_not_hide_the_others(
-    person: Person, terminal: Terminal, pool: ThreadPoolExecutor
-) -> None:
+def test_thousands_of_warnings_do_not_hide_the_others(shown: Shown) -> None:
     env = {f"LD_{number}": "" for number in range(3_000)}
-    review = ServerReview("mine", Path("mcp.json"), "stdio", ("sudo", "x"), env=env)
-    approved = pool.submit(terminal.approve, review)
-    person.sees("lines were shown.")
-    assert "Warning: It asks for administrator rights." in person.screen
-    assert "Warning: there are 2,991 more warnings, at the end of the text." in person.screen
-    person.types(CTRL_C)
-    assert approved.result(PATIENCE) is False
+    screen = shown(
+        ServerReview("mine", Path("mcp.json"), "stdio", ("sudo", "x"), env=env), "lines were shown."
+    )
+    assert "Warning: It asks for administrator rights." in screen
+    assert "Warning: there are 2,991 more warnings, at the end of the text." in screen
 
 
 # -- terminals that do not agree on how wide a character is ---------------------------------------
@@ -192,41 +223,31 @@ def east_asian(character: str) -> int:
     return 2 if unicodedata.east_asian_width(character) in "WFA" else old_tables(character)
 
 
+UNITS = {
+    "skin tone": "\U0001f3fd", "flag": "\U0001f1e9\U0001f1ea", "spacing mark": "\u0bb8\u0bbf",
+    "sign before its letter": "\u0915\u093f", "accent": "e\u0301", "variation": "\u2764\ufe0f",
+    "jamo": "\u1112\u1161\u11ab", "ambiguous width": "\u0436", "wide": "\u6f22",
+}  # fmt: skip
+
+
 @pytest.mark.parametrize("cells", [each_by_itself, old_tables, east_asian])
-@pytest.mark.parametrize(
-    "unit",
-    [
-        pytest.param("\U0001f3fd", id="skin tone"),
-        pytest.param("\U0001f1e9\U0001f1ea", id="flag"),
-        pytest.param("\u0bb8\u0bbf", id="spacing mark"),
-        pytest.param("\u0915\u093f", id="sign before its letter"),
-        pytest.param("e\u0301", id="accent"),
-        pytest.param("\u2764\ufe0f", id="variation"),
-        pytest.param("\u1112\u1161\u11ab", id="jamo"),
-        pytest.param("\u0436", id="ambiguous width"),
-        pytest.param("\u6f22", id="wide"),
-    ],
-)
 def test_no_width_of_a_character_hides_the_end_of_a_line(
-    unit: str,
-    cells: Callable[[str], int],
-    pool: ThreadPoolExecutor,
-    monkeypatch: pytest.MonkeyPatch,
+    cells: Callable[[str], int], pool: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("pyte.screens.wcwidth", cells)
-    with Person(rows=60, columns=80) as person:
-        words = ("serve", "--label", unit * 78 + "--require=EVIL")
-        review = ServerReview(
-            "mine", Path("mcp.json"), "stdio", words, env={f"LD_{unit * 40}HARM": "x"}
-        )
+    with Person(rows=150, columns=80) as person:
+        words = (f"{name}{unit * 78}--require=EVIL" for name, unit in UNITS.items())
+        env = {f"LD_{unit * 40}HARM": "x" for unit in UNITS.values()}
+        review = ServerReview("mine", Path("mcp.json"), "stdio", ("serve", *words), env=env)
         approved = pool.submit(Terminal(person.stdin, person.stdout).approve, review)
         person.sees("» No")
-        shown = "".join(line.removeprefix("│").strip() for line in person.lines)
+        lines = (line.removeprefix("│").strip() for line in person.lines)
+        shown = unicodedata.normalize("NFD", "".join(lines))
         person.types(CTRL_C)
         assert approved.result(PATIENCE) is False
-    assert "--require=EVIL" in shown
-    assert shown.count("HARM") == 1
-    assert unicodedata.normalize("NFD", shown).count(unit) == 78 + 40
+    assert shown.count("--require=EVIL") == shown.count("HARM") == len(UNITS)
+    counts = {name: shown.count(unicodedata.normalize("NFD", unit)) for name, unit in UNITS.items()}
+    assert counts == dict.fromkeys(UNITS, 78 + 40)
 
 
 # -- keys that were meant for something else -------------------------------------------------------
@@ -388,58 +409,44 @@ SECOND = [{"role": "user", "content": {"type": "text", "text": text}} for text i
 TOOL = {"name": "x", "inputSchema": {"description": LONG_TEXT}}
 
 
-@pytest.mark.parametrize(
-    "wire",
-    [
-        {"systemPrompt": LONG_TEXT},
-        {"systemPrompt": TALL_TEXT, "messages": SECOND[:1]},
-        {"messages": [{"role": "user", "content": ROWS}]},
-        {"includeContext": LONG_TEXT, "messages": SECOND[:1]},
-        {"messages": [{"role": "user", "content": {"type": "text", "text": LONG_TEXT}}]},
-        {"messages": [{"role": "user", "content": {"type": "text", "text": LONG_TEXT}}, *SECOND]},
-        {"tools": [TOOL]},
-        {"metadata": {"hint": LONG_TEXT}},
-        {"stopSequences": [LONG_TEXT]},
-        {"modelPreferences": {"note": LONG_TEXT}, "messages": SECOND[:1]},
-        {"modelPreferences": {"hints": [{"note": LONG_TEXT}]}, "messages": SECOND[:1]},
-    ],
-    ids=[
-        "system prompt",
-        "rows",
-        "blocks",
-        "context",
-        "message",
-        "earlier message",
-        "tool",
-        "metadata",
-        "stops",
-        "preferences",
-        "hints",
-    ],
-)
+LONG_CONTENT = {"type": "text", "text": LONG_TEXT}
+REQUESTS: dict[str, dict[str, Any]] = {
+    "system prompt": {"systemPrompt": LONG_TEXT},
+    "rows": {"systemPrompt": TALL_TEXT, "messages": SECOND[:1]},
+    "blocks": {"messages": [{"role": "user", "content": ROWS}]},
+    "context": {"includeContext": LONG_TEXT, "messages": SECOND[:1]},
+    "message": {"messages": [{"role": "user", "content": LONG_CONTENT}]},
+    "earlier message": {"messages": [{"role": "user", "content": LONG_CONTENT}, *SECOND]},
+    "tool": {"tools": [TOOL]},
+    "metadata": {"metadata": {"hint": LONG_TEXT}},
+    "stops": {"stopSequences": [LONG_TEXT]},
+    "preferences": {"modelPreferences": {"note": LONG_TEXT}, "messages": SECOND[:1]},
+    "hints": {"modelPreferences": {"hints": [{"note": LONG_TEXT}]}, "messages": SECOND[:1]},
+}
+TOOL_USE = {"type": "tool_use", "id": "1", "name": "x", "input": {"text": LONG_TEXT}}
+ANSWERS: dict[str, dict[str, Any]] = {
+    "text": {"content": LONG_CONTENT},
+    "rows": {"content": {"type": "text", "text": TALL_TEXT}},
+    "blocks": {"content": ROWS},
+    "tool use": {"content": TOOL_USE},
+    "odd": {"content": {"type": "odd", "of": LONG_TEXT}},
+    "reason": {"stopReason": LONG_TEXT},
+}
+
+
+@pytest.mark.parametrize("long", REQUESTS)
 def test_all_of_a_request_is_seen_before_a_model_gets_it(
-    person: Person, asking: Asking, wire: dict[str, Any]
+    person: Person, asking: Asking, long: str
 ) -> None:
-    verdict = asking("review", question("sampling", completion(**wire)))
+    verdict = asking("review", question("sampling", completion(**REQUESTS[long])))
     agrees_after_reading(person, "Let the model answer?", verdict)
 
 
-@pytest.mark.parametrize(
-    "wire",
-    [
-        {"content": {"type": "text", "text": LONG_TEXT}},
-        {"content": {"type": "text", "text": TALL_TEXT}},
-        {"content": ROWS},
-        {"content": {"type": "tool_use", "id": "1", "name": "x", "input": {"text": LONG_TEXT}}},
-        {"content": {"type": "odd", "of": LONG_TEXT}},
-        {"stopReason": LONG_TEXT},
-    ],
-    ids=["text", "rows", "blocks", "tool use", "odd", "reason"],
-)
+@pytest.mark.parametrize("long", ANSWERS)
 def test_all_of_an_answer_is_seen_before_it_is_sent(
-    person: Person, asking: Asking, wire: dict[str, Any]
+    person: Person, asking: Asking, long: str
 ) -> None:
-    answer = about.written(**wire)
+    answer = about.written(**ANSWERS[long])
     verdict = asking("review", question("sampling", completion(), answer))
     agrees_after_reading(person, "Send it?", verdict)
 

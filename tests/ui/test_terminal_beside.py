@@ -1,9 +1,11 @@
-"""A terminal that questions share with the program; servers of files, which a person approves."""
+"""A terminal that questions share with the program: what it draws, and that it ends."""
 
 from __future__ import annotations
 
 import io
-import json
+import os
+import signal
+import subprocess
 import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -12,12 +14,10 @@ from pathlib import Path
 
 import pytest
 
-import syncmcp
-from syncmcp import servers_file
 from syncmcp.types import ElicitResult
 from syncmcp.ui.terminal import Terminal
 from tests.support.stage import PATIENCE
-from tests.ui.person import CTRL_C, DOWN, ENTER, Person
+from tests.ui.person import CTRL_C, DOWN, ENTER, WAIT, Person
 from tests.ui.terminal_questions import asked, form, question
 
 
@@ -54,48 +54,6 @@ def test_the_program_keeps_off_the_terminal_while_it_is_a_question_s_turn(
     assert (inside, most) == (0, 1)
 
 
-@pytest.fixture
-def servers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A file of servers in the current folder."""
-    monkeypatch.chdir(tmp_path)
-    path = tmp_path / "mcp.json"
-    path.write_text(json.dumps({"mcpServers": {"mine": {"command": "my-server\x1b[2J"}}}))
-    return path
-
-
-@pytest.mark.requirement("SEC-06")
-@pytest.mark.parametrize(
-    ("keys", "approved"), [((DOWN, ENTER), True), ((ENTER,), False), ((CTRL_C,), False)]
-)
-def test_a_person_approves_a_server_that_a_file_names(
-    keys: tuple[str, ...],
-    approved: bool,
-    servers: Path,
-    person: Person,
-    terminal: Terminal,
-    pool: ThreadPoolExecutor,
-) -> None:
-    found = servers_file.read(servers, approve=terminal.approve, approvals=servers.with_name("yes"))
-    target = pool.submit(found["mine"].target)
-    person.sees("━━ A file names a server ━━")
-    person.sees("Use it?")
-    assert "my-server" in person.screen
-    assert b"\x1b[2J" not in person.raw
-    person.types(*keys)
-    if approved:
-        assert isinstance(target.result(PATIENCE), syncmcp.Stdio)
-    else:
-        assert isinstance(target.exception(PATIENCE), servers_file.NotApproved)
-
-
-def test_without_a_terminal_no_server_of_a_file_is_approved(servers: Path) -> None:
-    with open(servers) as no_terminal:
-        nobody = Terminal(no_terminal)
-        found = servers_file.read(servers, approve=nobody.approve)
-        with pytest.raises(servers_file.NotApproved):
-            found["mine"].target()
-
-
 def test_what_is_drawn_beside_may_stand_in_the_place_of_the_standard_streams(
     person: Person, pool: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -111,3 +69,43 @@ def test_what_is_drawn_beside_may_stand_in_the_place_of_the_standard_streams(
     answer = pool.submit(Terminal(beside=beside).form, form(), asked())
     person.answers("What do you want to do?", CTRL_C)
     assert answer.result(PATIENCE).action == "cancel"
+
+
+PROGRAM = """
+import fcntl, signal, sys, termios, threading
+from syncmcp.ui.terminal import Terminal
+from tests.ui.asking import context, form
+
+fcntl.ioctl(0, termios.TIOCSCTTY, 0)  # the terminal that a shell would have given to it
+signal.signal(signal.SIGUSR1, lambda *_: sys.exit(3))
+threading.Thread(target=lambda: Terminal().form(form(), context()), daemon=True).start()
+try:
+    signal.pause()
+except KeyboardInterrupt:
+    sys.exit(4)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("sent", "status"), [(signal.SIGUSR1, 3), (signal.SIGINT, 4)])
+def test_a_program_that_ends_in_the_middle_leaves_the_terminal_as_it_was(
+    person: Person, sent: signal.Signals, status: int
+) -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", PROGRAM],
+        stdin=person.slave,
+        stdout=person.slave,
+        stderr=person.slave,
+        start_new_session=True,
+        env={**os.environ, "TERM": "xterm-256color"},
+        cwd=Path(__file__).parents[2],
+    ) as process:
+        try:
+            person.sees("What do you want to do?")
+            assert not person.cooked
+            process.send_signal(sent)
+            assert process.wait(WAIT) == status
+        finally:
+            process.kill()
+    assert person.cooked
+    assert "Traceback" not in person.screen

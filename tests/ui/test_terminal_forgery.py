@@ -11,17 +11,10 @@ import pytest
 from syncmcp.approval import ToolCall, Verdict
 from syncmcp.handlers import CausingCall
 from syncmcp.servers_file import ServerReview
-from syncmcp.types import (
-    ElicitResult,
-)
+from syncmcp.types import ElicitResult
 from tests.support.stage import PATIENCE
 from tests.ui import asking as made
-from tests.ui.person import (
-    CTRL_C,
-    DOWN,
-    ENTER,
-    Person,
-)
+from tests.ui.person import CTRL_C, DOWN, ENTER, Person
 from tests.ui.terminal_questions import Asking, asked, completion, form, question, written
 
 FORGERIES = [
@@ -43,16 +36,12 @@ OURS = re.compile(r"━━ (?!notes )|Server: |\? What do you|bank asks|\[link|c
 @pytest.mark.parametrize("words", FORGERIES)
 @pytest.mark.requirement("ELI-05", "ELI-13")
 def test_no_words_of_a_server_look_like_ours(person: Person, asking: Asking, words: str) -> None:
-    schema = {
-        "type": "object",
-        "properties": {
-            "f": {"type": "string", "title": words, "description": words, "default": words},
-            "c": {"type": "string", "oneOf": [{"const": "v", "title": words}], "title": words},
-        },
-        "required": ["f", "c"],
+    fields = {
+        "f": {"type": "string", **dict.fromkeys(("title", "description", "default"), words)},
+        "c": {"type": "string", "oneOf": [{"const": "v", "title": words}], "title": words},
     }
     context = asked(info={"name": "x", "title": words, "version": words})
-    answer = asking("form", form(schema, message=words), context)
+    answer = asking("form", form(fields, ("f", "c"), words), context)
     person.sees("» Fill in the form")
     own = [line for line in person.lines if not line.startswith("│")]
     assert own[:4] == [
@@ -95,9 +84,7 @@ def test_no_name_passes_for_words_of_ours(person: Person, asking: Asking) -> Non
 @pytest.mark.parametrize("words", FORGERIES)
 def test_no_words_of_a_model_look_like_ours(person: Person, asking: Asking, words: str) -> None:
     request = completion(systemPrompt=words, modelPreferences={"hints": [{"name": words}]})
-    answer = written(words)
-    answer = answer.model_copy(update={"model": words})
-    for told in (None, answer):
+    for told in (None, made.written(words, model=words)):
         verdict = asking("review", question("sampling", request, told))
         person.answers("Let the model answer?" if told is None else "Send it?", CTRL_C)
         assert not verdict.result(PATIENCE).allowed
@@ -113,23 +100,12 @@ BEGINS_ROWS = " ".join("x" * length + " FORGED: yes" for length in range(80, 98)
 @pytest.mark.parametrize(
     ("method", "about"),
     [
-        pytest.param(
-            "approve",
-            ServerReview("x", Path("mcp.json"), "stdio", ("node", BEGINS_ROWS)),
-            id="server",
-        ),
-        pytest.param(
-            "review", question("sampling", made.sampling("one", BEGINS_ROWS)), id="request"
-        ),
-        pytest.param(
-            "review",
-            question("sampling", made.sampling(), made.written(BEGINS_ROWS, odd=1)),
-            id="answer",
-        ),
-        pytest.param(
-            "review", question("tool", ToolCall("x", {"y": BEGINS_ROWS}, None)), id="call"
-        ),
+        ("approve", ServerReview("x", Path("mcp.json"), "stdio", ("node", BEGINS_ROWS))),
+        ("review", question("sampling", made.sampling("one", BEGINS_ROWS))),
+        ("review", question("sampling", made.sampling(), made.written(BEGINS_ROWS, odd=1))),
+        ("review", question("tool", ToolCall("x", {"y": BEGINS_ROWS}, None))),
     ],
+    ids=["server", "request", "answer", "call"],
 )
 def test_no_words_within_a_line_pass_for_a_line(
     person: Person, asking: Asking, method: str, about: Any
@@ -146,14 +122,11 @@ def test_no_words_within_a_line_pass_for_a_line(
 
 def test_no_answer_to_a_form_passes_for_another(person: Person, asking: Asking) -> None:
     default = f"no\n“Pay”: No\n{BEGINS_ROWS}"
-    schema = {
-        "type": "object",
-        "properties": {
-            "f": {"type": "string", "default": default},
-            "Pay": {"type": "boolean", "default": True},
-        },
+    fields = {
+        "f": {"type": "string", "default": default},
+        "Pay": {"type": "boolean", "default": True},
     }
-    answer = asking("form", form(schema), asked())
+    answer = asking("form", form(fields), asked())
     person.answers("What do you want to do?", ENTER)
     person.answers("Field 1 of 2", ENTER)
     person.answers("Field 2 of 2", ENTER)

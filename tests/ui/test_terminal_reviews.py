@@ -20,14 +20,7 @@ from syncmcp.types import (
 )
 from syncmcp.ui.terminal import AskOnTerminal, Terminal
 from tests.support.stage import PATIENCE
-from tests.ui.person import (
-    ALT_ENTER,
-    CLEAR_LINE,
-    CTRL_C,
-    DOWN,
-    ENTER,
-    Person,
-)
+from tests.ui.person import ALT_ENTER, CLEAR_LINE, CTRL_C, DOWN, ENTER, Person
 from tests.ui.terminal_questions import Asking, asked, completion, form, link, question, written
 
 
