@@ -216,7 +216,7 @@ def _choose_issuer(listed: Sequence[str], issuer: str | None, known: Sequence[st
             slash = any(same_but_slash(issuer, one) for one in listed)
             raise DiscoveryFailed(
                 f"the server accepts tokens from {shown}{f' and {others} others' * (others > 0)},"
-                f" but not from the configured issuer, {_quoted(issuer)}"
+                f" but not from the issuer that was named, {_quoted(issuer)}"
                 f"{' (the / at the end differs)' if slash else ''}"
             )
         return issuer
@@ -235,7 +235,7 @@ def _fallback(url: str, issuer: str | None) -> FetchSteps[AuthServer]:
     published = server is not None
     if server is None:
         if issuer not in (None, origin):
-            raise DiscoveryFailed(f"the configured issuer, {_quoted(issuer)}, has no metadata")
+            raise DiscoveryFailed(f"the issuer that was named, {_quoted(issuer)}, has no metadata")
         server = AuthorizationServerMetadata(
             issuer=origin,
             authorization_endpoint=f"{origin}/authorize",

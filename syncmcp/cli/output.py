@@ -319,7 +319,7 @@ def explain(error: BaseException) -> None:
 
     told = [str(facts["code"])] if "code" in facts else []
     if "status" in facts and f"HTTP {facts['status']}" not in facts["message"]:
-        told.append(str(facts["status"]))
+        told.append(f"HTTP {facts['status']}")
     if "process_exit_code" in facts:
         told.append(f"exit code {facts['process_exit_code']}")
     if facts.get("delivery") == "unknown" and facts.get("method") == "tools/call":

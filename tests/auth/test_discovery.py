@@ -234,7 +234,7 @@ def test_a_server_that_names_others_than_the_configured_issuer_is_refused() -> N
         with pytest.raises(DiscoveryFailed) as caught:
             walk.run(discover(SERVER, issuer=mine))
         assert caught.value.message == (
-            f"the server accepts tokens from {ISSUER!r}, but not from the configured issuer,"
+            f"the server accepts tokens from {ISSUER!r}, but not from the issuer that was named,"
             f" {mine!r}{end}"
         )
 

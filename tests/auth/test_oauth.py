@@ -211,7 +211,7 @@ def test_a_given_client_id_is_not_tried_at_another_authorization_server(pinned: 
         resource.metadata["authorization_servers"] = [new.issuer]
         old.expire()
         old.refreshable.clear()
-        with pytest.raises(AuthError, match="configured" if pinned else "belong to"):
+        with pytest.raises(AuthError, match="issuer that was named" if pinned else "belong to"):
             call(resource, auth)
         assert not new.authorizations
 

@@ -195,7 +195,7 @@ def test_output_that_cannot_be_written_is_an_error(
     ("error", "said"),
     [
         (HttpError("not found (GET: HTTP 404)", status=404), "error: not found (GET: HTTP 404)\n"),
-        (HttpError("not found", status=404), "error: not found (404)\n"),
+        (HttpError("not found", status=404), "error: not found (HTTP 404)\n"),
         (ConnectFailed("command not found: 'x'; PATH searched: /a:/b"), "not found: 'x'\n"),
         (OutcomeUnknown("gone", method="tools/call", exit_code=3), "(exit code 3; the tool may"),
         (RequestTimeout("late", method="tools/call", delivery="unknown"), "the tool may have run"),
