@@ -476,7 +476,7 @@ class TestSampling:
             tools=[{"name": "look_up", "description": "Looks up", "inputSchema": {}}],
             toolChoice={"mode": "required"},
         )
-        _, page = visitor.ask("review", question("sampling", request))
+        asked, page = visitor.ask("review", question("sampling", request))
         for words in ("library", "Messages", "claude, gpt", "cost 0.3", "'END'", "allServers",
                       "p-1", "Be brief.", "look_up", "Looks up", "required",
                       "Some bold words"):  # fmt: skip
@@ -485,6 +485,8 @@ class TestSampling:
         assert page.one("input", name="temperature")["value"] == "0.7"
         assert page.all("strong")
         assert page.all("details")
+        assert "no model was asked" in visitor.send(page, "deny").text
+        assert not asked.answer().allowed
 
     def test_a_request_that_is_left_alone_goes_on_unchanged(self, visitor: Visitor) -> None:
         text = "\n\nodd\r\n\u200btext\u202e \r\n"
