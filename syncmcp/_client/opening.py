@@ -146,10 +146,9 @@ _REPROBE_SECONDS = 1.0
 # A write to an exiting server may fail before its exit is noticed, which takes no longer than this.
 _EXIT_NOTICE_SECONDS = 0.2
 
-# Last words of a server whose cause is in its code or in its command, not in its variables.
-_OWN_FAULT = re.compile(
-    r"\b(?:Attribute|Import|ModuleNotFound|Name|Syntax|Type)Error\b|No module named|can't open file"
-)
+# Last words of a server whose cause is in its code or in its command, not in its variables;
+# unless Python looks for modules where a variable of the program says.
+_OWN_FAULT = re.compile(r"\b(?:Import|Name|Syntax)Error\b|No module named|can't open file")
 
 
 class TransportChoice(NamedTuple):
@@ -389,9 +388,10 @@ def _variables_hint(command: Stdio, error: ConnectionLost) -> tuple[str, str | N
     with delaying_forks():
         from syncmcp.transports._process import environment
 
-    if _OWN_FAULT.search(last_words):
-        return "", None
     given = environment(command.env, command.inherit_env, os.environ)
+    path_is_given = "PYTHONPATH" in given or "PYTHONPATH" not in os.environ
+    if _OWN_FAULT.search(last_words) and path_is_given:
+        return "", None
     words = frozenset(re.findall(r"\w{3,}", last_words))
     wanted = sorted(words & (os.environ.keys() - given.keys()))
     if wanted:

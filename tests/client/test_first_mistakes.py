@@ -660,11 +660,17 @@ def test_a_server_that_dies_at_its_start_is_told_which_variables_it_lacked_or_ha
 @pytest.mark.parametrize(
     "words", [["-m", "no_such_module"], ["no_such.py"], ["-c", "import no_such_module"]], ids=str
 )
-def test_who_dies_of_its_own_code_is_told_nothing_of_variables(words: list[str]) -> None:
+def test_who_dies_of_its_own_code_is_told_nothing_of_variables(
+    words: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("PYTHONPATH", raising=False)
     with pytest.raises(ConnectFailed) as raised:
         connect(Stdio(sys.executable, *words))
     assert "no_such" in str(raised.value)
     assert "variables" not in str(raised.value)
+    monkeypatch.setenv("PYTHONPATH", "modules")  # perhaps the module is there
+    with pytest.raises(ConnectFailed, match="it was given the variables "):
+        connect(Stdio(sys.executable, *words))
 
 
 def test_errors_of_opening_speak_of_no_request() -> None:
