@@ -89,7 +89,7 @@ static: $(VENV)/.dev ## format, lint, types, contracts, docs
 # What is one process each: as many at a time as there are cores.
 .PHONY: before
 before: $(VENV)/.dev
-	@$(MAKE) --keep-going -j $(CORES) --output-sync=target $(STATIC) protocol
+	@$(MAKE) --keep-going -j $(CORES) --output-sync=target protocol $(STATIC)
 
 .PHONY: format
 format: $(VENV)/.dev ## rewrite the code in the house format
