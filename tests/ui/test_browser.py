@@ -20,7 +20,7 @@ import requests
 
 import syncmcp
 from syncmcp import CancelToken
-from syncmcp.approval import DenyAll, Question, ToolCall, Verdict
+from syncmcp.approval import DenyAll, ToolCall, Verdict
 from syncmcp.errors import ClosedError, Denied, UsageError
 from syncmcp.handlers import CausingCall, HandlerContext
 from syncmcp.handlers.context import FileChosenName
@@ -73,6 +73,9 @@ def mentions(page: Page, words: str) -> list[tuple[str, str, str]]:
 def url_of_question(visitor: Visitor) -> str:
     (page,) = visitor.waiting()
     return page.url
+
+
+ALLOW = Verdict.allow()
 
 
 class TestTheDoor:
@@ -773,18 +776,22 @@ class TestConsent:
     @pytest.mark.parametrize(
         ("about", "words", "action", "verdict"),
         [
-            (question("form", form(EVERY_KIND)), "Your name", "approve", Verdict.allow()),
-            (question("url"), "<mark>pay.example.com</mark>", "approve", Verdict.allow()),
-            (question("url", answer=ElicitResult.accept()), "This program agreed for you",
-             "approve", Verdict.allow()),
-            (question("roots"), "", "remember", Verdict.allow(remember=True)),
-            (question("roots"), "", "deny", Verdict.deny("a person said no")),
+            ({"kind": "form", "request": form(EVERY_KIND)}, "Your name", "approve", ALLOW),
+            ({"kind": "url"}, "<mark>pay.example.com</mark>", "approve", ALLOW),
+            (
+                {"kind": "url", "answer": ElicitResult.accept()},
+                "This program agreed for you",
+                "approve",
+                ALLOW,
+            ),
+            ({"kind": "roots"}, "", "remember", Verdict.allow(remember=True)),
+            ({"kind": "roots"}, "", "deny", Verdict.deny("a person said no")),
         ],
-    )  # fmt: skip
+    )
     def test_a_program_may_be_let_do_what_it_would(
-        self, visitor: Visitor, about: Question, words: str, action: str, verdict: Verdict
+        self, visitor: Visitor, about: Any, words: str, action: str, verdict: Verdict
     ) -> None:
-        asked, page = visitor.ask("review", about)
+        asked, page = visitor.ask("review", question(**about))  # whose limit begins here
         assert words in page.source
         visitor.send(page, action)
         assert asked.answer() == verdict

@@ -119,12 +119,12 @@ class TestAfterAnAnswer:
 
     @pytest.mark.parametrize(
         ("kind", "about", "action"),
-        [("review", question("sampling"), "approve"), ("url", link(), "consent")],
+        [("review", lambda: question("sampling"), "approve"), ("url", link, "consent")],
     )
     def test_what_goes_on_keeps_its_page(
         self, kind: str, about: Any, action: str, browser: Browser, visitor: Visitor
     ) -> None:
-        asked, page = visitor.ask(kind, about)
+        asked, page = visitor.ask(kind, about())  # the limit of a question begins here
         Asked(browser.form, form(), context())
         visitor.waiting(2)
         after = visitor.send(page, action)
