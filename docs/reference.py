@@ -121,6 +121,33 @@ class Summary(SphinxDirective):
         return self.parse_text_to_nodes("\n".join(lines))
 
 
+class Options(SphinxDirective):
+    """Tables of the arguments of a class, each with the first sentence of its description.
+
+    The lines of the content are groups, ``Title: name name``.
+    """
+
+    required_arguments = 1
+    has_content = True
+
+    def run(self) -> list[nodes.Node]:
+        """Read the descriptions in the docstring of the class, which follows in whole."""
+        module, _, owner = self.arguments[0].rpartition(".")
+        doc = inspect.getdoc(getattr(importlib.import_module(module), owner)) or ""
+        written = doc.partition("\nArgs:\n")[2].partition("\n\n")[0]
+        texts = re.findall(r"^ {4}(\w+): (.*(?:\n {8}.*)*)", written, re.MULTILINE)
+        sentences = {name: re.split(r"[.;:](?:\s|$)", text)[0].split() for name, text in texts}
+        lines: list[str] = []
+        for title, _, names in (line.partition(": ") for line in self.content if line):
+            lines += [f"**{title}**", "", ".. list-table::", "   :widths: 1 3", ""]
+            for name in names.split():
+                lines += [f"   * - ``{name}``", f"     - {' '.join(sentences.pop(name))}"]
+            lines.append("")
+        if sentences:
+            raise self.error(f"in no group: {', '.join(sentences)}")
+        return self.parse_text_to_nodes("\n".join(lines))
+
+
 def directive(home: str, name: str) -> str:
     """The directive that documents a member of a class."""
     module, _, owner = home.rpartition(".")
@@ -283,6 +310,7 @@ def setup(app: Sphinx) -> None:
     app.setup_extension("sphinx.ext.autodoc")
     app.setup_extension("sphinx.ext.napoleon")  # first: what it makes is changed here
     app.add_directive("measured", Measured)
+    app.add_directive("options", Options)
     app.add_directive("summary", Summary)
     roles.register_local_role("name", name_role)
     app.connect("autodoc-process-signature", process_signature)
