@@ -6,6 +6,7 @@ import importlib
 import inspect
 import json
 import re
+import sys
 from functools import reduce
 from operator import or_
 from pathlib import Path
@@ -25,7 +26,7 @@ from syncmcp._connection.tool_schemas import OutputCheck
 from syncmcp._protocol.capabilities import Undeclared
 from syncmcp.group import Routed
 from syncmcp.tasks import StartTask
-from syncmcp.types import content
+from syncmcp.types import client_features, content
 
 if TYPE_CHECKING:
     from docutils import nodes
@@ -43,10 +44,30 @@ for called, kind in CALLED.items():
     setattr(syncmcp.Client, called, kind.__call__)
 
 
+# Classes that a page documents have what they inherit from classes that no page does; those that
+# serve a `Server` of the test kit are its own business.
+NAMED = {
+    value
+    for page in (Path(__file__).parent / "api").glob("*.md")
+    for module in re.findall(r"automodule:: (\S+)", page.read_text("utf-8"))
+    for name in importlib.import_module(module).__all__
+    if inspect.isclass(value := getattr(sys.modules[module], name))
+}
+for named in NAMED:
+    for base in set(named.__mro__[1:]) - NAMED:
+        if base.__module__.startswith("syncmcp.") and base.__name__ != "Dispatcher":
+            for member, value in vars(base).items():
+                called_so = inspect.isroutine(value) or isinstance(value, property | classmethod)
+                if called_so and member[0] != "_" and member not in vars(named):
+                    setattr(named, member, value)
+
+
 # The tags by which models tell types apart are no part of what a reader needs.
 for alias in ("ContentBlock", "ResourceContents", "SamplingMessageContentBlock"):
     tagged = get_args(getattr(content, alias))[0]
-    setattr(content, alias, reduce(or_, (get_args(member)[0] for member in get_args(tagged))))
+    plain = reduce(or_, (get_args(member)[0] for member in get_args(tagged)))
+    for module in (client_features, content):
+        setattr(module, alias, plain)
 
 # Types without a public name are spelled in signatures.
 SPELLED = {
@@ -281,9 +302,12 @@ def process_docstring(
         bases = [base.__name__ for base in value.__bases__ if base.__name__[0] != "_"]
         added = [f"Base: {', '.join(f'`{base}`' for base in bases)}."]
     elif inspect.isclass(value) and hasattr(value, "model_fields"):
-        own = inspect.get_annotations(value)
-        more = ", ".join(f"``{name}``" for name in value.model_fields if name not in own)
-        bases = ", ".join(f"`{base.__name__}`" for base in value.__mro__[1:] if public(base))
+        inherited = value.model_fields.keys() - inspect.get_annotations(value).keys()
+        bases = filter(public, value.__mro__[1:])
+        theirs = {base: inspect.get_annotations(base).keys() & inherited for base in bases}
+        others = set().union(*theirs.values())
+        more = ", ".join(f"``{name}``" for name in value.model_fields if name in others)
+        bases = ", ".join(f"`{base.__name__}`" for base, names in theirs.items() if names)
         added = [f"Also has {more} (see {bases})."] if more else []
     if added:
         lines[first:first] = ["", *added]

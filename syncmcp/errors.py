@@ -199,7 +199,7 @@ def fresh(error: E, **facts: Any) -> E:
 
 
 class UsageError(McpError, ValueError):
-    """The program made a mistake: an argument or a call that is not allowed. Nothing was sent."""
+    """A mistake of the program. Nothing was sent, except of a call that ends by `InvalidAnswer`."""
 
 
 class NotSupported(UsageError):

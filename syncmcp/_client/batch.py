@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import threading
 from collections import deque
 from collections.abc import Callable, Mapping
@@ -38,6 +39,16 @@ Oversize: TypeAlias = Literal["split", "refuse"]
 """What happens to a batch of more than `max_size` calls: several frames, or an error."""
 
 
+def _of_batch(told: str | None, name: str) -> str | None:
+    """The docstring of a client's operation, for the operation of a batch."""
+    if told is None:  # with `python -OO`
+        return None
+    summary, *others = inspect.cleandoc(told).split("\n\n")
+    kept = [each for each in others if not each.startswith((">>>", "Returns:"))]
+    future = f"Returns a `RequestFuture` of what `Client.{name}` returns; see `Client.batch`."
+    return "\n\n".join((summary, future, *kept))
+
+
 class Collected(Generic[P, R]):
     """An operation as a method of a batch: takes the same arguments, and returns a future."""
 
@@ -47,7 +58,7 @@ class Collected(Generic[P, R]):
             return batch._collect(operation.steps(batch._core, *args, **kwargs), options)
 
         call.__name__ = call.__qualname__ = operation.__name__
-        call.__doc__ = operation.steps.__doc__
+        call.__doc__ = _of_batch(operation.steps.__doc__, operation.__name__)
         signature = operation.__signature__
         call.__signature__ = signature.replace(  # type: ignore[attr-defined]
             return_annotation=f"RequestFuture[{signature.return_annotation}]"

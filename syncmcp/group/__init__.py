@@ -77,9 +77,11 @@ R = TypeVar("R")
 
 def _of_group(told: str, first: str) -> str:
     """The docstring of a client's operation, for the operation of a group."""
-    told = re.sub(r"client\.list_(\w+)\(\)\.\w+", r"group.\1.values()", told)
+    paragraphs = [each for each in told.split("\n\n") if "with syncmcp.connect(" not in each]
+    told = re.sub(r"client\.list_(\w+)\(\)\.\w+", r"group.\1.values()", "\n\n".join(paragraphs))
     told = re.sub(r"client\.(?=\w)", "group.", told)
-    return f"{told}\n\nIn a group, the key in `{first}` decides which server gets the request."
+    routing = f"In a group, the key in `{first}` decides which server gets the request"
+    return f"{told}\n\n{routing}; a `UsageError` says that no server has it."
 
 
 class Routed(Generic[P, R]):
