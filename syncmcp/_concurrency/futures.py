@@ -143,7 +143,8 @@ class RequestFuture(concurrent.futures.Future[R]):
 
         Raises:
             RequestCancelled: The future was cancelled.
-            TimeoutError: The future is not done in time; the request goes on.
+            TimeoutError: The future is not done in time; the request goes on. In Python 3.10 it is
+                that of `concurrent.futures`.
             UsageError: The call belongs to a batch that this thread sends when it leaves the
                 `with` block of the batch: waiting within the block would never end.
             LimitExceeded: A handler waits for the result, and 500 other handlers wait, too. The
@@ -172,7 +173,8 @@ class RequestFuture(concurrent.futures.Future[R]):
 
         Raises:
             RequestCancelled: The future was cancelled.
-            TimeoutError: The future is not done in time; the request goes on.
+            TimeoutError: The future is not done in time; the request goes on. In Python 3.10 it is
+                that of `concurrent.futures`.
             UsageError: See `result`.
         """
         self._check_sent()
