@@ -199,7 +199,7 @@ def fresh(error: E, **facts: Any) -> E:
 
 
 class UsageError(McpError, ValueError):
-    """A mistake of the program. Nothing was sent, except of a call that ends by `InvalidAnswer`."""
+    """The program made a mistake. Nothing was sent, unless the error is an `InvalidAnswer`."""
 
 
 class NotSupported(UsageError):

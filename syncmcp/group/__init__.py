@@ -81,7 +81,7 @@ def _of_group(told: str, first: str) -> str:
     told = re.sub(r"client\.list_(\w+)\(\)\.\w+", r"group.\1.values()", "\n\n".join(paragraphs))
     told = re.sub(r"client\.(?=\w)", "group.", told)
     routing = f"In a group, the key in `{first}` decides which server gets the request"
-    return f"{told}\n\n{routing}; a `UsageError` says that no server has it."
+    return f"{told}\n\n{routing};\na `UsageError` says that no server has it."
 
 
 class Routed(Generic[P, R]):

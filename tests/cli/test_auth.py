@@ -61,7 +61,7 @@ def test_who_is_not_signed_in_is_told_so_and_not_sent_anywhere(
 ) -> None:
     ran = command("tools", private)
     assert (ran.code, ran.out, ran.error["kind"]) == (3, "", "LoginRequired")
-    assert "syncmcp auth login" in ran.error["hint"]
+    assert f"syncmcp auth login {private}`," in ran.error["hint"]
     assert "receiver=" not in ran.err
     assert command("auth", "status", private) == (3, f"not signed in to {private}\n", "")
     assert command("auth", "status", private, "--json").result["signed_in"] is False

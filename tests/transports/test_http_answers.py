@@ -219,7 +219,7 @@ def test_a_refusal_names_its_status_once_and_shows_a_page_by_its_title() -> None
     text = str(send_one(respond(404, page)).error)
     assert re.findall(r"\b404\b", text) == ["404"]  # a port may have these digits, too
     assert "body began with: Not here;" in text
-    assert "is the path right" in text
+    assert "is it an MCP server, and is the path right" in text
     assert "is the path right" in str(send_one(respond(501)).error)  # a server of files
     assert "is the path right" not in str(send_one(respond(500)).error)
 

@@ -137,6 +137,7 @@ class TestTheDoor:
             refused = visitor.get(url)
             assert refused.status == 403
             assert "between us" not in refused.source
+            assert "open a new link of the program" in refused.text
         assert visitor.post(page, {"action": "send"}).status == 403
         assert asked.open
 
