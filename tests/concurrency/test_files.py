@@ -31,7 +31,6 @@ def test_the_state_directory_is_the_users_and_relative_paths_are_ignored(
 ) -> None:
     parent = "elsewhere" if "{}" in given else "home/.local/state"
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
-    monkeypatch.setenv("HOME", str(tmp_path / "home"))
     monkeypatch.setenv("XDG_STATE_HOME", given.format(tmp_path))
     assert files.state_directory() == tmp_path / parent / "syncmcp"
     assert list(tmp_path.iterdir()) == []
@@ -44,7 +43,6 @@ def test_the_state_directory_is_the_users_and_relative_paths_are_ignored(
 def test_other_systems_have_the_folders_that_the_documentation_names(
     module: str, folder: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The package's class for the system, with the arguments that are given to it here."""
     """The package's class for the system, with the arguments that are given to it here."""
     import platformdirs
 

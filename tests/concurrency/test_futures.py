@@ -22,7 +22,6 @@ from tests.support.stage import (
     PATIENCE,
     STATEFUL,
     STATELESS,
-    WIRES,
     Stage,
     Wire,
     in_threads,
@@ -162,7 +161,7 @@ def test_the_iterator_of_progress_ends_however_the_call_ends(how: str) -> None:
         assert future.done()
 
 
-@pytest.mark.parametrize("wire", WIRES, ids=str)
+@rotated
 @pytest.mark.requirement("M-01")
 def test_close_ends_every_call_in_flight_and_in_line_and_each_has_its_own_error(wire: Wire) -> None:
     stage = Stage()

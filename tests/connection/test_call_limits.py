@@ -34,7 +34,7 @@ from tests.support.stage import (
     STATELESS,
     Stage,
     Wire,
-    every_wire,
+    every_wire_in_turn,
     rotated,
     rotated_ways,
 )
@@ -55,8 +55,7 @@ def told_once(stage: Stage, wire: Wire) -> None:
     assert len(stage.stats.cancels) == (1 if wire.announces else 0)
 
 
-@every_wire
-@pytest.mark.parametrize("way", ["blocking", "future"])
+@every_wire_in_turn
 @pytest.mark.requirement("TMO-01", "TMO-02", "CAN-01", "M-01")
 @pytest.mark.pitfall("4", "14")
 def test_a_call_ends_at_its_limit_and_the_server_is_told_once(

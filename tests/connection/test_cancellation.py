@@ -19,7 +19,6 @@ from syncmcp._concurrency.cancel import as_token
 from syncmcp._concurrency.timing import reaper, timer
 from syncmcp.testing import ScriptedPeer, ToolContext
 from syncmcp.testing import script as s
-from tests.support.programs import running
 from tests.support.shops import known
 from tests.support.stage import (
     PATIENCE,
@@ -28,6 +27,7 @@ from tests.support.stage import (
     Stage,
     Wire,
     every_wire,
+    every_wire_in_turn,
     in_threads,
     interrupted,
     nervous,
@@ -145,8 +145,7 @@ def _told(stage: Stage, wire: Wire, times: int) -> bool:
     )
 
 
-@every_wire
-@pytest.mark.parametrize("way", ["blocking", "future"])
+@every_wire_in_turn
 @pytest.mark.requirement("CAN-01", "CAN-04", "M-01", "M-02")
 @pytest.mark.pitfall("14")
 def test_a_call_that_is_cancelled_ends_and_the_server_is_told_once(wire: Wire, way: str) -> None:
@@ -351,34 +350,6 @@ def test_a_signal_handler_may_cancel_a_token_at_any_moment_of_a_call(way: str) -
             number += 2
         assert number > 50
         assert client.call_tool("echo", {"text": "y"}).text == "y"
-
-
-@pytest.mark.pitfall("32")
-def test_in_a_forked_child_the_callbacks_of_a_timed_token_run() -> None:
-    code = """
-import warnings
-from syncmcp._concurrency import cancel
-warnings.simplefilter("ignore", DeprecationWarning)  # forking a program with threads
-
-def told():
-    event = threading.Event()
-    token = syncmcp.CancelToken.after(0.01)
-    token.on_cancel(event.set)
-    return event.wait(60)
-
-say(told())
-while not cancel._pool._idle:  # the thread that did it waits for more, in the parent
-    os.sched_yield()
-child = os.fork()
-if child == 0:
-    say(told())
-    os._exit(0)
-os.waitpid(child, 0)
-say(told())
-"""
-    with running(code) as program:
-        assert [program.line() for _ in range(3)] == ["True"] * 3
-        assert program.end() == (0, "", "")
 
 
 @pytest.mark.parametrize("way", ["timeout", "token", "future"])

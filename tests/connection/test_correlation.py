@@ -65,11 +65,16 @@ STRAY: dict[str, Any] = {
     "no object": 17,
     "an empty batch": [],
     "a batch of nothing": [None, 7, "x", [], {}],
+    "progress of nothing": {"method": "notifications/progress"},
+    "a log message that is a text": {"method": "notifications/message", "params": "text"},
+    "a method that is a number": {"method": 7},
+    "half a message": b'{"jsonrpc":"2.0","id":2,"res',
+    "too deep a message": b'{"jsonrpc":"2.0","method":"x","params":%b}' % (b"[" * 5000),
 }
 
 
 @pytest.mark.parametrize("stray", STRAY.values(), ids=STRAY)
-@pytest.mark.requirement("RPC-10")
+@pytest.mark.requirement("RPC-09", "RPC-10")
 @pytest.mark.pitfall("12", "23", "H10")
 def test_a_stray_message_settles_nothing_is_not_answered_and_not_searched_for_secrets(
     puppet: Puppet, client: syncmcp.Client, stray: Any, monkeypatch: pytest.MonkeyPatch
@@ -78,8 +83,10 @@ def test_a_stray_message_settles_nothing_is_not_answered_and_not_searched_for_se
     monkeypatch.setattr(Secrets, "quote", lambda _, text: searched.append(text))
     future = client.call_tool.future("say")
     request = puppet.next()
-    message = {"jsonrpc": "2.0", **stray} if isinstance(stray, dict) else stray
-    puppet.say(json.loads(json.dumps(message).replace('"$id"', json.dumps(request["id"]))))
+    if isinstance(stray, dict):
+        text = json.dumps({"jsonrpc": "2.0", **stray})
+        stray = text.replace('"$id"', json.dumps(request["id"])).encode()
+    puppet.say(stray)
     # Frames are taken in order: when this one has been answered, the stray one has been read.
     probe = client.call_tool.future("probe")
     puppet.answer(puppet.next()["id"], content=content("probed"))

@@ -1,6 +1,6 @@
 """The threads on which handlers answer: few, lent while a handler waits, and never stuck for good.
 
-See `test_slots.py` for the pool alone, and `stress/test_nested.py` for a crowd.
+See `tests/concurrency/test_slots.py` for the pool alone, in all disorder.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ from syncmcp.testing import Server, ToolContext
 from syncmcp.testing.server.wire import RpcError
 from syncmcp.types import CallToolResult, CreateMessageResult
 from tests.support.people import Person, reply
-from tests.support.programs import running
 from tests.support.shops import known
 from tests.support.stage import (
     PATIENCE,
@@ -259,40 +258,3 @@ def test_questions_that_come_with_a_result_are_bounded_by_our_own_calls_alone(wi
 
 
 # Two of one are stuck in calls, the third and those of the other for ever.
-STUCK = """
-reached, number = threading.Semaphore(0), iter(range(4))
-
-def stuck(request, context):
-    reached.release()
-    {stuck}
-    threading.Event().wait()
-
-server = syncmcp.Stdio(sys.executable, "-m", "syncmcp.testing")
-client = syncmcp.connect(server, mode={mode!r}, sampling=stuck, **{options!r})
-for _ in range({calls}):
-    client.call_tool.future("request_llm_help", dict(question="who?"))
-for _ in range({calls}):
-    reached.acquire()
-say("reached")
-"""
-IN_A_CALL = "next(number) < 2 and context.client.call_tool('sleep', dict(seconds=600))"
-
-
-@pytest.mark.pitfall("H7")
-@pytest.mark.parametrize(
-    ("mode", "calls", "stuck", "options"),
-    [
-        (STATEFUL, 3, IN_A_CALL, {"max_handlers": 1}),
-        (STATELESS, 4, "", {"max_handlers": 2, "human_timeout": 0.1}),
-    ],
-    ids=["in calls", "for ever"],
-)
-def test_the_interpreter_exits_at_once_though_handlers_never_return(
-    mode: str, calls: int, stuck: str, options: dict[str, Any]
-) -> None:
-    code = STUCK.format(mode=mode, calls=calls, stuck=stuck, options=options)
-    with running(code) as program:
-        assert program.line() == "reached"
-        status, out, err = program.end()
-    assert (status, out) == (0, "")
-    assert "Traceback" not in err

@@ -63,34 +63,6 @@ def test_in_the_stateless_era_a_server_is_never_sent_a_response(wire: str) -> No
 
 
 @WIRES
-@pytest.mark.requirement("RPC-09", "RPC-10")
-def test_nothing_is_answered_whatever_is_wrong(wire: str, caplog: pytest.LogCaptureFixture) -> None:
-    progress, cancelled = "notifications/progress", "notifications/cancelled"
-    deep = b'{"jsonrpc":"2.0","method":"x","params":' + b'{"a":' * 5000 + b"1" + b"}" * 5001
-    script = [
-        *opening(),
-        s.notify(progress, {"progressToken": 99, "progress": 1}),
-        s.notify(progress, {"progressToken": 99, "progress": "much"}),
-        s.notify(progress),
-        s.notify(cancelled, {"requestId": 99}),
-        s.notify(cancelled, {"requestId": {"a": 1}}),
-        s.notify("notifications/message", {"level": "loud"}),
-        s.notify("notifications/message", "text"),
-        s.notify("acme/what", {"x": 1}),
-        s.message({"jsonrpc": "2.0", "method": 7}),
-        s.message({"jsonrpc": "2.0", "error": {"code": -32700, "message": "cannot parse that"}}),
-        *(s.raw(deep + b"\n"), s.raw(b'{"jsonrpc":"2.0","id":2,"res\n')),
-        *(s.raw(b'{"jsonrpc":"2.0","id":99,"result":NaN}\n'), *PING),
-    ]
-    with Scripted(script) as peer:
-        with syncmcp.connect(peer.on(wire), mode=OLD, on_log=lambda message: None) as client:
-            client.ping()
-        assert peer.gone()
-        assert peer.methods(3) == ["initialize", "notifications/initialized", "ping"]
-    assert "cannot parse that" in caplog.text  # an error that names no request
-
-
-@WIRES
 @pytest.mark.requirement("RPC-12", "RPC-06")
 def test_a_batch_is_taken_apart_and_each_of_its_members_counts(wire: str) -> None:
     heard: list[object] = []

@@ -86,7 +86,7 @@ RESULTS: dict[str, Any] = {
     "structured": {"content": [], "structuredContent": {EVIL: EVIL, "n": EVIL}},
     "task": {"task": poisoned({"taskId": "t", "status": "working"})},
 }
-CODES = (-32700, -32600, -32601, -32602, -32603, -32002, -32020, -32021, -32022, -32042, 7, -1)
+CODES = (-32601, -32602, -32002, -32020, -32021, -32022, -32042, 7)
 SCHEMA = {
     "type": "object",
     "properties": {"n": {"type": "integer", "description": EVIL}},
@@ -122,8 +122,9 @@ def talk(watch: Watch, steps: list[s.Step], use: Callable[[Client], Any], **opti
         watch(run)
 
 
-@pytest.mark.parametrize("kind", RESULTS)
-@pytest.mark.parametrize("listed", [False, True])
+@pytest.mark.parametrize(
+    ("kind", "listed"), [*((kind, False) for kind in RESULTS), ("structured", True)]
+)
 def test_every_result_of_a_call(kind: str, listed: bool, watch: Watch) -> None:
     lists = [s.expect("tools/list"), s.reply({"tools": [TOOL]})]
     # A result that does not fit the schema has the list fetched once more.
@@ -150,16 +151,10 @@ def test_every_error(code: int, watch: Watch) -> None:
     assert error.data == data
 
 
-@pytest.mark.parametrize("what", ["reply", "wrong", "error"])
 @pytest.mark.parametrize("method", OPERATIONS)
-def test_every_operation(method: str, what: str, watch: Watch) -> None:
-    one = poisoned({"name": "x", "uri": "x", "uriTemplate": "x{", "text": "x", "inputSchema": "x"})
+def test_every_operation(method: str, watch: Watch) -> None:
     members = ("tools", "resources", "resourceTemplates", "prompts", "messages", "contents")
-    step = {
-        "reply": s.reply({**{member: [one] for member in members}, "nextCursor": EVIL, EVIL: EVIL}),
-        "wrong": s.reply({**{member: {EVIL: EVIL} for member in members}, "completion": EVIL}),
-        "error": s.error(-32603, EVIL, EVIL),
-    }[what]
+    step = s.reply({**{member: {EVIL: EVIL} for member in members}, "completion": EVIL})
     talk(watch, [s.expect(method), step, s.expect(method), step], OPERATIONS[method])
 
 
@@ -233,12 +228,9 @@ def test_what_a_child_process_writes(watch: Watch) -> None:
 HEADER = "\x1b[2J\x07\x9b31m\x7f"  # what http.client lets through
 HTTP: dict[str, list[s.Step]] = {
     "page": [s.head(500, {"Content-Type": "text/plain"}), s.chunk(EVIL.encode()), s.end()],
-    "forbidden": [s.head(403, {"Content-Type": "text/plain"}), s.chunk(EVIL.encode()), s.end()],
     "type": [s.head(200, {"Content-Type": f"text/{HEADER}"}), s.chunk(b"x"), s.end()],
     "redirect": [s.head(302, {"Location": f"http://x{HEADER}/{HEADER}"}), s.end()],
     "later": [s.head(429, {"Retry-After": HEADER, "Content-Type": HEADER}), s.end()],
-    "encoding": [s.head(200, {"Content-Type": "application/json", "Content-Encoding": HEADER}),
-                 s.chunk(b"x"), s.end()],
     "session": [s.head(200, {"Content-Type": "application/json", "Mcp-Session-Id": HEADER}),
                 s.chunk(b"{}"), s.end()],
     "event": [s.event(EVIL.replace("\n", " ").replace("\r", " ")), s.end()],

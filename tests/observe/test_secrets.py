@@ -84,18 +84,6 @@ def test_a_server_that_prints_its_environment_betrays_nothing(
     assert "noise with ***" in logged()
 
 
-def test_secrets_on_a_command_line_are_hidden(output: list[object]) -> None:
-    server = Stdio(
-        "no-such-command",
-        f"--api-key={CANARY}",
-        f"https://me:{CANARY}@example.com/?key={CANARY}",
-        env={"TOKEN": CANARY},
-    )
-    output += [server, server.label]
-    with errors_into(output):
-        syncmcp.connect(server)
-
-
 def test_cursors_arguments_and_results_stay_out_of_logs_and_errors(output: list[object]) -> None:
     script = [
         *s.handshake(OLD, capabilities=EVERYTHING),

@@ -5,7 +5,8 @@ is an open client, and ``wire.serve(server)`` what a client that a test makes it
 There are seven wires. A test has a parameter ``wire`` and one of these decorators:
 
 * `every_wire`, where the wire is what is tested: echo, cancel, deadline, progress, question, loss;
-  `stateful_wires` for what only the revisions with sessions have.
+  `stateful_wires` for what only the revisions with sessions have. `every_wire_in_turn` gives the
+  wires a ``way``, "blocking" and "future" in turn.
 * `rotated`, everywhere else: three of the seven. The tests of a file take turns, so that a file
   sees each wire about equally often. `rotated_stateful`: two of the four; `rotated_stateless`: one
   of the three.
@@ -251,6 +252,12 @@ rotated_stateless = Rotation(STATELESS_WIRES, each=1)
 rotated_with = rotated.with_rows
 rotated_ways = rotated_with("way", ["blocking", "future"])
 rotated_stateful_ways = rotated_stateful.with_rows("way", ["blocking", "future"])
+every_wire_in_turn = pytest.mark.parametrize(
+    ("wire", "way"),
+    [*((wire, ("blocking", "future")[number % 2]) for number, wire in enumerate(WIRES)),
+     (WIRES[4], "future")],
+    ids=str,
+)  # fmt: skip
 
 
 @contextmanager

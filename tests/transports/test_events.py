@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import sys
 import time
-from itertools import chain, pairwise
+from itertools import chain
 from types import FrameType
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from syncmcp.auth import Deadline
 from syncmcp.errors import LimitExceeded
@@ -212,51 +210,6 @@ def test_lines_that_say_nothing_take_no_steps(line: bytes) -> None:
 
 
 # An independent reading of the standard: slow, whole, on text.
-def by_the_book(stream: str) -> tuple[list[str], str]:
-    stream = stream.removeprefix("\ufeff")
-    found: list[str] = []
-    data, kind, pending, last = "", "", "", ""
-    lines = stream.replace("\r\n", "\n").replace("\r", "\n").split("\n")[:-1]
-    for line in lines:
-        if not line:
-            last = pending
-            if data.rstrip("\n") and kind in ("", "message"):
-                found.append(data.removesuffix("\n"))
-            data, kind = "", ""
-            continue
-        name, _, value = line.partition(":")
-        value = value.removeprefix(" ")
-        if name == "data":
-            data += value + "\n"
-        elif name == "event":
-            kind = value
-        elif name == "id" and "\0" not in value:
-            pending = value
-    return found, last
-
-
-FIELDS = st.sampled_from(
-    ["data", "data:", "data: ", "data:  x", "data: é{", "event: message", "event: other", "event",
-     "id: 1", "id: ü", "id", "id: \0", "retry: 5", ": comment", ": data: x", ":data: x", "foo: bar",
-     "", "", "\ufeff", "datax:"]
-)  # fmt: skip
-STREAMS = st.lists(st.tuples(FIELDS, st.sampled_from(["\n", "\r", "\r\n"])), max_size=30).map(
-    lambda lines: "".join(line + end for line, end in lines)
-)
-
-
-@pytest.mark.parametrize("long", [_http_reply._LONG, 0])
-@given(text=STREAMS, cuts=st.lists(st.integers(0, 300), max_size=20))
-def test_any_stream_is_read_as_the_standard_says(long: int, text: str, cuts: list[int]) -> None:
-    stream = text.encode()
-    places = sorted({0, len(stream), *(cut for cut in cuts if cut < len(stream))})
-    events = EventStream(LIMIT)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(_http_reply, "_LONG", long)
-        found = [data.decode() for a, b in pairwise(places) for data in events.feed(stream[a:b])]
-    expected, last = by_the_book(text)
-    assert found == expected
-    assert (events.last_id or "") == last
 
 
 @pytest.mark.alone

@@ -37,7 +37,6 @@ class Wire(NamedTuple):
 
 
 WIRES = [
-    Wire("2025-11-25", "json"),
     Wire("2025-11-25", "sse"),
     Wire("2026-07-28", "json"),
     Wire("2026-07-28", "sse"),
@@ -93,7 +92,6 @@ JSON_CUTS = [*CUTS, Case(Cut("head")), Case(Cut("head", after=20)), Case(Cut("bo
 EVENT_CUTS = [*CUTS, *(Case(cut, PERHAPS) for cut in (Cut("head", 20), Cut("body", 10)))]
 # The first event of a stateful stream carries an id alone.
 STATEFUL_CUTS = [Case(Cut("event"), PERHAPS), Case(Cut("event", after=1), resumed=True)]
-# The first event of a stateful stream carries an id alone.
 
 
 def _table() -> Iterator[Any]:

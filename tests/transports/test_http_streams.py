@@ -102,20 +102,6 @@ def test_a_call_answered_by_events_keeps_its_connection(separate: bool) -> None:
     assert len(receiver.frames) == (10 if separate else 5)  # nothing counts after the answer
 
 
-def test_a_stream_that_does_not_end_after_the_answer_holds_nobody() -> None:
-    def script(one: Request) -> None:
-        one.connection.stream(answer(one.id), end=False)
-        one.connection.hold()
-
-    with serving(script) as server, opened(server.url) as (transport, receiver):
-        for _ in range(2):
-            begun = time.monotonic()
-            transport.send(request())
-            assert time.monotonic() - begun < 0.8 * WAIT
-    assert len(receiver.frames) == 2
-    assert len(server.connections) == 2
-
-
 @pytest.mark.pitfall("H2")
 def test_each_event_is_delivered_when_it_arrives() -> None:
     seen = [threading.Event(), threading.Event()]

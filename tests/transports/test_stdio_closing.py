@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import pty
-import subprocess
-import sys
 import threading
 import time
 from pathlib import Path
@@ -21,8 +17,6 @@ from tests.support.stage import in_threads, nervous
 from tests.transports._stdio import (
     ECHO,
     PATIENCE,
-    PROGRAM,
-    ROOT,
     Notes,
     frame,
     is_running,
@@ -255,95 +249,3 @@ os.kill(os.getpid(), signal.SIGKILL)
         assert is_running(sleeper)
     finally:
         kill(sleeper)
-
-
-@pytest.mark.pitfall("6")
-def test_a_program_that_never_closes_ends_and_so_does_its_server() -> None:
-    started = time.monotonic()
-    done = run("print(pid_of(transport))")
-    assert time.monotonic() - started < 2 * PATIENCE
-    assert done.returncode == 0, done.stderr
-    assert wait_gone(int(done.stdout))
-
-
-@pytest.mark.pitfall("6", "H8")
-def test_the_transport_can_be_closed_at_interpreter_exit() -> None:
-    done = run(
-        """
-import atexit
-def finish():
-    transport.send(frame())
-    notes.wait_frames(1)
-    transport.close(Deadline(10))
-    print("closed", is_running(pid))
-pid = pid_of(transport)
-atexit.register(finish)
-"""
-    )
-    assert (done.stdout, done.stderr, done.returncode) == ("closed False\n", "", 0)
-
-
-@pytest.mark.pitfall("32", "H12")
-def test_a_forked_child_neither_holds_nor_hurts_the_server() -> None:
-    done = run(
-        """
-ready, release = os.pipe(), os.pipe()
-child = os.fork()
-if not child:
-    os.close(release[1])
-    with running(python(ECHO)) as (own, heard):
-        own.send(frame())
-        heard.wait_frames(1)
-    os.write(ready[1], b"ready")
-    os.read(release[0], 1)
-    os._exit(0)
-print(os.read(ready[0], 5))
-server = pid_of(transport)
-transport.send(frame())
-print(notes.wait_frames(1))
-transport._stdin_writer.close()  # the server sees the end, though the child lives on
-print(notes.wait_lost().exit_code)
-transport.close(Deadline(30))
-print(is_running(server))
-os.close(release[1])
-print(os.waitpid(child, 0)[1])
-"""
-    )
-    assert done.stdout.splitlines() == ["b'ready'", "[b'{\"id\":1}']", "0", "False", "0"], (
-        done.stderr
-    )
-
-
-@pytest.mark.pitfall("9")
-def test_ctrl_c_at_the_terminal_does_not_reach_the_server() -> None:
-    controller, terminal = pty.openpty()
-    code = """
-import fcntl, termios
-fcntl.ioctl(0, termios.TIOCSCTTY, 0)
-foreground = os.tcgetpgrp(0)
-with running(python(ECHO)) as (server, heard):
-    try:
-        print("ready", flush=True)
-        threading.Event().wait(30)
-    except KeyboardInterrupt:
-        server.send(frame())
-        print(heard.wait_frames(1), os.tcgetpgrp(0) == foreground, flush=True)
-transport.close(Deadline(10))
-"""
-    try:
-        with subprocess.Popen(
-            [sys.executable, "-c", PROGRAM + code],
-            cwd=ROOT,
-            stdin=terminal,
-            stdout=subprocess.PIPE,
-            text=True,
-            start_new_session=True,
-        ) as program:
-            assert program.stdout is not None
-            assert program.stdout.readline() == "ready\n"
-            os.write(controller, b"\x03")
-            assert program.stdout.readline() == "[b'{\"id\":1}'] True\n"
-            assert program.wait(PATIENCE) == 0
-    finally:
-        os.close(controller)
-        os.close(terminal)

@@ -386,7 +386,6 @@ os._exit(0)
             kill(holder)
 
 
-@pytest.mark.pitfall("2")
 def test_many_servers_have_one_watcher_and_leave_nothing() -> None:
     before = child_processes()
     with contextlib.ExitStack() as stack:

@@ -7,9 +7,11 @@ from collections import Counter
 from collections.abc import Sequence
 from functools import partial
 
+import pytest
 from hypothesis import strategies as st
 
 from syncmcp import LimitExceeded, ProtocolError
+from syncmcp.transports import _http_reply
 from syncmcp.transports._http_reply import EventStream
 from syncmcp.types import CallToolResult
 from tests.support.stage import STATELESS
@@ -90,8 +92,12 @@ def read_streams(given: list[tuple[bytes, list[int]]]) -> None:
         parser.reset()
 
 
-@sizes(8 * FEW, MANY, 600)
-def test_event_streams_read_as_the_standard_says(size: int) -> None:
+@pytest.mark.parametrize("long", [_http_reply._LONG, 0])  # long events are read in another way
+@sizes(4 * FEW, MANY, 600)
+def test_event_streams_read_as_the_standard_says(
+    size: int, long: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_http_reply, "_LONG", long)
     explore(st.lists(st.tuples(ended_anywhere, cuts), min_size=1, max_size=3), read_streams, size)
 
 
