@@ -245,26 +245,6 @@ def test_futures_made_while_the_client_closes_all_end(wire: Wire) -> None:
                 pass
 
 
-def test_a_result_held_up_by_a_callback_comes_out_in_time_after_the_close() -> None:
-    stage = Stage()
-    inside, gate = threading.Event(), threading.Event()
-
-    def block(*_: object) -> None:
-        inside.set()
-        assert gate.wait(PATIENCE)
-
-    with MEMORY.connect(stage.server) as client:
-        # Its limit comes first, and with it the look at the clocks that must not be the last.
-        client.call_tool.future("echo", {"text": "x"}, timeout=1.0).result(PATIENCE)
-        future = client.call_tool.future("count", {"steps": 1}, on_progress=block, timeout=2.0)
-        assert inside.wait(PATIENCE)
-        client.close()
-        try:
-            assert isinstance(future.exception(PATIENCE / 2), (syncmcp.McpError, type(None)))
-        finally:
-            gate.set()
-
-
 @pytest.mark.parametrize("complete", ["set_result", "set_exception"])
 def test_a_future_the_program_completes(complete: str, caplog: pytest.LogCaptureFixture) -> None:
     with syncmcp.connect(Stage().server) as client:

@@ -9,12 +9,12 @@ import tracemalloc
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from itertools import chain
-from typing import Any, Final
+from typing import Any
 
 import pytest
 
 import syncmcp
-from syncmcp import Client, Http, LimitExceeded, ProtocolError, Stdio
+from syncmcp import Client, Http, LimitExceeded, Stdio
 from syncmcp._connection import tool_schemas
 from syncmcp._connection.tool_schemas import ToolSchemaCache
 from syncmcp._protocol import jsonrpc
@@ -89,32 +89,6 @@ def test_shorter_frames_may_have_fewer_values_and_of_a_refused_one_nothing_is_he
             finally:
                 tracemalloc.stop()
                 gc.enable()
-
-
-BATCHING: Final = "2025-03-26"
-
-DEEP = '{"content":[],"_meta":{"x":' + "[" * 400 + "]" * 400 + "}}"
-
-
-@pytest.mark.parametrize("wire", ["memory", "stdio", "http"])
-def test_only_answers_that_cannot_be_decoded_fail_at_once_in_a_batch_too(wire: str) -> None:
-    deep, good = json.loads(DEEP), {"content": [{"type": "text", "text": "good"}]}
-    results = [(3, deep), (2, good), (4, deep)]
-    answers = [{"jsonrpc": "2.0", "id": id, "result": result} for id, result in results]
-    alone = [s.expect("tools/call"), s.reply(deep)] if wire != "http" else []
-    steps = [*opening(BATCHING), s.expect("batch"), s.message(answers), *alone, s.silence()]
-    with Scripted(steps) as peer:
-        target = peer.url if wire == "http" else peer.on(wire)
-        with Client(target, mode=BATCHING, retry=None) as client:
-            with client.batch() as batch:
-                calls = [batch.call_tool(name, timeout=PATIENCE) for name in ("a", "b", "c")]
-            assert calls[0].result(PATIENCE).text == "good"
-            for call in calls[1:]:
-                with pytest.raises(ProtocolError, match="levels"):
-                    call.result(PATIENCE)
-            if alone:
-                with pytest.raises(ProtocolError, match="levels"):
-                    client.call_tool("deep", timeout=PATIENCE)
 
 
 def ping(number: int, padding: str = "") -> dict[str, Any]:

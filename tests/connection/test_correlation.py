@@ -50,7 +50,25 @@ def test_answers_in_any_order_find_their_calls(puppet: Puppet, client: syncmcp.C
 
 
 WHAT = {"code": -32700, "message": "what?"}
+STRANGERS = (
+    *(
+        '"+{}"',
+        '"-{}"',
+        '" {}"',
+        '"{} "',
+        '"{}\\n"',
+        '"x{}"',
+        '"{}x"',
+        '"{}.0"',
+        '"{}e0"',
+        '"0x{}"',
+    ),
+    *('"{}_0"', "-{}", "{}1", "1{}", "{}.5", "[{}]", '{{"id":{}}}', "true", '""'),
+    '"\u0660{}"',  # a digit that Python's `int` reads
+)
+"""What is nearly the id of a call."""
 STRAY: dict[str, Any] = {
+    **{f"an answer to {near.format(1)}": near for near in STRANGERS},
     "an id never used": {"id": 10**9, "result": {}},
     "a huge id": {"id": "9" * 5000, "result": {}},
     "an id that is a float": {"id": 1.5, "result": {}},
@@ -83,7 +101,9 @@ def test_a_stray_message_settles_nothing_is_not_answered_and_not_searched_for_se
     monkeypatch.setattr(Secrets, "quote", lambda _, text: searched.append(text))
     future = client.call_tool.future("say")
     request = puppet.next()
-    if isinstance(stray, dict):
+    if isinstance(stray, str):
+        stray = f'{{"jsonrpc":"2.0","id":{stray.format(request["id"])},"result":{{}}}}'.encode()
+    elif isinstance(stray, dict):
         text = json.dumps({"jsonrpc": "2.0", **stray})
         stray = text.replace('"$id"', json.dumps(request["id"])).encode()
     puppet.say(stray)
@@ -97,10 +117,22 @@ def test_a_stray_message_settles_nothing_is_not_answered_and_not_searched_for_se
     assert (puppet.answers, searched) == ([], [])
 
 
-def test_a_result_that_is_null_ends_its_call(puppet: Puppet, client: syncmcp.Client) -> None:
+@pytest.mark.parametrize(
+    "answer",
+    [
+        *(b'"result":null', b'"result":%b' % (b"[" * 300 + b"]" * 300), b'"error":"text"'),
+        *(b'"error":{"message":"no code"}', b'"result":{},"error":{"code":1,"message":"both"}'),
+    ],
+    ids=["null", "too deep", "a text", "no code", "both"],
+)
+def test_a_wrong_answer_ends_its_call(
+    puppet: Puppet, client: syncmcp.Client, answer: bytes
+) -> None:
     future = client.call_tool.future("say")
-    puppet.say({"jsonrpc": "2.0", "id": puppet.next()["id"], "result": None})
-    assert isinstance(future.exception(PATIENCE), syncmcp.ProtocolError)
+    puppet.say(b'{"jsonrpc":"2.0","id":%d,%b}' % (puppet.next()["id"], answer))
+    error = future.exception(PATIENCE)
+    assert isinstance(error, syncmcp.ProtocolError)
+    assert error.method == "tools/call"
 
 
 @pytest.mark.pitfall("23", "H10")

@@ -1,6 +1,6 @@
 """The threads on which handlers answer: few, lent while a handler waits, and never stuck for good.
 
-See `tests/concurrency/test_slots.py` for the pool alone, in all disorder.
+See `tests/concurrency/test_slots.py` for the pool alone.
 """
 
 from __future__ import annotations

@@ -87,19 +87,6 @@ def test_a_batch_is_taken_apart_and_each_of_its_members_counts(wire: str) -> Non
         assert heard == [{"n": 1}]
 
 
-def test_a_malformed_answer_to_a_request_fails_that_request() -> None:
-    wrong: list[dict[str, Any]] = [{}, {"error": "text"}, {"error": {"message": "no code"}}]
-    wrong += [{"result": {}, "error": {"code": 1, "message": "both"}}]
-    answers = [s.message({"jsonrpc": "2.0", "id": s.ID, **one}) for one in wrong]
-    script = [*opening(), *chain(*([s.expect("ping"), answer] for answer in answers)), *PING]
-    with talk(script) as (_, client):
-        for _ in wrong:
-            with pytest.raises(syncmcp.ProtocolError, match="malformed") as caught:
-                client.ping()
-            assert caught.value.method == "ping"
-        client.ping()
-
-
 def test_an_id_that_is_used_twice_by_the_server_is_answered_once() -> None:
     asked, held = s.request("acme/question", identifier=5), Held(dict)
     script = [*opening(), asked, asked, s.request("ping", identifier=6), s.expect("response")]

@@ -210,9 +210,10 @@ assert logging.getLogger("syncmcp").handlers == []  # without any, Python prints
 @pytest.mark.parametrize(
     "use", ["connect(syncmcp.testing.Server())", "Stdio('x')", "Http('http://x')"]
 )
-def test_a_program_without_http_never_loads_the_http_stack(use: str) -> None:
+def test_a_program_never_loads_what_it_does_not_use(use: str) -> None:
     code = f"import syncmcp, syncmcp.testing\nmade = syncmcp.{use}\ngetattr(made, 'close', bool)()"
-    assert loaded_by(code).isdisjoint({"requests", "urllib3", "sseclient", "jsonschema"})
+    unused = {"requests", "urllib3", "sseclient", "jsonschema", "opentelemetry"}
+    assert loaded_by(code).isdisjoint(unused)
 
 
 # What stands below `delaying_forks`, and what programs use that do nothing beside it.

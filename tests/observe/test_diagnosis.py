@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-import sys
 import threading
 from collections.abc import Iterator
 from functools import partial
@@ -25,7 +24,6 @@ from syncmcp.observe.metrics import Measured
 from syncmcp.observe.tracing import Spans
 from syncmcp.testing import Cut, FaultProxy, Server, ToolContext, serve_http
 from tests.support import programs
-from tests.support.scripts import OLD
 from tests.support.stage import PATIENCE, STATEFUL, Stage, Wire, rotated
 
 CANARY = "canary-5f3a9c"
@@ -336,31 +334,10 @@ def test_only_the_newest_frames_are_kept_and_of_each_its_beginning() -> None:
     assert [frame["direction"] for frame in frames[-2:]] == ["sent", "received"]
 
 
-# The frame of its answer is cut within the secret.
-ANSWERS_LONG = f"""
-import json, os, sys
-for line in sys.stdin:
-    asked = json.loads(line)
-    if "id" not in asked:
-        continue
-    answer = {{"jsonrpc": "2.0", "id": asked["id"], "result": {{"a": ""}}}}
-    if asked["method"] == "initialize":
-        answer["result"] = {{
-            "protocolVersion": "{OLD}", "capabilities": {{}},
-            "serverInfo": {{"name": "a", "version": "1"}},
-        }}
-    else:
-        before = json.dumps(answer).index('"a": ') + 6
-        answer["result"]["a"] = "x" * ({wire_log.KEPT_BYTES} - 12 - before) + os.environ["WHAT"]
-    print(json.dumps(answer), flush=True)
-"""
-
-
 def test_a_frame_that_is_kept_in_part_shows_no_part_of_a_secret() -> None:
     secret = "environment-secret-0123456789"
-    server = Stdio(sys.executable, "-c", ANSWERS_LONG, env={"WHAT": secret})
-    with Client(server, mode="legacy") as client:
-        client.ping()
-        shown = client.dump().facts["frames"][-1]["text"]
+    log = wire_log.WireLog("it", Stdio("server", env={"WHAT": secret}), ())
+    log.record("received", b"x" * (wire_log.KEPT_BYTES - 12) + secret.encode())
+    shown = log.facts(0.0)[-1]["text"]
     assert "xxx*** ... " in shown
     assert secret[:4] not in shown

@@ -81,6 +81,7 @@ def test_a_program_ends_by_itself_with(end: str) -> None:
     says(ENDS[end] + "\nsay('end')\n", "end")
 
 
+@pytest.mark.pitfall("6", "H7")
 def test_sys_exit_in_a_handler_ends_the_handler_and_answers_the_server() -> None:
     code = """
 client = syncmcp.Client(SERVER, mode="legacy")

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import json
-import logging
 import socket
 import ssl
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from requests.adapters import HTTPAdapter
@@ -17,9 +17,9 @@ from requests.adapters import HTTPAdapter
 from syncmcp.auth import Deadline
 from syncmcp.config import Http
 from syncmcp.errors import McpError
-from syncmcp.transports._http_base import HttpSender
 from syncmcp.transports.base import Outgoing
 from syncmcp.transports.http import HttpTransport
+from tests.support.stage import elsewhere
 
 WAIT = 30.0
 """A ceiling for everything that has to happen soon, in seconds."""
@@ -431,26 +431,6 @@ class Noting(ForeignAdapter):
         return super().send(*args, **options)
 
 
-class Running:
-    """Runs `send` on a thread of its own and keeps what it raised."""
-
-    def __init__(self, transport: HttpSender, out: Outgoing) -> None:
-        self.error: BaseException | None = None
-
-        def run() -> None:
-            try:
-                transport.send(out)
-            except BaseException as error:
-                self.error = error
-
-        self.thread = threading.Thread(target=run, name="test-send", daemon=True)
-        self.thread.start()
-
-    def join(self, seconds: float = WAIT) -> None:
-        self.thread.join(seconds)
-        assert not self.thread.is_alive(), "send did not return"
-
-
 def start(transport: HttpTransport, revision: str = "2025-11-25") -> None:
     """Begin a session, with its listening stream."""
     transport.send(request("initialize"))
@@ -460,42 +440,10 @@ def start(transport: HttpTransport, revision: str = "2025-11-25") -> None:
 def withdraw(transport: HttpTransport, came: threading.Event, delivery: str = "unknown") -> None:
     """Send a request without a deadline, and take it back once it `came`."""
     out = request(seconds=None)
-    running = Running(transport, out)
+    running = elsewhere(partial(transport.send, out))
     assert came.wait(WAIT)
     assert transport.cancel(out) == delivery
-    running.join()
-    assert running.error is None
-
-
-class Logged(logging.Handler):
-    """Notices when the transport logs something with these words."""
-
-    def __init__(self, words: str) -> None:
-        super().__init__()
-        self.words = words
-        self.level_seen: int | None = None
-        self._seen = threading.Event()
-
-    def emit(self, record: logging.LogRecord) -> None:
-        if self.words in record.getMessage():
-            self.level_seen = record.levelno
-            self._seen.set()
-
-    def wait(self) -> bool:
-        return self._seen.wait(WAIT)
-
-
-@contextlib.contextmanager
-def logged(words: str) -> Iterator[Logged]:
-    logger, handler = logging.getLogger("syncmcp.http"), Logged(words)
-    level = logger.level
-    logger.addHandler(handler)
-    logger.setLevel(logging.DEBUG)
-    try:
-        yield handler
-    finally:
-        logger.removeHandler(handler)
-        logger.setLevel(level)
+    running.result(WAIT)
 
 
 def send_one(script: Script, config: Callable[[str], Http | str] = str) -> FakeReceiver:

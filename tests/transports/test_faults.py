@@ -37,6 +37,7 @@ class Wire(NamedTuple):
 
 
 WIRES = [
+    Wire("2025-11-25", "json"),
     Wire("2025-11-25", "sse"),
     Wire("2026-07-28", "json"),
     Wire("2026-07-28", "sse"),

@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import pytest
@@ -23,6 +24,7 @@ from syncmcp.config import Http
 from syncmcp.errors import ClosedError, RequestTimeout
 from syncmcp.transports.http import HttpTransport
 from tests.support.parts import raising
+from tests.support.stage import elsewhere
 
 from .certificates import Certificates
 from .http_peer import (
@@ -32,7 +34,6 @@ from .http_peer import (
     Held,
     RawServer,
     Request,
-    Running,
     Script,
     calling,
     dripping,
@@ -148,48 +149,23 @@ def test_what_comes_to_a_foreign_session_after_the_withdrawal_is_closed() -> Non
         session.mount("http://", ForeignAdapter())
         with opened(Http(server.url, session=session)) as (transport, receiver):
             out = request(seconds=None)
-            running = Running(transport, out)
+            running = elsewhere(partial(transport.send, out))
             assert came.wait(WAIT)
             assert transport.cancel(out) == "unknown"
             withdrawn.set()
-            running.join()
-            assert running.error is None
+            running.result(WAIT)
             assert not receiver.failures
             assert server.connection(0).ended.wait(WAIT)
-
-
-@pytest.mark.pitfall("H1c")
-def test_withdrawing_a_finished_request_leaves_its_connection_alone() -> None:
-    reached, go = threading.Event(), threading.Event()
-
-    def script(one: Request) -> None:
-        if one.message["params"]:
-            reached.set()
-            assert go.wait(WAIT)
-        one.connection.result(one)
-
-    with serving(script) as server, opened(server.url) as (transport, receiver):
-        first, second = request(), request(params={"slow": True})
-        transport.send(first)
-        running = Running(transport, second)
-        assert reached.wait(WAIT)
-        transport.cancel(first)
-        go.set()
-        running.join()
-        transport.send(request())
-        assert not receiver.failures
-        assert len(receiver.frames) == 3
-    assert len(server.connections) == 1
 
 
 def test_closing_does_not_settle_what_was_withdrawn() -> None:
     held, out = Held(), request(seconds=None)
     with serving(held) as server, opened(server.url) as (transport, receiver):
-        running = Running(transport, out)
+        running = elsewhere(partial(transport.send, out))
         assert held.came.wait(WAIT)
         transport.cancel(out)
         transport.close(Deadline(WAIT))
-        running.join(SOON)
+        running.result(WAIT)
         assert not receiver.failures
 
 
@@ -197,10 +173,10 @@ def test_close_while_a_name_is_looked_up(monkeypatch: pytest.MonkeyPatch) -> Non
     resolver = Resolver()
     monkeypatch.setattr(socket, "getaddrinfo", resolver)
     with resolver.stuck(), opened(f"http://{HOST}/") as (transport, receiver):
-        running = Running(transport, request(seconds=None))
+        running = elsewhere(partial(transport.send, request(seconds=None)))
         assert resolver.asked.wait(WAIT)
         transport.close(Deadline(WAIT))
-        running.join(SOON)
+        running.result(WAIT)
         assert type(receiver.error) is ClosedError
         assert receiver.error.delivery == "not_sent"
 
@@ -217,14 +193,14 @@ def test_a_close_that_ctrl_c_interrupts_is_finished_later(monkeypatch: pytest.Mo
         opened(server.url) as (transport, receiver),
     ):
         start(transport)
-        running = Running(transport, request("tools/call", seconds=None))
+        running = elsewhere(partial(transport.send, request("tools/call", seconds=None)))
         assert held.came.wait(WAIT)
         monkeypatch.setattr(AbortableExchange, "abort", interrupted)
         with pytest.raises(KeyboardInterrupt):
             transport.close(Deadline(WAIT))
         for _ in range(2):
             transport.close(Deadline(WAIT))
-        running.join(SOON)
+        running.result(WAIT)
         assert type(receiver.error) is ClosedError
         assert receiver.error.delivery == "unknown"
         assert [one.method for one in server.requests].count("DELETE") == 1

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import threading
+from functools import partial
 from traceback import walk_tb
 from typing import Any
 
@@ -20,15 +21,14 @@ from syncmcp.errors import (
     SessionLost,
     UsageError,
 )
+from tests.support.stage import elsewhere, logged
 
 from .http_peer import (
     WAIT,
     Held,
     Request,
-    Running,
     Script,
     dripping,
-    logged,
     notification,
     opened,
     request,
@@ -298,16 +298,17 @@ def test_post_does_not_wait_for_the_server() -> None:
         assert held.came.wait(WAIT)
 
 
-def test_a_failed_post_is_logged_and_nothing_else() -> None:
+def test_a_failed_post_is_logged_and_nothing_else(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG, "syncmcp.http")
     with (
-        logged("notifications/cancelled") as done,
+        logged("syncmcp.http") as said,
         serving(respond(500)) as server,
         opened(server.url) as (transport, receiver),
     ):
         transport.post(notification("notifications/cancelled"))
-        assert done.wait()
+        assert "notifications/cancelled" in said.get(timeout=WAIT)
     assert not receiver.failures
-    assert done.level_seen == logging.DEBUG
+    assert {record.levelname for record in caplog.records} == {"DEBUG"}
 
 
 def test_after_close_nothing_is_sent() -> None:
@@ -336,9 +337,8 @@ def test_an_endless_answer_to_a_notification_holds_nobody(
     begin: bytes, more: bytes, error: type
 ) -> None:
     with serving(dripping(begin, more)) as server, opened(server.url) as (transport, _):
-        sending = Running(transport, notification(seconds=0.2))
-        sending.join()
-        assert type(sending.error) is error
+        sending = elsewhere(partial(transport.send, notification(seconds=0.2)))
+        assert type(sending.exception(WAIT)) is error
 
 
 @pytest.mark.pitfall("H8")

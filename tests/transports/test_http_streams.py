@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from itertools import chain, count, repeat
 from typing import Any
 
@@ -24,6 +24,7 @@ from syncmcp.errors import (
 )
 from syncmcp.transports.base import Outgoing
 from syncmcp.transports.http import SHORTEST_LISTEN_PAUSE, USEFUL_SECONDS, HttpTransport
+from tests.support.stage import elsewhere
 
 from .http_peer import (
     WAIT,
@@ -32,10 +33,8 @@ from .http_peer import (
     Held,
     RawServer,
     Request,
-    Running,
     Script,
     calling,
-    logged,
     notification,
     opened,
     request,
@@ -116,11 +115,11 @@ def test_each_event_is_delivered_when_it_arrives() -> None:
         one.connection.close()
 
     with serving(script) as server, opened(server.url) as (transport, receiver):
-        running = Running(transport, request())
+        running = elsewhere(partial(transport.send, request()))
         for number, gate in enumerate(seen):
             receiver.wait_for(lambda count=number: len(receiver.frames) == count + 1)  # type: ignore[misc]
             gate.set()
-        running.join()
+        running.result(WAIT)
     assert not receiver.failures
 
 
@@ -136,11 +135,11 @@ def test_comments_are_a_sign_of_life_and_nothing_else() -> None:
 
     with serving(script) as server, opened(server.url) as (transport, receiver):
         out = request()
-        running = Running(transport, out)
+        running = elsewhere(partial(transport.send, out))
         receiver.wait_for(lambda: receiver.signs == [out])
         assert not receiver.frames
         heard.set()
-        running.join()
+        running.result(WAIT)
     assert len(receiver.frames) == 1
 
 
@@ -155,9 +154,9 @@ def test_as_many_connections_are_kept_as_calls_may_be_open() -> None:
 
     with serving(script) as server, opened(server.url, max_in_flight=count) as (transport, got):
         for _ in range(2):
-            runs = [Running(transport, request()) for _ in range(count)]
+            runs = [elsewhere(partial(transport.send, request())) for _ in range(count)]
             for run in runs:
-                run.join()
+                run.result(WAIT)
         assert not got.failures
     assert len(server.connections) == count
 
@@ -360,11 +359,7 @@ def test_the_listening_stream_opens_with_adopt_and_delivers_what_comes() -> None
 @pytest.mark.parametrize("status", [405, 404, 400, 401, 406])
 def test_a_server_without_a_listening_stream_is_asked_once(status: int) -> None:
     server_side = Listening(refused(status))
-    with (
-        logged("no stream to listen to") as stopped,
-        started(server_side) as (_, transport, receiver),
-    ):
-        assert stopped.wait()
+    with started(server_side) as (_, transport, receiver):
         receiver.wait_for(lambda: receiver.is_silent)  # nobody will ask again
         assert not receiver.was_heard
         transport.send(request())
@@ -447,24 +442,23 @@ def test_messages_may_be_missing_unless_an_id_resumes(before: list[Script], miss
 
 @pytest.mark.pitfall("4")
 @pytest.mark.usefixtures("pauses")
-def test_a_listening_stream_that_never_brings_anything_is_given_up() -> None:
+def test_a_listening_stream_that_never_brings_anything_is_given_up(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     def broken(one: Request) -> None:
         one.connection.write(b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\n")
         one.connection.close()
 
     told_to_hurry = streamed(b"retry: 1\n\n", then=Connection.close)
     server_side = Listening(told_to_hurry, broken, refused(500), broken)
-    with (
-        logged("gave up listening") as gave_up,
-        started(server_side) as (_, transport, receiver),
-    ):
-        assert gave_up.wait()
-        assert gave_up.level_seen == logging.WARNING  # as it worked once
+    with started(server_side) as (_, transport, receiver):
         receiver.wait_for(lambda: receiver.is_silent)
         assert receiver.was_heard
         transport.send(request())
         assert not receiver.failures
     assert len(server_side.gets) == 4
+    told = [one.levelname for one in caplog.records if "gave up listening" in one.getMessage()]
+    assert told == ["WARNING"]  # as it worked once
 
 
 # The pauses before a listening stream is opened again

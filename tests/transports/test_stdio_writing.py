@@ -183,7 +183,7 @@ def test_nothing_is_sent_before_opening_or_after_closing() -> None:
         transport.open(Notes(), Deadline(1))
 
 
-@pytest.mark.pitfall("H8", "6")
+@pytest.mark.pitfall("H8")
 def test_a_thread_that_cannot_be_started_fails_the_send_and_not_the_close(
     gate: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

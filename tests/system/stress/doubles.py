@@ -13,7 +13,7 @@ import syncmcp
 from syncmcp import Mode
 from syncmcp.types import CallToolResult, LoggingMessageNotificationParams
 from tests.support.stage import STATEFUL, STATELESS, relayed
-from tests.transports.http_peer import RawServer, Request, serving
+from tests.transports.http_peer import Request, serving
 
 LIMIT: Final = 30.0
 """No call of a property may take longer, in seconds; to come here is to hang."""
@@ -180,12 +180,10 @@ class Bench:
 
     Attributes:
         double: The double.
-        own_streams: Whether each call has a stream to itself.
     """
 
-    def __init__(self, double: Double, target: Any, era: Mode, own_streams: bool = False) -> None:
+    def __init__(self, double: Double, target: Any, era: Mode) -> None:
         self.double = double
-        self.own_streams = own_streams
         self._target = target
         self._era: Mode = era
         self._client: syncmcp.Client | None = None
@@ -266,18 +264,9 @@ def bench(way: Way) -> Iterator[Bench]:
             finally:
                 made.close()
     else:
-        with http_bench(double.script, double, way.era) as (made, _):
-            yield made
-
-
-@contextmanager
-def http_bench(
-    script: Callable[[Request], None], double: Double, era: Mode
-) -> Iterator[tuple[Bench, RawServer]]:
-    """A double that answers by a script of its own."""
-    with serving(script) as server:
-        made = Bench(double, server.url, era, own_streams=True)
-        try:
-            yield made, server
-        finally:
-            made.close()
+        with serving(double.script) as server:
+            made = Bench(double, server.url, way.era)
+            try:
+                yield made
+            finally:
+                made.close()

@@ -10,14 +10,11 @@ from functools import partial
 import pytest
 from hypothesis import strategies as st
 
-from syncmcp import LimitExceeded, ProtocolError
+from syncmcp import LimitExceeded
 from syncmcp.transports import _http_reply
 from syncmcp.transports._http_reply import EventStream
-from syncmcp.types import CallToolResult
-from tests.support.stage import STATELESS
-from tests.system.stress.doubles import Bench, Double, call, event, http_bench, in_pieces, saying
+from tests.system.stress.doubles import in_pieces
 from tests.system.stress.sizes import FEW, MANY, explore, sizes
-from tests.transports.http_peer import Request
 
 
 class Reference:
@@ -127,46 +124,3 @@ def test_event_streams_are_refused_only_beyond_the_limit(size: int) -> None:
     explore(examples, partial(read_up_to_a_limit, ends), size)
     assert ends["read"] > 0
     assert ends["refused"] > 0
-
-
-class Streamer:
-    """Sends the bytes of an example before its sound event, in the pieces of the example."""
-
-    def __init__(self) -> None:
-        self.double = Double()
-        self.before = b""
-        self.cuts: list[int] = []
-        self.breaks_off = False
-
-    def script(self, request: Request) -> None:
-        if request.method != "POST" or b'"victim"' not in request.body:
-            self.double.script(request)
-            return
-        line = request.connection
-        line.start_events()
-        stream = self.before
-        if not self.breaks_off:
-            stream += b"\n\n" + event(saying(request.id, "right"))
-        for piece in in_pieces(stream, self.cuts):
-            line.chunk(piece)
-        line.end_events()
-
-
-def hear_streams(bench: Bench, streamer: Streamer, given: tuple[bytes, list[int], bool]) -> None:
-    streamer.before, streamer.cuts, streamer.breaks_off = given
-    outcome = bench.examine(lambda message: None, call)
-    if isinstance(outcome, CallToolResult):
-        assert outcome.text == "right"
-        assert not streamer.breaks_off
-    elif not streamer.breaks_off:
-        # What is no message, on the stream that is for this one call, ends it.
-        assert type(outcome) is ProtocolError, outcome
-        assert Reference().read(streamer.before + b"\n\n")
-
-
-@sizes(FEW, MANY, 1800)
-def test_a_sound_event_is_heard_after_streams(size: int) -> None:
-    streamer = Streamer()
-    examples = st.tuples(streams, cuts, st.booleans())
-    with http_bench(streamer.script, streamer.double, STATELESS) as (place, _):
-        explore(examples, partial(hear_streams, place, streamer), size)

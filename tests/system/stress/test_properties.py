@@ -17,7 +17,6 @@ import pytest
 from hypothesis import strategies as st
 
 import syncmcp
-from syncmcp import ProtocolError
 from syncmcp.errors import McpError
 from syncmcp.transports import _pipes
 from syncmcp.types import CallToolResult
@@ -169,47 +168,6 @@ def hear_frames(bench: Bench, given: list[bytes]) -> None:
 def test_frames_do_no_harm(way: Way, size: int) -> None:
     with bench(way) as place:
         explore(st.lists(frames, max_size=6), partial(hear_frames, place), size)
-
-
-# -- ids: what is nearly the id of a call does not answer it
-
-STRANGERS: Final = (
-    *('"+{}"', '"-{}"', '" {}"', '"{} "', '"{}\\n"', '"x{}"', '"{}x"', '"{}.0"', '"{}e0"'),
-    *('"0x{}"', '"{}_0"', "-{}", "{}1", "1{}", '""'),
-    '"\u0660{}"',  # a digit that Python's `int` reads
-)
-"""Ids that are no call's."""
-NO_IDS: Final = ("{}.5", "[{}]", '{{"id":{}}}', "true", "false")
-"""What cannot be an id at all."""
-
-
-def hear_near_misses(bench: Bench, given: list[str]) -> None:
-    def answer(message: dict[str, Any]) -> list[bytes]:
-        id = message["id"]
-        wrong = '{"content":[{"type":"text","text":"wrong"}],"resultType":"complete"}'
-        return [
-            *(
-                f'{{"jsonrpc":"2.0","id":{near.format(id)},"result":{wrong}}}'.encode()
-                for near in given
-            ),
-            saying(id, "right"),
-        ]
-
-    outcome = bench.examine(answer, call)
-    if bench.own_streams and not set(given).isdisjoint(NO_IDS):
-        # What is no message, on the stream that is for this one call, ends it.
-        assert type(outcome) is ProtocolError, outcome
-        return
-    assert isinstance(outcome, CallToolResult), outcome
-    assert outcome.text == "right"
-
-
-@pytest.mark.parametrize("way", [WAYS[0], WAYS[-1]], ids=str)
-@sizes(FEW, MANY // 2, 1800)
-def test_ids_that_are_nearly_right_answer_nothing(way: Way, size: int) -> None:
-    with bench(way) as place:
-        near = st.sampled_from(STRANGERS + NO_IDS)
-        explore(st.lists(near, min_size=1, max_size=4), partial(hear_near_misses, place), size)
 
 
 # -- framing: lines are what stands between line ends, however they come, up to the limit

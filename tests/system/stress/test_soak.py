@@ -59,27 +59,6 @@ GROWTH = 12 * 2**20
 CHANCE = 8
 
 # A server that starts fast. It answers each call with its process id; `die` ends it.
-SMALL = """
-import json, os, sys
-for line in sys.stdin:
-    asked = json.loads(line)
-    if asked["method"] == "initialize":
-        result = {"protocolVersion": asked["params"]["protocolVersion"],
-                  "capabilities": {"tools": {}}, "serverInfo": {"name": "small", "version": "1"}}
-    elif asked["method"] == "tools/call":
-        if asked["params"]["name"] == "die":
-            os._exit(3)
-        if asked["params"]["name"] == "hold":
-            continue
-        result = {"content": [{"type": "text", "text": str(os.getpid())}]}
-    else:
-        continue
-    print(json.dumps({"jsonrpc": "2.0", "id": asked["id"], "result": result}), flush=True)
-"""
-
-
-def small() -> Stdio:
-    return Stdio(sys.executable, "-I", "-S", "-c", SMALL)
 
 
 class Size:
@@ -248,26 +227,6 @@ def test_talkative_calls_leave_nothing_behind(wire: Wire, size: int) -> None:
 
 
 # A server that dies again and again
-
-
-@sizes(5, 200, 600)
-def test_a_server_that_dies_is_there_again(size: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    # The pauses between starts grow up to this; at their real length this would take half an hour.
-    monkeypatch.setattr("syncmcp._concurrency.timing._LONGEST_BACKOFF", 0.0)
-    seen = set()
-    with syncmcp.connect(small(), mode=STATEFUL) as client:
-        before = None
-        for number in range(size):
-            seen.add(client.call_tool("pid", timeout=LIMIT).text)
-            with pytest.raises(syncmcp.ConnectionLost) as caught:
-                client.call_tool("die", timeout=LIMIT)
-            assert caught.value.exit_code == 3
-            if number == int(size * WARM_UP):
-                before = Size()
-        assert before is not None
-        Size().assert_like(before)
-        seen.add(client.call_tool("pid", timeout=LIMIT).text)
-    assert len(seen) == size + 1
 
 
 # Cancelled futures
