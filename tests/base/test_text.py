@@ -19,7 +19,7 @@ from syncmcp import McpError, types
 from syncmcp._base.checks import validate
 from syncmcp._base.origin import LONGEST_HOST, join_url, origin_of, split_url
 from syncmcp._base.secrets import Secrets
-from syncmcp._base.text import MOST_PROBLEMS, make_visible, several_lines, visible
+from syncmcp._base.text import MOST_PROBLEMS, MOST_QUOTED, make_visible, several_lines, visible
 from syncmcp.errors import InvalidOutput
 
 
@@ -43,6 +43,13 @@ def test_lines_are_kept_apart_and_marked() -> None:
     assert str(McpError("one\ntwo", server="s")) == "[s]: one\n  | two"
     assert McpError("one\ntwo").message == "one\ntwo"
     assert visible("plain text") == "plain text"
+
+
+def test_a_long_message_is_cut_between_two_words() -> None:
+    assert McpError("x" * MOST_QUOTED).message == "x" * MOST_QUOTED
+    words = McpError("word " * 10_000).message
+    assert words.endswith("word… (33,621 more characters)")
+    assert McpError(f"a {'x' * 50_000}").message == "a… (50,001 more characters)"
 
 
 # URLs are taken apart in bounded time

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import logging
-import socket
 import sys
-import threading
 import traceback
 import unicodedata
 from collections.abc import Callable, Iterator
@@ -17,6 +15,7 @@ from syncmcp import Client, Http, McpError, ServerError, Stdio
 from syncmcp.testing import ScriptedPeer
 from syncmcp.testing import script as s
 from tests.support.scripts import EVERYTHING, NEW, OLD
+from tests.transports.http_peer import Request, serving
 
 FORGED = "2026-01-01 CRITICAL forged"
 HIDDEN = "\x00\x07\b\x7f\x9b31m\u202e\u200b\ufeff\u2066"
@@ -94,18 +93,6 @@ SCHEMA = {
     EVIL: EVIL,
 }
 TOOL = {"name": "t", "title": EVIL, "inputSchema": {"type": "object"}, "outputSchema": SCHEMA}
-OPERATIONS: dict[str, Callable[[Client], Any]] = {
-    "tools/list": lambda client: client.list_tools(),
-    "resources/list": lambda client: client.list_resources(),
-    "resources/templates/list": lambda client: client.list_resource_templates(),
-    "prompts/list": lambda client: client.list_prompts(),
-    "prompts/get": lambda client: client.get_prompt("p"),
-    "resources/read": lambda client: client.read_resource("x://y"),
-    "resources/subscribe": lambda client: client.subscribe_resource("x://y"),
-    "completion/complete": lambda client: client.complete("p", "argument", "val"),
-    "logging/setLevel": lambda client: client.set_log_level("info"),
-    "ping": lambda client: client.ping(),
-}
 
 
 def talk(watch: Watch, steps: list[s.Step], use: Callable[[Client], Any], **options: Any) -> None:
@@ -149,13 +136,6 @@ def test_every_error(code: int, watch: Watch) -> None:
     assert FORGED in str(error)
     assert error.message == EVIL  # the data itself stays
     assert error.data == data
-
-
-@pytest.mark.parametrize("method", OPERATIONS)
-def test_every_operation(method: str, watch: Watch) -> None:
-    members = ("tools", "resources", "resourceTemplates", "prompts", "messages", "contents")
-    step = s.reply({**{member: {EVIL: EVIL} for member in members}, "completion": EVIL})
-    talk(watch, [s.expect(method), step, s.expect(method), step], OPERATIONS[method])
 
 
 NOTICES: dict[str, list[s.Step]] = {
@@ -247,20 +227,16 @@ def test_what_an_http_server_answers(kind: str, watch: Watch) -> None:
     assert watch.errors
 
 
-@pytest.mark.parametrize("line", [HEADER, f"HTTP/1.1 {HEADER} x", f"HTTP/1.1 500 {HEADER}"])
+@pytest.mark.parametrize("line", [HEADER, f"HTTP/1.1 500 {HEADER}"])
 def test_a_status_line_of_any_text(line: str, watch: Watch) -> None:
-    def answer() -> None:
-        connection, _ = listener.accept()
-        with connection:
-            connection.recv(65536)
-            connection.sendall(f"{line}\r\nContent-Length: 0\r\n\r\n".encode("latin-1"))
+    data = f"{line}\r\nContent-Length: 0\r\n\r\n".encode("latin-1")
 
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        thread = threading.Thread(target=answer)
-        thread.start()
-        url = f"http://127.0.0.1:{listener.getsockname()[1]}/"
-        client = Client(Http(url), mode="legacy", retry=None)
+    def answer(request: Request) -> None:
+        request.connection.write(data)
+        request.connection.close()
+
+    with serving(answer) as server:
+        client = Client(Http(server.url), mode="legacy", retry=None)
         watch(client.open)
         client.close()
-        thread.join()
     assert watch.errors

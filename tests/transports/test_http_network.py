@@ -205,17 +205,6 @@ class Proxy(RawServer):
             back.join(WAIT)
 
 
-@pytest.mark.pitfall("25")
-def test_plain_requests_go_through_the_proxy_with_its_credentials() -> None:
-    with Proxy() as proxy:
-        url = f"http://user:word@127.0.0.1:{proxy.port}"
-        assert not send_one(Http("http://mcp.invalid/mcp", proxies={"http": url})).failures
-    [one] = proxy.requests
-    assert one.path == "http://mcp.invalid/mcp"
-    assert one.headers["proxy-authorization"].startswith("Basic ")
-    assert one.headers["host"] == "mcp.invalid"
-
-
 def test_tls_is_tunnelled_through_a_proxy_and_can_be_withdrawn(certificates: Certificates) -> None:
     held = Held()
     with (
@@ -433,6 +422,7 @@ def test_a_server_deletes_no_cookie_of_the_program(domain: str, order: str) -> N
         assert session.cookies.get("mine") == "1"
 
 
+@pytest.mark.pitfall("25")
 def test_the_settings_of_a_session_are_taken_over() -> None:
     with Proxy() as proxy, requests.Session() as session:
         session.headers["X-Theirs"] = "1"
@@ -440,11 +430,13 @@ def test_the_settings_of_a_session_are_taken_over() -> None:
         session.auth = ("me", "secret-word")
         session.cookies.set("theirs", "2")
         session.params = {"tenant": "3"}
-        session.proxies = {"http": f"http://127.0.0.1:{proxy.port}"}
+        session.proxies = {"http": f"http://user:word@127.0.0.1:{proxy.port}"}
         assert not send_one(Http("http://mcp.invalid/mcp", session=session)).failures
         assert type(session.adapters["http://"]) is HTTPAdapter
     [one] = proxy.requests
     assert one.path == "http://mcp.invalid/mcp?tenant=3"
+    assert one.headers["host"] == "mcp.invalid"
+    assert one.headers["proxy-authorization"].startswith("Basic ")
     assert one.headers["x-theirs"] == "1"
     assert one.headers["accept"] == "application/json, text/event-stream"
     assert one.headers["authorization"].startswith("Basic ")

@@ -7,7 +7,6 @@ import pty
 import subprocess
 import sys
 import threading
-import time
 from pathlib import Path
 
 import pytest
@@ -203,24 +202,6 @@ def test_a_server_closed_while_it_is_opening_does_not_stay(monkeypatch: pytest.M
     with pytest.raises(ClosedError):
         transport.open(Notes(), Deadline(PATIENCE))
     assert threads() == []
-
-
-@pytest.mark.pitfall("4")
-def test_closing_ends_by_its_deadline_though_nothing_yields() -> None:
-    release, entered = threading.Event(), threading.Event()
-
-    def stuck(_: str) -> None:
-        entered.set()
-        release.wait(3 * PATIENCE)
-
-    code = f"import signal, sys\n{IGNORE}\nprint('x', file=sys.stderr, flush=True)\n{PAUSE}"
-    with running(python(code, stderr=stuck, grace=(60, 60)), close=0.5) as (transport, _):
-        assert entered.wait(PATIENCE)
-        started = time.monotonic()
-        transport.close(Deadline(0.5))
-        assert time.monotonic() - started < PATIENCE
-        assert not is_running(pid_of(transport))
-    release.set()
 
 
 @pytest.mark.pitfall("7", "H12")

@@ -1,4 +1,4 @@
-"""A server of which a test writes every answer, over memory, pipes and HTTP."""
+"""A server in this process of which a test writes every answer."""
 
 from __future__ import annotations
 
@@ -7,13 +7,12 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from itertools import pairwise
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import syncmcp
 from syncmcp import Mode
 from syncmcp.types import CallToolResult, LoggingMessageNotificationParams
-from tests.support.stage import STATEFUL, STATELESS, relayed
-from tests.transports.http_peer import Request, serving
+from tests.support.stage import STATEFUL, STATELESS
 
 LIMIT: Final = 30.0
 """No call of a property may take longer, in seconds; to come here is to hang."""
@@ -46,14 +45,12 @@ class Double:
 
     Attributes:
         answer: What the property of the moment sends.
-        sessions: How often somebody has connected.
     """
 
     name = "double"
 
     def __init__(self) -> None:
         self.answer: Answer = lambda message: None
-        self.sessions = 0
 
     def frames(self, message: Any) -> list[bytes]:
         """All that is sent because of a frame of the client's."""
@@ -71,28 +68,10 @@ class Double:
         given = self.answer(message)
         return [sound(id, {"tools": [], **_CACHED})] if given is None else given
 
-    # Over memory, and behind the relay over pipes.
-
     def connect(
         self, deliver: Callable[[bytes], None], on_close: Callable[[], None] | None = None
     ) -> Session:
-        self.sessions += 1
         return Session(self, deliver)
-
-    # Over HTTP.
-
-    def script(self, request: Request) -> None:
-        if request.method != "POST":
-            request.connection.respond(405)
-            return
-        frames = self.frames(request.message)
-        if not frames:
-            request.connection.respond(202)
-            return
-        request.connection.start_events()
-        for frame in frames:
-            request.connection.chunk(event(frame))
-        request.connection.end_events()
 
 
 _CACHED: Final = {"ttlMs": 0, "cacheScope": "private"}
@@ -123,23 +102,8 @@ def call(client: syncmcp.Client) -> CallToolResult:
     return client.call_tool("victim", {}, validate_output="off", validate_input=False)
 
 
-class Way(NamedTuple):
-    """A wire and an era."""
-
-    wire: str
-    era: Mode
-
-    def __str__(self) -> str:
-        return f"{self.wire}-{self.era}"
-
-
-WAYS: Final = (
-    Way("memory", STATELESS),
-    Way("memory", "2025-03-26"),  # the one revision with batches
-    Way("memory", STATEFUL),
-    Way("stdio", STATEFUL),
-    Way("http", STATELESS),
-)
+ERAS: Final[tuple[Mode, ...]] = (STATELESS, STATEFUL, "2025-03-26")
+"""The last one is the one revision with batches."""
 
 
 class Callbacks:
@@ -182,9 +146,8 @@ class Bench:
         double: The double.
     """
 
-    def __init__(self, double: Double, target: Any, era: Mode) -> None:
+    def __init__(self, double: Double, era: Mode) -> None:
         self.double = double
-        self._target = target
         self._era: Mode = era
         self._client: syncmcp.Client | None = None
         self._callbacks = Callbacks()
@@ -195,7 +158,7 @@ class Bench:
         if self._client is None:
             self._callbacks = Callbacks()
             self._client = syncmcp.Client(
-                self._target,
+                self.double,
                 mode=self._era,
                 timeout=LIMIT,
                 retry=None,
@@ -247,26 +210,10 @@ class Bench:
 
 
 @contextmanager
-def bench(way: Way) -> Iterator[Bench]:
-    """A double at the end of that wire."""
-    double = Double()
-    if way.wire == "memory":
-        made = Bench(double, double, way.era)
-        try:
-            yield made
-        finally:
-            made.close()
-    elif way.wire == "stdio":
-        with relayed(double) as target:
-            made = Bench(double, target, way.era)
-            try:
-                yield made
-            finally:
-                made.close()
-    else:
-        with serving(double.script) as server:
-            made = Bench(double, server.url, way.era)
-            try:
-                yield made
-            finally:
-                made.close()
+def bench(era: Mode) -> Iterator[Bench]:
+    """A double and its client. How bytes become frames is not decided here."""
+    made = Bench(Double(), era)
+    try:
+        yield made
+    finally:
+        made.close()

@@ -17,13 +17,14 @@ import pytest
 from hypothesis import strategies as st
 
 import syncmcp
+from syncmcp import Mode
 from syncmcp.errors import McpError
 from syncmcp.transports import _pipes
 from syncmcp.types import CallToolResult
+from tests.support.stage import STATELESS
 from tests.system.stress.doubles import (
-    WAYS,
+    ERAS,
     Bench,
-    Way,
     bench,
     call,
     encode,
@@ -46,11 +47,6 @@ KEYS: Final = (
     *("resources", "resultType", "structuredContent", "text", "tools", "total", "type"),
     *("progressToken", "requestId", "ü\u2028"),
 )
-
-EACH: Final = MANY // len(WAYS)
-"""So many for each way of a target that has several."""
-
-every_way = pytest.mark.parametrize("way", WAYS, ids=str)
 
 
 @pytest.fixture(autouse=True)
@@ -163,10 +159,10 @@ def hear_frames(bench: Bench, given: list[bytes]) -> None:
 
 
 @pytest.mark.pitfall("12")
-@every_way
-@sizes(2 * FEW, EACH, 1800)
-def test_frames_do_no_harm(way: Way, size: int) -> None:
-    with bench(way) as place:
+@pytest.mark.parametrize("era", ERAS)
+@sizes(2 * FEW, MANY // len(ERAS), 1800)
+def test_frames_do_no_harm(era: Mode, size: int) -> None:
+    with bench(era) as place:
         explore(st.lists(frames, max_size=6), partial(hear_frames, place), size)
 
 
@@ -311,7 +307,7 @@ def check_schemas(bench: Bench, given: tuple[Any, Any, Any, dict[str, Any]]) -> 
 @sizes(4 * FEW, MANY, 1800)
 def test_schemas_give_a_verdict_or_an_error(size: int) -> None:
     arguments = st.dictionaries(st.sampled_from(["a", "b"]), st.integers() | st.text(), max_size=2)
-    with bench(WAYS[0]) as place:
+    with bench(STATELESS) as place:
         explore(
             st.tuples(schemas, schemas, contents, arguments), partial(check_schemas, place), size
         )
