@@ -113,15 +113,6 @@ def test_a_timer_runs_what_is_due_in_order(timer: Timer, caplog: pytest.LogCaptu
     assert "a timer action failed" in caplog.text
 
 
-def test_cancelled_appointments_do_not_pile_up(timer: Timer) -> None:
-    kept = [timer.after(3600.0, lambda: None) for _ in range(10)]
-    for _ in range(10_000):
-        timer.after(3600.0, lambda: None).cancel()
-    assert len(timer._heap) < 200
-    for entry in kept:
-        entry.cancel()
-
-
 def test_an_alarm_has_the_first_appointment(timer: Timer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(timing, "timer", timer)
     rang: SimpleQueue[str] = SimpleQueue()

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import syncmcp
-from syncmcp import HandlerContext, Refused
+from syncmcp import HandlerContext
 from syncmcp._concurrency import pool
 from syncmcp.testing import Server, ToolContext
 from syncmcp.testing.server.wire import RpcError
@@ -20,7 +20,6 @@ from tests.support.people import Person, reply
 from tests.support.shops import known
 from tests.support.stage import (
     PATIENCE,
-    STATEFUL,
     STATELESS,
     Clock,
     Wire,
@@ -173,43 +172,6 @@ def test_calls_of_handlers_do_not_stand_in_line_behind_those_that_wait_for_them(
         texts = [future.result(PATIENCE).text for future in in_line]
         assert texts == ["held"] * 4 + ["at last"]
     assert early == []
-
-
-@rotated
-def test_a_handler_that_is_stuck_in_a_call_of_its_own_is_left_alone_too(wire: Wire) -> None:
-    free = threading.Event()
-    entered = threading.Event()
-    server = curious()
-
-    @server.tool()
-    def hold() -> str:
-        entered.set()
-        assert free.wait(PATIENCE)
-        return "free"
-
-    def answer(request: Any, context: HandlerContext) -> CreateMessageResult:
-        if request.messages[0].text == "stuck":
-            context.client.call_tool("hold")
-        return reply("here")
-
-    options: dict[str, Any] = {"max_handlers": 1, "human_timeout": 0.2}
-    with wire.connect(server, sampling=answer, **options) as client:
-        stuck = asked(client, "stuck")
-        try:
-            assert entered.wait(PATIENCE)
-            if wire.revision == STATEFUL:  # the tool is told, and answers
-                assert stuck.result(PATIENCE).text == "-1 nobody answered in time"
-            else:
-                with pytest.raises(Refused, match="nobody answered in time"):
-                    stuck.result(PATIENCE)
-            assert client.call_tool("ask", {"text": "who is there?"}).text == "here"
-        finally:
-            free.set()
-        # Its slot is gone for good: it may not be counted twice.
-        for _ in range(3):
-            assert client.call_tool("ask", {"text": "who is there?"}).text == "here"
-        pool = client._core.pools.handlers
-        known(lambda: pool._threads == len(pool._idle))
 
 
 @rotated_stateful

@@ -14,7 +14,6 @@ from syncmcp._base.secrets import Secrets
 from syncmcp._concurrency.timing import Deadline
 from syncmcp._connection.options import ResolvedOptions
 from syncmcp._connection.pending_request import (
-    PendingListen,
     PendingRequest,
     TimeoutWatcher,
     check_wanted,
@@ -200,15 +199,6 @@ def test_what_may_have_run_is_in_doubt_if_twice_would_harm(
     assert (error.method, error.delivery, error.__cause__) == (method, delivery, cause)
 
     assert type(close_error_for(ClosedError("closed"), method, delivery)) is ClosedError
-
-
-def test_a_subscription_has_no_limit_and_tells_its_end() -> None:
-    ended: list[PendingRequest] = []
-    call = PendingListen(lambda *_: None, ended.append)
-    assert (call.method, call.next_check(), call.waiter) == ("subscriptions/listen", None, None)
-    assert call.on_done is not None
-    call.on_done(call)
-    assert ended == [call]
 
 
 def test_after_its_end_a_connection_watches_only_calls_that_are_finishing() -> None:

@@ -6,6 +6,8 @@ import base64
 import http.client
 import json
 import logging
+import pickle
+import sys
 import traceback
 from collections.abc import Callable
 from functools import partial
@@ -33,6 +35,65 @@ from tests.transports.http_peer import Request, serving
 def test_lines_of_secrets_of_a_recording_are_masked_unless_they_are_short(tmp_path: Path) -> None:
     recording = Recording(Stdio("a", "first-line"), tmp_path / "a", secrets=["first-line\na\n\nb"])
     assert recording._masks.mask_text("a first-line b") == "a ***2 b"
+
+
+# It says all its secrets on stderr and on stdout, and dies.
+TALKATIVE = """
+import os, sys
+token = os.environ["API_TOKEN"]
+print("starting with", token, file=sys.stderr)
+print(f"Authorization: Bearer {token}", file=sys.stderr)
+print("GET https://user:%s@example.com/x?token=%s" % (token, token), file=sys.stderr)
+sys.stderr.flush()
+print("noise with", token, flush=True)
+sys.stdin.readline()
+sys.exit(4)
+"""
+
+
+def all_of(error: McpError) -> str:
+    """What a log file or another process might get to see of it, but for the traceback."""
+    copy = pickle.loads(pickle.dumps(error))
+    return f"{error!r} {vars(error)} {pickle.dumps(error)!r} {copy} {copy!r}"
+
+
+def test_a_server_that_prints_its_environment_betrays_nothing(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    server = Stdio(sys.executable, "-c", TALKATIVE, env={"API_TOKEN": TOKEN})
+    client = syncmcp.Client(server)
+    shown = shown_by(client.open, caplog)
+    with pytest.raises(McpError) as caught:
+        client.open()
+    assert TOKEN not in f"{shown} {all_of(caught.value)} {server!r} {client!r}"
+    assert "starting with ***" in shown
+    assert "noise with ***" in shown
+
+
+def test_cursors_arguments_and_results_stay_out_of_logs_and_errors(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    script = [
+        *s.handshake(OLD, capabilities=EVERYTHING),
+        *(s.expect("tools/list"), s.reply({"nextCursor": TOKEN})),
+        *[s.expect("tools/list"), s.reply({"tools": [], "nextCursor": TOKEN})] * 2,
+        *(s.expect("tools/call"), s.reply({"content": TOKEN})),
+    ]
+    caplog.set_level(logging.DEBUG)
+    shown = ""
+    with ScriptedPeer(script) as peer, syncmcp.connect(peer, mode=OLD) as client:
+        uses = [
+            client.list_tools,  # a result that does not fit its model
+            client.list_tools,  # a cursor that comes back
+            partial(client.call_tool, "x", {"secret": TOKEN}),
+        ]
+        for use in uses:
+            with pytest.raises(McpError) as caught:
+                use()
+            shown += all_of(caught.value)
+            shown += "".join(traceback.format_exception_only(caught.value))
+    logged = [one.getMessage() for one in caplog.records if one.name != "syncmcp.wire"]
+    assert TOKEN not in f"{shown} {client!r} {logged}"
 
 
 def rpc(id: int, members: dict[str, Any]) -> bytes:

@@ -5,8 +5,6 @@ from __future__ import annotations
 import gzip
 import json
 import re
-import socket
-import struct
 from collections.abc import Callable
 from typing import Any
 
@@ -279,37 +277,9 @@ def test_a_body_in_tiny_pieces_takes_no_more_memory_than_its_bytes() -> None:
         assert len(receiver.frames[0][0]) > 2 * count
 
 
-@pytest.mark.parametrize(
-    "line", [b" folded\r\n", b"X: a\r\n\tb\r\n", b"X (y): 1\r\n", b"X:\x01\r\n"]
-)
-def test_a_line_that_is_no_ordinary_header_leaves_those_before_it(line: bytes) -> None:
-    def script(one: Request) -> None:
-        one.connection.write(whole(one).replace(b"\r\n\r\n", b"\r\nX: 1\r\n%b\r\n" % line))
-
-    server, _ = send_several(script)
-    assert len(server.connections) == 1
-
-
 def test_a_second_answer_to_one_request_is_nobodys() -> None:
     server, receiver = send_several(lambda one: one.connection.write(whole(one) * 2), 5)
     assert [message["id"] for message in receiver.messages] == [one.id for one in server.requests]
-
-
-def test_a_reset_behind_the_answer_costs_a_connection_and_nothing_else() -> None:
-    def script(one: Request) -> None:
-        connection = one.connection
-        connection.start_events()
-        connection.event(json.loads(reply_to(one)))
-        connection.sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-        connection.sock.close()
-
-    with serving(script) as server, opened(server.url) as (transport, receiver):
-        for _ in range(3):
-            transport.send(request())
-        # A reset may overtake the answer; then the call says so.
-        assert len(receiver.frames) + len(receiver.failures) == 3
-        assert {type(error) for _, error in receiver.failures} <= {ConnectionLost}
-    assert len(server.connections) == 3
 
 
 def test_an_answer_that_comes_on_the_listening_stream_after_202_is_too_late() -> None:

@@ -25,7 +25,6 @@ from tests.support.stage import elsewhere, logged
 
 from .http_peer import (
     WAIT,
-    Held,
     Request,
     Script,
     dripping,
@@ -289,13 +288,6 @@ def test_404_with_our_session_is_a_lost_session_whatever_the_body_says(encoding:
 
 
 # Posting and closing
-
-
-def test_post_does_not_wait_for_the_server() -> None:
-    held = Held()
-    with serving(held) as server, opened(server.url) as (transport, _):
-        transport.post(notification())
-        assert held.came.wait(WAIT)
 
 
 def test_a_failed_post_is_logged_and_nothing_else(caplog: pytest.LogCaptureFixture) -> None:

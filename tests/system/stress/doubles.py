@@ -41,11 +41,7 @@ def in_pieces(data: bytes, cuts: Iterable[int]) -> list[bytes]:
 
 
 class Double:
-    """The server.
-
-    Attributes:
-        answer: What the property of the moment sends.
-    """
+    """The server; `answer` is what the property of the moment sends."""
 
     name = "double"
 
@@ -68,10 +64,16 @@ class Double:
         given = self.answer(message)
         return [sound(id, {"tools": [], **_CACHED})] if given is None else given
 
-    def connect(
-        self, deliver: Callable[[bytes], None], on_close: Callable[[], None] | None = None
-    ) -> Session:
-        return Session(self, deliver)
+    def connect(self, deliver: Callable[[bytes], None], on_close: Callable[[], None]) -> Double:
+        self._deliver = deliver
+        return self
+
+    def receive(self, frame: bytes) -> None:
+        for answer in self.frames(json.loads(frame)):
+            self._deliver(answer)
+
+    def close(self) -> None:
+        """Nothing is held."""
 
 
 _CACHED: Final = {"ttlMs": 0, "cacheScope": "private"}
@@ -80,21 +82,6 @@ _CACHED: Final = {"ttlMs": 0, "cacheScope": "private"}
 def event(frame: bytes) -> bytes:
     lines = re.split(rb"\r\n|\r|\n", frame)
     return b"".join(b"data: %b\n" % line for line in lines) + b"\n"
-
-
-class Session:
-    """One connection to a double."""
-
-    def __init__(self, double: Double, deliver: Callable[[bytes], None]) -> None:
-        self._double = double
-        self._deliver = deliver
-
-    def receive(self, frame: bytes) -> None:
-        for answer in self._double.frames(json.loads(frame)):
-            self._deliver(answer)
-
-    def close(self) -> None:
-        """Nothing is held."""
 
 
 def call(client: syncmcp.Client) -> CallToolResult:
@@ -107,11 +94,7 @@ ERAS: Final[tuple[Mode, ...]] = (STATELESS, STATEFUL, "2025-03-26")
 
 
 class Callbacks:
-    """What a program gives a client to call.
-
-    Attributes:
-        wrong: What no callback should be given.
-    """
+    """What a program gives a client to call; what none should be given is `wrong`."""
 
     def __init__(self) -> None:
         self.wrong: list[tuple[object, ...]] = []
@@ -141,9 +124,6 @@ class Bench:
 
     Every example leaves a client that works, on the connection it had: after one that did not,
     the next gets a new one, so that a counterexample can be made smaller.
-
-    Attributes:
-        double: The double.
     """
 
     def __init__(self, double: Double, era: Mode) -> None:

@@ -25,11 +25,8 @@ from typing import Any
 import pytest
 
 import syncmcp
-from syncmcp import CancelToken, Stdio
-from syncmcp._concurrency.timing import timer
+from syncmcp import Stdio
 from syncmcp._connection.connection import Connection
-from syncmcp.testing import Server
-from tests.client.test_listening import let_go, shop, updated
 from tests.connection.puppet import Puppet
 from tests.connection.test_callbacks import note
 from tests.support.shops import known
@@ -37,7 +34,6 @@ from tests.support.stage import (
     PATIENCE,
     STATEFUL,
     STATELESS,
-    WIRES,
     Stage,
     Wire,
     in_threads,
@@ -271,67 +267,3 @@ def test_cancelled_futures_are_held_by_nobody(wire: Wire, size: int) -> None:
         assert_gone(markers)
         idle(client)
         assert stage.stats.wait_for(lambda stats: stats.running == 0)
-
-
-# Tokens with a clock
-
-
-@pytest.mark.parametrize("wire", [Wire("memory", STATEFUL), Wire("http", STATELESS)], ids=str)
-@sizes(20, 1000, 300)
-def test_timed_tokens_are_held_by_nobody(wire: Wire, size: int) -> None:
-    stage = Stage()
-    tokens: weakref.WeakSet[CancelToken] = weakref.WeakSet()
-    with wire.connect(stage.server) as client:
-
-        def call(number: int) -> None:
-            # In turn: a call that ends before its token, and a token that ends its call.
-            token = CancelToken.after(0.005 if number % 2 else 3600.0)
-            tokens.add(token)
-            with contextlib.suppress(syncmcp.RequestCancelled):
-                tool = "hold" if number % 2 else "echo"
-                key = "key" if number % 2 else "text"
-                result = client.call_tool(tool, {key: str(number)}, timeout=LIMIT, cancel=token)
-                assert not number % 2
-                assert result.text == str(number)
-
-        for number in range(size):
-            call(number)
-        assert_gone(tokens)
-        idle(client)
-    # The clock lets go of those that were given up, but not of each one by itself.
-    assert len(timer._heap) < 200
-
-
-# Subscriptions, one after another and beside each other
-
-CYCLES = {"memory": 10_000, "stdio": 2_500, "http": 2_500, "sse": 2_500}
-
-
-def listen(client: syncmcp.Client, server: Server, uri: str, cycles: int) -> None:
-    for number in range(cycles):
-        events = client.listen(tools=True, uris=[uri], timeout=PATIENCE)
-        server.resource_updated(uri)
-        assert next(events) == updated(uri)
-        if number % 2:
-            events.close()
-
-
-@pytest.mark.stress
-@pytest.mark.requirement("M-12")
-@pytest.mark.parametrize("wire", WIRES, ids=str)
-def test_after_ten_thousand_cycles_neither_side_holds_anything(wire: Wire) -> None:
-    server = shop()
-    count = CYCLES[wire.transport]
-    with wire.connect(server) as client:
-        listen(client, server, "a:1", 200)
-        with allocations() as allocated:
-            listen(client, server, "a:1", count)
-            assert let_go(server)
-            client.listen(uris=["a:1"]).close()
-            server.stats.cancels.clear()  # a record of everything, kept on purpose
-            grown = allocated()
-        assert grown < 500_000, f"{grown} bytes after {count} cycles"
-        assert let_go(server)
-        assert client._core.session_state.listeners == []
-        assert len(client._core.session_state.resources) == 0
-        assert idle(client)._table.open_calls() == []
