@@ -25,7 +25,6 @@ from tests.support.stage import (
     Clock,
     GatedQueue,
     elsewhere,
-    in_threads,
     interrupted,
     nervous,
 )
@@ -129,24 +128,6 @@ def test_an_alarm_has_the_first_appointment(timer: Timer, monkeypatch: pytest.Mo
     timer.at(start + 0.03, lambda: rang.put("after it"))
     alarm.set(start + 0.04)
     assert [rang.get(timeout=PATIENCE) for _ in range(2)] == ["after it", "rang"]
-
-
-@pytest.mark.pitfall("H11")
-def test_appointments_made_and_cancelled_by_many_threads_all_come_right(timer: Timer) -> None:
-    heard: SimpleQueue[tuple[int, int]] = SimpleQueue()
-
-    def appoint(thread: int) -> None:
-        for number in range(200):
-            seconds = 0.0 if number % 2 else 3600.0
-            entry = timer.after(seconds, partial(heard.put, (thread, number)))
-            if not number % 2:
-                entry.cancel()
-
-    with nervous():
-        in_threads(*(partial(appoint, thread) for thread in range(8)))
-    came = {heard.get(timeout=PATIENCE) for _ in range(800)}
-    assert came == {(thread, number) for thread in range(8) for number in range(1, 200, 2)}
-    assert heard.empty()
 
 
 def test_of_two_idle_threads_the_last_one_works_next(workers: Callable[[int], DaemonPool]) -> None:

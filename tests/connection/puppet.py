@@ -12,12 +12,7 @@ from tests.support.stage import PATIENCE
 
 
 class Puppet:
-    """Says what it is told to say.
-
-    Attributes:
-        requests: What the client asked, as it came.
-        answers: What it answered.
-    """
+    """Says what it is told to say; keeps what the client asks and answers."""
 
     name = "puppet"
 

@@ -142,11 +142,7 @@ def over_http() -> Iterator[syncmcp.Client]:
 
 
 class Greedy(Puppet):
-    """A server in this process that takes no answer until `taking` is set.
-
-    Attributes:
-        flood: How many pings follow a call of a tool.
-    """
+    """Takes no answer until `taking` is set, and sends so many pings when a tool is called."""
 
     def __init__(self, flood: int) -> None:
         super().__init__()

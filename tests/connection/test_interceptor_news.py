@@ -14,14 +14,11 @@ from tests.connection.questions.asking import FORM, asked, asking_server, demand
 from tests.support.intercepting import Ask, Does, Gate, Seen, call_of, rotated_asks, throws
 from tests.support.people import Person
 from tests.support.stage import (
-    PATIENCE,
-    Clock,
     Stage,
     Wire,
     rotated,
     rotated_stateful,
     rotated_stateless,
-    tick,
 )
 
 
@@ -46,30 +43,6 @@ def test_news_passes_hooks_in_order(wire: Wire, ask: Ask, caplog: pytest.LogCapt
     assert {(m.direction, m.kind, m.id) for _, m in progress} == {
         ("incoming", "notification", None)
     }
-
-
-@rotated
-def test_a_stuck_hook_keeps_no_result_for_long(wire: Wire, monkeypatch: pytest.MonkeyPatch) -> None:
-    gate, answered = Gate(), threading.Event()
-    clock = Clock(monkeypatch, "syncmcp._concurrency.timing")
-    guard = Does("incoming", "notifications/progress", gate)
-    with wire.connect(Stage().server, interceptors=[guard]) as client:
-        assert client._core.connection is not None
-        calls = client._core.connection._timeouts
-        finishing = calls.finishing
-
-        def finish(call: Any) -> None:
-            finishing(call)
-            answered.set()
-
-        monkeypatch.setattr(calls, "finishing", finish)
-        call = client.call_tool.future("count", {"steps": 1}, timeout=600)
-        gate.reached()
-        assert answered.wait(PATIENCE)
-        clock.advance(600)
-        tick()
-        assert call.result(PATIENCE).text == "counted"
-        gate.open.set()
 
 
 DECLINING = Person(ElicitResult.decline())

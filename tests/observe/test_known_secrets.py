@@ -82,7 +82,7 @@ def test_cursors_arguments_and_results_stay_out_of_logs_and_errors(
     caplog.set_level(logging.DEBUG)
     shown = ""
     with ScriptedPeer(script) as peer, syncmcp.connect(peer, mode=OLD) as client:
-        uses = [
+        uses: list[Callable[[], object]] = [
             client.list_tools,  # a result that does not fit its model
             client.list_tools,  # a cursor that comes back
             partial(client.call_tool, "x", {"secret": TOKEN}),

@@ -348,12 +348,7 @@ def calling(calls: Script, others: Script) -> Script:
 
 
 class Held:
-    """Leaves each request as it is once `begin` has said something, until the client goes.
-
-    Attributes:
-        came: Set when there is a request, and `begin` has been said.
-        gone: Set when the client has ended its connection.
-    """
+    """Leaves each request as it is once `begin` has said something, until the client goes."""
 
     def __init__(self, begin: Callable[[Connection], object] | None = None) -> None:
         self.came, self.gone = threading.Event(), threading.Event()

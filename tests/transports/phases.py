@@ -29,12 +29,7 @@ _LONG = 16 * 1024 * 1024
 
 
 class Resolver:
-    """A name service for one name, which may answer late, or with another port.
-
-    Attributes:
-        asked: Set when it was asked for the name.
-        port: Where connections to the name are to go; `None` for the port that was asked for.
-    """
+    """A name service for one name, which may answer late, or with another port than was asked."""
 
     def __init__(self) -> None:
         self.asked = threading.Event()
@@ -88,12 +83,7 @@ def full_backlog() -> Iterator[int]:
 
 
 class Mute:
-    """Accepts one connection, reads what comes first, and never says a word.
-
-    Attributes:
-        heard: Set when the client has begun to speak.
-        left: Set when the client has ended its connection.
-    """
+    """Accepts one connection, reads what comes, and never says a word."""
 
     def __init__(self) -> None:
         self.heard, self.left = threading.Event(), threading.Event()
@@ -117,14 +107,7 @@ class Mute:
 
 @dataclass
 class Stage:
-    """A client, and everything between it and its server.
-
-    Attributes:
-        client: The client.
-        proxy: What it is connected to, under the name `HOST`.
-        resolver: Who knows that name.
-        server: The server.
-    """
+    """A client, and everything between it and its server, which it knows as `HOST`."""
 
     client: Client
     proxy: FaultProxy

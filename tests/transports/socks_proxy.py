@@ -12,12 +12,7 @@ _WAIT = 30.0
 
 
 class SocksProxy:
-    """Takes connections for anywhere to one port of this computer.
-
-    Attributes:
-        url: What `proxies` names, with the names of hosts left to the proxy.
-        asked: The hosts and ports that clients wanted.
-    """
+    """Takes connections for anywhere to one port of this computer; `asked` is where to."""
 
     def __init__(self, port: int) -> None:
         self.asked: list[tuple[str, int]] = []

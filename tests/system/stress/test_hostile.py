@@ -154,13 +154,7 @@ def _starved() -> dict[str, int]:
 class Victim:
     """The program: threads that call in every way, in an order of chance.
 
-    Args:
-        client: The client.
-        limit: The timeout of each call, in seconds.
-
-    Attributes:
-        ends: How the calls ended, by way.
-        late: The most that a call was late, in seconds.
+    Calls have so many seconds; `late` is the most that one took longer.
     """
 
     def __init__(self, client: syncmcp.Client, limit: float) -> None:
