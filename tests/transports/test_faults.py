@@ -93,6 +93,7 @@ JSON_CUTS = [*CUTS, Case(Cut("head")), Case(Cut("head", after=20)), Case(Cut("bo
 EVENT_CUTS = [*CUTS, *(Case(cut, PERHAPS) for cut in (Cut("head", 20), Cut("body", 10)))]
 # The first event of a stateful stream carries an id alone.
 STATEFUL_CUTS = [Case(Cut("event"), PERHAPS), Case(Cut("event", after=1), resumed=True)]
+# The first event of a stateful stream carries an id alone.
 
 
 def _table() -> Iterator[Any]:
