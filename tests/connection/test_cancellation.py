@@ -110,6 +110,9 @@ def test_a_token_follows_a_plain_event() -> None:
     event.set()
     assert token.wait(PATIENCE)
     assert CancelToken(event).wait(PATIENCE)
+    told: list[str] = []
+    as_token(event).on_cancel(lambda: told.append("at once"))
+    assert told == ["at once"]
     idle: Any = as_token(threading.Event())
     for take_away in [idle.on_cancel(lambda: None) for _ in range(2)]:
         take_away()

@@ -44,7 +44,7 @@ from .http_peer import (
     start,
     withdraw,
 )
-from .phases import HOST, Mute, Resolver
+from .phases import HOST, Mute, Resolver, full_backlog
 from .test_http_exchange import answer as stateful
 from .test_http_exchange import respond
 
@@ -123,6 +123,10 @@ def test_a_request_that_was_withdrawn_or_is_too_late_is_never_sent() -> None:
         assert isinstance(receiver.error, RequestTimeout)
         assert receiver.error.delivery == "not_sent"
     assert not server.requests
+    with full_backlog() as port, opened(f"http://127.0.0.1:{port}/") as (transport, receiver):
+        transport.send(request(seconds=0.1))
+        assert isinstance(receiver.error, RequestTimeout)
+        assert receiver.error.delivery == "not_sent"
 
 
 @pytest.mark.pitfall("H1b")

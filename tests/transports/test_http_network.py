@@ -110,14 +110,6 @@ def test_a_connection_that_cannot_be_made_says_why(
     assert isinstance(error.__cause__, socket.gaierror)
 
 
-@pytest.mark.pitfall("8")
-@pytest.mark.parametrize("proxied", ["http://127.0.0.1/", "https://127.0.0.1/"])
-def test_a_proxy_that_is_not_there_says_so(closed_port: int, proxied: str) -> None:
-    proxy = f"http://user:proxy-password@127.0.0.1:{closed_port}"
-    error = unsent(Http(proxied, proxies={"http": proxy, "https": proxy}), "proxy")
-    assert "proxy-password" not in str(error)
-
-
 # Connections
 
 
