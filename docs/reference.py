@@ -18,7 +18,7 @@ from sphinx.util.docutils import SphinxDirective
 
 import syncmcp
 from syncmcp import CallOptions
-from syncmcp._client.batch import Oversize
+from syncmcp._client.batch import Collected, Oversize
 from syncmcp._client.operation import Operation
 from syncmcp._client.requests import Request, Resume
 from syncmcp._connection.options import CacheUse, ResolvedOptions
@@ -98,10 +98,10 @@ MADE = {
 }
 
 
-# The options of all calls, as a signature has them; those of a client have its defaults.
-DEFAULTS = syncmcp.Client.__init__.__kwdefaults__ | dict(vars(ResolvedOptions))
+# The options of all calls, as a signature has them; ``...`` stands for the client's setting.
+DEFAULTS = vars(ResolvedOptions)
 SIGNATURE = ", ".join(
-    f"{key}: {kind.__forward_arg__} = {DEFAULTS[key]!r}"
+    f"{key}: {kind.__forward_arg__} = {repr(DEFAULTS[key]) if key in DEFAULTS else '...'}"
     for key, kind in CallOptions.__annotations__.items()
 )
 
@@ -309,6 +309,9 @@ def process_docstring(
         more = ", ".join(f"``{name}``" for name in value.model_fields if name in others)
         bases = ", ".join(f"`{base.__name__}`" for base, names in theirs.items() if names)
         added = [f"Also has {more} (see {bases})."] if more else []
+    elif value is syncmcp.Batch:
+        collected = [key for key, member in vars(value).items() if isinstance(member, Collected)]
+        lines += ["", f"Operations: {', '.join(f'`Client.{key}`' for key in collected)}."]
     if added:
         lines[first:first] = ["", *added]
     if isinstance(value, Routed):

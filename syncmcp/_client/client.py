@@ -138,7 +138,8 @@ class Client:
             questions are refused.
         max_questions_per_call: The most questions that a server may ask because of one call; with
             one more the call fails with a `LimitExceeded`.
-        max_rounds: How many times a server may ask before a call has its result (2026-07-28).
+        max_rounds: How many times a server may ask before a call has its result (2026-07-28);
+            then the call fails with `TooManyRounds`.
         retry: Which requests are sent again after a failure, how often and when; `None` for none.
         validate_output: What happens to a result that does not match the output schema of its
             tool: ``"raise"``, ``"warn"`` (a log message) or ``"off"``. See `call_tool`.
