@@ -78,11 +78,11 @@ def describe() -> str:
         again: dict[str, list[str]] = {}
         for public in sorted(module.__all__):
             value: object = getattr(module, public)
-            if inspect.isclass(value) and get_origin(value) is None:
-                if told.setdefault(value, name) != name:
-                    again.setdefault(told[value], []).append(public)
-                    continue
-            lines.extend(_describe(public, value, module))
+            is_class = inspect.isclass(value) and get_origin(value) is None
+            if is_class and told.setdefault(value, name) != name:
+                again.setdefault(told[value], []).append(public)
+            else:
+                lines.extend(_describe(public, value, module))
         lines += [f"from {home}: {', '.join(names)}" for home, names in again.items()]
         lines.append("")
     return "\n".join(lines)
