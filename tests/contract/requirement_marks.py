@@ -117,7 +117,7 @@ def read(source: str, file: str) -> tuple[list[Carrier], list[str]]:
     return reader.carriers, reader.problems
 
 
-def _sources(root: Path) -> Iterator[Path]:
+def sources(root: Path) -> Iterator[Path]:
     """The files that may hold tests; what `make peers` installs is not even walked through."""
     for folder, inside, files in os.walk(root):
         inside[:] = [name for name in inside if name[0] != "." and name not in _FOREIGN]
@@ -129,7 +129,7 @@ def scan(root: Path = TESTS) -> tuple[list[Carrier], list[str]]:
     """All carriers below a folder, and what is wrong with the marks there; it is read once."""
     carriers: list[Carrier] = []
     problems: list[str] = []
-    for path in sorted(_sources(root)):
+    for path in sorted(sources(root)):
         file = path.relative_to(root.parent).as_posix()
         found, wrong = read(path.read_text(encoding="utf-8"), file)
         carriers += found
