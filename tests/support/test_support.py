@@ -17,9 +17,11 @@ from typing import Any
 import pytest
 
 import syncmcp
+from syncmcp.auth import Deadline
 from syncmcp.testing import leaks
 from syncmcp.testing.leaks import PATIENCE, Footprint
 from tests.support import setup_programs
+from tests.support.moved_time import no_limit_begins
 from tests.support.stage import STATEFUL_WIRES, WIRES, Rotation, Stage, in_threads
 
 
@@ -169,6 +171,14 @@ def test_rows_are_named_as_they_are_elsewhere() -> None:
     assert ids == ["own", "x-len", "row2-True"]
     by_key = Rotation(WIRES[:1], 1).with_rows("row", {"first": 1})(a_test(0))
     assert [case.id for case in by_key.pytestmark[0].args[1]] == ["memory-2025-11-25-first"]
+
+
+def test_no_limit_begins_while_tests_are_collected() -> None:
+    with no_limit_begins(), pytest.raises(AssertionError, match=r"a limit of 1.5 s begins"):
+        Deadline(1.5)
+    with no_limit_begins():
+        assert Deadline(None).remaining() is None
+    assert Deadline(1.5).remaining()
 
 
 def fail() -> None:
