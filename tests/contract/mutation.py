@@ -74,16 +74,18 @@ class Part:
         return [*_PYTEST, *(f"--deselect=tests/{name}" for name in self.without)]
 
 
+def _files(folder: str, pattern: str, names: str) -> tuple[str, ...]:
+    return tuple(f"{folder}/{pattern.format(name)}" for name in names.split())
+
+
 PARTS: Final = (
     Part(
         "protocol",
-        tuple(
-            f"_protocol/{name}.py"
-            for name in (
-                *("caching", "capabilities", "conversation", "dialect", "exchange", "jsonrpc"),
-                *("metadata", "negotiate", "revisions", "stateful", "stateless", "steps"),
-                *("subscription", "tasks"),
-            )
+        _files(
+            "_protocol",
+            "{}.py",
+            "caching capabilities conversation dialect exchange jsonrpc metadata negotiate "
+            "revisions stateful stateless steps subscription tasks",
         ),
         ("protocol",),
         (
@@ -101,44 +103,26 @@ PARTS: Final = (
     ),
     Part(
         "signing-in",
-        tuple(
-            f"auth/{name}.py"
-            for name in (
-                "agreement",
-                "bearer",
-                "discovery",
-                "flow",
-                "registration",
-                "steps",
-                "tokens",
-            )
-        ),
-        tuple(
-            f"auth/test_{name}.py"
-            for name in (
-                *("agreement", "challenge", "discovery", "flow", "registration", "step_up"),
-                "tokens",
-            )
+        _files("auth", "{}.py", "agreement bearer discovery flow registration steps tokens"),
+        _files(
+            "auth",
+            "test_{}.py",
+            "agreement challenge discovery flow registration step_up tokens",
         ),
     ),
     Part("guard", ("_http/url_guard.py",), ("http/test_url_guard.py",)),
     Part(
         "policies",
         ("approval/policies.py",),
-        ("approval/test_approval.py", "approval/test_server_identity.py"),
+        _files("approval", "test_{}.py", "approval server_identity"),
     ),
     Part(
         "requests",
         ("_connection/pending_request.py",),
         (
             "client/test_listening.py",
-            *(
-                f"connection/test_{name}.py"
-                for name in (
-                    *("call_limits", "cancellation", "correlation", "deadlines"),
-                    "pending_request",
-                )
-            ),
+            *_files("connection", "test_{}.py", "call_limits cancellation correlation deadlines"),
+            "connection/test_pending_request.py",
             "observe/test_diagnosis.py",
         ),
     ),
@@ -146,18 +130,13 @@ PARTS: Final = (
         "calls",
         ("_client/driver.py", "_client/retrying.py"),
         (
-            *(
-                f"client/test_{name}.py"
-                for name in (
-                    *("batches", "cache", "callables", "client_limits", "operations"),
-                    *("pagination", "retry", "sessions", "structured_output", "task_cancelling"),
-                    "undeclared",
-                )
+            *_files(
+                "client",
+                "test_{}.py",
+                "batches cache callables client_limits operations pagination retry sessions "
+                "structured_output task_cancelling undeclared",
             ),
-            *(
-                f"connection/test_{name}.py"
-                for name in ("call_limits", "cancellation", "deadlines", "interceptors")
-            ),
+            *_files("connection", "test_{}.py", "call_limits cancellation deadlines interceptors"),
         ),
     ),
 )

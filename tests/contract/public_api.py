@@ -113,14 +113,18 @@ def _describe_class(name: str, cls: type) -> Iterator[str]:
     for ancestor in reversed([cls, *_hidden_ancestors(cls)]):
         members |= _members(ancestor)
     fields = [name for name in _fields(cls) if name in members]
-    if hasattr(cls, "model_fields") or is_typeddict(cls):
+    if hasattr(cls, "model_fields") or is_typeddict(cls) or issubclass(cls, BaseException):
         yield f"{kind} {name}({bases}) ({', '.join(members[field] for field in sorted(fields))})"
     else:
         yield f"{kind} {name}({bases}){_call_signature(cls)}"
     # The line above has the fields; that of a base has what a class only does in its own way.
     inherited = {row for base in cls.__mro__[1:] if not _is_hidden(base) for row in _rows(base)}
-    for member in sorted(members.keys() - set(fields)):
-        if members[member] not in inherited:
+    own = [name for name in sorted(members) if name not in fields]
+    collected = [name for name in own if isinstance(vars(cls).get(name), Collected)]
+    if collected:
+        yield f"    operations that are collected: {', '.join(collected)}"
+    for member in own:
+        if member not in collected and members[member] not in inherited:
             yield f"    {members[member]}"
 
 
@@ -143,8 +147,8 @@ def _fields(cls: type) -> Collection[str]:
     """What the first line of a class has: the fields of data, each with its type."""
     if dataclasses.is_dataclass(cls):
         return {field.name for field in dataclasses.fields(cls) if field.init}
-    if is_typeddict(cls):
-        return cls.__annotations__
+    if is_typeddict(cls) or issubclass(cls, BaseException):
+        return {*cls.__dict__.get("__annotations__", {})}
     return getattr(cls, "model_fields", getattr(cls, "_fields", ()))
 
 
@@ -192,9 +196,7 @@ def _describe_member(cls: type, name: str) -> str:
         # Written as steps; called, it returns what the steps return.
         called = re.sub(r"-> Steps.(.*).$", r"-> \1", _signature(value))
         return f"operation {name}{called}"
-    if isinstance(value, Collected):
-        return f"collected operation {name}"
-    if inspect.isroutine(value):
+    if inspect.isroutine(value) and not isinstance(value, Collected):
         return f"def {name}{_signature(value)}"
     return f"{name} = {_stable(repr(value))}"
 
@@ -209,8 +211,6 @@ def _alias(value: Any) -> str:
 
 
 def _call_signature(cls: type) -> str:
-    if issubclass(cls, BaseException):
-        return ""
     try:
         return f" {_signature(cls)}"
     except ValueError:

@@ -34,15 +34,6 @@ def results(client: Client) -> None:
     assert_type(client.call_tool("add", {"a": 1}), types.CallToolResult)
     assert_type(client.list_tools(), types.ListToolsResult)
     assert_type(client.list_tools(cursor=None, max_pages=3, timeout=1.5), types.ListToolsResult)
-    assert_type(client.list_resources(), types.ListResourcesResult)
-    assert_type(client.list_resource_templates(), types.ListResourceTemplatesResult)
-    assert_type(client.list_prompts(), types.ListPromptsResult)
-    assert_type(client.read_resource("acme://a"), types.ReadResourceResult)
-    assert_type(client.get_prompt("p", {"a": "b"}), types.GetPromptResult)
-    assert_type(client.complete("p", "a", "b"), types.CompleteResult)
-    assert_type(
-        client.complete(types.PromptReference(name="p"), "a", "b", None), types.CompleteResult
-    )
     (prompt,) = client.list_prompts().prompts
     assert_type(client.get_prompt(prompt, {"a": "b"}), types.GetPromptResult)
     assert_type(client.complete(prompt, "a", "b", {"c": "d"}), types.CompleteResult)
@@ -59,18 +50,13 @@ def results(client: Client) -> None:
     assert_type(client.call_tool("add").parse(Stock), Stock)
     client.ping(timeout=None, idle_timeout=3, cancel=threading.Event())
     assert_type(client.list_tools(cache="refresh"), types.ListToolsResult)
-    client.read_resource("acme://a", cache="bypass")
-    client.list_tools(cache="never")  # type: ignore[arg-type]
     client.list_tools(cache=None)  # type: ignore[arg-type]
-    client.set_log_level("warning")
 
 
 def futures(client: Client) -> None:
     """What futures hold."""
     assert_type(client.call_tool.future("add", {"a": 1}), RequestFuture[types.CallToolResult])
-    assert_type(client.call_tool.future("add").result(), types.CallToolResult)
     assert_type(client.list_tools.future(cursor="x").result(3), types.ListToolsResult)
-    assert_type(client.request.future("x/y"), RequestFuture[dict[str, Any]])
     assert_type(client.request.future("x/y", result=Stock).result(), Stock)
     future: concurrent.futures.Future[types.CallToolResult] = client.call_tool.future("add")
     asyncio.wrap_future(future)
@@ -79,20 +65,15 @@ def futures(client: Client) -> None:
 def opening() -> None:
     """`connect` takes what `Client` takes, and gives a client."""
     assert_type(syncmcp.connect("https://example.com/mcp", mode="legacy", timeout=3), Client)
-    assert_type(syncmcp.connect(syncmcp.Stdio("x")), Client)
     with syncmcp.connect("https://example.com/mcp") as client:
         assert_type(client, Client)
     syncmcp.connect()  # type: ignore[call-arg]
     syncmcp.connect(7)  # type: ignore[arg-type]
     syncmcp.connect("https://example.com/mcp", retries=3)  # type: ignore[call-arg]
-    syncmcp.connect("https://example.com/mcp", timeout="long")  # type: ignore[arg-type]
     syncmcp.connect("https://example.com/mcp", "legacy")  # type: ignore[call-arg]
-    syncmcp.connect("https://example.com/mcp", cache=False)
-    syncmcp.connect("https://example.com/mcp", cache=MemoryCache(max_entries=10))
     store: CacheStore = MemoryCache()
     syncmcp.connect("https://example.com/mcp", cache=store)
     syncmcp.connect("https://example.com/mcp", cache={})  # type: ignore[arg-type]
-    syncmcp.connect("https://example.com/mcp", cache=None)  # type: ignore[arg-type]
 
 
 def handler(params: dict[str, Any], context: HandlerContext) -> dict[str, Any]:
@@ -113,21 +94,14 @@ def handlers(client: Client) -> None:
 def mistakes(client: Client) -> None:
     """Calls that no server needs to see."""
     client.call_tool()  # type: ignore[call-arg]
-    client.call_tool(7)  # type: ignore[arg-type]
     client.call_tool("add", [1])  # type: ignore[arg-type]
     client.call_tool("add", retries=3)  # type: ignore[call-arg]
-    client.call_tool("add", timeout="long")  # type: ignore[arg-type]
     client.call_tool("add", log_level=7)  # type: ignore[arg-type]
     client.call_tool.future()  # type: ignore[call-arg]
-    client.call_tool.future("add", retries=3)  # type: ignore[call-arg]
     client.call_tool.future("add", {"a": 1}, 5)  # type: ignore[arg-type, call-arg]
-    client.list_tools("cursor")  # type: ignore[call-arg]
-    client.list_tools(cursor=7)  # type: ignore[arg-type]
     client.read_resource(uri=b"acme://a")  # type: ignore[arg-type]
     client.get_prompt("p", {"a": 1})  # type: ignore[dict-item]
-    client.set_log_level("loud")  # type: ignore[arg-type]
     client.request("x/y", result=int)  # type: ignore[type-var]
-    client.ping("now")  # type: ignore[arg-type, call-arg]
     client.tools()  # type: ignore[attr-defined]
 
 
