@@ -1,8 +1,9 @@
 """The public names of syncmcp and their signatures, as text that can be compared.
 
-``python -m tests.contract.public_api`` writes the snapshot
-``tests/contract/public_api.txt``; a test holds the code
-against it. Read the difference as a user would: what vanished or changed breaks somebody.
+``python -m tests.contract.public_api`` writes the snapshot ``tests/contract/public_api.txt``; a
+test holds the code against it. Read the difference as a user would: what vanished or changed breaks
+somebody. A class has a line with its arguments or fields, one with its other attributes, and one
+for each method.
 """
 
 from __future__ import annotations
@@ -105,27 +106,23 @@ def _describe(name: str, value: object, owner: ModuleType) -> Iterator[str]:
 def _describe_class(name: str, cls: type) -> Iterator[str]:
     kind = "dataclass" if dataclasses.is_dataclass(cls) else "class"
     bases = ", ".join(dict.fromkeys(_public_bases(cls)))
-    if issubclass(cls, enum.Enum):
-        yield f"{kind} {name}({bases})"
-        yield from (f"    {member.name} = {member.value!r}" for member in cls)
-        return
     members: dict[str, str] = {}
     for ancestor in reversed([cls, *_hidden_ancestors(cls)]):
         members |= _members(ancestor)
-    fields = [name for name in _fields(cls) if name in members]
+    if issubclass(cls, enum.Enum):
+        members = {member.name: f"{member.name} = {member.value!r}" for member in cls}
+    fields = [name for name in sorted(_fields(cls)) if name in members]
     if hasattr(cls, "model_fields") or is_typeddict(cls) or issubclass(cls, BaseException):
-        yield f"{kind} {name}({bases}) ({', '.join(members[field] for field in sorted(fields))})"
+        yield f"{kind} {name}({bases}) ({', '.join(members[field] for field in fields)})"
     else:
         yield f"{kind} {name}({bases}){_call_signature(cls)}"
     # The line above has the fields; that of a base has what a class only does in its own way.
     inherited = {row for base in cls.__mro__[1:] if not _is_hidden(base) for row in _rows(base)}
-    own = [name for name in sorted(members) if name not in fields]
-    collected = [name for name in own if isinstance(vars(cls).get(name), Collected)]
-    if collected:
-        yield f"    operations that are collected: {', '.join(collected)}"
-    for member in own:
-        if member not in collected and members[member] not in inherited:
-            yield f"    {members[member]}"
+    own = [members[name] for name in sorted(members) if name not in fields]
+    rows = [row for row in own if row not in inherited]
+    calls = [row for row in rows if re.match("(def|classmethod|staticmethod|operation) ", row)]
+    attributes = "; ".join(row for row in rows if row not in calls)
+    yield from (f"    {row}" for row in [attributes, *calls] if row)
 
 
 def _members(cls: type) -> dict[str, str]:
@@ -182,12 +179,12 @@ def _describe_member(cls: type, name: str) -> str:
         return f"{name}: {_annotation(annotation)}"
     value = vars(cls)[name]
     if isinstance(value, property):
-        settable = "" if value.fset is None else ", settable"
-        return f"property {name}{_returns(value.fget)}{settable}"
+        settable = "" if value.fset is None else " (settable)"
+        return f"{name}{_returns(value.fget)}{settable}"
     if isinstance(value, MemberDescriptorType):
-        return f"attribute {name}"
+        return name
     if isinstance(value, functools.cached_property):
-        return f"property {name}{_returns(value.func)}"
+        return f"{name}{_returns(value.func)}"
     if isinstance(value, (classmethod, staticmethod)):
         return f"{type(value).__name__} {name}{_signature(value.__func__)}"
     if isinstance(value, Routed):
@@ -196,7 +193,9 @@ def _describe_member(cls: type, name: str) -> str:
         # Written as steps; called, it returns what the steps return.
         called = re.sub(r"-> Steps.(.*).$", r"-> \1", _signature(value))
         return f"operation {name}{called}"
-    if inspect.isroutine(value) and not isinstance(value, Collected):
+    if isinstance(value, Collected):
+        return f"collected {name}"
+    if inspect.isroutine(value):
         return f"def {name}{_signature(value)}"
     return f"{name} = {_stable(repr(value))}"
 
@@ -211,6 +210,8 @@ def _alias(value: Any) -> str:
 
 
 def _call_signature(cls: type) -> str:
+    if issubclass(cls, enum.Enum):
+        return ""
     try:
         return f" {_signature(cls)}"
     except ValueError:
