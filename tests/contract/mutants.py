@@ -16,10 +16,8 @@ A mutant is an entry in a file of `tests/contract/mutant_switches/`::
 
 Further lines with ``+`` follow below the first, as far indented; a ``-`` without ``+`` leaves the
 piece out; there may be several pairs. Lines with ``+`` alone are put at the beginning of the
-function. A line with ``=`` is an expression that takes the place of what the function returns,
-which is called ``result`` there. The limits of the library are in
-`tests/contract/mutant_limits.txt`, each below the test that goes red when it is a second more. To
-add a mutant:
+function. The limits of the library are in `tests/contract/mutant_limits.txt`, each below the test
+that goes red when it is a second more. To add a mutant:
 
 * Choose the one place where the behaviour is decided, and change that one behaviour. A mutant that
   breaks everything proves nothing.

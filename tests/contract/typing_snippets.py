@@ -20,7 +20,6 @@ from typing_extensions import assert_type
 import syncmcp
 from syncmcp import Client, HandlerContext, RequestFuture, auth, types
 from syncmcp.cache import CacheStore, MemoryCache
-from syncmcp.skills import LoadedSkill, Skills, problem
 
 
 class Stock(BaseModel):
@@ -177,25 +176,6 @@ def by_hand(client: Client) -> None:
     client.call_tool("book", handlers=complete)  # type: ignore[arg-type]
 
 
-def teaching(client: Client) -> None:
-    """Skills are listed and loaded; what is loaded gives bytes and texts."""
-    skills = Skills(client)
-    listed = skills.list(timeout=5)
-    assert_type(listed, list[types.Skill])
-    assert_type(skills.get("skill://a/SKILL.md"), types.Skill)
-    assert_type(skills.read_directory("skill://a"), list[types.Resource])
-    assert_type(problem(listed[0]), str | None)
-    loaded = skills.load(listed[0], dynamic=True)
-    assert_type(loaded, LoadedSkill)
-    assert_type(loaded.read("a"), bytes)
-    assert_type(loaded.read_text("a"), str)
-    assert_type(listed[0].key, tuple[str | None, str])
-    skills.load("skill://a/SKILL.md")  # type: ignore[arg-type]
-    skills.list(colour="red")  # type: ignore[call-arg]
-    loaded.read(b"a")  # type: ignore[arg-type]
-    Skills("https://example.com/mcp")  # type: ignore[arg-type]
-
-
 def batches(client: Client) -> None:
     """A batch takes what the client takes, and gives futures."""
     with client.batch(parallel=False, timeout=5, max_size=10, oversize="refuse") as batch:
@@ -241,12 +221,6 @@ def long_running(client: Client) -> None:
     assert_type(task, syncmcp.ToolTask)
     assert_type(client.start_task.future("render"), RequestFuture[syncmcp.ToolTask])
     assert_type(client.task("id", "render"), syncmcp.ToolTask)
-    assert_type(task.result(5), types.CallToolResult)
-    assert_type(task.wait(), bool)
-    assert_type(client.list_tasks(), types.ListTasksResult)
-    for update in task:
-        assert_type(update.status, str)
-    task.result("soon")  # type: ignore[arg-type]
     client.start_task("render", wait=True)  # type: ignore[call-arg]
 
 
