@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import gc
+import os
 import shutil
+import socket
+import subprocess
 import sys
 import threading
 from collections import Counter
@@ -19,7 +22,7 @@ from syncmcp.testing import leaks
 from syncmcp.testing.leaks import PATIENCE, Footprint
 from tests.support import setup_programs
 from tests.support.moved_time import no_limit_begins
-from tests.support.stage import STATEFUL_WIRES, WIRES, Rotation, in_threads
+from tests.support.stage import STATEFUL_WIRES, WIRES, Rotation, Stage, in_threads
 
 
 class Clock:
@@ -48,6 +51,37 @@ def left_thread(gate: threading.Event) -> threading.Thread:
     thread = threading.Thread(target=gate.wait, name="syncmcp-left", daemon=True)
     thread.start()
     return thread
+
+
+def test_a_child_a_socket_and_descriptors_are_seen_until_they_are_gone() -> None:
+    before = Footprint()
+    child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    try:
+        assert f"child process {child.pid}" in before.left_behind(0.0)
+    finally:
+        child.communicate(b"\n")
+    assert before.left_behind() == []
+    with socket.socket():
+        (leak,) = before.left_behind(0.0)
+        assert "socket:" in leak
+    assert before.left_behind() == []
+    ends = os.pipe()
+    seen = before.left_behind(0.0)
+    for end in ends:
+        os.close(end)
+    assert ["pipe:" in leak for leak in seen] == [True, True]
+    assert before.left_behind() == []
+
+
+def test_a_future_without_an_answer_is_seen_by_what_it_needs() -> None:
+    stage = Stage()
+    before = Footprint()
+    with syncmcp.connect(stage.server) as client:
+        future = client.call_tool.future("hold", {"key": "a"})
+        stage.inside("a")
+        assert any(leak.startswith("thread syncmcp-") for leak in before.left_behind(0.0))
+    assert future.done()
+    assert before.left_behind() == []
 
 
 @pytest.mark.filterwarnings("ignore:a client of .* was never closed:ResourceWarning")
