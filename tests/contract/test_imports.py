@@ -173,13 +173,14 @@ assert logging.getLogger("syncmcp").handlers == []  # without any, Python prints
     assert not {name for name in loaded if name.startswith(("syncmcp.testing", "syncmcp.ui"))}
 
 
-def test_a_program_without_http_never_loads_the_http_stack() -> None:
+def test_a_program_never_loads_what_it_does_not_use() -> None:
     code = """
 import syncmcp, syncmcp.testing
 syncmcp.connect(syncmcp.testing.Server()).close()
 syncmcp.Stdio("x"), syncmcp.Http("http://x")
 """
-    assert loaded_by(code).isdisjoint({"requests", "urllib3", "sseclient", "jsonschema"})
+    unused = {"requests", "urllib3", "sseclient", "jsonschema", "opentelemetry"}
+    assert loaded_by(code).isdisjoint(unused)
 
 
 # What stands below `delaying_forks`, and what programs use that do nothing beside it.
