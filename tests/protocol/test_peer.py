@@ -62,6 +62,24 @@ def test_the_only_open_request_is_found_while_it_is_the_only_one() -> None:
     assert table.sole_call() is None
 
 
+def test_what_is_too_much_stands_in_line_and_goes_in_the_order_it_came() -> None:
+    table = peer(2)
+    waiters = [Waiter() for _ in range(5)]
+    assert [table.register(waiter) for waiter in waiters] == [True, True, False, False, False]
+    assert len(table.queued) == 3
+    assert table.next_queued() is None
+    table.take(waiters[1].id)
+    assert table.next_queued() is waiters[2]
+    assert table.next_queued() is None
+    # Who is taken while it stands in line loses its place.
+    assert table.take(waiters[3].id) is waiters[3]
+    table.take(waiters[0].id)
+    table.take(waiters[2].id)
+    assert table.next_queued() is waiters[4]
+    assert not table.queued
+    assert table.next_queued() is None
+
+
 def test_draining_takes_everything_and_leaves_nobody_in_line() -> None:
     table = peer(1)
     waiters = registered(table, 3)
