@@ -83,6 +83,13 @@ def test_a_pattern_is_as_large_as_its_repetitions_written_out(unit: str, size: i
     assert message == "a pattern is too large after its repetitions are expanded"
 
 
+@pytest.mark.parametrize(
+    "pattern", ["(a{50}){50}", "((a{20}b){20}){20}", f"a{{{'9' * 1000}}}"], ids=range(3)
+)
+def test_repetitions_of_repetitions_and_their_longest_numbers_count(pattern: str) -> None:
+    assert "a pattern is too large" in refused(lambda: compile_schema({"pattern": pattern}))
+
+
 def test_a_pattern_may_be_as_long_as_the_limit() -> None:
     compile_schema({"pattern": "a" * 2_000})
     too_long = refused(lambda: compile_schema({"pattern": "a" * 2_001}))
