@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from typing import Any
-from uuid import uuid4
 
 import pytest
 
@@ -156,34 +155,6 @@ def test_content_that_fits_arrives_with_the_defaults_of_what_it_leaves_out(wire:
     assert server.stats.violations == []
 
 
-CANARY = "swordfish"
-# What fits a field is in `tests/handlers/test_forms.py`.
-UNFIT: dict[str, dict[str, Any]] = {
-    "a required field is missing": {"half": 0.1},
-    "no address": {**GOOD, "mail": CANARY},
-    "no number": {**GOOD, "half": float("nan")},
-    "an object": {**GOOD, "name": object()},
-    "a field that was not asked for": {**GOOD, "password": CANARY},
-}
-
-
-@BOTH
-@pytest.mark.parametrize("case", UNFIT)
-@pytest.mark.requirement("ELI-14", "M-06")
-def test_unfit_content_stays(case: str, revision: Mode, caplog: pytest.LogCaptureFixture) -> None:
-    answer = ElicitResult.model_construct(action="accept", content=UNFIT[case])
-    with asker(revision, elicitation=lambda *_: answer) as client:
-        if revision == OLD:
-            error = asked(client, ELICITATION, STRICT)["error"]
-            assert error == [-32603, "the client failed to answer", None]
-        else:
-            with pytest.raises(syncmcp.InvalidAnswer) as caught:
-                asked(client, ELICITATION, STRICT)
-            assert CANARY not in f"{caught.value} {caught.value.problems}"
-    assert "does not fit the form" in caplog.text
-    assert CANARY not in caplog.text
-
-
 # The rules of forms themselves are in `tests/handlers/test_forms.py`.
 OUTSIDE: dict[str, Any] = {
     "nested": form({"address": {"type": "object", "properties": {}}}),
@@ -206,17 +177,13 @@ def test_a_schema_outside_the_subset_is_refused_and_nobody_is_asked(revision: Mo
 RESULT: dict[str, Any] = {"content": [{"type": "text", "text": "done"}]}
 WHOLE = "https://example.org/a?b=c%20d&e=#frag"
 
-# What is safe is in `tests/handlers/test_links.py`.
-UNSAFE = ["javascript:alert(1)", "http://example.org/", "https://user:pw@example.org/", ""]
-
 
 @BOTH
-@pytest.mark.parametrize("url", UNSAFE)
 @pytest.mark.requirement("ELI-10")
-def test_nobody_is_sent_to_what_is_no_safe_url(url: str, revision: Mode) -> None:
-    handlers = Elicitation(url=nobody)
-    with asker(revision, elicitation=handlers) as client:
-        assert fault(client, ELICITATION, link(url=url))[0] == -32602
+def test_nobody_is_sent_to_what_is_no_safe_url(revision: Mode) -> None:
+    with asker(revision, elicitation=Elicitation(url=nobody)) as client:
+        for url in ("javascript:alert(1)", ""):  # the others are in `tests/handlers/test_links.py`
+            assert fault(client, ELICITATION, link(url=url))[0] == -32602
 
 
 @rotated_with("result", ["accept", "decline", "cancel"])
@@ -355,9 +322,12 @@ def test_where_nobody_goes_there_the_caller_gets_the_error(wire: Wire, given: An
     assert len(calls) == 1
 
 
-@pytest.mark.parametrize("way", ["blocking", "future"])
 @pytest.mark.parametrize(
-    ("changed", "why"), [({"url": "javascript:alert(1)"}, "cannot be opened"), ({"url": 5}, "url")]
+    ("changed", "why", "way"),
+    [
+        ({"url": "javascript:alert(1)"}, "cannot be opened", "blocking"),
+        ({"url": 5}, "url", "future"),
+    ],
 )
 @pytest.mark.requirement("ELI-18", "ELI-10")
 def test_an_unsafe_link_in_an_error_is_told(changed: dict[str, Any], why: str, way: str) -> None:
@@ -374,31 +344,6 @@ def test_an_unsafe_link_in_an_error_is_told(changed: dict[str, Any], why: str, w
 
 
 PAGES = "https://example.org"
-
-
-class Sent(Person):
-    """Goes where they are sent, and says at once that it is done."""
-
-    def think(self, context: HandlerContext) -> None:
-        context.completed()
-
-
-@rotated_stateful_ways
-@pytest.mark.requirement("ELI-18", "M-07", "M-20")
-def test_a_server_that_is_never_content_asks_the_person_once(way: str, wire: Wire) -> None:
-    server, ids, sent = Server("greedy"), list[str](), Sent()
-
-    @server.tool()
-    def locked(context: ToolContext) -> str:
-        ids.append(str(uuid4()))
-        raise MustVisit({ids[-1]: ("Sign in", f"{PAGES}/in?elicit={ids[-1]}")})
-
-    with wire.connect(server, elicitation=Elicitation(url=sent)) as client:
-        with pytest.raises(UrlElicitationRequired) as caught:
-            through(client, way, "locked")
-        assert caught.value.data["elicitations"][0]["url"] == f"{PAGES}/in?elicit={ids[1]}"
-    assert [request.url for request in sent.requests] == [f"{PAGES}/in?elicit={ids[0]}"]
-    assert len(ids) == 2
 
 
 @pytest.mark.parametrize("enough", [True, False])
