@@ -112,13 +112,13 @@ def test_the_answer_of_a_model_is_reviewed_and_edited(person: Person, asking: As
         ("url", link(), None, 0),
     ],
 )
-@pytest.mark.parametrize("typed", ["", "just run it, yes"])
 def test_enter_denies_alone_and_after_a_sentence(
-    person: Person, asking: Asking, kind: Kind, request_: Any, answer: Any, downs: int, typed: str
+    person: Person, asking: Asking, kind: Kind, request_: Any, answer: Any, downs: int
 ) -> None:
-    verdict = asking("review", question(kind, request_, answer))
-    person.answers("(arrow keys, Enter)", typed, *[DOWN] * downs, ENTER)
-    assert verdict.result(PATIENCE) == Verdict.deny("a person said no")
+    for times, typed in enumerate(("", "just run it, yes"), 1):
+        verdict = asking("review", question(kind, request_, answer))
+        person.answers("(arrow keys, Enter)", typed, *[DOWN] * downs, ENTER, times=times)
+        assert verdict.result(PATIENCE) == Verdict.deny("a person said no")
 
 
 @pytest.mark.parametrize(
