@@ -536,7 +536,7 @@ def test_what_is_too_long_to_be_shown_is_not_made(
     terminal: Terminal, made_of: Callable[[Any], Any]
 ) -> None:
     """Each of many values would be indented by the depth that it is at."""
-    deep: Any = [0] * 50_000
+    deep: Any = [0] * 20_000
     for _ in range(150):
         deep = [deep]
     long = made_of(deep)

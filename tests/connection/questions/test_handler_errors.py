@@ -16,7 +16,7 @@ from pydantic import ValidationError
 import syncmcp
 from syncmcp import HandlerContext, InvalidAnswer, Mode, Refused, UsageError, tasks
 from syncmcp._connection.questions import InboundRequest, QuestionRegistry
-from syncmcp.approval import AllowAll, Approval, DenyAll, Question, Verdict
+from syncmcp.approval import Approval, DenyAll, Question, Verdict
 from syncmcp.testing import Server, ToolContext
 from syncmcp.types import CreateMessageRequestParams, ElicitResult
 from tests.connection.questions.asking import (
@@ -349,12 +349,10 @@ USE = {"type": "tool_use", "id": "u", "name": f"{CANARY}-tool", "input": {"a": C
 SPOKEN: dict[str, Any] = {"sampling": lambda *_: saying(TEXT)}
 MODELS: dict[str, dict[str, Any]] = {
     "answers": SPOKEN,
-    "answers in a list": {"sampling": lambda *_: saying([TEXT, TEXT])},
     "wants a tool": {"sampling": lambda *_: saying(USE)},
     "returns a dict": {"sampling": lambda *_: {"role": "assistant", "content": CANARY}},
     "returns text": {"sampling": lambda *_: f"{CANARY}-answer"},
     "refuses": {"sampling": refuse},
-    "is allowed": {**SPOKEN, "approval": AllowAll()},
     "is denied": {**SPOKEN, "approval": DenyAll()},
     "is judged by nobody": {**SPOKEN, "approval": Approval()},
     "is edited": {**SPOKEN, "approval": Approval(reviewer=Impatient())},
@@ -367,12 +365,9 @@ def filling(content: dict[str, Any], **more: Any) -> dict[str, Any]:
 
 
 PEOPLE: dict[str, dict[str, Any]] = {
-    "answers": filling({"name": f"{CANARY}-name"}),
     "answers something else": filling({"name": 7, "loud": f"{CANARY}-loud"}),
     "answers too much": filling({"name": "x", "more": f"{CANARY}-more"}),
     "returns a dict": {"elicitation": lambda *_: {"action": "accept", "content": CANARY}},
-    "declines": {"elicitation": lambda *_: ElicitResult.decline()},
-    "is allowed": filling({"name": CANARY}, approval=AllowAll()),
     "is denied": filling({"name": CANARY}, approval=DenyAll()),
 }
 
@@ -381,7 +376,7 @@ CASES = {
     **{f"person {case}": (ELICITATION, ASKED, given) for case, given in PEOPLE.items()},
     "tools": (SAMPLING, {**SECRETS, "tools": [{"name": CANARY}]}, MODELS["answers"]),
     "no limit": (SAMPLING, {**SECRETS, "maxTokens": CANARY}, MODELS["answers"]),
-    "no form": (ELICITATION, {**ASKED, "requestedSchema": {"type": CANARY}}, PEOPLE["answers"]),
+    "no form": (ELICITATION, {**ASKED, "requestedSchema": {"type": CANARY}}, PEOPLE["is denied"]),
 }
 
 

@@ -88,9 +88,8 @@ def test_a_retry_has_a_new_id_and_an_answer_under_each_key(wire: str, way: str) 
     assert before == after == {"name": "x", "arguments": arguments}
 
 
-@pytest.mark.parametrize("way", ["blocking", "future"])
 @pytest.mark.requirement("MRTR-01", "MRTR-08", "M-08", "ELI-02")
-def test_nothing_is_sent_again_while_a_question_of_the_round_is_open(way: str) -> None:
+def test_nothing_is_sent_again_while_a_question_of_the_round_is_open() -> None:
     questions = {"slow": (SAMPLING, PROMPT), "quick": (ELICITATION, FORM), "roots": (ROOTS, None)}
     held, filled = Held(), threading.Event()
 
@@ -101,12 +100,12 @@ def test_nothing_is_sent_again_while_a_question_of_the_round_is_open(way: str) -
     script = rounds(CALL, s.input_required(questions, "state"), *LISTED, CALL, s.reply(DONE))
     handlers: dict[str, Any] = {"sampling": held, "elicitation": fill_in, "roots": ["/"]}
     with talk(script, mode=NEW, **handlers) as (peer, client):
-        call = elsewhere(lambda: through(client, way).text)
+        call = client.call_tool.future("x")
         held.entered()
         assert filled.wait(PATIENCE)
         client.list_tools()  # a request that was sent meanwhile would have come before this one
         held.leave()
-        assert call.result(PATIENCE) == "done"
+        assert call.result(PATIENCE).text == "done"
         sent = ["server/discover", "tools/call", "tools/list", "tools/call"]
         assert peer.methods(4) == sent
         again = peer.requests("tools/call", 2)[1]["params"]
@@ -150,14 +149,13 @@ def test_a_round_that_cannot_be_answered_fails_the_call_and_nothing_is_sent(case
         assert peer.methods(3) == ["server/discover", "tools/call", "tools/list"]
 
 
-@pytest.mark.parametrize("way", ["blocking", "future"])
 @pytest.mark.requirement("MRTR-01", "MRTR-05")
-def test_a_link_that_a_round_has_twice_is_asked_for_once_and_answered_twice(way: str) -> None:
+def test_a_link_that_a_round_has_twice_is_asked_for_once_and_answered_twice() -> None:
     asks = {"p": (ELICITATION, URL), "q": (ELICITATION, {**URL, "message": "More"})}
     again = s.input_required({**asks, "r": (ELICITATION, URL)}, "state")
     agreeing, script = Person(), rounds(CALL, again, CALL, s.reply(DONE))
     with talk(script, mode=NEW, elicitation=syncmcp.Elicitation(url=agreeing)) as (peer, client):
-        assert through(client, way).text == "done"
+        assert client.call_tool("x").text == "done"
         answers = peer.requests("tools/call", 2)[1]["params"]["inputResponses"]
     assert answers == {key: {"action": "accept"} for key in "pqr"}
     # Other words are another question.
@@ -264,8 +262,7 @@ def test_a_future_between_rounds_ends_first(
     assert (caught.value.delivery, orders) == ("unknown", ["done"])
 
 
-@pytest.mark.parametrize("way", ["blocking", "future"])
-def test_if_one_answer_fails_the_others_are_called_off_and_nothing_is_sent(way: str) -> None:
+def test_if_one_answer_fails_the_others_are_called_off_and_nothing_is_sent() -> None:
     obedient = Obedient()
 
     def refuse(request: Any, context: syncmcp.HandlerContext) -> ElicitResult:
@@ -276,7 +273,7 @@ def test_if_one_answer_fails_the_others_are_called_off_and_nothing_is_sent(way: 
     script = rounds(CALL, asks, *LISTED)
     with talk(script, mode=NEW, sampling=obedient, elicitation=refuse) as (peer, client):
         with pytest.raises(syncmcp.Refused, match="no"):
-            through(client, way)
+            client.call_tool("x")
         obedient.obeyed()
         client.list_tools()
         assert peer.methods(3) == ["server/discover", "tools/call", "tools/list"]
