@@ -382,12 +382,6 @@ class TestForms:
         visitor.send(again, "send", **typed)
         assert asked.answer().content == {**defaults, "b": own}
 
-    def test_no_answer_and_no_are_two_things(self, visitor: Visitor) -> None:
-        for sent, content in (("", {}), ("no", {"adult": False}), ("yes", {"adult": True})):
-            asked, page = visitor.ask("form", form({"adult": {"type": "boolean"}}))
-            visitor.send(page, "send", **{"field-0": sent})
-            assert asked.answer().content == content
-
     @pytest.mark.parametrize(
         ("kind", "about", "error"),
         [("form", form({"a": {"type": "object"}}), UnsupportedForm),
@@ -710,14 +704,6 @@ class TestLinks:
 
 
 class TestConsent:
-    def test_a_call_is_shown_with_its_arguments(self, visitor: Visitor) -> None:
-        asked, page = visitor.ask("review", question("tool"))
-        for words in ("wants to send a call to the server", "delete_book", '"id": 7', "may destroy",
-                      "unchecked"):  # fmt: skip
-            assert words in page.text
-        visitor.send(page, "approve", word="run")
-        assert asked.answer() == Verdict.allow()
-
     @pytest.mark.parametrize(
         ("trusted", "hints", "action"),
         [(False, None, "approve"), (False, ToolAnnotations(read_only_hint=True), "remember"),

@@ -92,6 +92,9 @@ class TestAfterAnAnswer:
         self, browser: Browser, visitor: Visitor
     ) -> None:
         first, page = visitor.ask("review", question("tool"))
+        for words in ("wants to send a call to the server", "delete_book", '"id": 7', "may destroy",
+                      "unchecked"):  # fmt: skip
+            assert words in page.text
         second = Asked(browser.form, form(message="the next"), context(server("bank")))
         visitor.waiting(2)
         after = visitor.send(page, "deny")

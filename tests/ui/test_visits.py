@@ -173,20 +173,6 @@ def test_the_page_shows_that_the_visit_is_done(
     assert visitor.state(page.key)["state"] == "visited"
 
 
-@pytest.mark.requirement("ELI-17", "M-20")
-def test_the_page_of_a_visit_ends_with_the_session(bank: Bank, browser: Browser) -> None:
-    with Visitor(browser) as visitor:
-        with syncmcp.connect(bank.server, mode=STATEFUL, elicitation=browser) as client:
-            call = client.call_tool.future("pay")
-            (page,) = visitor.waiting()
-            visitor.send(page, "consent")
-            bank.done.set()
-            assert call.result(PATIENCE).text == "accept"
-            assert visitor.state(page.key)["state"] == "visiting"
-        until(lambda: visitor.state(page.key)["state"] == "given-up")
-        assert "Nobody is waiting for it any more." in visitor.get(page.url).text
-
-
 @pytest.mark.parametrize(("then", "state"), [("done", "visited"), (None, "visiting")])
 @pytest.mark.requirement("M-20")
 def test_the_page_of_a_visit_keeps_no_client_and_no_question(
