@@ -321,18 +321,10 @@ def test_a_question_that_ends_does_not_wait_for_silence(person: Person, asking: 
 
 # -- calls of tools --------------------------------------------------------------------------------
 
-HARMLESS = ToolAnnotations(read_only_hint=True)
-CHANGES = ToolAnnotations(read_only_hint=False)
 
-
-@pytest.mark.parametrize(
-    ("trusted", "hints"), [(False, None), (False, HARMLESS), (True, None), (True, CHANGES)]
-)
-def test_a_call_that_may_change_something_takes_a_word(
-    trusted: bool, hints: ToolAnnotations | None, person: Person, asking: Asking
-) -> None:
-    server = about.server("notes", trusted=trusted)
-    call = about.question("tool", ToolCall("rm", {"path": "/"}, hints), of=server)
+# Which calls do is in `test_browser.py`.
+def test_a_call_that_may_change_something_takes_a_word(person: Person, asking: Asking) -> None:
+    call = question("tool", ToolCall("rm", {"path": "/"}, None))
     denied = asking("review", call)
     person.answers("Call it?", DOWN, ENTER)
     person.answers("Type run to call it", "yes", ENTER)
@@ -348,7 +340,9 @@ def test_a_call_that_only_reads_by_the_word_of_a_trusted_server_takes_no_word(
     person: Person, asking: Asking
 ) -> None:
     server = about.server("notes", trusted=True)
-    call = about.question("tool", ToolCall("ls", {}, HARMLESS), of=server)
+    call = about.question(
+        "tool", ToolCall("ls", {}, ToolAnnotations(read_only_hint=True)), of=server
+    )
     verdict = asking("review", call)
     person.answers("Call it?", DOWN, ENTER)
     assert verdict.result(PATIENCE) == Verdict.allow()
@@ -390,16 +384,6 @@ def test_the_whole_name_of_a_tool_is_seen_before_it_is_called(
     assert not verdict.result(PATIENCE).allowed
 
 
-def test_thousands_of_arguments_are_counted(person: Person, asking: Asking) -> None:
-    call = ToolCall("write", {f"n{number}": number for number in range(2_000)}, None)
-    verdict = asking("review", question("tool", call))
-    person.sees("Read all of it")
-    assert "Its arguments: 2,000 (" in person.screen
-    assert "│ … (1,980 more arguments)" in person.screen
-    person.types(ENTER)
-    assert not verdict.result(PATIENCE).allowed
-
-
 # -- what a model gets and gives, and what forms and links say -------------------------------------
 
 LONG_TEXT = "word " * 2_000 + "the end of it"
@@ -414,7 +398,7 @@ REQUESTS: dict[str, dict[str, Any]] = {
     "context": {"includeContext": LONG_TEXT, "messages": SECOND[:1]},
     "message": {"messages": [{"role": "user", "content": LONG_CONTENT}]},
     "earlier message": {"messages": [{"role": "user", "content": LONG_CONTENT}, *SECOND]},
-    "metadata": {"metadata": {"hint": LONG_TEXT}},
+    "metadata": {"metadata": {"hint": LONG_TEXT}, "messages": SECOND[:1]},
     "preferences": {"modelPreferences": {"note": LONG_TEXT}, "messages": SECOND[:1]},
     "hints": {"modelPreferences": {"hints": [{"note": LONG_TEXT}]}, "messages": SECOND[:1]},
 }
@@ -423,6 +407,7 @@ ANSWERS: dict[str, dict[str, Any]] = {
     "text": {"content": LONG_CONTENT},
     "rows": {"content": {"type": "text", "text": TALL_TEXT}},
     "tool use": {"content": TOOL_USE},
+    "odd": {"content": {"type": "odd", "of": LONG_TEXT}},
     "reason": {"stopReason": LONG_TEXT},
 }
 
@@ -505,11 +490,10 @@ def test_what_fits_is_shown_at_once_however_it_is_made(person: Person, asking: A
     ("method", "asking_about"),
     [
         ("form", lambda text: (form(message=text), asked())),
-        ("url", lambda text: (about.link(message=text), asked())),
         ("review", lambda text: (question("sampling", completion(), about.written(text)),)),
         ("review", lambda text: (question("tool", ToolCall("x", {"text": text}, None)),)),
     ],
-    ids=["form", "link", "answer", "call"],
+    ids=["form", "answer", "call"],
 )
 def test_what_is_too_long_to_be_shown_is_asked_of_nobody(
     person: Person, terminal: Terminal, method: str, asking_about: Callable[[str], Any]

@@ -174,7 +174,7 @@ def test_the_no_of_a_policy_is_minus_one_without_its_reason() -> None:
 # leaves (`None`).
 BLOCK: dict[str, Any] = {"type": "text", "text": "alone", "annotations": {"priority": 1}}
 SPOKEN: list[tuple[Mode, Any, Any]] = [
-    ("2025-06-18", USES[0], None),
+    ("2024-11-05", {"type": "audio", "data": "AA==", "mimeType": "audio/wav"}, None),
     ("2025-06-18", [BLOCK], BLOCK),
     *((revision, [BLOCK], [BLOCK]) for revision in (OLD, NEW)),
 ]
