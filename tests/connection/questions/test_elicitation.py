@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from typing import Any
 
 import pytest
@@ -16,7 +15,6 @@ from syncmcp.testing import script as s
 from syncmcp.types import ElicitRequestURLParams, ElicitResult
 from tests.connection.questions.asking import (
     BOTH,
-    COMPLETE,
     ELICITATION,
     FORM,
     SCHEMA,
@@ -32,7 +30,7 @@ from tests.connection.questions.asking import (
     through,
     visitor,
 )
-from tests.support.people import Held, Person, nobody
+from tests.support.people import Person, nobody
 from tests.support.scripts import NEW, OLD, opening, talk
 from tests.support.stage import (
     PATIENCE,
@@ -164,42 +162,6 @@ def test_nothing_behind_a_link_is_fetched_whatever_the_person_says(result: Any, 
     ):
         assert asked(client, ELICITATION, link(url=site.url)) == {"result": {"action": result}}
         assert site.requests == []
-
-
-@rotated_stateful
-@pytest.mark.requirement("ELI-15", "ELI-16", "M-07")
-def test_a_completion_reaches_the_handler_that_waits_for_its_id_and_no_other(wire: Wire) -> None:
-    odd = ' "\u00e9"/../1 '
-    server, held = Server("links"), Held(ElicitResult.accept)
-    wrong_ones_read, looked, read = (threading.Event() for _ in range(3))
-
-    @server.tool()
-    def visit(context: ToolContext) -> str:
-        question = context.ask(ELICITATION, link(odd))
-        held.entered()
-        for other in ("", odd.strip(), "unknown", odd.upper(), odd.replace("\u00e9", "e\u0301")):
-            context.complete_elicitation(other)
-        for params in ({"elicitationId": 1}, {"elicitationId": [odd]}, {}, None):
-            context.notify(COMPLETE, params)
-        context.request("ping")  # they have been read when this is answered
-        wrong_ones_read.set()
-        assert looked.wait(PATIENCE)
-        for _ in range(3):
-            context.complete_elicitation(odd)
-        context.request("ping")
-        read.set()
-        return str(question.result(PATIENCE)["action"])
-
-    with wire.connect(server, elicitation=Elicitation(url=held)) as client:
-        visiting = client.call_tool.future("visit")
-        assert wrong_ones_read.wait(PATIENCE)
-        assert not held.contexts[0].wait_completed(0.0)
-        looked.set()
-        assert read.wait(PATIENCE)
-        assert held.contexts[0].wait_completed(0.0)  # what came before the wait is not lost
-        held.gate.set()
-        assert visiting.result(PATIENCE).raise_for_error().text == "accept"
-        assert client.list_tools().tools
 
 
 def visiting_server(*identifiers: str) -> tuple[Server, list[ToolContext]]:

@@ -40,7 +40,7 @@ from tests.connection.questions.asking import (
     said,
     through,
 )
-from tests.support.people import Held, Obedient, Person, nobody, reply
+from tests.support.people import Obedient, Person, nobody, reply
 from tests.support.scripts import NEW, OLD, opening, talk
 from tests.support.stage import PATIENCE, Wire, elsewhere, rotated_stateless
 
@@ -86,34 +86,6 @@ def test_a_retry_has_a_new_id_and_an_answer_under_each_key(wire: str, way: str) 
         assert meta["acme.example/k"] == "v"
         assert meta["io.modelcontextprotocol/clientCapabilities"].keys() == LOCAL
     assert before == after == {"name": "x", "arguments": arguments}
-
-
-@pytest.mark.requirement("MRTR-01", "MRTR-08", "M-08", "ELI-02")
-def test_nothing_is_sent_again_while_a_question_of_the_round_is_open() -> None:
-    questions = {"slow": (SAMPLING, PROMPT), "quick": (ELICITATION, FORM), "roots": (ROOTS, None)}
-    held, filled = Held(), threading.Event()
-
-    def fill_in(*_: Any) -> ElicitResult:
-        filled.set()
-        return ElicitResult.accept({"name": "Ann"})
-
-    script = rounds(CALL, s.input_required(questions, "state"), *LISTED, CALL, s.reply(DONE))
-    handlers: dict[str, Any] = {"sampling": held, "elicitation": fill_in, "roots": ["/"]}
-    with talk(script, mode=NEW, **handlers) as (peer, client):
-        call = client.call_tool.future("x")
-        held.entered()
-        assert filled.wait(PATIENCE)
-        client.list_tools()  # a request that was sent meanwhile would have come before this one
-        held.leave()
-        assert call.result(PATIENCE).text == "done"
-        sent = ["server/discover", "tools/call", "tools/list", "tools/call"]
-        assert peer.methods(4) == sent
-        again = peer.requests("tools/call", 2)[1]["params"]
-        for method in ("server/discover", "tools/list", "tools/call"):  # each declares it again
-            meta = peer.requests(method)[0]["params"]["_meta"]
-            declared: dict[str, Any] = {"sampling": {}, "elicitation": {"form": {}}, "roots": {}}
-            assert meta["io.modelcontextprotocol/clientCapabilities"] == declared
-    assert again["inputResponses"].keys() == questions.keys()
 
 
 def asking(method: str, params: Any = None, **more: Any) -> dict[str, Any]:
