@@ -36,7 +36,6 @@ from syncmcp.approval import (
     as_approval,
 )
 from syncmcp.errors import Denied, UsageError
-from syncmcp.handlers import HandlerContext
 from syncmcp.handlers.context import ConnectedServer
 from syncmcp.testing import demo_server
 from syncmcp.types import (
@@ -50,16 +49,9 @@ from syncmcp.types import (
 )
 from tests.support.parts import connected_server
 from tests.support.stage import PATIENCE, Clock, elsewhere, in_threads
+from tests.ui import asking
 
 SECRET = "hunter2-c4nary"
-
-METHODS: Mapping[Kind, str] = {
-    "sampling": "sampling/createMessage",
-    "form": "elicitation/create",
-    "url": "elicitation/create",
-    "roots": "roots/list",
-    "tool": "tools/call",
-}
 
 
 def server(name: str = "files", *, trusted: bool = False) -> ConnectedServer:
@@ -67,18 +59,15 @@ def server(name: str = "files", *, trusted: bool = False) -> ConnectedServer:
 
 
 def completion(max_tokens: int = 100) -> CreateMessageRequestParams:
-    message = {"role": "user", "content": {"type": "text", "text": SECRET}}
-    return CreateMessageRequestParams.from_wire({"messages": [message], "maxTokens": max_tokens})
+    return asking.sampling(SECRET, maxTokens=max_tokens)
 
 
 def written(text: str = SECRET) -> CreateMessageResult:
-    content = {"type": "text", "text": text}
-    return CreateMessageResult.from_wire({"role": "assistant", "content": content, "model": "m"})
+    return asking.written(text)
 
 
 def form(required: tuple[str, ...] = (), **fields: Any) -> ElicitRequestFormParams:
-    schema = {"type": "object", "properties": fields, "required": list(required)}
-    return ElicitRequestFormParams.from_wire({"message": SECRET, "requestedSchema": schema})
+    return asking.form(fields, required, SECRET)
 
 
 REQUESTS: Mapping[Kind, Callable[[], Any]] = {
@@ -99,10 +88,9 @@ def question(
     timeout: float | None = None,
     answer: Any = None,
 ) -> Question:
-    asking = server(of) if isinstance(of, str) else of
-    nobody = cast("Any", None)
-    context = HandlerContext(nobody, asking, METHODS[kind], cancel=cancel, timeout=timeout)
-    return Question(kind, asking, request or REQUESTS[kind](), context, answer)
+    who = server(of) if isinstance(of, str) else of
+    within = asking.context(who, cancel=cancel, timeout=timeout)
+    return asking.question(kind, request or REQUESTS[kind](), answer=answer, within=within)
 
 
 def answered(asked: Question, text: str = SECRET) -> Question:
@@ -198,7 +186,7 @@ def test_the_first_rule_that_fits_decides() -> None:
     letters = {Decision.ALLOW: "a", Decision.DENY: "d", Decision.ASK: "?"}
     decided = {
         name: "".join(
-            letters[cast("Decision", rules.decide(question(kind, name)))] for kind in METHODS
+            letters[cast("Decision", rules.decide(question(kind, name)))] for kind in REQUESTS
         )
         for name in ("files", "web", "mail")
     }

@@ -53,7 +53,8 @@ SCHEMA: dict[str, Any] = {
 FORM: dict[str, Any] = {"mode": "form", "message": "Who are you?", "requestedSchema": SCHEMA}
 URL: dict[str, Any] = {"mode": "url", "message": "Look", "url": "https://example.org/a?b=c#d"}
 
-DONE: dict[str, Any] = {"resultType": "complete", "content": [{"type": "text", "text": "done"}]}
+RESULT: dict[str, Any] = {"content": [{"type": "text", "text": "done"}]}
+DONE: dict[str, Any] = {"resultType": "complete", **RESULT}
 
 
 def question(method: str, revision: str) -> dict[str, Any]:

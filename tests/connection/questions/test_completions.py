@@ -21,6 +21,7 @@ from tests.connection.questions.asking import (
     ELICITATION,
     FORM,
     READ,
+    RESULT,
     URL,
     Agreeing,
     ask,
@@ -37,8 +38,6 @@ from tests.support.session_server import SessionServer, session_server
 from tests.support.shops import known
 from tests.support.stage import PATIENCE, Clock, Wire, elsewhere, is_gone, rotated_stateful
 from tests.transports.http_peer import Request
-
-RESULT: dict[str, Any] = {"content": [{"type": "text", "text": "done"}]}
 
 
 @rotated_stateful.with_rows("ended", [False, True])

@@ -17,6 +17,7 @@ from tests.connection.questions.asking import (
     BOTH,
     ELICITATION,
     FORM,
+    RESULT,
     SCHEMA,
     URL,
     Slow,
@@ -139,9 +140,6 @@ def test_a_schema_outside_the_subset_is_refused_and_nobody_is_asked(revision: Mo
             code, text = fault(client, ELICITATION, params)
             assert code == -32602
             assert ("address" if case == "nested" else "") in text
-
-
-RESULT: dict[str, Any] = {"content": [{"type": "text", "text": "done"}]}
 
 
 @BOTH

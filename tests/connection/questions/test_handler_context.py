@@ -26,6 +26,7 @@ from tests.connection.questions.asking import (
     FORM,
     KNOWING,
     PROMPT,
+    RESULT,
     ROOTS,
     SAMPLING,
     Slow,
@@ -49,8 +50,6 @@ from tests.support.stage import (
     rotated_with,
     tick,
 )
-
-RESULT: dict[str, Any] = {"content": [{"type": "text", "text": "done"}]}
 
 
 @rotated
