@@ -384,6 +384,16 @@ def test_the_whole_name_of_a_tool_is_seen_before_it_is_called(
     assert not verdict.result(PATIENCE).allowed
 
 
+def test_thousands_of_arguments_are_counted(person: Person, asking: Asking) -> None:
+    call = ToolCall("write", {f"n{number}": number for number in range(2_000)}, None)
+    verdict = asking("review", question("tool", call))
+    person.sees("Read all of it")
+    assert "Its arguments: 2,000 (" in person.screen
+    assert "│ … (1,980 more arguments)" in person.screen
+    person.types(ENTER)
+    assert not verdict.result(PATIENCE).allowed
+
+
 # -- what a model gets and gives, and what forms and links say -------------------------------------
 
 LONG_TEXT = "word " * 2_000 + "the end of it"
