@@ -477,9 +477,10 @@ def test_short_forms_of_the_providers_are_read() -> None:
     told = ToolResultContent(tool_use_id="1", content=[TextContent(text="no")], is_error=True)
     more = {"messages": [*first, user(told)], "system_prompt": "a\nb", "stop_sequences": ["x"]}
     assert said == asked.model_copy(update={**more, "tool_choice": ToolChoice(mode="required")})
-    old = {"name": "f", "parameters": {"type": "OBJECT", "properties": {"a": {"type": "STRING"}}}}
-    schema = {"type": "object", "properties": {"a": {"type": "string"}}}
-    (tool,) = GEMINI().parse_tools([{"functionDeclarations": [old]}])
+    properties = {"a": {"type": "STRING"}}
+    old = {"type": "OBJECT", "properties": properties, "required": ["a"]}
+    schema = {"type": "object", "properties": {"a": {"type": "string"}}, "required": ["a"]}
+    (tool,) = GEMINI().parse_tools([{"functionDeclarations": [{"name": "f", "parameters": old}]}])
     assert tool == Tool(name="f", description=None, input_schema=schema)
 
 
