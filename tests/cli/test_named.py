@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.running import CTRL_C, DOWN, ENTER, Command, at_terminal
+from tests.cli.running import Command
 from tests.support.ports import free_port
 
 
@@ -139,18 +139,6 @@ def test_a_script_approves_by_name_and_takes_it_back(command: Command, project: 
     assert command("ping", "demo").code == 2
 
 
-def test_a_person_sees_it_before_they_agree(project: Path, command: Command) -> None:
-    with at_terminal("servers", "approve", "demo") as terminal:
-        terminal.answers("Use it?", CTRL_C)
-        assert terminal.ends() == 130
-    with at_terminal("servers", "approve", "demo") as terminal:
-        terminal.sees("Use it?")
-        assert "-m syncmcp.testing" in terminal.screen
-        terminal.types(DOWN, ENTER)
-        assert terminal.ends() == 0
-    assert command("servers", "list").rows[0][1] == "ready"
-
-
 def test_what_needs_no_word_gets_none(command: Command, elsewhere: Path) -> None:
     own = Path.home() / ".cursor" / "mine.json"
     own.parent.mkdir()
@@ -169,17 +157,6 @@ def test_what_cannot_be_looked_at_hides_no_other_server(command: Command, projec
         ("long", "invalid: it has more than 10,000 words that could be files"),
         ("good", "to be approved"),
     ]
-
-
-def test_what_has_changed_since_is_to_be_approved_again(command: Command, project: Path) -> None:
-    script = project.parents[1] / "server.py"
-    servers = {"demo": {"command": "x", "args": [str(script)]}}
-    project.write_text(json.dumps({"servers": servers}))
-    for path, text in ((script, "evil"), (project, project.read_text().replace('"x"', '"y"'))):
-        script.write_text("good")
-        assert command("servers", "approve", "demo", "--yes").out == "demo: ready\n"
-        path.write_text(text)
-        assert command("servers").rows[0][1] == "to be approved"
 
 
 def test_a_name_that_is_none_is_said(command: Command, project: Path) -> None:
