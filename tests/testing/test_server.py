@@ -223,6 +223,21 @@ def test_an_id_in_use_is_refused_and_one_of_another_type_is_another(
     assert server.stats.running == 1
     client.notify("notifications/cancelled", {"requestId": 7})
     assert server.stats.running == 0
+    # A cancel that overtakes its call: this is never begun.
+    client.notify("notifications/cancelled", {"requestId": 8})
+    client.ask("tools/call", {"name": "sleep", "arguments": {"seconds": 30}}, identifier=8)
+    assert client.call("tools/list")["result"]
+    assert server.stats.running == 0
+
+
+def test_what_changes_before_a_session_is_initialized_is_told_then(
+    client: Memory, server: Server
+) -> None:
+    client.call("initialize", initialize())
+    server.list_changed("tools")
+    assert client.quiet()
+    client.notify("notifications/initialized")
+    assert client.next()["method"] == "notifications/tools/list_changed"
 
 
 def test_lists_take_only_their_own_cursors() -> None:
