@@ -119,6 +119,7 @@ def test_a_process_may_write_to_stderr_and_stop_reading() -> None:
     peer = ScriptedPeer(
         [s.stderr(b"\xffoops\n"), s.stop_reading(), s.notify("ready"), s.gate("die"), s.cut()]
     )
+    assert peer.command == peer.command  # it may be run several times
     with peer, Child(*peer.command) as client:
         assert client.next()["method"] == "ready"
         number = client.stdin.fileno()

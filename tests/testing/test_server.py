@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import threading
 from collections.abc import Iterator
 from typing import Any
@@ -20,6 +21,11 @@ STATEFUL = REVISIONS[:-1]
 class Point(BaseModel):
     x: int
     y: int = 0
+
+
+@dataclasses.dataclass
+class Size:
+    width: int
 
 
 @pytest.fixture
@@ -132,6 +138,7 @@ def test_any_value_becomes_text_and_content_stays_what_it_is() -> None:
         ({"a": [1]}, '{"a":[1]}'),
         ([1, 2], "[1,2]"),
         (Point(x=1), '{"x":1,"y":0}'),
+        (Size(2), '{"width":2}'),
     ):
         assert _returning(value) == {"content": [{"type": "text", "text": text}]}
     image = {"type": "image", "data": "", "mimeType": "image/png"}
