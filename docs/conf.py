@@ -50,7 +50,7 @@ add_module_names = False  # the page names the module
 autodoc_default_options = {"special-members": "__call__, __iter__, __next__"}
 napoleon_google_docstring = True
 napoleon_numpy_docstring = False
-napoleon_use_ivar = True
+napoleon_use_ivar = False
 
 
 def describe_page(_app, _name, _template, context, doctree):  # type: ignore[no-untyped-def]

@@ -18,7 +18,7 @@ from sphinx.util.docutils import SphinxDirective
 
 import syncmcp
 from syncmcp import CallOptions
-from syncmcp._client.batch import Oversize
+from syncmcp._client.batch import Collected, Oversize
 from syncmcp._client.operation import Operation
 from syncmcp._client.requests import Request, Resume
 from syncmcp._connection.options import CacheUse, ResolvedOptions
@@ -26,7 +26,6 @@ from syncmcp._connection.tool_schemas import OutputCheck
 from syncmcp._protocol.capabilities import Undeclared
 from syncmcp.group import Routed
 from syncmcp.tasks import StartTask
-from syncmcp.types import client_features, content
 
 if TYPE_CHECKING:
     from docutils import nodes
@@ -64,10 +63,11 @@ for named in NAMED:
 
 # The tags by which models tell types apart are no part of what a reader needs.
 for alias in ("ContentBlock", "ResourceContents", "SamplingMessageContentBlock"):
-    tagged = get_args(getattr(content, alias))[0]
+    tagged = get_args(getattr(syncmcp.types, alias))[0]
     plain = reduce(or_, (get_args(member)[0] for member in get_args(tagged)))
-    for module in (client_features, content):
-        setattr(module, alias, plain)
+    for module in [each for name, each in sys.modules.items() if name.startswith("syncmcp.")]:
+        if alias in vars(module):
+            setattr(module, alias, plain)
 
 # Types without a public name are spelled in signatures.
 SPELLED = {
@@ -98,10 +98,10 @@ MADE = {
 }
 
 
-# The options of all calls, as a signature has them; those of a client have its defaults.
-DEFAULTS = syncmcp.Client.__init__.__kwdefaults__ | dict(vars(ResolvedOptions))
+# The options of all calls, as a signature has them; ``...`` stands for the client's setting.
+DEFAULTS = vars(ResolvedOptions)
 SIGNATURE = ", ".join(
-    f"{key}: {kind.__forward_arg__} = {DEFAULTS[key]!r}"
+    f"{key}: {kind.__forward_arg__} = {repr(DEFAULTS[key]) if key in DEFAULTS else '...'}"
     for key, kind in CallOptions.__annotations__.items()
 )
 
@@ -249,8 +249,10 @@ def process_signature(
             signature = ""
         elif hasattr(value, "model_fields"):
             signature = f"(*, {', '.join(map(argument, value.model_fields.items()))})"
-    # A default that is a function or class is named; one that a factory makes is left out.
+    # A default that is a function or class is named, if a program may name it; one that a factory
+    # makes is left out.
     signature = signature and re.sub(r"<[\w\- ]*?'?(?:\w+\.)*(\w+)'?>", r"\1", signature)
+    signature = signature and re.sub(r" = (?:_\w+|open|print_to_stderr)\b", " = ...", signature)
     signature = signature and re.sub(r" ?= ?factory\b", " = ...", signature)
     if signature and " idle_timeout: " in (inspect.getdoc(value) or ""):
         keywords = SIGNATURE if "*, " in signature else f"*, {SIGNATURE}"
@@ -291,7 +293,7 @@ def process_docstring(
     if lines and lines[0].startswith("Alias for field number"):
         lines.clear()  # the field of a tuple, whose name and type say enough
     for number, line in enumerate(lines):
-        if line.startswith(":vartype "):
+        if line.lstrip().startswith(":type: "):
             line = re.sub(r"\b(?:[a-z_]\w*\.)+(\w+)", r"\1", line)  # noqa: PLW2901
         lines[number] = re.sub(r"\(spec(?=[:\s])", f"({SPECIFICATION}", line)
     first = next((number for number, line in enumerate(lines) if not line), len(lines))
@@ -309,6 +311,9 @@ def process_docstring(
         more = ", ".join(f"``{name}``" for name in value.model_fields if name in others)
         bases = ", ".join(f"`{base.__name__}`" for base, names in theirs.items() if names)
         added = [f"Also has {more} (see {bases})."] if more else []
+    elif value is syncmcp.Batch:
+        collected = [key for key, member in vars(value).items() if isinstance(member, Collected)]
+        lines += ["", f"Operations: {', '.join(f'`Client.{key}`' for key in collected)}."]
     if added:
         lines[first:first] = ["", *added]
     if isinstance(value, Routed):

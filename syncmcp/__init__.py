@@ -165,6 +165,7 @@ _SUBMODULES = {
 _ELSEWHERE = {
     "auth": "Bearer ClientCredentials FileStore KeyringStore OAuth PasteReceiver",
     "testing": "FaultProxy RpcError ScriptedPeer Server demo_server serve_http wsgi_app",
+    "types": "CallToolResult CreateMessageResult ElicitResult ImageContent TextContent Tool",
 }
 
 

@@ -74,8 +74,9 @@ class Stdio:
             On Linux it gets `SYNCMCP_SERVER` in any case, by which its descendants are found.
         cwd: The working directory of the child; by default that of this process.
         stderr: Where its stderr goes: ``"log"`` (the logger ``syncmcp.stderr``), ``"inherit"``
-            (the stderr of this process), ``"devnull"``, a function that is called with each line,
-            or the path of a file to append to. The last lines are kept for errors anyhow.
+            (the stderr of this process), ``"devnull"``, a function that is called with each line on
+            the thread that reads them, or the path of a file to append to. The last lines are kept
+            for errors anyhow.
         restart: ``"on-exit"``: if the server has ended, the next call starts it again, after a
             pause that grows with each time; ``"never"``: the client has to be opened again.
         max_frame: The longest message accepted from the server, in bytes. A message may have one

@@ -74,7 +74,8 @@ def save(
     try:
         write_atomically(target, data, mode=0o666, overwrite=overwrite, keep_mode=True)
     except OSError as error:  # it names the temporary file
-        raise OSError(error.errno, error.strerror, str(target)) from error
+        hint = "; overwrite=True replaces it" if isinstance(error, FileExistsError) else ""
+        raise OSError(error.errno, f"{error.strerror}{hint}", str(target)) from error
     return target
 
 

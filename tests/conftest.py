@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, Phase, settings
 
 from syncmcp._client.opening import revision_memory
 from syncmcp.testing.leaks import PATIENCE, Footprint
-from tests.support.moved_time import MovedTime
+from tests.support.moved_time import MovedTime, no_limit_begins
 
 pytest_plugins = ("tests.support.plugin_requirements", "tests.support.plugin_workers")
 
@@ -30,6 +30,13 @@ def _hide_from_the_collector() -> None:
     """Take what is there now out of the garbage collector's walks, having collected once."""
     gc.collect()
     gc.freeze()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """What begins now is over before its test runs."""
+    with no_limit_begins():
+        return (yield)
 
 
 def pytest_collection_finish() -> None:

@@ -67,8 +67,8 @@ if TYPE_CHECKING:
 __all__ = ["Client", "Mode", "Target"]
 
 Target: TypeAlias = Union[str, Stdio, Http, "ServerEntry", "InProcessServer", TransportSource]
-"""A URL, a command to run, an entry of a servers file, a server in this process, or a recording or
-replay of one of these."""
+"""A URL, a command to run, an entry of a servers file, a server in this process (`Server` or
+`ScriptedPeer` of `syncmcp.testing`), or a `Recording` or `Replay` of one of these."""
 
 
 class Client:
@@ -89,8 +89,9 @@ class Client:
 
     Args:
         target: A URL (a plain `str` always is a URL), `Stdio`, `Http`, an entry of a servers file
-            (`servers_file.read`), or a server in this process. The name and the time limit of an
-            entry apply unless `name` and `timeout` are given.
+            (`servers_file.read`), a server in this process (`Server` or `ScriptedPeer` of
+            `syncmcp.testing`), a `Recording` or a `Replay`. The name and the time limit of an entry
+            apply unless `name` and `timeout` are given.
         mode: ``"auto"`` detects the revision of the server; ``"legacy"`` skips the probe and sends
             `initialize` at once; one of the five revisions requires that revision.
         timeout: The longest that a call may take in all, in seconds; `None` for no limit.
@@ -138,7 +139,8 @@ class Client:
             questions are refused.
         max_questions_per_call: The most questions that a server may ask because of one call; with
             one more the call fails with a `LimitExceeded`.
-        max_rounds: How many times a server may ask before a call has its result (2026-07-28).
+        max_rounds: How many times a server may ask before a call has its result (2026-07-28);
+            then the call fails with `TooManyRounds`.
         retry: Which requests are sent again after a failure, how often and when; `None` for none.
         validate_output: What happens to a result that does not match the output schema of its
             tool: ``"raise"``, ``"warn"`` (a log message) or ``"off"``. See `call_tool`.

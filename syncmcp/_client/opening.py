@@ -524,7 +524,8 @@ def resolve_target(
     if isinstance(target, ServerEntry):
         return resolve_entry(target, name)
     # A module and a class may have a function of this name, too.
-    if not hasattr(target, "connect") or isinstance(target, (type, ModuleType)):
+    serves = hasattr(target, "connect") and isinstance(getattr(target, "name", None), str)
+    if not serves or isinstance(target, (type, ModuleType)):
         given = f"{kind_of(target)}{_target_hint(target)}"
         raise UsageError(f"the target must be a URL, Stdio, Http or server, not {given}")
     return target, name, None
@@ -554,6 +555,8 @@ def _target_hint(given: object) -> str:
         return f"; create an instance, {given.__name__}(...)"
     if isinstance(given, FunctionType):
         return f"; if it makes a server, call it: {given.__name__}()"
+    if callable(getattr(given, "run", None)) and hasattr(given, "tool"):  # another SDK's server
+        return "; run it as a program: Stdio('python', 'server.py'), or on a URL"
     return ""
 
 

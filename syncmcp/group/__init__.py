@@ -80,6 +80,7 @@ def _of_group(told: str, first: str) -> str:
     paragraphs = [each for each in told.split("\n\n") if "with syncmcp.connect(" not in each]
     told = re.sub(r"client\.list_(\w+)\(\)\.\w+", r"group.\1.values()", "\n\n".join(paragraphs))
     told = re.sub(r"client\.(?=\w)", "group.", told)
+    told = re.sub(r"The server has no such \w+, or ", "The server ", told)  # a `UsageError` here
     routing = f"In a group, the key in `{first}` decides which server gets the request"
     return f"{told}\n\n{routing};\na `UsageError` says that no server has it."
 

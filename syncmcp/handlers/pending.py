@@ -23,7 +23,10 @@ __all__ = ["Answerable", "InputRequired"]
 R = TypeVar("R")
 
 Answerable = Literal["sampling", "sampling_tools", "sampling_context", "form", "url", "roots"]
-"""A kind of question that a program can answer."""
+"""A kind of question that a program can answer.
+
+``"sampling_tools"`` and ``"sampling_context"`` allow requests for sampling with tools, and with the
+context of servers."""
 
 
 class InputRequired(Generic[R]):

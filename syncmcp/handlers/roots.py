@@ -388,7 +388,7 @@ def _status(path: Path) -> Status:
 def _checked_items(items: object) -> Iterator[RootLike]:
     """Iterate over roots; refuse a single root, though it may be iterable."""
     if isinstance(items, (str, bytes, os.PathLike, types.Root)) or not isinstance(items, Iterable):
-        raise UsageError(f"roots must be a list, not {kind_of(items)}")
+        raise UsageError(f"roots must be a list, not {kind_of(items)}: write [...]")
     return iter(cast("Iterable[RootLike]", items))
 
 

@@ -37,7 +37,11 @@ def main() -> int:
     stop = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: stop.set())
-    with serve_http(server, port=options.http, response=options.response) as http:
+    try:
+        serving = serve_http(server, port=options.http, response=options.response)
+    except (OSError, OverflowError) as error:
+        parser.error(f"cannot listen on port {options.http}: {error}")
+    with serving as http:
         print(http.url, flush=True)
         stop.wait()
     return 0

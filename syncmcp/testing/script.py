@@ -50,10 +50,16 @@ __all__ = [
 ]
 
 Step = dict[str, Any]
+"""What a function of this module returns."""
+
 Script = Sequence[Step]
+"""The steps of one connection."""
 
 ID = "$id"
+"""Stands for the id of the request that is answered."""
+
 PROGRESS_TOKEN = "$token"  # noqa: S105 - a placeholder, no secret
+"""Stands for the progress token of the request that is answered."""
 
 
 def _given(**members: Any) -> dict[str, Any]:

@@ -246,7 +246,8 @@ class Result(MetaModel):
 
     result_type: str | None = None
 
-    def __iter__(self) -> NoReturn:  # pydantic's gives the fields
+    def __iter__(self) -> NoReturn:
+        """Raise a `TypeError`: only lists of items are iterated over."""  # pydantic's: the fields
         raise TypeError(
             f"{type(self).__name__} is not iterable: read its attributes; to follow a call, write"
             " .stream(...)"
@@ -282,6 +283,7 @@ class PaginatedResult(Result, Generic[Item]):
         return cls
 
     def __iter__(self) -> Iterator[Item]:  # type: ignore[override]
+        """Iterate over the items."""
         return iter(self._all())
 
     def __len__(self) -> int:

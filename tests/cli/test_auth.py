@@ -13,7 +13,7 @@ from syncmcp.cli.state import stored_login
 from syncmcp.config import Http
 from syncmcp.testing import AuthorizationServer, Server, serve_http
 from tests.auth.authorization_server import Answer, call, world
-from tests.cli.running import ENTER, Command, Ran, at_terminal, log_in
+from tests.cli.running import Command, Ran, at_terminal, log_in
 from tests.support.pages import address_behind
 from tests.support.ports import free_port
 from tests.transports.http_peer import Request, serving
@@ -68,8 +68,12 @@ def test_who_is_not_signed_in_is_told_so_and_not_sent_anywhere(
     assert issuer.granted == []
 
 
+@pytest.mark.usefixtures("sign_in")
 def test_a_person_signs_in_once_for_all_later_commands(
-    elsewhere: Path, private: str, issuer: AuthorizationServer, command: Command
+    elsewhere: Path,
+    private: str,
+    issuer: AuthorizationServer,
+    command: Command,
 ) -> None:
     assert f"signed in to {private}" in log_in(private)
     assert command("call", private, "read").out == "a line\n"
@@ -80,10 +84,9 @@ def test_a_person_signs_in_once_for_all_later_commands(
     own.parent.mkdir()
     own.write_text(f'{{"mcpServers": {{"mine": {{"url": "{private}"}}}}}}')
     assert command("call", "mine", "read", "-c", str(own)).out == "a line\n"
-    with at_terminal("shell", private) as terminal:
-        terminal.answers("Ctrl-D ends", "call read", ENTER)
-        terminal.answers("\na line\n", "quit", ENTER)
-        assert terminal.ends() == 0
+    # Who names the same issuer later stays signed in.
+    again = command("auth", "login", private, "--issuer", issuer.issuer)
+    assert (again.code, again.out) == (0, f"signed in to {private} for notes:read\n")
     ran = command("auth", "status", private)
     assert "renewed automatically" in ran.out
     assert dict(ran.rows)["authorization server"] == issuer.issuer
@@ -146,16 +149,6 @@ def test_a_client_that_was_registered_by_hand_is_used_and_remembered(
         assert command("auth", "status", resource.url).code == 3
 
 
-def test_whoever_names_the_same_issuer_later_stays_signed_in(
-    command: Command, sign_in: Callable[..., Ran]
-) -> None:
-    with world() as resource:
-        log_in(resource.url)
-        assert command("auth", "status", resource.url).code == 0
-        sign_in(resource.url, resource.authorization_server.issuer)
-        assert command("auth", "status", resource.url).code == 0
-
-
 def test_without_a_terminal_only_an_issuer_that_is_named_is_signed_in_at(command: Command) -> None:
     with world() as resource:
         ran = command("auth", "login", resource.url, "--no-browser")
@@ -166,23 +159,15 @@ def test_without_a_terminal_only_an_issuer_that_is_named_is_signed_in_at(command
         assert resource.authorization_server.paths("POST") == []
 
 
-def test_a_server_without_a_sign_in_is_said_to_want_none(command: Command, demo: str) -> None:
-    for issuer in [], ["--issuer", demo.removesuffix("/mcp")]:
+def test_nobody_signs_in_where_nobody_wants_it_or_no_server_is(command: Command, demo: str) -> None:
+    root = demo.removesuffix("/mcp")
+    for issuer in [], ["--issuer", root]:
         ran = command("auth", "login", demo, *issuer)
-        assert (ran.code, ran.out, ran.error["message"]) == (
-            2,
-            "",
-            f"{demo} does not require a sign-in",
-        )
+        assert (ran.code, ran.out) == (2, "")
+        assert ran.error["message"] == f"{demo} does not require a sign-in"
         assert "auth login" not in ran.error["hint"]
-
-
-def test_where_no_mcp_server_is_nobody_is_asked_to_sign_in(command: Command, demo: str) -> None:
-    url = f"{demo.removesuffix('/mcp')}/elsewhere"
-    for issuer in [], ["--issuer", demo.removesuffix("/mcp")]:
-        ran = command("auth", "login", url, *issuer)
-        assert (ran.code, ran.out) == (1, "")
-        assert "404" in ran.error["message"]
+        ran = command("auth", "login", f"{root}/elsewhere", *issuer)
+        assert (ran.code, ran.out, "404" in ran.error["message"]) == (1, "", True)
 
 
 def test_a_server_that_wants_a_token_and_says_nothing_of_a_sign_in_is_no_place_to_sign_in(

@@ -173,6 +173,8 @@ USAGE_ERRORS: dict[str, Mistake] = {
     "for a file of servers use": lambda _: connect("mcp.json"),
     "the class Server; create an instance, Server(...)": lambda _: connect(testing.Server),
     "or server, not module": lambda _: connect(syncmcp),
+    "or server, not SimpleNamespace": lambda _: connect(SimpleNamespace(connect=print)),
+    "run it as a program": lambda _: connect(SimpleNamespace(run=print, tool=print, name="x")),
     "Stdio(*words)": lambda _: Stdio(["python", "a.py"]),
     "auth is the class OAuth: write OAuth(": lambda _: Http(URL, auth=OAuth),
     "elicitation is the class Elicitation: write Elicitation(...)": lambda _: connect(

@@ -170,7 +170,7 @@ def test_a_file_is_replaced_only_if_that_is_asked_for(there: str, tmp_path: Path
         path.symlink_to(elsewhere if there == "link" else path)
     with pytest.raises(FileExistsError) as caught:
         save(text_of("after"), path)
-    assert str(caught.value) == f"[Errno 17] File exists: {str(path)!r}"
+    assert str(caught.value) == f"[Errno 17] File exists; overwrite=True replaces it: {str(path)!r}"
     if there == "file":
         assert path.read_text() == "before"
     save(text_of("after"), path, overwrite=True)

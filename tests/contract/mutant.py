@@ -41,7 +41,7 @@ class Mutant:
         effect: What the library then does wrong.
         module: The module where the behaviour lives.
         path: The function, method or variable in it.
-        change: What becomes of its text: lines that begin with ``-``, ``+`` or ``=``.
+        change: What becomes of its text: lines that begin with ``-`` or ``+``.
     """
 
     name: str
@@ -72,12 +72,7 @@ class Mutant:
         lines = text.splitlines()
         first, last = _first_line(node), node.end_lineno
         place = "\n".join(lines[first:last])
-        if self.change[0].startswith("="):
-            assert isinstance(node, ast.FunctionDef)
-            wrapper = f"lambda *args, **named: (lambda result: {self.change[0][2:]})"
-            decorator = f"@(lambda original: {wrapper}(original(*args, **named)))"
-            lines.insert(node.lineno - 1, " " * node.col_offset + decorator)
-        elif self.change[0].startswith("+"):
+        if self.change[0].startswith("+"):
             assert isinstance(node, ast.FunctionDef)
             body = node.body[ast.get_docstring(node) is not None :]
             at, indent = _first_line(body[0]), " " * body[0].col_offset

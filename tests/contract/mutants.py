@@ -16,10 +16,8 @@ A mutant is an entry in a file of `tests/contract/mutant_switches/`::
 
 Further lines with ``+`` follow below the first, as far indented; a ``-`` without ``+`` leaves the
 piece out; there may be several pairs. Lines with ``+`` alone are put at the beginning of the
-function. A line with ``=`` is an expression that takes the place of what the function returns,
-which is called ``result`` there. The limits of the library are in
-`tests/contract/mutant_limits.txt`, each below the test that goes red when it is a second more. To
-add a mutant:
+function. The limits of the library are in `tests/contract/mutant_limits.txt`, each below the test
+that goes red when it is a second more. To add a mutant:
 
 * Choose the one place where the behaviour is decided, and change that one behaviour. A mutant that
   breaks everything proves nothing.
@@ -167,13 +165,12 @@ def _try(files: Mapping[str, set[str]], shown: tuple[Mutant, str]) -> Outcome:
     return run_tests(files[row], (row,), mutant, first=True)
 
 
-def _print(row: str, outcome: Outcome) -> None:
+def _told(outcome: Outcome) -> str:
     if outcome.noticed:
-        print(f"    {row:8} caught by {', '.join(outcome.red)}", flush=True)
-    elif outcome.code == 0:
-        print(f"    {row:8} SURVIVED: its tests stay green", flush=True)
-    else:
-        print(f"    {row:8} BROKEN: pytest ended with {outcome.code}\n{outcome.output}", flush=True)
+        return f"caught by {', '.join(outcome.red)}"
+    if outcome.code == 0:
+        return "SURVIVED: its tests stay green"
+    return f"BROKEN: pytest ended with {outcome.code}\n{outcome.output}"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -209,27 +206,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if before.code != 0:
             print(f"{before.output}\nThese tests have to be green before they can notice anything.")
             return 1
-    caught: set[tuple[str, str]] = set()
     shown = [(mutant, row) for mutant in mutants for row in mutant.shows]
-    told = None
+    survivors: list[str] = []
     with ThreadPoolExecutor(AT_ONCE) as pool:
-        for (mutant, row), outcome in zip(
-            shown, pool.map(partial(_try, files), shown), strict=True
-        ):
-            if mutant is not told:
-                print(f"{mutant.name}: {mutant.effect}", flush=True)
-                told = mutant
-            _print(row, outcome)
-            if outcome.noticed:
-                caught.add((mutant.name, row))
-    survivors = [
-        f"{mutant.name} ({row})" for mutant, row in shown if (mutant.name, row) not in caught
-    ]
-    print(f"{len(mutants)} mutants for {len(rows)} rows, {len(caught)} of {len(shown)} caught")
+        outcomes = pool.map(partial(_try, files), shown)
+        for (mutant, row), outcome in zip(shown, outcomes, strict=True):
+            print(f"{mutant.name}: {mutant.effect}\n    {row:8} {_told(outcome)}", flush=True)
+            survivors += [] if outcome.noticed else [f"{mutant.name} ({row})"]
+    caught = len(shown) - len(survivors)
+    print(f"{len(mutants)} mutants for {len(rows)} rows, {caught} of {len(shown)} caught")
     if survivors:
         print(f"survived: {', '.join(survivors)}")
-        return 1
-    return 0
+    return 1 if survivors else 0
 
 
 if __name__ == "__main__":

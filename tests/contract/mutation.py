@@ -20,10 +20,10 @@ import sys
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 ROOT: Final = Path(__file__).parents[2]
 FOLDER: Final = ROOT / "build" / "mutation"
@@ -74,16 +74,18 @@ class Part:
         return [*_PYTEST, *(f"--deselect=tests/{name}" for name in self.without)]
 
 
+def _files(folder: str, pattern: str, names: str) -> tuple[str, ...]:
+    return tuple(f"{folder}/{pattern.format(name)}" for name in names.split())
+
+
 PARTS: Final = (
     Part(
         "protocol",
-        tuple(
-            f"_protocol/{name}.py"
-            for name in (
-                *("caching", "capabilities", "conversation", "dialect", "exchange", "jsonrpc"),
-                *("metadata", "negotiate", "revisions", "stateful", "stateless", "steps"),
-                *("subscription", "tasks"),
-            )
+        _files(
+            "_protocol",
+            "{}.py",
+            "caching capabilities conversation dialect exchange jsonrpc metadata negotiate "
+            "revisions stateful stateless steps subscription tasks",
         ),
         ("protocol",),
         (
@@ -101,44 +103,26 @@ PARTS: Final = (
     ),
     Part(
         "signing-in",
-        tuple(
-            f"auth/{name}.py"
-            for name in (
-                "agreement",
-                "bearer",
-                "discovery",
-                "flow",
-                "registration",
-                "steps",
-                "tokens",
-            )
-        ),
-        tuple(
-            f"auth/test_{name}.py"
-            for name in (
-                *("agreement", "challenge", "discovery", "flow", "registration", "step_up"),
-                "tokens",
-            )
+        _files("auth", "{}.py", "agreement bearer discovery flow registration steps tokens"),
+        _files(
+            "auth",
+            "test_{}.py",
+            "agreement challenge discovery flow registration step_up tokens",
         ),
     ),
     Part("guard", ("_http/url_guard.py",), ("http/test_url_guard.py",)),
     Part(
         "policies",
         ("approval/policies.py",),
-        ("approval/test_approval.py", "approval/test_server_identity.py"),
+        _files("approval", "test_{}.py", "approval server_identity"),
     ),
     Part(
         "requests",
         ("_connection/pending_request.py",),
         (
             "client/test_listening.py",
-            *(
-                f"connection/test_{name}.py"
-                for name in (
-                    *("call_limits", "cancellation", "correlation", "deadlines"),
-                    "pending_request",
-                )
-            ),
+            *_files("connection", "test_{}.py", "call_limits cancellation correlation deadlines"),
+            "connection/test_pending_request.py",
             "observe/test_diagnosis.py",
         ),
     ),
@@ -146,18 +130,13 @@ PARTS: Final = (
         "calls",
         ("_client/driver.py", "_client/retrying.py"),
         (
-            *(
-                f"client/test_{name}.py"
-                for name in (
-                    *("batches", "cache", "callables", "client_limits", "operations"),
-                    *("pagination", "retry", "sessions", "structured_output", "task_cancelling"),
-                    "undeclared",
-                )
+            *_files(
+                "client",
+                "test_{}.py",
+                "batches cache callables client_limits operations pagination retry sessions "
+                "structured_output task_cancelling undeclared",
             ),
-            *(
-                f"connection/test_{name}.py"
-                for name in ("call_limits", "cancellation", "deadlines", "interceptors")
-            ),
+            *_files("connection", "test_{}.py", "call_limits cancellation deadlines interceptors"),
         ),
     ),
 )
@@ -304,14 +283,20 @@ def read_verdicts(part: Part, source: Path) -> dict[str, int | None]:
     return codes
 
 
+def keep_verdicts(part: Part, source: Path, codes: Mapping[str, int | None]) -> None:
+    """Have mutmut know these exit codes; a mutant that has none is tested again."""
+    file = part.verdicts(source)
+    known = json.loads(file.read_text("utf-8"))
+    known["exit_code_by_key"].update(codes)
+    file.write_text(json.dumps(known, indent=4), encoding="utf-8")
+
+
 def forget(part: Part, source: Path, verdicts: Sequence[str]) -> None:
     """Have mutants with one of these verdicts tested again."""
-    file = part.verdicts(source)
-    if file.exists():
-        known: dict[str, Any] = json.loads(file.read_text("utf-8"))
-        codes = known["exit_code_by_key"]
-        codes.update(dict.fromkeys((key for key in codes if verdict(codes[key]) in verdicts), None))
-        file.write_text(json.dumps(known, indent=4), encoding="utf-8")
+    codes = read_verdicts(part, source)
+    if codes:
+        gone = (name for name, code in codes.items() if verdict(code) in verdicts)
+        keep_verdicts(part, source, dict.fromkeys(gone))
 
 
 def wanted_mutants(part: Part, sources: Sequence[Path]) -> list[str] | None:
@@ -349,7 +334,10 @@ def run(part: Part, sources: Sequence[Path], *, again: bool, processes: int) -> 
 def try_afresh(part: Part, sources: Sequence[Path]) -> None:
     """Test what survived in functions that ran before mutmut could have chosen a mutant."""
     folder = part.folder / "mutants"
-    left = {source: _with_code(part, source, {0, 33}) for source in sources}
+    left = {
+        source: [name for name, code in read_verdicts(part, source).items() if code in {0, 33}]
+        for source in sources
+    }
     if not any(left.values()):
         return
     modules = [f"syncmcp.{module_name(source)}" for source in sources]
@@ -363,11 +351,7 @@ def try_afresh(part: Part, sources: Sequence[Path]) -> None:
                     code = _in_mutants(folder, name, tests, stdout=subprocess.DEVNULL).returncode
                 except subprocess.TimeoutExpired:
                     code = 36
-                _set_code(part, source, name, code or _AFRESH)
-
-
-def _with_code(part: Part, source: Path, wanted: set[int]) -> list[str]:
-    return [name for name, code in read_verdicts(part, source).items() if code in wanted]
+                keep_verdicts(part, source, {name: code or _AFRESH})
 
 
 def _in_mutants(
@@ -383,13 +367,6 @@ def _in_mutants(
         timeout=_LONGEST,
         check=False,
     )
-
-
-def _set_code(part: Part, source: Path, name: str, code: int) -> None:
-    file = part.verdicts(source)
-    known = json.loads(file.read_text("utf-8"))
-    known["exit_code_by_key"][name] = code
-    file.write_text(json.dumps(known, indent=4), encoding="utf-8")
 
 
 def table(chosen: Iterable[tuple[Part, Path]]) -> Iterator[str]:

@@ -1,15 +1,9 @@
 """Counts the words of the pages, their long sentences, and their private words.
 
-README.md, CHANGELOG.md and all of ``docs/`` count whole, in four parts:
-
-* prose: headings, paragraphs and lists; of a link its text counts and not its target;
-* tables that people write;
-* code: fenced blocks of code and output;
-* made: what a program writes into a page, which are the rows of the requirements, the tables of
-  peers and benchmarks, and the help of commands.
-
-Comments and directives for Sphinx do not count, since no reader sees them. A word stands between
-blanks and has a letter or a digit. Within a sentence a piece of code is one word.
+README.md, CHANGELOG.md and all of ``docs/`` count whole; of a link its text counts and not its
+target, and comments and directives for Sphinx do not count, since no reader sees them. A word
+stands between blanks and has a letter or a digit. Sentences are those that people write: not in
+code, nor in what a program writes into a page. Within a sentence a piece of code is one word.
 
 ``python -m tests.contract.page_words`` prints the figures of each page, ``--long`` the long
 sentences, ``--private`` the sentences with private words; both take names of pages.
@@ -19,9 +13,8 @@ from __future__ import annotations
 
 import argparse
 import re
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 ROOT: Final = Path(__file__).parents[2]
 PAGES: Final = (ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md")))
@@ -62,7 +55,7 @@ PRIVATE: Final = {
 }
 """Patterns of the project's old private language. A few are right in places; most are not."""
 
-_MADE: Final = {
+_MADE: Final = {  # what a program writes
     "docs/requirements.md": r"^\|.*\n(?:\|.*\n)*",
     "docs/peers.md": r"^\|.*\n(?:\|.*\n)*|^\* [^:\n]+: .*\n",
     "docs/performance.md": r"<!-- results: begin -->(?:.*\n)*?<!-- results: end -->",
@@ -76,44 +69,20 @@ _DIRECTIVE: Final = re.compile(
     r"^(?P<fence>`{3,})\{[^\n]*\n.*?^(?P=fence)$", re.DOTALL | re.MULTILINE
 )
 _COMMENT: Final = re.compile(r"<!--.*?-->", re.DOTALL)
+_ROW: Final = re.compile(r"^\|(.*)\|$", re.MULTILINE)
 _WORD: Final = re.compile(r"\S*[^\W_]\S*")
 # A full stop, or the like, before the next sentence; neither in "e.g." nor in "1.2".
 _END: Final = re.compile(r"(?<=[.!?])[\"')*_]*\s+(?=[\"'(*_`\[]*[A-Z0-9`])|\n{2,}")
 
 
-@dataclass
-class Page:
-    """The figures of one page."""
+class Page(NamedTuple):
+    """What one page has."""
 
     name: str
-    prose: int = 0
-    tables: int = 0
-    code: int = 0
-    made: int = 0
-    sentences: list[str] = field(default_factory=list)
-
-    @property
-    def words(self) -> int:
-        """All words."""
-        return self.prose + self.tables + self.code + self.made
-
-    @property
-    def long(self) -> list[str]:
-        """The sentences that are too long."""
-        said = [
-            each for each in self.sentences if words(each.replace("`code`", ""))
-        ]  # no mere list
-        return [each for each in said if words(each) > LONG]
-
-    @property
-    def private(self) -> list[tuple[str, str]]:
-        """The private words, each with its sentence."""
-        return [
-            (match[0], each)
-            for each in self.sentences
-            for pattern in PRIVATE.values()
-            for match in re.finditer(pattern, each)
-        ]
+    words: int
+    long: list[str]
+    private: list[tuple[str, str]]
+    """The private words, each with its sentence."""
 
 
 def words(text: str) -> int:
@@ -123,32 +92,32 @@ def words(text: str) -> int:
 
 def read(name: str, text: str) -> Page:
     """Count one page."""
-    page = Page(name)
+    count = 0
 
-    def cut(pattern: str | re.Pattern[str], text: str, flags: int = 0) -> tuple[str, int]:
-        found = 0
-
-        def count(match: re.Match[str]) -> str:
-            nonlocal found
-            found += words(_COMMENT.sub("", match[0]))
-            return "\n\n"
-
-        return re.sub(pattern, count, text, flags=flags), found
+    def cut(match: re.Match[str]) -> str:
+        nonlocal count
+        count += words(_COMMENT.sub("", match[0]))
+        return "\n\n"
 
     if name in _MADE:
-        text, page.made = cut(_MADE[name], text, re.MULTILINE)
-    text, page.code = cut(_FENCE, _DIRECTIVE.sub("", _COMMENT.sub("", text)))
+        text = re.sub(_MADE[name], cut, text, flags=re.MULTILINE)
+    text = _FENCE.sub(cut, _DIRECTIVE.sub("", _COMMENT.sub("", text)))
     text = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", text)
     text = re.sub(r"`[^`\n]+`", "`code`", text)
-    cells = "\n\n".join(
-        cell for row in re.findall(r"^\|(.*)\|$", text, re.MULTILINE) for cell in row.split("|")
-    )
-    text, page.tables = cut(r"^\|.*\|$", text, re.MULTILINE)
-    page.prose = words(text)
-    # Each item of a list, and each cell, ends a sentence.
-    text = re.sub(r"\n(?= *(?:[-*]|\d+\.) )", "\n\n", f"{text}\n\n{cells}")
-    page.sentences = [" ".join(each.split()) for each in _END.split(text) if words(each)]
-    return page
+    count += words(text)
+    # Each cell of a table, and each item of a list, ends a sentence.
+    text = _ROW.sub(lambda row: row[1].replace("|", "\n\n") + "\n\n", text)
+    text = re.sub(r"\n(?= *(?:[-*]|\d+\.) )", "\n\n", text)
+    said = [" ".join(each.split()) for each in _END.split(text) if words(each)]
+    private = [
+        (found[0], each)
+        for each in said
+        for pattern in PRIVATE.values()
+        for found in re.finditer(pattern, each)
+    ]
+    listed = {each for each in said if not words(each.replace("`code`", ""))}
+    long = [each for each in said if words(each) > LONG and each not in listed]
+    return Page(name, count, long, private)
 
 
 def pages() -> list[Page]:
@@ -163,19 +132,11 @@ def main() -> None:
     parser.add_argument("--private", action="store_true", help="the private words")
     parser.add_argument("name", nargs="*", help="only these pages")
     options = parser.parse_args()
-    found = [each for each in pages() if not options.name or Path(each.name).stem in options.name]
-    if not (options.long or options.private):
-        for page in sorted(found, key=lambda each: -each.words):
-            parts = f"{page.prose:6} {page.tables:6} {page.code:6} {page.made:6}"
-            print(f"{page.words:6} {parts} {len(page.long):5} {len(page.private):5}  {page.name}")
-        total = [
-            sum(getattr(each, part) for each in found)
-            for part in ("words", "prose", "tables", "code", "made")
-        ]
-        print(
-            *total, sum(len(each.long) for each in found), sum(len(each.private) for each in found)
-        )
-    for page in found:
+    for page in pages():
+        if options.name and Path(page.name).stem not in options.name:
+            continue
+        if not (options.long or options.private):
+            print(f"{page.words:6} {len(page.long):5} {len(page.private):5}  {page.name}")
         for each in page.long if options.long else ():
             print(f"{page.name}: {words(each)}: {each}")
         for word, each in page.private if options.private else ():

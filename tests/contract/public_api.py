@@ -1,21 +1,25 @@
 """The public names of syncmcp and their signatures, as text that can be compared.
 
-``python -m tests.contract.public_api`` writes the snapshot
-``tests/contract/public_api.txt``; a test holds the code
-against it. Read the difference as a user would: what vanished or changed breaks somebody.
+``python -m tests.contract.public_api`` writes the snapshot ``tests/contract/public_api.txt``; a
+test holds the code against it. Read the difference as a user would: what vanished or changed breaks
+somebody. A class has a line with its arguments or fields, one with its other attributes, and one
+for each method.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import enum
 import functools
 import importlib
 import inspect
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 from types import MemberDescriptorType, ModuleType, UnionType
 from typing import Annotated, Any, ForwardRef, Generic, Protocol, Union, get_args, get_origin
+
+from typing_extensions import is_typeddict
 
 from syncmcp._client.batch import Collected
 from syncmcp._client.operation import Operation
@@ -66,21 +70,21 @@ def public_classes() -> list[type]:
 
 
 def describe() -> str:
-    """Every public name of every public module, sorted within each; a class only once."""
+    """Every public name of every public module, sorted within each; each thing only once."""
     lines: list[str] = []
     told: dict[object, str] = {}
     for name in MODULES:
         module = importlib.import_module(name)
         lines.append(f"[{name}]")
+        again: dict[str, list[str]] = {}
         for public in sorted(module.__all__):
             value: object = getattr(module, public)
             is_class = inspect.isclass(value) and get_origin(value) is None
-            if is_class and value in told:
-                lines.append(f"{public}: {told[value]}.{public}")
-                continue
-            if is_class:
-                told[value] = name
-            lines.extend(_describe(public, value, module))
+            if is_class and told.setdefault(value, name) != name:
+                again.setdefault(told[value], []).append(public)
+            else:
+                lines.extend(_describe(public, value, module))
+        lines += [f"from {home}: {', '.join(names)}" for home, names in again.items()]
         lines.append("")
     return "\n".join(lines)
 
@@ -100,17 +104,49 @@ def _describe(name: str, value: object, owner: ModuleType) -> Iterator[str]:
 
 
 def _describe_class(name: str, cls: type) -> Iterator[str]:
+    kind = "dataclass" if dataclasses.is_dataclass(cls) else "class"
     bases = ", ".join(dict.fromkeys(_public_bases(cls)))
-    yield f"class {name}({bases}){_call_signature(cls)}"
-    if issubclass(cls, enum.Enum):
-        yield from (f"    {member.name} = {member.value!r}" for member in cls)
-        return
     members: dict[str, str] = {}
     for ancestor in reversed([cls, *_hidden_ancestors(cls)]):
-        for member in {**ancestor.__dict__.get("__annotations__", {}), **vars(ancestor)}:
-            if not member.startswith("_") and member != "model_config":
-                members[member] = _describe_member(ancestor, member)
-    yield from (f"    {members[member]}" for member in sorted(members))
+        members |= _members(ancestor)
+    if issubclass(cls, enum.Enum):
+        members = {member.name: f"{member.name} = {member.value!r}" for member in cls}
+    fields = [name for name in sorted(_fields(cls)) if name in members]
+    if hasattr(cls, "model_fields") or is_typeddict(cls) or issubclass(cls, BaseException):
+        yield f"{kind} {name}({bases}) ({', '.join(members[field] for field in fields)})"
+    else:
+        yield f"{kind} {name}({bases}){_call_signature(cls)}"
+    # The line above has the fields; that of a base has what a class only does in its own way.
+    inherited = {row for base in cls.__mro__[1:] if not _is_hidden(base) for row in _rows(base)}
+    own = [members[name] for name in sorted(members) if name not in fields]
+    rows = [row for row in own if row not in inherited]
+    calls = [row for row in rows if re.match("(def|classmethod|staticmethod|operation) ", row)]
+    attributes = "; ".join(row for row in rows if row not in calls)
+    yield from (f"    {row}" for row in [attributes, *calls] if row)
+
+
+def _members(cls: type) -> dict[str, str]:
+    """What a class defines that is public, in words."""
+    names = {**cls.__dict__.get("__annotations__", {}), **vars(cls)}
+    return {
+        name: _describe_member(cls, name)
+        for name in names
+        if not name.startswith("_") and name != "model_config"
+    }
+
+
+def _rows(base: type) -> Iterable[str]:
+    """Those of a base that has rows of its own."""
+    return _members(base).values() if base.__module__.startswith("syncmcp") else ()
+
+
+def _fields(cls: type) -> Collection[str]:
+    """What the first line of a class has: the fields of data, each with its type."""
+    if dataclasses.is_dataclass(cls):
+        return {field.name for field in dataclasses.fields(cls) if field.init}
+    if is_typeddict(cls) or issubclass(cls, BaseException):
+        return {*cls.__dict__.get("__annotations__", {})}
+    return getattr(cls, "model_fields", getattr(cls, "_fields", ()))
 
 
 def _public_bases(cls: type) -> Iterator[str]:
@@ -143,12 +179,12 @@ def _describe_member(cls: type, name: str) -> str:
         return f"{name}: {_annotation(annotation)}"
     value = vars(cls)[name]
     if isinstance(value, property):
-        settable = "" if value.fset is None else ", settable"
-        return f"property {name}{_returns(value.fget)}{settable}"
+        settable = "" if value.fset is None else " (settable)"
+        return f"{name}{_returns(value.fget)}{settable}"
     if isinstance(value, MemberDescriptorType):
-        return f"attribute {name}"
+        return name
     if isinstance(value, functools.cached_property):
-        return f"property {name}{_returns(value.func)}"
+        return f"{name}{_returns(value.func)}"
     if isinstance(value, (classmethod, staticmethod)):
         return f"{type(value).__name__} {name}{_signature(value.__func__)}"
     if isinstance(value, Routed):
@@ -158,7 +194,7 @@ def _describe_member(cls: type, name: str) -> str:
         called = re.sub(r"-> Steps.(.*).$", r"-> \1", _signature(value))
         return f"operation {name}{called}"
     if isinstance(value, Collected):
-        return f"collected operation {name}"
+        return f"collected {name}"
     if inspect.isroutine(value):
         return f"def {name}{_signature(value)}"
     return f"{name} = {_stable(repr(value))}"
@@ -174,10 +210,8 @@ def _alias(value: Any) -> str:
 
 
 def _call_signature(cls: type) -> str:
-    if issubclass(cls, (enum.Enum, BaseException)):
+    if issubclass(cls, enum.Enum):
         return ""
-    if hasattr(cls, "model_fields"):
-        return ""  # a model's fields follow one by one
     try:
         return f" {_signature(cls)}"
     except ValueError:

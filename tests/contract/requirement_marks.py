@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import ast
 import os
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
 
 TESTS: Final = Path(__file__).resolve().parents[1]
 REQUIREMENT_MARK: Final = "requirement"
@@ -18,7 +18,7 @@ PITFALL_MARK: Final = "pitfall"
 KINDS: Final = (REQUIREMENT_MARK, PITFALL_MARK)
 
 _FOREIGN = {"node_modules", "__pycache__"}
-_Function: TypeAlias = "ast.FunctionDef | ast.AsyncFunctionDef"
+_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 
 
 @dataclass(frozen=True)
@@ -35,100 +35,67 @@ class Carrier:
         return self.place.partition("::")[0].partition(" (")[0]
 
 
-@dataclass
 class _Reader:
     """Reads one file."""
 
-    file: str
-    carriers: list[Carrier] = field(default_factory=list)
-    problems: list[str] = field(default_factory=list)
+    def __init__(self, file: str) -> None:
+        self.file = file
+        self.carriers: list[Carrier] = []
+        self.problems: list[str] = []
 
-    def read(self, tree: ast.Module) -> None:
-        self._body(tree.body, self.file, tree)
-
-    def _body(self, body: Sequence[ast.stmt], place: str, scope: ast.Module | ast.ClassDef) -> None:
-        for statement in body:
-            if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef):
-                self._function(statement, f"{place}::{statement.name}")
-            elif isinstance(statement, ast.ClassDef):
-                inner = f"{place}::{statement.name}"
-                tested = statement.name.startswith("Test") or _has_tests(statement)
-                self._take(statement.decorator_list, inner, carries=tested)
-                self._body(statement.body, inner, statement)
-            elif isinstance(statement, ast.Assign | ast.AnnAssign):
-                self._assignment(statement, place, scope)
-            elif isinstance(statement, ast.If | ast.Try | ast.With):
-                for part in ast.iter_child_nodes(statement):
-                    if isinstance(part, ast.stmt):
-                        self._body([part], place, scope)
-                    elif isinstance(part, ast.ExceptHandler):
-                        self._body(part.body, place, scope)
-                    else:
-                        self._take([part], place, carries=False)
-            else:
-                self._take([statement], place, carries=False)
-
-    def _function(self, function: _Function, place: str) -> None:
-        self._take(function.decorator_list, place, carries=function.name.startswith("test_"))
-        self._take(function.body, place, carries=False)
-
-    def _assignment(
-        self, statement: ast.Assign | ast.AnnAssign, place: str, scope: ast.Module | ast.ClassDef
-    ) -> None:
-        targets = statement.targets if isinstance(statement, ast.Assign) else [statement.target]
-        names = [target.id for target in targets if isinstance(target, ast.Name)]
-        if "pytestmark" in names:
-            self._take([statement], place, carries=_has_tests(scope))
+    def visit(self, node: ast.AST, place: str, scope: ast.AST, *, carries: bool = False) -> None:
+        """Take the marks below `node`; `carries` says whether a mark there is one of a test."""
+        if isinstance(node, (*_FUNCTIONS, ast.ClassDef)):
+            inner = f"{place}::{node.name}"
+            tested = node.name.startswith("test_") or (
+                isinstance(node, ast.ClassDef) and (node.name.startswith("Test") or _tests(node))
+            )
+            for decorator in node.decorator_list:
+                self.visit(decorator, inner, scope, carries=tested)
+            for statement in node.body:
+                self.visit(statement, inner, node)
             return
-        if not any(_marks(statement)):
-            return
-        # A list of cases or a mark under a name: it counts if something in the file uses it.
-        loaded = {
-            node.id
-            for node in ast.walk(scope)
-            if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)
-        }
-        label = f"{place} ({', '.join(names)})"
-        self._take([statement], label, carries=bool(loaded.intersection(names)))
-
-    def _take(self, nodes: Sequence[ast.AST], place: str, *, carries: bool) -> None:
-        for node in nodes:
-            for kind, call, line in _marks(node):
-                if call is None:
-                    self.problems.append(f"{self.file}:{line}: {kind} mark without ids")
-                elif not carries:
-                    self.problems.append(f"{self.file}:{line}: {kind} mark on no test")
-                else:
-                    self._ids(kind, call, place)
-
-    def _ids(self, kind: str, call: ast.Call, place: str) -> None:
-        if not call.args or call.keywords:
-            self.problems.append(f"{self.file}:{call.lineno}: {kind} mark takes ids, nothing else")
-        for argument in call.args:
-            if isinstance(argument, ast.Constant) and isinstance(argument.value, str):
-                self.carriers.append(Carrier(kind, argument.value, place))
+        if isinstance(node, ast.Assign | ast.AnnAssign) and any(map(_kind, ast.walk(node))):
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            names = {target.id for target in targets if isinstance(target, ast.Name)}
+            if "pytestmark" in names:
+                carries = _tests(scope)
             else:
-                self.problems.append(
-                    f"{self.file}:{call.lineno}: {kind} mark needs its ids as plain strings"
-                )
+                # A list of cases or a mark under a name: it counts if something there uses it.
+                place, carries = f"{place} ({', '.join(sorted(names))})", _loads(scope, names)
+        if isinstance(node, ast.Call) and (kind := _kind(node.func)):
+            self._take(kind, node, place, carries=carries)
+        elif kind := _kind(node):
+            self._complain(node, f"{kind} mark without ids")
+        else:
+            for child in ast.iter_child_nodes(node):
+                self.visit(child, place, scope, carries=carries)
+
+    def _take(self, kind: str, call: ast.Call, place: str, *, carries: bool) -> None:
+        ids = [each.value for each in call.args if isinstance(each, ast.Constant)]
+        if not carries:
+            self._complain(call, f"{kind} mark on no test")
+        elif not call.args or call.keywords:
+            self._complain(call, f"{kind} mark takes ids, nothing else")
+        elif len(ids) < len(call.args) or not all(isinstance(each, str) for each in ids):
+            self._complain(call, f"{kind} mark needs its ids as plain strings")
+        else:
+            self.carriers += [Carrier(kind, str(each), place) for each in ids]
+
+    def _complain(self, node: Any, problem: str) -> None:
+        self.problems.append(f"{self.file}:{node.lineno}: {problem}")
 
 
-def _has_tests(scope: ast.Module | ast.ClassDef) -> bool:
-    return any(
-        isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name.startswith("test_")
-        for node in ast.walk(scope)
-    )
+def _tests(scope: ast.AST) -> bool:
+    """Whether there are tests in it."""
+    functions = (node for node in ast.walk(scope) if isinstance(node, _FUNCTIONS))
+    return any(function.name.startswith("test_") for function in functions)
 
 
-def _marks(node: ast.AST) -> Iterator[tuple[str, ast.Call | None, int]]:
-    """Yield kind, call and line of every ``pytest.mark.<kind>``; a bare one has no call."""
-    called: set[ast.AST] = set()
-    for inner in ast.walk(node):  # outer nodes come first, so a call precedes what it calls
-        if isinstance(inner, ast.Call) and (kind := _kind(inner.func)):
-            called.add(inner.func)
-            yield kind, inner, inner.lineno
-        elif inner not in called and (kind := _kind(inner)):
-            yield kind, None, getattr(inner, "lineno", 0)
+def _loads(scope: ast.AST, names: set[str]) -> bool:
+    """Whether one of these names is used in it."""
+    nodes = (node for node in ast.walk(scope) if isinstance(node, ast.Name))
+    return any(node.id in names and isinstance(node.ctx, ast.Load) for node in nodes)
 
 
 def _kind(node: ast.AST) -> str | None:
@@ -144,11 +111,13 @@ def read(source: str, file: str) -> tuple[list[Carrier], list[str]]:
     """The carriers in one file's source, and what is wrong with its marks."""
     reader = _Reader(file)
     if any(kind in source for kind in KINDS):
-        reader.read(ast.parse(source, file))
+        tree = ast.parse(source, file)
+        for statement in tree.body:
+            reader.visit(statement, file, tree)
     return reader.carriers, reader.problems
 
 
-def _sources(root: Path) -> Iterator[Path]:
+def sources(root: Path) -> Iterator[Path]:
     """The files that may hold tests; what `make peers` installs is not even walked through."""
     for folder, inside, files in os.walk(root):
         inside[:] = [name for name in inside if name[0] != "." and name not in _FOREIGN]
@@ -160,7 +129,7 @@ def scan(root: Path = TESTS) -> tuple[list[Carrier], list[str]]:
     """All carriers below a folder, and what is wrong with the marks there; it is read once."""
     carriers: list[Carrier] = []
     problems: list[str] = []
-    for path in sorted(_sources(root)):
+    for path in sorted(sources(root)):
         file = path.relative_to(root.parent).as_posix()
         found, wrong = read(path.read_text(encoding="utf-8"), file)
         carriers += found

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-import subprocess
-import sys
+from collections.abc import Iterator, Sequence
 from textwrap import dedent
-from typing import TYPE_CHECKING
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -24,9 +24,7 @@ from tests.contract.requirements import (
     missing,
     page,
 )
-
-if TYPE_CHECKING:
-    from pathlib import Path
+from tests.support import plugin_requirements
 
 
 def test_the_manifest_is_whole_and_its_ids_are_unique() -> None:
@@ -80,6 +78,9 @@ def test_every_mark_names_a_row_that_is_to_be_shown() -> None:
     assert not wrong, "\n".join(wrong)
 
 
+SEVEN = [f"RPC-{number:02}" for number in range(1, 8)]
+
+
 def test_a_mark_may_not_name_what_is_unknown_or_moot_or_more_than_six() -> None:
     assert faults("requirement", ["RPC-01", "M-16"]) == []
     assert faults("pitfall", ["4", "H1b"]) == []
@@ -87,9 +88,8 @@ def test_a_mark_may_not_name_what_is_unknown_or_moot_or_more_than_six() -> None:
     assert faults("pitfall", [4]) == ["pitfall(4) names no row"]
     (fault,) = faults("requirement", ["TSK-10"])
     assert fault.startswith("requirement('TSK-10') is about nothing: no tasks are run for servers")
-    seven = [f"RPC-{number:02}" for number in range(1, 8)]
-    assert faults("requirement", seven[:6] * 2) == []
-    assert faults("requirement", seven) == ["7 ids in requirement marks, at most 6 are allowed"]
+    assert faults("requirement", SEVEN[:6] * 2) == []
+    assert faults("requirement", SEVEN) == ["7 ids in requirement marks, at most 6 are allowed"]
 
 
 def test_marks_are_found_on_functions_classes_modules_and_parameters() -> None:
@@ -158,51 +158,47 @@ def test_the_list_has_every_row(capsys: pytest.CaptureFixture[str]) -> None:
     assert [line.split()[0] for line in lines[::2]] == [row.id for row in ROWS]
 
 
-def _pytest(folder: Path, source: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-    (folder / "pytest.ini").write_text("[pytest]\nmarkers =\n  requirement\n  pitfall\n")
-    (folder / "test_marks.py").write_text("import pytest\n" + dedent(source))
-    command = [sys.executable, "-m", "pytest", "-p", "tests.support.plugin_requirements", "-v"]
-    command += ["-c", str(folder / "pytest.ini"), *arguments, str(folder / "test_marks.py")]
-    return subprocess.run(
-        command,
-        cwd=TESTS.parent,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+class Collected:
+    """A test that was collected, with the ids in each of its marks of a kind."""
+
+    def __init__(self, nodeid: str, **marks: Sequence[tuple[str, ...]]) -> None:
+        self.nodeid, self._marks = nodeid, marks
+
+    def iter_markers(self, kind: str) -> Iterator[Any]:
+        return (SimpleNamespace(args=ids) for ids in self._marks.get(kind, ()))
 
 
-def test_pytest_refuses_wrong_marks_before_it_runs_a_test(tmp_path: Path) -> None:
-    source = """
-        pytestmark = pytest.mark.requirement("RPC-01", "RPC-02", "RPC-03")
-
-        @pytest.mark.requirement("RPC-04", "RPC-05", "RPC-06", "RPC-07")
-        def test_too_much(): ...
-
-        @pytest.mark.pitfall("99")
-        @pytest.mark.requirement("TSK-10")
-        def test_unknown_and_moot(): ...
-    """
-    run = _pytest(tmp_path, source, "-k", "neither")
-    assert run.returncode == pytest.ExitCode.USAGE_ERROR
-    assert "test_too_much: 7 ids in requirement marks" in run.stderr
-    assert "test_unknown_and_moot: pitfall('99') names no row" in run.stderr
-    assert "test_unknown_and_moot: requirement('TSK-10') is about nothing: no tasks" in run.stderr
+def config(*shows: str) -> Any:
+    """The settings of a run with ``--shows``."""
+    hook = SimpleNamespace(pytest_deselected=lambda items: None)
+    return SimpleNamespace(getoption={"shows": [*shows]}.__getitem__, hook=hook)
 
 
-def test_pytest_can_run_only_what_shows_a_row(tmp_path: Path) -> None:
-    source = """
-        @pytest.mark.requirement("RPC-04")
-        def test_four(): ...
+def test_pytest_refuses_wrong_marks_before_it_runs_a_test(request: pytest.FixtureRequest) -> None:
+    assert request.config.pluginmanager.has_plugin(plugin_requirements.__name__)
+    several, more = tuple(SEVEN[:3]), tuple(SEVEN[3:])
+    items: list[Any] = [
+        Collected("test_too_much", requirement=[several, more]),
+        Collected("test_odd", pitfall=[("99",)], requirement=[("TSK-10",)]),
+        Collected("test_fine", requirement=[several]),
+    ]
+    with pytest.raises(pytest.UsageError) as caught:
+        plugin_requirements.pytest_collection_modifyitems(config(), items)
+    heading, *wrong = str(caught.value).splitlines()
+    assert heading == "wrong requirement marks:"
+    parts = ("7 ids in requirement marks", "'TSK-10') is about nothing", "'99') names no row")
+    names = ("test_too_much", "test_odd", "test_odd")
+    for line, name, part in zip(wrong, names, parts, strict=True):
+        assert line.startswith(f"{name}: ")
+        assert part in line
 
-        @pytest.mark.pitfall("H1b")
-        def test_hazard(): ...
 
-        def test_nothing(): ...
-    """
-    run = _pytest(tmp_path, source, "--shows", "H1b")
-    assert run.returncode == 0
-    assert "test_hazard PASSED" in run.stdout
-    assert "1 passed, 2 deselected" in run.stdout
-    assert _pytest(tmp_path, source, "--shows", "XY-1").returncode == pytest.ExitCode.USAGE_ERROR
+def test_pytest_can_run_only_what_shows_a_row(request: pytest.FixtureRequest) -> None:
+    assert request.config.getoption("shows") == []
+    hazard = Collected("test_hazard", pitfall=[("H1b",)])
+    items: list[Any] = [Collected("test_four", requirement=[("RPC-04",)]), hazard, Collected("t")]
+    plugin_requirements.pytest_collection_modifyitems(config("H1b"), items)
+    assert items == [hazard]
+    plugin_requirements.pytest_configure(config("H1b"))
+    with pytest.raises(pytest.UsageError, match="no such row: XY-1"):
+        plugin_requirements.pytest_configure(config("XY-1"))

@@ -6,15 +6,13 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 import requests
 
 import syncmcp
-from syncmcp import AuthError, ServersFileError, Stdio, UsageError
+from syncmcp import ServersFileError, Stdio, UsageError
 from syncmcp.auth.token_auth import _operation
-from syncmcp.auth.tokens import Login
 from syncmcp.cli.manage import _moment
 from syncmcp.cli.output import CommandError
 from syncmcp.cli.parsing import _parse_json
@@ -96,23 +94,16 @@ def _members(count: int) -> str:
 
 SIZE = MAX_BYTES // 8  # with what is quadratic this takes minutes, too
 CONTENTS: dict[str, Callable[[], str]] = {
-    "different keys": lambda: "{" + _members(SIZE // 13) + "}",
     "one key twice": lambda: "{" + _members(SIZE // 13 - 9) + ',"last":0,"last":0}',
     "one key always": lambda: "{" + ",".join(['"a":0'] * (SIZE // 6)) + "}",
     "many objects with a key twice": lambda: "[" + ",".join(['{"b":0,"b":0}'] * (SIZE // 20)) + "]",
     "one string": lambda: '{"a":"' + "x" * (SIZE - 20) + '"}',
     "one string, and a comment": lambda: '{"a":"' + "x" * (SIZE - 20) + '"}//',
     "placeholders": lambda: '{"a":"' + "${" * (SIZE // 2 - 20) + '"}',
-    "numbers": lambda: "[" + ",".join(["1"] * (SIZE // 2 - 2)) + "]",
-    "commas": lambda: "[" + ", " * (SIZE // 2 - 2) + "]",
     "blanks": lambda: "[," + " " * (SIZE - 2),
-    "slashes": lambda: "/" * SIZE,
     "comments": lambda: "/*" * (SIZE // 2),
-    "a comment without an end": lambda: '{"a": /*',
     "quotes, and a comment": lambda: "//\n" + '"' * (SIZE - 3),
-    "quotes": lambda: '"' * SIZE,
     "escapes": lambda: '"\\' * (SIZE // 2),
-    "brackets": lambda: "[" * SIZE,
     "empty lists": lambda: "[" + ",".join(["[]"] * (SIZE // 3)) + "]",
 }
 
@@ -125,35 +116,6 @@ def test_a_file_of_any_content_is_read_in_seconds(content: Callable[[], str]) ->
         read("mcp.json")
     assert time.process_time() - before < 5
     assert len(str(caught.value)) < 1000
-
-
-def test_a_host_that_takes_seconds_to_normalize_is_the_problem_of_its_entry_at_once() -> None:
-    marks = "\u0301\u0316" * 30_000
-    found = servers(f'{{"url": "https://a{marks}/mcp"}}')
-    before = time.process_time()
-    warnings = found["bad"].review().warnings
-    with pytest.raises(ServersFileError):
-        found["bad"].target()
-    assert time.process_time() - before < 1
-    assert warnings == ("The URL cannot be read.",)
-
-
-def test_a_stored_token_that_expires_at_no_time_is_an_invalid_login() -> None:
-    def login(when: Any) -> Login:
-        issuer = {"issuer": "https://example.com"}
-        server = {"token_endpoint": "https://example.com/t", "response_types_supported": []}
-        return Login.from_json(
-            {
-                "token": {**issuer, "access_token": "t", "expires_at": when},
-                "registration": {**issuer, "client_id": "c"},
-                "server": {**issuer, **server},
-            }
-        )
-
-    assert login(4e9).token.expires_at == 4e9
-    for when in (int(BIG), float("inf"), float("nan"), "soon", True, [1]):
-        with pytest.raises(AuthError, match="invalid login"):
-            login(when)
 
 
 def test_a_moment_beyond_the_calendar_is_shown_as_a_number() -> None:

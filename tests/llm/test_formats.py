@@ -349,6 +349,14 @@ def test_a_request_goes_from_each_provider_to_each_other(format: Format) -> None
         assert other([WEATHER]).parse_request(other([WEATHER]).render_request(first, "m")) == WHOLE
 
 
+@every_format
+def test_the_choice_of_tools_is_passed_on(format: Format) -> None:
+    for choice in (ToolChoice(mode=mode) for mode in ("auto", "required", "none")):
+        request = WHOLE.model_copy(update={"tool_choice": choice})
+        body = format([WEATHER]).render_request(request, "some-model")
+        assert format([WEATHER]).parse_request(body).tool_choice == choice
+
+
 texts = st.text(st.characters(exclude_categories=["Cs"]), min_size=1)
 names = st.text(st.characters(exclude_categories=["Cs"]), max_size=90)
 values = st.recursive(
@@ -469,9 +477,10 @@ def test_short_forms_of_the_providers_are_read() -> None:
     told = ToolResultContent(tool_use_id="1", content=[TextContent(text="no")], is_error=True)
     more = {"messages": [*first, user(told)], "system_prompt": "a\nb", "stop_sequences": ["x"]}
     assert said == asked.model_copy(update={**more, "tool_choice": ToolChoice(mode="required")})
-    old = {"name": "f", "parameters": {"type": "OBJECT", "properties": {"a": {"type": "STRING"}}}}
-    schema = {"type": "object", "properties": {"a": {"type": "string"}}}
-    (tool,) = GEMINI().parse_tools([{"functionDeclarations": [old]}])
+    properties = {"a": {"type": "STRING"}}
+    old = {"type": "OBJECT", "properties": properties, "required": ["a"]}
+    schema = {"type": "object", "properties": {"a": {"type": "string"}}, "required": ["a"]}
+    (tool,) = GEMINI().parse_tools([{"functionDeclarations": [{"name": "f", "parameters": old}]}])
     assert tool == Tool(name="f", description=None, input_schema=schema)
 
 

@@ -223,6 +223,23 @@ def _modules_with_clocks() -> tuple[Any, ...]:
     return tuple(found)
 
 
+@contextmanager
+def no_limit_begins() -> Iterator[None]:
+    """Fail whoever makes a deadline within the block.
+
+    A limit that begins while tests are collected may have passed when its test runs.
+    """
+    begin = timing.Deadline.__init__
+
+    def refuse(deadline: timing.Deadline, seconds: float | None) -> None:
+        assert seconds is None, f"a limit of {seconds:g} s begins before its test runs"
+        begin(deadline, seconds)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(timing.Deadline, "__init__", refuse)
+        yield
+
+
 def soonest(job: Callable[[], object], times: int = 8) -> float:
     """How long `job` takes, in real seconds, when nothing disturbs it: the best of some times.
 

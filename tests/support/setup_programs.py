@@ -14,14 +14,7 @@ from typing import NamedTuple
 
 
 class Program(NamedTuple):
-    """A program that tests run.
-
-    Attributes:
-        title: Its name, for people.
-        commands: The names that it may have in the `PATH`.
-        package: The package of Debian that has it.
-        tests: What cannot be tested without it.
-    """
+    """A program that tests run: `tests` says what cannot be tested without Debian's `package`."""
 
     title: str
     commands: tuple[str, ...]
@@ -33,16 +26,10 @@ class Program(NamedTuple):
         return next(filter(None, map(shutil.which, self.commands)), None)
 
 
-CHROMIUM = Program(
-    "Chromium",
-    ("chromium", "chromium-browser", "google-chrome"),
-    "chromium",
-    "tests/ui/test_browser_chromium.py",
-)
-BUBBLEWRAP = Program(
-    "bubblewrap", ("bwrap",), "bubblewrap", "the sandbox in tests/features/test_confined_servers.py"
-)
-PROGRAMS = (CHROMIUM, BUBBLEWRAP)
+_CHROMIUMS = ("chromium", "chromium-browser", "google-chrome")
+_SANDBOX = "the sandbox in tests/features/test_confined_servers.py"
+CHROMIUM = Program("Chromium", _CHROMIUMS, "chromium", "tests/ui/test_browser_chromium.py")
+PROGRAMS = (CHROMIUM, Program("bubblewrap", ("bwrap",), "bubblewrap", _SANDBOX))
 
 
 def in_ci() -> bool:

@@ -200,17 +200,24 @@ class Rotation:
 
     def with_rows(self, names: str, rows: Any, ids: Any = None) -> Callable[[Test], Test]:
         """Give each row of other parameters one wire, the next in turn; two where rows are few."""
-        table = list(_named(rows, ids, several="," in names))
+        keyed = rows.items() if isinstance(rows, Mapping) else ((None, row) for row in rows)
+        table = [
+            row
+            if hasattr(row, "marks")
+            else pytest.param(*(row if "," in names else (row,)), id=key)
+            for key, row in keyed
+        ]
         each = -(-self._each // len(table))
 
         def give(test: Test) -> Test:
             first = each * len(table) * self._place(test)
-            cases = [
-                pytest.param(wire, *values, id=f"{wire}-{name}", marks=marks)
-                for number, (name, values, marks) in enumerate(table)
-                for wire in [self._at(first + each * number + more) for more in range(each)]
-            ]
-            given: Test = pytest.mark.parametrize(f"wire, {names}", cases)(test)
+            cases = []
+            for number, row in enumerate(table):
+                name = ids(*row.values) if ids else row.id
+                for wire in [self._at(first + each * number + more) for more in range(each)]:
+                    id = f"{wire}-{name}" if name else None
+                    cases.append(pytest.param(wire, *row.values, marks=row.marks, id=id))
+            given: Test = pytest.mark.parametrize(f"wire, {names}", cases, ids=_wire_name)(test)
             return given
 
         return give
@@ -226,24 +233,9 @@ class Rotation:
         return zlib.crc32(test.__module__.encode()) + tests.index(test.__qualname__)
 
 
-def _named(rows: Any, ids: Any, *, several: bool) -> Iterator[tuple[str, Sequence[Any], Any]]:
-    """The id, the values and the marks of each row, as `pytest.mark.parametrize` takes rows."""
-    pairs = rows.items() if isinstance(rows, Mapping) else [(None, row) for row in rows]
-    for number, (key, row) in enumerate(pairs):
-        name, marks = key, ()
-        values = row if several else (row,)
-        if hasattr(row, "marks"):  # `pytest.param`
-            name, values, marks = row.id, row.values, row.marks
-        if ids is not None:
-            name = ids(*values)
-        yield name or "-".join(_told(value, number) for value in values), values, marks
-
-
-def _told(value: Any, number: int) -> str:
-    """The part of an id that tells this value of a row."""
-    if value is None or isinstance(value, (str, int, float)):
-        return str(value)
-    return getattr(value, "__name__", f"row{number}")
+def _wire_name(value: object) -> str | None:
+    """The name of a wire; pytest names other values."""
+    return str(value) if isinstance(value, Wire) else None
 
 
 rotated = Rotation([WIRES[place] for place in (0, 5, 2, 1, 6, 3, 4)], each=3)

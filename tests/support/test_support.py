@@ -17,9 +17,11 @@ from typing import Any
 import pytest
 
 import syncmcp
+from syncmcp.auth import Deadline
 from syncmcp.testing import leaks
 from syncmcp.testing.leaks import PATIENCE, Footprint
 from tests.support import setup_programs
+from tests.support.moved_time import no_limit_begins
 from tests.support.stage import STATEFUL_WIRES, WIRES, Rotation, Stage, in_threads
 
 
@@ -162,13 +164,12 @@ def test_each_row_has_a_wire_and_each_wire_a_row() -> None:
     assert len({wire for wire, *_ in few}) == 4
 
 
-def test_rows_are_named_as_they_are_elsewhere() -> None:
-    rows = [pytest.param(1, 2, id="own"), ("x", len), (object(), True)]
-    test = Rotation(WIRES[:1], 1).with_rows("left, right", rows)(a_test(0))
-    ids = [case.id.removeprefix("memory-2025-11-25-") for case in test.pytestmark[0].args[1]]
-    assert ids == ["own", "x-len", "row2-True"]
-    by_key = Rotation(WIRES[:1], 1).with_rows("row", {"first": 1})(a_test(0))
-    assert [case.id for case in by_key.pytestmark[0].args[1]] == ["memory-2025-11-25-first"]
+def test_no_limit_begins_while_tests_are_collected() -> None:
+    with no_limit_begins(), pytest.raises(AssertionError, match=r"a limit of 1.5 s begins"):
+        Deadline(1.5)
+    with no_limit_begins():
+        assert Deadline(None).remaining() is None
+    assert Deadline(1.5).remaining()
 
 
 def fail() -> None:

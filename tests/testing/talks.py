@@ -24,7 +24,7 @@ ROOTS = {"roots": [{"uri": "file:///tmp"}]}
 ANSWERS = {"elicitation/create": ACCEPT, "sampling/createMessage": MODEL, "roots/list": ROOTS}
 
 Answer = Callable[[str, dict[str, Any]], Any]
-"""Takes method and params of a question; returns the result, or raises `Refusal`."""
+"""Takes method and params of a question; returns the result."""
 
 
 def reply(method: str, params: Any) -> Any:
@@ -35,14 +35,6 @@ def reply(method: str, params: Any) -> Any:
 def text_of(answer: Any) -> Any:
     """Return the text of a tool's result."""
     return answer["result"]["content"][0]["text"]
-
-
-class Refusal(Exception):
-    """The client answers with this JSON-RPC error (stateful revisions)."""
-
-    def __init__(self, code: int) -> None:
-        super().__init__(code)
-        self.code = code
 
 
 class Talk:
@@ -96,12 +88,8 @@ class Talk:
             if "id" not in message:
                 self.notes.append(message)
                 continue
-            reply: dict[str, Any] = {"jsonrpc": "2.0", "id": message["id"]}
-            try:
-                reply["result"] = self._respond(message, answer)
-            except Refusal as refusal:
-                reply["error"] = {"code": refusal.code, "message": "no"}
-            self._line.send(reply)
+            reply = {"jsonrpc": "2.0", "id": message["id"]}
+            self._line.send({**reply, "result": self._respond(message, answer)})
         assert message["id"] == number, message
         return message
 

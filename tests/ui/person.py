@@ -85,7 +85,7 @@ class Person:
     def screen(self) -> str:
         """All that is on the screen."""
         with self._changed:
-            return "\n".join(line.rstrip() for line in self._screen.display).rstrip()
+            return "\n".join(self._screen.rows).rstrip()
 
     @property
     def lines(self) -> list[str]:
@@ -120,6 +120,18 @@ class _Emulated(pyte.Screen):
     def __init__(self, columns: int, rows: int, master: int) -> None:
         super().__init__(columns, rows)
         self._master = master
+        self._rows = [""] * rows
+
+    @property
+    def rows(self) -> list[str]:
+        """As `display`, which is slow, without blanks at the ends."""
+        # An accent may go to the end of the row above.
+        changed = {number - above for number in self.dirty for above in (0, 1)}
+        self.dirty.clear()
+        for number in changed & set(range(self.lines)):
+            cells, columns = self.buffer[number], range(self.columns)
+            self._rows[number] = "".join(cells[at].data for at in columns).rstrip()
+        return self._rows
 
     def write_process_input(self, data: str) -> None:
         os.write(self._master, data.encode())

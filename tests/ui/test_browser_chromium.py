@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
@@ -24,15 +23,13 @@ from playwright.sync_api import (
     sync_playwright,
 )
 
-import syncmcp
 from syncmcp import CancelToken
 from syncmcp.approval import ToolCall
 from syncmcp.errors import Denied
-from syncmcp.testing import Server, ToolContext
 from syncmcp.types import Tool, ToolAnnotations
 from syncmcp.ui.browser import AskInBrowser, Browser
 from tests.support.setup_programs import CHROMIUM, in_ci
-from tests.support.stage import STATEFUL, Clock
+from tests.support.stage import Clock
 from tests.ui.asking import (
     DOT,
     Asked,
@@ -207,10 +204,15 @@ class TestForms:
             "topics": ["geometry", "logic"], "stamps": False, "share_it": True,
         }  # fmt: skip
 
-    def test_what_the_browser_cannot_read_is_not_sent_as_nothing(
+    def test_what_the_browser_cannot_read_is_not_sent_as_nothing_and_the_rest_as_it_came(
         self, tab: Page, browser: Browser
     ) -> None:
+        moments = ("2026-03-01T10:20:00Z", "2026-03-01t10:20:30.5+05:30", "2016-12-31T23:59:60Z")
         fields = {name: PREFERENCES[name] for name in ("name", "from", "share")}
+        fields |= {
+            str(number): {"type": "string", "format": "date-time", "default": moment}
+            for number, moment in enumerate(moments)
+        }
         asked = ask(tab, browser.form, form(fields, ("name",)), context())
         day, share = tab.get_by_label("First day"), tab.get_by_label("Sample")
         day.press_sequentially("03")  # the month alone
@@ -229,31 +231,11 @@ class TestForms:
         tab.get_by_label("Name").fill("Ada")
         press(tab, "Send these answers")
         outcome(tab, "Your answers were sent.")
-        assert asked.answer().content == {"name": "Ada", "from": "2026-03-01", "share": 0.5}
-
-    def test_times_that_are_left_alone_are_sent_as_they_came(
-        self, tab: Page, browser: Browser
-    ) -> None:
-        moments = ("2026-03-01T10:20:00Z", "2026-03-01t10:20:30.5+05:30", "2016-12-31T23:59:60Z")
-        fields = {
-            str(number): {"type": "string", "format": "date-time", "default": moment}
-            for number, moment in enumerate(moments)
-        }
-        asked = ask(tab, browser.form, form(fields), context())
-        press(tab, "Send these answers")
-        outcome(tab, "Your answers were sent.")
-        # What no input can show is left out, and gets its default where it is sent.
-        assert asked.answer().content == {"0": moments[0], "1": moments[1]}
-
-    @pytest.mark.requirement("ELI-06")
-    @pytest.mark.parametrize(("button", "action"), [("Decline", "decline"), ("Cancel", "cancel")])
-    def test_saying_no_needs_nothing_filled_in(
-        self, tab: Page, browser: Browser, button: str, action: str
-    ) -> None:
-        asked = ask(tab, browser.form, form(PREFERENCES, ("name",)), context())
-        press(tab, button)
-        outcome(tab, "no answers were sent")
-        assert asked.answer().action == action
+        # Times that are left alone are sent as they came. What no input can show is left out, and
+        # gets its default where it is sent.
+        assert asked.answer().content == {
+            "name": "Ada", "from": "2026-03-01", "share": 0.5, "0": moments[0], "1": moments[1],
+        }  # fmt: skip
 
     def test_enter_sends_no_form_and_what_a_page_hears_later_does_not_stop_one_that_is_sent(
         self, tab: Page, browser: Browser
@@ -390,8 +372,9 @@ class TestTheEnd:
         with pytest.raises(Denied, match="nobody answered"):
             asked.answer()
 
+    @pytest.mark.requirement("ELI-06")
     def test_a_program_that_has_gone_is_noticed(self, tab: Page, browser: Browser) -> None:
-        asked = ask(tab, browser.form, form(), context())
+        asked = ask(tab, browser.form, form(PREFERENCES, ("name",)), context())
         expect(tab.locator("#gone")).to_be_hidden()
         expect(tab.get_by_role("button", name="Decline")).to_be_enabled()
         # Out of reach for a moment.
@@ -402,7 +385,7 @@ class TestTheEnd:
             expect(tab.get_by_role("button", name=name)).to_be_disabled()
         tab.unroute("**/state?*")
         expect(tab.locator("#gone")).to_be_hidden()
-        press(tab, "Decline")
+        press(tab, "Decline")  # needs nothing filled in
         outcome(tab, "You declined")
         assert asked.answer().action == "decline"
         tab.wait_for_load_state()  # with its script
@@ -430,30 +413,6 @@ class TestLinks:
         press(tab, "I am done")
         expect(tab.locator("#visit")).to_have_text("It is done.")
         assert within.wait_completed(0)
-
-    @pytest.mark.parametrize("end", ["It is done.", "Nobody is waiting for it any more."])
-    @pytest.mark.requirement("ELI-15", "M-20")
-    def test_the_page_shows_how_a_visit_of_a_real_server_ends(
-        self, tab: Page, browser: Browser, end: str
-    ) -> None:
-        bank, contexts = Server("bank"), list[ToolContext]()
-
-        @bank.tool()
-        def pay(context: ToolContext) -> str:
-            contexts.append(context)
-            return str(context.elicit_url("Pay.", "https://pay.example.com/42", "e-1")["action"])
-
-        with syncmcp.connect(bank, mode=STATEFUL, elicitation=browser) as client:
-            call = client.call_tool.future("pay")
-            open_only(tab)
-            press(tab, "Agree to open it")
-            assert call.result(WAIT).text == "accept"
-            expect(tab.get_by_role("button", name="I am done")).to_be_visible()
-            if end == "It is done.":
-                contexts[0].complete_elicitation("e-1")
-                expect(tab.locator("#visit")).to_have_text(end)
-        expect(tab.locator("#visit")).to_have_text(end)
-        expect(tab.locator("main").get_by_role("button")).to_have_count(0)
 
     def test_the_page_that_is_opened_learns_nothing(self, tab: Page, browser: Browser) -> None:
         asked = ask(tab, browser.url, link(), context())
@@ -551,7 +510,7 @@ class TestQueue:
         outcome(tab, "You allowed the call, and all later ones.")
         assert asked.answer().remember
 
-    @pytest.mark.parametrize("kind", ["tool", "roots", "sampling", "url", "answer"])
+    @pytest.mark.parametrize("kind", ["tool", "url", "answer"])
     def test_enter_and_a_sentence_that_is_being_typed_agree_to_nothing(
         self, tab: Page, browser: Browser, kind: Any
     ) -> None:
@@ -583,26 +542,24 @@ class TestForeignText:
         }
         liar = server("library", info={"name": HOSTILE, "version": "1"})
         request = sampling(HOSTILE, systemPrompt=HOSTILE)
-        asked: list[Asked[Any]] = [
-            Asked(browser.form, form(fields, message=HOSTILE), context(liar)),
-            Asked(browser.url, link(message=HOSTILE), context(liar)),
-            Asked(browser.review, question("sampling", request, of=liar)),
-            Asked(browser.review, question("sampling", answer=written(HOSTILE), of=liar)),
+        about: list[tuple[Callable[..., Any], tuple[Any, ...], str]] = [
+            (browser.form, (form(fields, message=HOSTILE), context(liar)), "Decline"),
+            (browser.review, (question("sampling", request, of=liar),), "Deny"),
         ]
-        expect(tab.locator("#waiting a")).to_have_count(len(asked))
-        pages = [one.get_attribute("href") or "" for one in tab.locator("#waiting a").all()]
-        for page in pages:
-            tab.goto(page if "://" in page else f"http://{tab.url.split('/')[2]}{page}")
+        for how, asking, no in about:
+            asked = ask(tab, how, *asking)
             expect(tab.locator("main")).to_contain_text("<U+202E>\u241b[0m")
             expect(tab.locator(".banner .server")).to_have_text("library")
-            assert tab.locator("main script, main img").count() == 0
-            assert "forged" not in tab.title()
+            self.assert_harmless(tab)
+            press(tab, no)
+            asked.answer()
         within = context(liar)
         browser.update(question("sampling", within=within), HOSTILE)
-        tab.get_by_role("link", name="Your model is writing").click()
+        open_only(tab)
         expect(tab.locator("#live")).to_contain_text('"><script>')
+        self.assert_harmless(tab)
+
+    @staticmethod
+    def assert_harmless(tab: Page) -> None:
         assert tab.locator("main script, main img").count() == 0
-        browser.close()
-        for one in asked:
-            with suppress(Denied):  # a review that nobody answered
-                one.answer()
+        assert "forged" not in tab.title()

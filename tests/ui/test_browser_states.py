@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from syncmcp.approval import ToolCall
+from syncmcp.approval import Kind, ToolCall
 from syncmcp.errors import UsageError
 from syncmcp.handlers import CausingCall
 from syncmcp.handlers.roots import Roots
@@ -68,23 +68,23 @@ class TestWhoAsks:
                 assert re.search(rf"Program {re.escape(name)}, process \d+", one.text)
         asked.answer()
 
-    @pytest.mark.parametrize(
-        ("call", "words"),
-        [(CausingCall("tools/call", {"name": "borrow"}), "called the tool “borrow”."),
-         (CausingCall("resources/read", {"uri": "a:b"}), "read the resource “a:b”."),
-         (CausingCall("prompts/get", {"name": "ask"}), "got the prompt “ask”."),
-         (CausingCall("completion/complete", {}), "sent completion/complete."),
-         (None, "This program cannot tell which of its calls led to it.")],
-    )  # fmt: skip
-    def test_a_question_says_why_it_is_asked(
-        self, call: CausingCall | None, words: str, browser: Browser, visitor: Visitor
-    ) -> None:
-        within = context(call=call)
-        _, page = visitor.ask("form", form(), within)
-        assert words in page.text
+    def test_a_question_says_why_it_is_asked(self, browser: Browser, visitor: Visitor) -> None:
+        causes: list[tuple[CausingCall | None, str]] = [
+            (CausingCall("tools/call", {"name": "borrow"}), "called the tool “borrow”."),
+            (CausingCall("resources/read", {"uri": "a:b"}), "read the resource “a:b”."),
+            (CausingCall("prompts/get", {"name": "ask"}), "got the prompt “ask”."),
+            (CausingCall("completion/complete", {}), "sent completion/complete."),
+            (None, "This program cannot tell which of its calls led to it."),
+        ]
+        for call, words in causes:
+            asked, page = visitor.ask("form", form(), context(call=call))
+            assert words in page.text
+            visitor.send(page, "decline")
+            asked.answer()
+        within = context(call=causes[0][0])
         browser.update(question("sampling", within=within), "Some")
-        (draft,) = (one for one in visitor.waiting(2) if one.all("pre", id="live"))
-        assert words in draft.text
+        (draft,) = visitor.waiting()
+        assert causes[0][1] in draft.text
 
 
 class TestAfterAnAnswer:
@@ -92,6 +92,9 @@ class TestAfterAnAnswer:
         self, browser: Browser, visitor: Visitor
     ) -> None:
         first, page = visitor.ask("review", question("tool"))
+        for words in ("wants to send a call to the server", "delete_book", '"id": 7', "may destroy",
+                      "unchecked"):  # fmt: skip
+            assert words in page.text
         second = Asked(browser.form, form(message="the next"), context(server("bank")))
         visitor.waiting(2)
         after = visitor.send(page, "deny")
@@ -174,27 +177,27 @@ class TestAModelThatWrites:
 
 
 class TestTheStrongestGrant:
-    @pytest.mark.parametrize(
-        ("kind", "answer", "words"),
-        [("tool", None, "this tool may then be called with any arguments"),
-         ("roots", None, "this server then learns your directories whenever it asks"),
-         ("form", None, "this program then answers all forms of this server for you"),
-         ("sampling", None, "this server may then use your model for anything"),
-         ("sampling", written(), "everything your model writes for it, unreviewed")],
-    )  # fmt: skip
-    def test_it_stands_apart_and_says_what_it_gives(
-        self, kind: Any, answer: CreateMessageResult | None, words: str, visitor: Visitor
+    def test_it_stands_apart_and_says_what_it_gives_and_there_is_none_for_links(
+        self, visitor: Visitor
     ) -> None:
-        _, page = visitor.ask("review", question(kind, answer=answer))
-        assert page.one("button", value="remember")["class"] == "always"
-        order = ('value="deny"', 'value="approve"', '<div class="grant">')
-        places = [page.source.index(words) for words in order]
-        assert places == sorted(places)
-        (grant,) = re.findall('<div class="grant">(.*?)</div>', page.source, re.DOTALL)
-        assert words in grant
-        assert 'value="remember"' in grant
-
-    def test_there_is_none_for_links(self, visitor: Visitor) -> None:
+        grants: list[tuple[Kind, CreateMessageResult | None, str]] = [
+            ("tool", None, "this tool may then be called with any arguments"),
+            ("roots", None, "this server then learns your directories whenever it asks"),
+            ("form", None, "this program then answers all forms of this server for you"),
+            ("sampling", None, "this server may then use your model for anything"),
+            ("sampling", written(), "everything your model writes for it, unreviewed"),
+        ]
+        for kind, answer, words in grants:
+            asked, page = visitor.ask("review", question(kind, answer=answer))
+            assert page.one("button", value="remember")["class"] == "always"
+            order = ('value="deny"', 'value="approve"', '<div class="grant">')
+            places = [page.source.index(words) for words in order]
+            assert places == sorted(places)
+            (grant,) = re.findall('<div class="grant">(.*?)</div>', page.source, re.DOTALL)
+            assert words in grant
+            assert 'value="remember"' in grant
+            visitor.send(page, "deny")
+            asked.answer()
         asked, page = visitor.ask("review", question("url"))
         assert '<div class="grant">' not in page.source
         visitor.post(page.url, {"csrf": page.csrf, "action": "remember"})
@@ -204,16 +207,16 @@ class TestTheStrongestGrant:
 class TestACall:
     def test_title_and_description_are_the_words_of_the_server(self, visitor: Visitor) -> None:
         call = ToolCall("move", {}, None, tool("Move files", "Moves <b>them</b>.\u202e"))
-        _, page = visitor.ask("review", question("tool", call))
+        asked, page = visitor.ask("review", question("tool", call))
         (said,) = re.findall('<div class="foreign message">(.*?)</div>', page.source, re.DOTALL)
         assert "Move files" in said
         assert "Moves &lt;b&gt;them&lt;/b&gt;.&lt;U+202E&gt;" in said
         assert "in its own words" in page.text
         assert "Arguments: none" in page.text
         assert "led to it" not in page.text, "a call of the program itself has no cause"
-
-    def test_the_title_may_stand_in_the_annotations(self, visitor: Visitor) -> None:
-        call = ToolCall("move", {}, ToolAnnotations(title="Move files"))
+        visitor.send(page, "deny")
+        asked.answer()
+        call = ToolCall("move", {}, ToolAnnotations(title="Move files"))  # it may stand here, too
         _, page = visitor.ask("review", question("tool", call))
         assert "Move files" in page.text
 
@@ -226,22 +229,22 @@ class TestACall:
         assert "characters are not shown here" in page.text
         assert f"{title}\n{more}" in page.text[page.text.index("All of the description") :]
 
-    @pytest.mark.parametrize(
-        ("value", "shown"),
-        [("/home/ada/a b.txt", "/<wbr>home/<wbr>ada/<wbr>a b.txt"),
-         ("C:\\Users\\ada", "C:\\<wbr>Users\\<wbr>ada"), ("two\nlines\n", "two\nlines\n"),
-         (7, "7"), ("7", "&#34;7&#34;"), (True, "true"), ("true", "&#34;true&#34;"),
-         (None, "null"), ("", "&#34;&#34;"), (" padded", "&#34; padded&#34;"),
-         (["a"], "[\n  &#34;a&#34;\n]")],
-    )  # fmt: skip
-    def test_each_argument_is_shown_as_a_person_reads_it(
-        self, value: Any, shown: str, visitor: Visitor
-    ) -> None:
-        call = ToolCall("move", {"to": value}, None)
-        _, page = visitor.ask("review", question("tool", call))
+    def test_each_argument_is_shown_as_a_person_reads_it(self, visitor: Visitor) -> None:
+        values = [
+            ("/home/ada/a b.txt", "/<wbr>home/<wbr>ada/<wbr>a b.txt"),
+            ("C:\\Users\\ada", "C:\\<wbr>Users\\<wbr>ada"), ("two\nlines\n", "two\nlines\n"),
+            (7, "7"), ("7", "&#34;7&#34;"), (True, "true"), ("true", "&#34;true&#34;"),
+            (None, "null"), ("", "&#34;&#34;"), (" padded", "&#34; padded&#34;"),
+            (["a"], "[\n  &#34;a&#34;\n]"),
+        ]  # fmt: skip
+        arguments = {f"n{number}": value for number, (value, _) in enumerate(values)}
+        _, page = visitor.ask("review", question("tool", ToolCall("move", arguments, None)))
         (pairs,) = re.findall('<dl class="foreign">(.*?)</dl>', page.source, re.DOTALL)
-        assert pairs == f"<dt><code>to</code></dt><dd><code>{shown}</code></dd>"
-        assert "Argument: 1" in page.text
+        told = re.findall(
+            r"<dt><code>(.*?)</code></dt><dd><code>(.*?)</code></dd>", pairs, re.DOTALL
+        )
+        assert told == [(name, shown) for name, (_, shown) in zip(arguments, values, strict=True)]
+        assert "Arguments: 11" in page.text
 
     def test_arguments_that_an_overview_leaves_out_are_counted(self, visitor: Visitor) -> None:
         call = ToolCall("move", {f"n{number}": "x" * 300 for number in range(25)}, None)

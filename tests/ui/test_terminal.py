@@ -319,11 +319,8 @@ def test_a_host_that_looks_like_another_is_marked(person: Person, asking: Asking
     assert answer.result(PATIENCE).action == "cancel"
 
 
-@pytest.mark.parametrize("url", ["http://example.com/", "javascript:alert(1)", "file:///etc/hosts"])
-def test_an_unsafe_url_cannot_be_opened(
-    person: Person, asking: Asking, opened: list[str], url: str
-) -> None:
-    answer = asking("url", link(url), asked())
+def test_an_unsafe_url_cannot_be_opened(person: Person, asking: Asking, opened: list[str]) -> None:
+    answer = asking("url", link("http://example.com/"), asked())
     person.sees("Warning: this address will not be opened")
     person.sees("What do you want to do?")
     assert "Open it" not in person.screen

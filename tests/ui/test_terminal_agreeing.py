@@ -321,18 +321,10 @@ def test_a_question_that_ends_does_not_wait_for_silence(person: Person, asking: 
 
 # -- calls of tools --------------------------------------------------------------------------------
 
-HARMLESS = ToolAnnotations(read_only_hint=True)
-CHANGES = ToolAnnotations(read_only_hint=False)
 
-
-@pytest.mark.parametrize(
-    ("trusted", "hints"), [(False, None), (False, HARMLESS), (True, None), (True, CHANGES)]
-)
-def test_a_call_that_may_change_something_takes_a_word(
-    trusted: bool, hints: ToolAnnotations | None, person: Person, asking: Asking
-) -> None:
-    server = about.server("notes", trusted=trusted)
-    call = about.question("tool", ToolCall("rm", {"path": "/"}, hints), of=server)
+# Which calls do is in `test_browser.py`.
+def test_a_call_that_may_change_something_takes_a_word(person: Person, asking: Asking) -> None:
+    call = question("tool", ToolCall("rm", {"path": "/"}, None))
     denied = asking("review", call)
     person.answers("Call it?", DOWN, ENTER)
     person.answers("Type run to call it", "yes", ENTER)
@@ -348,7 +340,9 @@ def test_a_call_that_only_reads_by_the_word_of_a_trusted_server_takes_no_word(
     person: Person, asking: Asking
 ) -> None:
     server = about.server("notes", trusted=True)
-    call = about.question("tool", ToolCall("ls", {}, HARMLESS), of=server)
+    call = about.question(
+        "tool", ToolCall("ls", {}, ToolAnnotations(read_only_hint=True)), of=server
+    )
     verdict = asking("review", call)
     person.answers("Call it?", DOWN, ENTER)
     assert verdict.result(PATIENCE) == Verdict.allow()
@@ -404,22 +398,17 @@ def test_thousands_of_arguments_are_counted(person: Person, asking: Asking) -> N
 
 LONG_TEXT = "word " * 2_000 + "the end of it"
 TALL_TEXT = "\n".join(["row"] * 100 + ["the end of it"])
-ROWS = [{"type": "text", "text": text} for text in TALL_TEXT.split("\n")]
 SECOND = [{"role": "user", "content": {"type": "text", "text": text}} for text in ("one", "two")]
-TOOL = {"name": "x", "inputSchema": {"description": LONG_TEXT}}
 
 
 LONG_CONTENT = {"type": "text", "text": LONG_TEXT}
 REQUESTS: dict[str, dict[str, Any]] = {
     "system prompt": {"systemPrompt": LONG_TEXT},
     "rows": {"systemPrompt": TALL_TEXT, "messages": SECOND[:1]},
-    "blocks": {"messages": [{"role": "user", "content": ROWS}]},
     "context": {"includeContext": LONG_TEXT, "messages": SECOND[:1]},
     "message": {"messages": [{"role": "user", "content": LONG_CONTENT}]},
     "earlier message": {"messages": [{"role": "user", "content": LONG_CONTENT}, *SECOND]},
-    "tool": {"tools": [TOOL]},
-    "metadata": {"metadata": {"hint": LONG_TEXT}},
-    "stops": {"stopSequences": [LONG_TEXT]},
+    "metadata": {"metadata": {"hint": LONG_TEXT}, "messages": SECOND[:1]},
     "preferences": {"modelPreferences": {"note": LONG_TEXT}, "messages": SECOND[:1]},
     "hints": {"modelPreferences": {"hints": [{"note": LONG_TEXT}]}, "messages": SECOND[:1]},
 }
@@ -427,7 +416,6 @@ TOOL_USE = {"type": "tool_use", "id": "1", "name": "x", "input": {"text": LONG_T
 ANSWERS: dict[str, dict[str, Any]] = {
     "text": {"content": LONG_CONTENT},
     "rows": {"content": {"type": "text", "text": TALL_TEXT}},
-    "blocks": {"content": ROWS},
     "tool use": {"content": TOOL_USE},
     "odd": {"content": {"type": "odd", "of": LONG_TEXT}},
     "reason": {"stopReason": LONG_TEXT},
@@ -512,12 +500,10 @@ def test_what_fits_is_shown_at_once_however_it_is_made(person: Person, asking: A
     ("method", "asking_about"),
     [
         ("form", lambda text: (form(message=text), asked())),
-        ("url", lambda text: (about.link(message=text), asked())),
-        ("review", lambda text: (question("sampling", completion(systemPrompt=text)),)),
         ("review", lambda text: (question("sampling", completion(), about.written(text)),)),
         ("review", lambda text: (question("tool", ToolCall("x", {"text": text}, None)),)),
     ],
-    ids=["form", "link", "request", "answer", "call"],
+    ids=["form", "answer", "call"],
 )
 def test_what_is_too_long_to_be_shown_is_asked_of_nobody(
     person: Person, terminal: Terminal, method: str, asking_about: Callable[[str], Any]
@@ -544,7 +530,7 @@ def test_what_is_too_long_to_be_shown_is_not_made(
     terminal: Terminal, made_of: Callable[[Any], Any]
 ) -> None:
     """Each of many values would be indented by the depth that it is at."""
-    deep: Any = [0] * 50_000
+    deep: Any = [0] * 20_000
     for _ in range(150):
         deep = [deep]
     long = made_of(deep)

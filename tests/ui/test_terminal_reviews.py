@@ -99,25 +99,29 @@ def test_the_answer_of_a_model_is_reviewed_and_edited(person: Person, asking: As
     assert verdict.result(PATIENCE) == Verdict.allow(answer=written("It is four. Always."))
 
 
+SENTENCE = "just run it, yes"
+
+
 @pytest.mark.parametrize(
-    ("kind", "request_", "answer", "downs"),
+    ("kind", "request_", "answer", "keys"),
     [
-        ("sampling", completion(), None, 0),
-        ("sampling", completion(), written(), 0),
-        ("roots", ListRootsRequestParams(), None, 0),
-        ("tool", ToolCall("rm", {"path": "/"}, None), None, 0),
-        ("form", form(), None, 0),
-        ("form", form(), ElicitResult.accept({"name": "Ada"}), 1),
-        ("form", form(), ElicitResult.decline(), 0),
-        ("url", link(), None, 0),
+        ("sampling", completion(), None, [SENTENCE]),
+        ("sampling", completion(), written(), [SENTENCE]),
+        ("sampling", completion(), written(), []),
+        ("roots", ListRootsRequestParams(), None, [SENTENCE]),
+        ("tool", ToolCall("rm", {"path": "/"}, None), None, [SENTENCE]),
+        ("form", form(), None, [SENTENCE]),
+        ("form", form(), None, []),
+        ("form", form(), ElicitResult.accept({"name": "Ada"}), [SENTENCE, DOWN]),
+        ("form", form(), ElicitResult.decline(), [SENTENCE]),
+        ("url", link(), None, [SENTENCE]),
     ],
 )
-@pytest.mark.parametrize("typed", ["", "just run it, yes"])
 def test_enter_denies_alone_and_after_a_sentence(
-    person: Person, asking: Asking, kind: Kind, request_: Any, answer: Any, downs: int, typed: str
+    person: Person, asking: Asking, kind: Kind, request_: Any, answer: Any, keys: list[str]
 ) -> None:
     verdict = asking("review", question(kind, request_, answer))
-    person.answers("(arrow keys, Enter)", typed, *[DOWN] * downs, ENTER)
+    person.answers("(arrow keys, Enter)", *keys, ENTER)
     assert verdict.result(PATIENCE) == Verdict.deny("a person said no")
 
 

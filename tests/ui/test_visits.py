@@ -23,9 +23,6 @@ from tests.ui.visitor import Page, Visitor
 
 URL = "https://pay.example.com/42"
 
-TOOLS = pytest.mark.parametrize("tool", ["pay", "locked"])
-ORDERS = pytest.mark.parametrize("order", ["before the consent", "after the consent"])
-
 
 class Bank:
     """A server whose tools want a visit: one asks for it, one fails for want of it (-32042).
@@ -75,7 +72,7 @@ def bank() -> Iterator[Bank]:
 # -- the terminal ----------------------------------------------------------------------------------
 
 
-@ORDERS
+@pytest.mark.parametrize("order", ["before the consent", "after the consent"])
 @pytest.mark.requirement("ELI-15", "M-18")
 def test_at_a_terminal_the_consent_is_sent_and_the_end_is_told(
     order: str, bank: Bank, person: Person
@@ -106,21 +103,18 @@ def test_at_a_terminal_the_consent_is_sent_and_the_end_is_told(
         assert person.cooked
 
 
-@ORDERS
 @pytest.mark.requirement("ELI-15", "ELI-18", "M-18")
 def test_at_a_terminal_a_call_that_needs_the_visit_goes_on_when_it_is_done(
-    order: str, bank: Bank, person: Person, started: Queue[list[str]]
+    bank: Bank, person: Person, started: Queue[list[str]]
 ) -> None:
     terminal = Terminal(person.stdin, person.stdout)
     with syncmcp.connect(bank.server, mode=STATEFUL, elicitation=terminal) as client:
         call = client.call_tool.future("locked")
-        person.sees("What do you want to do?")
-        if order == "before the consent":
-            bank.complete(client)
-        person.types(DOWN, DOWN, DOWN, ENTER)  # they open it themselves
-        if order == "after the consent":
-            person.sees("Are you done there?")
-            bank.complete(client)
+        person.answers(
+            "What do you want to do?", DOWN, DOWN, DOWN, ENTER
+        )  # they open it themselves
+        person.sees("Are you done there?")
+        bank.complete(client)
         person.sees("The server says that you are done.")
         assert call.result(PATIENCE).text == "accept"
     assert started.empty()
@@ -144,8 +138,9 @@ def test_at_a_terminal_nothing_is_told_of_a_visit_that_never_ends(
 # -- the browser -----------------------------------------------------------------------------------
 
 
-@TOOLS
-@ORDERS
+@pytest.mark.parametrize(
+    ("tool", "order"), [("pay", "after the consent"), ("locked", "before the consent")]
+)
 @pytest.mark.requirement("ELI-15", "ELI-18", "M-07", "M-20")
 def test_the_page_shows_that_the_visit_is_done(
     tool: str, order: str, bank: Bank, browser: Browser
@@ -178,23 +173,7 @@ def test_the_page_shows_that_the_visit_is_done(
     assert visitor.state(page.key)["state"] == "visited"
 
 
-@pytest.mark.requirement("ELI-17", "M-20")
-def test_the_page_of_a_visit_ends_with_the_session(bank: Bank, browser: Browser) -> None:
-    with Visitor(browser) as visitor:
-        with syncmcp.connect(bank.server, mode=STATEFUL, elicitation=browser) as client:
-            call = client.call_tool.future("pay")
-            (page,) = visitor.waiting()
-            visitor.send(page, "consent")
-            bank.done.set()
-            assert call.result(PATIENCE).text == "accept"
-            assert visitor.state(page.key)["state"] == "visiting"
-        until(lambda: visitor.state(page.key)["state"] == "given-up")
-        assert "Nobody is waiting for it any more." in visitor.get(page.url).text
-
-
-@pytest.mark.parametrize(
-    ("then", "state"), [("done", "visited"), ("give-up", "given-up"), (None, "visiting")]
-)
+@pytest.mark.parametrize(("then", "state"), [("done", "visited"), (None, "visiting")])
 @pytest.mark.requirement("M-20")
 def test_the_page_of_a_visit_keeps_no_client_and_no_question(
     then: str | None, state: str, bank: Bank, browser: Browser

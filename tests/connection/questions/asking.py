@@ -21,18 +21,17 @@ from syncmcp.types import (
     ElicitResult,
 )
 from tests.support.people import reply
-from tests.support.scripts import NEW, OLD, REVISIONS
+from tests.support.scripts import NEW, OLD
 from tests.support.stage import PATIENCE, Clock, Wire, elsewhere, tick
 
 SAMPLING = "sampling/createMessage"
 ELICITATION = "elicitation/create"
 ROOTS = "roots/list"
 
-every_revision = pytest.mark.parametrize("revision", REVISIONS)
 BOTH = pytest.mark.parametrize("revision", [OLD, NEW])
 # Where it is known which call a question belongs to, however many there are.
 KNOWING = pytest.mark.parametrize(
-    "wire", [Wire("http", OLD), Wire("memory", NEW), Wire("stdio", NEW), Wire("http", NEW)], ids=str
+    "wire", [Wire("http", OLD), Wire("memory", NEW), Wire("http", NEW)], ids=str
 )
 # The modules whose clocks show how long a call and its questions have taken.
 CLOCKS = (
@@ -54,7 +53,8 @@ SCHEMA: dict[str, Any] = {
 FORM: dict[str, Any] = {"mode": "form", "message": "Who are you?", "requestedSchema": SCHEMA}
 URL: dict[str, Any] = {"mode": "url", "message": "Look", "url": "https://example.org/a?b=c#d"}
 
-DONE: dict[str, Any] = {"resultType": "complete", "content": [{"type": "text", "text": "done"}]}
+RESULT: dict[str, Any] = {"content": [{"type": "text", "text": "done"}]}
+DONE: dict[str, Any] = {"resultType": "complete", **RESULT}
 
 
 def question(method: str, revision: str) -> dict[str, Any]:

@@ -17,11 +17,11 @@ from syncmcp.testing import Server, ToolContext, serve_http
 from syncmcp.testing import script as s
 from syncmcp.types import ElicitResult
 from tests.connection.questions.asking import (
-    BOTH,
     COMPLETE,
     ELICITATION,
     FORM,
     READ,
+    RESULT,
     URL,
     Agreeing,
     ask,
@@ -30,17 +30,14 @@ from tests.connection.questions.asking import (
     asking_server,
     complete,
     link,
-    through,
 )
 from tests.support.moved_time import MovedTime
 from tests.support.parts import without_pauses
-from tests.support.scripts import NEW, OLD, WIRES, Scripted, opening, talk
+from tests.support.scripts import NEW, OLD, Scripted, opening, talk
 from tests.support.session_server import SessionServer, session_server
 from tests.support.shops import known
-from tests.support.stage import PATIENCE, Wire, elsewhere, is_gone, rotated_stateful
+from tests.support.stage import PATIENCE, Clock, Wire, elsewhere, is_gone, rotated_stateful
 from tests.transports.http_peer import Request
-
-RESULT: dict[str, Any] = {"content": [{"type": "text", "text": "done"}]}
 
 
 @rotated_stateful.with_rows("ended", [False, True])
@@ -78,13 +75,15 @@ def test_a_completion_after_consent_reaches_waits_and_callbacks(wire: Wire, ende
     assert agreeing.contexts[0].wait_completed(0)
 
 
-# What a server says: a question about an id, each answered before what follows is read, or "done"
-# for the completion of one. Whether the handler of each question finds it completed, whether a wait
-# after all of it does (+ and -), and which questions are declined. Three visits are remembered.
+# What a server says: a question about an id, each answered before what follows is read, "done" for
+# the completion of one, or "odd" for completions of what is no id. Whether the handler of each
+# question finds it completed, whether a wait after all of it does (+ and -), and which questions
+# are declined. Three visits are remembered.
 TALKS: dict[str, tuple[str, str, str, set[int]]] = {
     "after the consent": ("a done-a", "-", "+", set()),
     "before the question": ("done-a a", "-", "-", set()),
     "again": ("a done-a done-a a b", "-+-", "++-", set()),
+    "of one whose id looks like others": ("b c d odd done-c", "---", "-+-", set()),
     "of two with one id": ("a b a done-a", "---", "+-+", set()),
     "of a question that was declined": ("a done-a a", "-+", "-+", {0}),
     "beside one that was declined": ("a a done-a", "--", "-+", {0}),
@@ -97,20 +96,26 @@ def signs(found: list[bool]) -> str:
     return "".join("-+"[each] for each in found)
 
 
-@WIRES
 @pytest.mark.parametrize("name", TALKS)
 @pytest.mark.requirement("ELI-15", "ELI-16", "M-07")
 def test_a_completion_reaches_those_who_agreed_to_its_id(
-    name: str, wire: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    name: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     said, during, after, declined = TALKS[name]
-    ids = {name: name.strip("a") for name in "abcd"}  # an empty one is as good as any
+    alike = ' "\u00e9"/../1 '
+    # An empty one is as good as any.
+    ids = {"a": "", "b": alike, "c": alike.strip(), "d": alike.replace("\u00e9", "e\u0301")}
     monkeypatch.setattr("syncmcp.handlers.url_completion.MAX_VISITS", 3)
+    Clock(monkeypatch, "syncmcp._concurrency.limited_log", stands=True)
     caplog.set_level(logging.DEBUG, "syncmcp.connection")
     script, number = [*opening()], 0
     for word in said.split():
         if word.startswith("done-"):
             script.append(complete(ids[word.removeprefix("done-")]))
+            continue
+        if word == "odd":
+            wrong: list[Any] = [{"elicitationId": 1}, {"elicitationId": [alike]}, {}, None]
+            script += [s.notify(COMPLETE, params) for params in wrong]
             continue
         script += [ask(ids[word], request=number), s.expect("response")]
         if number in declined:  # its handler has not quite ended when its answer is there
@@ -128,7 +133,7 @@ def test_a_completion_reaches_those_who_agreed_to_its_id(
         return ElicitResult.decline()
 
     url = syncmcp.Elicitation(url=handler)
-    with talk([*script, *READ], wire, name="bank", elicitation=url) as (peer, _):
+    with talk([*script, *READ], name="bank", elicitation=url) as (peer, _):
         peers.set_result(peer)
         peer.requests("response", len(during) + 1)
         assert signs([context.wait_completed(0) for context in contexts]) == after
@@ -139,13 +144,13 @@ def test_a_completion_reaches_those_who_agreed_to_its_id(
         assert not any(context.cancel.cancelled for context in agreed[full:])
     assert signs(found) == during
     told = [each.getMessage() for each in caplog.records if "never asked for" in each.message]
-    ignored = ["[bank] completed a visit that it never asked for"]
-    assert told == (ignored if full or said.startswith("done") else [])
+    ignored = "[bank] completed a visit that it never asked for"
+    more = [f"{ignored} (and 2 more like it since the last record)"] if "odd" in said else []
+    assert told == ([ignored, *more] if full or more or said.startswith("done") else [])
 
 
-@pytest.mark.parametrize("way", ["blocking", "future"])
 @pytest.mark.requirement("ELI-15", "ELI-18", "M-07")
-def test_one_page_under_two_ids_is_asked_for_once_and_both_are_waited_for(way: str) -> None:
+def test_one_page_under_two_ids_is_asked_for_once_and_both_are_waited_for() -> None:
     page, other = URL["url"], "https://example.org/other"
     links = [link("a"), link("b"), {**link("c"), "url": other}]
     visit, again = s.error(-32042, "visit", {"elicitations": links}), s.expect("tools/call")
@@ -158,7 +163,7 @@ def test_one_page_under_two_ids_is_asked_for_once_and_both_are_waited_for(way: s
         return agreeing(request, context)
 
     with talk(script, elicitation=syncmcp.Elicitation(url=agree)) as (peer, client):
-        call = elsewhere(lambda: through(client, way))
+        call = client.call_tool.future("x")
         for _ in range(2):
             agreeing.asked()
         peer.open("agreed")
@@ -183,21 +188,19 @@ class Overtaken(syncmcp.Interceptor):
             assert self._heard.wait(PATIENCE)
 
 
-@WIRES
 @pytest.mark.requirement("ELI-15", "ELI-18", "M-07")
-def test_a_completion_that_is_read_before_the_error_is_looked_at_is_not_lost(wire: str) -> None:
+def test_a_completion_that_is_read_before_the_error_is_looked_at_is_not_lost() -> None:
     visit = s.error(-32042, "visit", {"elicitations": [link()]})
     script = [*opening(), s.expect("tools/call"), visit, complete()]
     script += [s.expect("tools/call"), s.reply(RESULT)]
     agreeing = Agreeing()
     options: Any = {"elicitation": agreeing.elicitation, "interceptors": [Overtaken()]}
-    with talk(script, wire, **options) as (_, client):
+    with talk(script, **options) as (_, client):
         assert client.call_tool.future("x").result(PATIENCE).text == "done"
         assert agreeing.outcomes() == [True]
 
 
-@BOTH
-@pytest.mark.parametrize("action", ["decline", "cancel", "form"])
+@pytest.mark.parametrize(("action", "revision"), [("decline", OLD), ("cancel", NEW), ("form", OLD)])
 @pytest.mark.requirement("M-07")
 def test_without_consent_there_is_nothing_to_wait_for(action: Any, revision: syncmcp.Mode) -> None:
     waits, contexts = list[Future[bool]](), list[syncmcp.HandlerContext]()
@@ -253,7 +256,6 @@ def test_a_callback_may_come_late_be_taken_away_or_fail(caplog: pytest.LogCaptur
     ("end", "over_http", "revision"),
     [
         ("close", False, OLD),
-        ("close", True, OLD),
         ("close", True, NEW),
         ("session", True, OLD),
         ("server", True, OLD),  # no call of the program's finds out
@@ -404,8 +406,7 @@ def test_the_time_for_an_answer_is_no_limit_after_the_answer(moved: MovedTime) -
         assert agreeing.outcomes() == [True]
 
 
-@BOTH
-@pytest.mark.parametrize("done", [True, False])
+@pytest.mark.parametrize(("done", "revision"), [(True, NEW), (False, OLD)])
 @pytest.mark.requirement("ELI-17", "M-07")
 def test_a_person_who_is_done_or_gives_up_ends_the_wait(done: bool, revision: syncmcp.Mode) -> None:
     agreeing = Agreeing()

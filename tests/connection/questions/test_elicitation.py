@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import threading
 from typing import Any
-from uuid import uuid4
 
 import pytest
 
@@ -17,9 +15,9 @@ from syncmcp.testing import script as s
 from syncmcp.types import ElicitRequestURLParams, ElicitResult
 from tests.connection.questions.asking import (
     BOTH,
-    COMPLETE,
     ELICITATION,
     FORM,
+    RESULT,
     SCHEMA,
     URL,
     Slow,
@@ -33,7 +31,7 @@ from tests.connection.questions.asking import (
     through,
     visitor,
 )
-from tests.support.people import Held, Person, nobody
+from tests.support.people import Person, nobody
 from tests.support.scripts import NEW, OLD, opening, talk
 from tests.support.stage import (
     PATIENCE,
@@ -44,8 +42,6 @@ from tests.support.stage import (
     rotated_with,
 )
 from tests.transports.http_peer import serving
-
-WITH_FORMS = pytest.mark.parametrize("revision", ["2025-06-18", OLD, NEW])
 
 
 def form(properties: dict[str, Any], *required: str) -> dict[str, Any]:
@@ -77,15 +73,13 @@ LINK_WITHOUT_MODE = without_mode({**URL, "elicitationId": "e-1"})
     ("revision", "given", "params", "expected"),
     [
         ("2024-11-05", nobody, FORM, -32601),
-        ("2025-03-26", nobody, FORM, -32601),
         ("2025-06-18", EITHER, URL, -32602),  # it has no links
         # Not even a URL makes a request one to visit it.
         (OLD, EITHER, LINK_WITHOUT_MODE, -32602),
         (NEW, EITHER, LINK_WITHOUT_MODE, -32602),
         (OLD, Elicitation(form=nobody), URL, -32602),
         (OLD, Elicitation(url=nobody), FORM, -32602),
-        (OLD, Elicitation(url=nobody), form({}), -32602),
-        *((OLD, EITHER, {**FORM, "mode": mode}, -32602) for mode in ("voice", 7, ["form"])),
+        *((OLD, EITHER, {**FORM, "mode": mode}, -32602) for mode in ("voice", ["form"])),
     ],
 )
 @pytest.mark.requirement("ELI-02", "ELI-03", "ELI-04", "RPC-19")
@@ -117,7 +111,7 @@ class Editor:
         return Verdict.allow(answer=ElicitResult.accept({"name": "Eve", "loud": False}))
 
 
-@WITH_FORMS
+@BOTH
 @pytest.mark.requirement("ELI-07", "M-06")
 def test_a_reviewer_may_change_an_answer_and_a_policys_no_is_a_decline(revision: Mode) -> None:
     editor = Editor()
@@ -127,61 +121,6 @@ def test_a_reviewer_may_change_an_answer_and_a_policys_no_is_a_decline(revision:
     assert answer == {"action": "accept", "content": {"name": "Eve", "loud": False}}
     with asker(revision, elicitation=nobody, approval=DenyAll()) as client:
         assert asked(client, ELICITATION, form({})) == {"result": {"action": "decline"}}
-
-
-STRICT = form(
-    {
-        "name": {"type": "string", "minLength": 2, "maxLength": 8},
-        "mail": {"type": "string", "format": "email"},
-        "half": {"type": "number", "maximum": 0.5},
-        "yes": {"type": "boolean"},
-        "many": {"type": "array", "items": {"type": "string", "enum": ["a"]}, "default": ["a"]},
-        "bare": {"type": "integer"},
-    },
-    "name",
-    "many",
-)
-GOOD: dict[str, Any] = {"name": "Ann", "mail": "ann@example.org", "half": 0.5, "yes": False}
-
-
-@rotated
-@pytest.mark.requirement("ELI-14", "M-06")
-def test_content_that_fits_arrives_with_the_defaults_of_what_it_leaves_out(wire: Wire) -> None:
-    answer = ElicitResult.accept(GOOD)
-    server = asking_server()
-    with wire.connect(server, elicitation=lambda *_: answer) as client:
-        content = asked(client, ELICITATION, STRICT)["result"]["content"]
-        assert content == {**GOOD, "many": ["a"]}
-    assert answer.content == GOOD
-    assert server.stats.violations == []
-
-
-CANARY = "swordfish"
-# What fits a field is in `tests/handlers/test_forms.py`.
-UNFIT: dict[str, dict[str, Any]] = {
-    "a required field is missing": {"half": 0.1},
-    "no address": {**GOOD, "mail": CANARY},
-    "no number": {**GOOD, "half": float("nan")},
-    "an object": {**GOOD, "name": object()},
-    "a field that was not asked for": {**GOOD, "password": CANARY},
-}
-
-
-@BOTH
-@pytest.mark.parametrize("case", UNFIT)
-@pytest.mark.requirement("ELI-14", "M-06")
-def test_unfit_content_stays(case: str, revision: Mode, caplog: pytest.LogCaptureFixture) -> None:
-    answer = ElicitResult.model_construct(action="accept", content=UNFIT[case])
-    with asker(revision, elicitation=lambda *_: answer) as client:
-        if revision == OLD:
-            error = asked(client, ELICITATION, STRICT)["error"]
-            assert error == [-32603, "the client failed to answer", None]
-        else:
-            with pytest.raises(syncmcp.InvalidAnswer) as caught:
-                asked(client, ELICITATION, STRICT)
-            assert CANARY not in f"{caught.value} {caught.value.problems}"
-    assert "does not fit the form" in caplog.text
-    assert CANARY not in caplog.text
 
 
 # The rules of forms themselves are in `tests/handlers/test_forms.py`.
@@ -203,20 +142,12 @@ def test_a_schema_outside_the_subset_is_refused_and_nobody_is_asked(revision: Mo
             assert ("address" if case == "nested" else "") in text
 
 
-RESULT: dict[str, Any] = {"content": [{"type": "text", "text": "done"}]}
-WHOLE = "https://example.org/a?b=c%20d&e=#frag"
-
-# What is safe is in `tests/handlers/test_links.py`.
-UNSAFE = ["javascript:alert(1)", "http://example.org/", "https://user:pw@example.org/", ""]
-
-
 @BOTH
-@pytest.mark.parametrize("url", UNSAFE)
 @pytest.mark.requirement("ELI-10")
-def test_nobody_is_sent_to_what_is_no_safe_url(url: str, revision: Mode) -> None:
-    handlers = Elicitation(url=nobody)
-    with asker(revision, elicitation=handlers) as client:
-        assert fault(client, ELICITATION, link(url=url))[0] == -32602
+def test_nobody_is_sent_to_what_is_no_safe_url(revision: Mode) -> None:
+    with asker(revision, elicitation=Elicitation(url=nobody)) as client:
+        for url in ("javascript:alert(1)", ""):  # the others are in `tests/handlers/test_links.py`
+            assert fault(client, ELICITATION, link(url=url))[0] == -32602
 
 
 @rotated_with("result", ["accept", "decline", "cancel"])
@@ -229,68 +160,6 @@ def test_nothing_behind_a_link_is_fetched_whatever_the_person_says(result: Any, 
     ):
         assert asked(client, ELICITATION, link(url=site.url)) == {"result": {"action": result}}
         assert site.requests == []
-
-
-class Warden:
-    """Says of each link whether it may be followed, for ever after if that could be."""
-
-    def __init__(self, *allowed: str) -> None:
-        self._allowed = allowed
-        self.seen: list[str] = []
-
-    def review(self, question: Question, /) -> Verdict:
-        assert isinstance(question.request, ElicitRequestURLParams)
-        self.seen.append(question.request.url)
-        return Verdict(question.request.url in self._allowed, remember=True)
-
-
-@BOTH
-@pytest.mark.requirement("ELI-08", "ELI-10", "ELI-11")
-def test_each_link_needs_a_yes_of_its_own_before_it_is_followed(revision: Mode) -> None:
-    visits, wanted, unwanted = Person(), WHOLE, "http://127.0.0.1:9/consent"
-    warden = Warden(wanted)
-    approval = Approval(reviewer=warden)
-    with asker(revision, elicitation=Elicitation(url=visits), approval=approval) as client:
-        assert asked(client, ELICITATION, link(url=wanted)) == {"result": {"action": "accept"}}
-        assert asked(client, ELICITATION, link(url=unwanted)) == {"result": {"action": "decline"}}
-    assert warden.seen == [wanted, unwanted]
-    assert [request.url for request in visits.requests] == [wanted]
-
-
-@rotated_stateful
-@pytest.mark.requirement("ELI-15", "ELI-16", "M-07")
-def test_a_completion_reaches_the_handler_that_waits_for_its_id_and_no_other(wire: Wire) -> None:
-    odd = ' "\u00e9"/../1 '
-    server, held = Server("links"), Held(ElicitResult.accept)
-    wrong_ones_read, looked, read = (threading.Event() for _ in range(3))
-
-    @server.tool()
-    def visit(context: ToolContext) -> str:
-        question = context.ask(ELICITATION, link(odd))
-        held.entered()
-        for other in ("", odd.strip(), "unknown", odd.upper(), odd.replace("\u00e9", "e\u0301")):
-            context.complete_elicitation(other)
-        for params in ({"elicitationId": 1}, {"elicitationId": [odd]}, {}, None):
-            context.notify(COMPLETE, params)
-        context.request("ping")  # they have been read when this is answered
-        wrong_ones_read.set()
-        assert looked.wait(PATIENCE)
-        for _ in range(3):
-            context.complete_elicitation(odd)
-        context.request("ping")
-        read.set()
-        return str(question.result(PATIENCE)["action"])
-
-    with wire.connect(server, elicitation=Elicitation(url=held)) as client:
-        visiting = client.call_tool.future("visit")
-        assert wrong_ones_read.wait(PATIENCE)
-        assert not held.contexts[0].wait_completed(0.0)
-        looked.set()
-        assert read.wait(PATIENCE)
-        assert held.contexts[0].wait_completed(0.0)  # what came before the wait is not lost
-        held.gate.set()
-        assert visiting.result(PATIENCE).raise_for_error().text == "accept"
-        assert client.list_tools().tools
 
 
 def visiting_server(*identifiers: str) -> tuple[Server, list[ToolContext]]:
@@ -339,8 +208,6 @@ def test_an_error_that_needs_a_visit_leads_there_and_calls_again(way: str, wire:
     "given",
     {
         "declines": Elicitation(url=Person(ElicitResult.decline())),
-        "leaves": Elicitation(url=Person(ElicitResult.cancel())),
-        "nobody": None,
         "forms": person,
     },
 )
@@ -355,9 +222,12 @@ def test_where_nobody_goes_there_the_caller_gets_the_error(wire: Wire, given: An
     assert len(calls) == 1
 
 
-@pytest.mark.parametrize("way", ["blocking", "future"])
 @pytest.mark.parametrize(
-    ("changed", "why"), [({"url": "javascript:alert(1)"}, "cannot be opened"), ({"url": 5}, "url")]
+    ("changed", "why", "way"),
+    [
+        ({"url": "javascript:alert(1)"}, "cannot be opened", "blocking"),
+        ({"url": 5}, "url", "future"),
+    ],
 )
 @pytest.mark.requirement("ELI-18", "ELI-10")
 def test_an_unsafe_link_in_an_error_is_told(changed: dict[str, Any], why: str, way: str) -> None:
@@ -376,31 +246,6 @@ def test_an_unsafe_link_in_an_error_is_told(changed: dict[str, Any], why: str, w
 PAGES = "https://example.org"
 
 
-class Sent(Person):
-    """Goes where they are sent, and says at once that it is done."""
-
-    def think(self, context: HandlerContext) -> None:
-        context.completed()
-
-
-@rotated_stateful_ways
-@pytest.mark.requirement("ELI-18", "M-07", "M-20")
-def test_a_server_that_is_never_content_asks_the_person_once(way: str, wire: Wire) -> None:
-    server, ids, sent = Server("greedy"), list[str](), Sent()
-
-    @server.tool()
-    def locked(context: ToolContext) -> str:
-        ids.append(str(uuid4()))
-        raise MustVisit({ids[-1]: ("Sign in", f"{PAGES}/in?elicit={ids[-1]}")})
-
-    with wire.connect(server, elicitation=Elicitation(url=sent)) as client:
-        with pytest.raises(UrlElicitationRequired) as caught:
-            through(client, way, "locked")
-        assert caught.value.data["elicitations"][0]["url"] == f"{PAGES}/in?elicit={ids[1]}"
-    assert [request.url for request in sent.requests] == [f"{PAGES}/in?elicit={ids[0]}"]
-    assert len(ids) == 2
-
-
 @pytest.mark.parametrize("enough", [True, False])
 @pytest.mark.requirement("ELI-18", "ELI-17", "M-07")
 def test_where_nobody_says_that_it_is_done_the_call_is_made_again_once(enough: bool) -> None:
@@ -417,9 +262,9 @@ def test_where_nobody_says_that_it_is_done_the_call_is_made_again_once(enough: b
         assert len(peer.requests("tools/call", 2)) == 2
 
 
-@rotated_stateful_ways
+@rotated_stateful
 @pytest.mark.requirement("ELI-18", "TMO-01", "M-20")
-def test_links_share_one_time_limit(way: str, wire: Wire, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_links_share_one_time_limit(wire: Wire, monkeypatch: pytest.MonkeyPatch) -> None:
     server, calls = Server("greedy"), list[Any]()
     slow = Slow(monkeypatch, 60.0, 60.0, 60.0)  # a person and the call have 130 s in all
 
@@ -437,7 +282,7 @@ def test_links_share_one_time_limit(way: str, wire: Wire, monkeypatch: pytest.Mo
     options: dict[str, Any] = {"timeout": 30.0, "human_timeout": 100.0}
     with wire.connect(server, elicitation=Elicitation(url=visit), **options) as client:
         with pytest.raises(syncmcp.RequestTimeout) as caught:
-            through(client, way, "locked")
+            client.call_tool("locked")
         assert slow.left.wait(PATIENCE)
     assert (caught.value.kind, caught.value.seconds) == ("total", 30.0)
     assert caught.value.method == "tools/call"

@@ -37,7 +37,7 @@ from tests.connection.questions.asking import (
     through,
 )
 from tests.support.people import Held, Obedient, Person, nobody, reply
-from tests.support.scripts import NEW, OLD, WIRES, Scripted, opening, talk
+from tests.support.scripts import NEW, OLD, Scripted, opening, talk
 from tests.support.stage import (
     PATIENCE,
     Wire,
@@ -66,12 +66,11 @@ def alive() -> list[InboundRequest]:
     return [each for each in gc.get_objects() if type(each) is InboundRequest]
 
 
-@WIRES
 @pytest.mark.requirement("M-02")
-def test_a_question_outlives_the_call_beside_it_when_the_server_answers_that_one(wire: str) -> None:
+def test_a_question_outlives_the_call_beside_it_when_the_server_answers_that_one() -> None:
     held, listed = Held(), s.reply({"tools": []}, to="list")
     script = [*opening(), s.expect("tools/list", label="list"), ASK, listed, s.expect("response")]
-    with talk(script, wire, sampling=held) as (peer, client):
+    with talk(script, sampling=held) as (peer, client):
         # It is the only call in flight; what is asked may be about something else all the same.
         assert client.list_tools().tools == []
         assert not held.entered().cancel.cancelled
@@ -281,15 +280,12 @@ def test_the_handler_is_told_that_the_server_withdrew_and_no_answer_is_sent(wire
         assert (stats.responses, stats.late_answers, stats.violations) == (0, 0, [])
 
 
-@pytest.mark.parametrize(
-    "params", [*({"requestId": each} for each in ("1", True, 1.0, None, {"a": 1})), None]
-)
 @pytest.mark.requirement("CAN-05", "CAN-06")
-def test_a_cancel_that_names_nothing_open_is_ignored(params: Any) -> None:
-    held = Held()
-    asked, cancel = s.request(SAMPLING, PROMPT, identifier=1), "notifications/cancelled"
-    script = [*opening(), asked, s.gate("inside"), s.notify(cancel, params), *AFTER]
-    script += [s.expect("response")]
+def test_a_cancel_that_names_nothing_open_is_ignored() -> None:
+    held, named = Held(), [{"requestId": each} for each in ("1", True, 1.0, None, {"a": 1})]
+    cancels = [s.notify("notifications/cancelled", params) for params in (*named, None)]
+    script = [*opening(), s.request(SAMPLING, PROMPT, identifier=1), s.gate("inside"), *cancels]
+    script += [*AFTER, s.expect("response")]
     with talk(script, sampling=held) as (peer, _):
         context = held.entered()
         peer.open("inside")

@@ -26,6 +26,7 @@ from tests.connection.questions.asking import (
     FORM,
     KNOWING,
     PROMPT,
+    RESULT,
     ROOTS,
     SAMPLING,
     Slow,
@@ -37,7 +38,7 @@ from tests.connection.questions.asking import (
     through,
 )
 from tests.support.people import Held, Obedient, Person, reply
-from tests.support.scripts import NEW, OLD, WIRES, opening, talk
+from tests.support.scripts import NEW, OLD, opening, talk
 from tests.support.stage import (
     PATIENCE,
     Clock,
@@ -49,8 +50,6 @@ from tests.support.stage import (
     rotated_with,
     tick,
 )
-
-RESULT: dict[str, Any] = {"content": [{"type": "text", "text": "done"}]}
 
 
 @rotated
@@ -73,14 +72,13 @@ def test_the_server_has_the_programs_name_and_the_only_call_is_known(wire: Wire)
         assert (call.method, call.params) == ("tools/call", {"name": "ask", "arguments": arguments})
 
 
-@WIRES
 @pytest.mark.requirement("M-19")
-def test_nobody_guesses_which_of_two_calls_a_question_belongs_to(wire: str) -> None:
+def test_nobody_guesses_which_of_two_calls_a_question_belongs_to() -> None:
     ask = [s.request(SAMPLING, PROMPT, identifier="none"), s.expect("response")]
     script = [*opening(), *ask, *(s.expect("tools/call", label=name) for name in ("one", "two"))]
     script += [*ask, *(s.reply(RESULT, to=name) for name in ("one", "two"))]
     held = Person()
-    with talk(script, wire, sampling=held) as (peer, client):
+    with talk(script, sampling=held) as (peer, client):
         peer.requests("response")
         futures = [client.call_tool.future(name) for name in ("a", "b")]
         assert [future.result(PATIENCE).text for future in futures] == ["done"] * 2
@@ -252,8 +250,7 @@ def test_in_the_stateless_era_there_is_nobody_to_report_to() -> None:
 TASK = {"io.modelcontextprotocol/related-task": {"taskId": "t-1"}}
 
 
-@WIRES
-@pytest.mark.parametrize("task", [None, TASK], ids=["call", "task"])
+@pytest.mark.parametrize(("task", "wire"), [(None, "stdio"), (TASK, "memory")])
 @pytest.mark.requirement("PRG-03", "M-20", "TSK-07")
 def test_a_server_is_shown_that_somebody_is_still_thinking_until_the_answer_is_out(
     task: dict[str, Any] | None, wire: str, monkeypatch: pytest.MonkeyPatch

@@ -28,7 +28,6 @@ from tests.connection.questions.asking import (
     asker,
     asking_server,
     demanded,
-    every_revision,
     model,
     person,
     question,
@@ -195,7 +194,7 @@ def test_two_threads_that_set_handlers_or_ask_for_the_roots_first_both_succeed()
         assert number > 3
 
 
-MODES = (OLD, NEW)
+CHANGED = "notifications/roots/list_changed"
 
 
 class Knowing:
@@ -206,7 +205,7 @@ class Knowing:
     __call__ = staticmethod(model)
 
 
-# What is given, and what is declared from 2025-11-25 on.
+# What is given, and what is declared in 2026-07-28.
 DECLARED: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "nothing": ({}, {}),
     "sampling": ({"sampling": model}, {"sampling": {}}),
@@ -226,45 +225,33 @@ DECLARED: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 }
 
 
-def as_of(revision: str, declared: dict[str, Any]) -> dict[str, Any]:
-    """What an earlier revision has of a declaration."""
-    declared = dict(declared)
-    if "roots" in declared and revision != NEW:
-        declared["roots"] = {"listChanged": True}
-    if revision in MODES:
-        return declared
-    if "sampling" in declared:
-        declared["sampling"] = {}
-    modes = declared.pop("elicitation", {})
-    if "form" in modes and revision == "2025-06-18":
-        declared["elicitation"] = {}
-    return declared
-
-
-@pytest.mark.parametrize(
-    ("revision", "kind"),
-    [
-        *((revision, kind) for revision in MODES for kind in DECLARED),
-        *((old, kind) for old in STATEFUL[:-1] for kind in ("tools", "url alone", "both", "all")),
-    ],
-)
-@pytest.mark.requirement("M-08", "ROOT-01", "SAMP-01", "ELI-01", "ELI-02")
-def test_what_has_a_handler_is_declared_as_the_revision_has_it(kind: str, revision: Mode) -> None:
+@pytest.mark.parametrize("kind", DECLARED)
+@pytest.mark.requirement("M-08", "SAMP-01", "ELI-01", "ELI-02")
+def test_what_has_a_handler_is_declared(kind: str) -> None:
     options, declared = DECLARED[kind]
-    with asker(revision, **options) as client:
-        assert said(client, "capabilities") == as_of(revision, declared)
-        if kind != "all":
-            return
-        assert asked(client, SAMPLING, PROMPT)["result"]["model"] == "double"
-        assert asked(client, ROOTS)["result"] == {"roots": []}
+    with asker(NEW, **options) as client:
+        assert said(client, "capabilities") == declared
+
+
+# What else a revision makes of an offer is in `tests/protocol/test_offer.py`.
+@pytest.mark.parametrize("revision", STATEFUL)
+@pytest.mark.requirement("M-08", "ROOT-01", "SAMP-01", "ELI-01")
+def test_a_handshake_declares_what_its_revision_has_and_it_is_answered(revision: Mode) -> None:
+    with asker(revision, **DECLARED["all"][0]) as client:
+        declared: dict[str, Any] = {"sampling": {}, "roots": {"listChanged": True}}
         if revision not in STATEFUL[:2]:
             form = question(ELICITATION, revision)
             assert asked(client, ELICITATION, form)["result"]["action"] == "accept"
+            declared["elicitation"] = {"form": {}, "url": {}} if revision == OLD else {}
+        assert said(client, "capabilities") == declared
+        assert asked(client, SAMPLING, PROMPT)["result"]["model"] == "double"
+        assert asked(client, ROOTS)["result"] == {"roots": []}
 
 
 @pytest.mark.requirement("M-08")
 def test_in_the_stateless_era_a_handler_may_come_and_go_at_any_time_or_be_that_of_a_call() -> None:
-    with asker(NEW) as client:
+    server = asking_server()
+    with syncmcp.connect(server, mode=NEW) as client:
         assert said(client, "capabilities") == {}
         client.set_sampling(model)
         client.set_elicitation(person)
@@ -282,6 +269,7 @@ def test_in_the_stateless_era_a_handler_may_come_and_go_at_any_time_or_be_that_o
         future = client.call_tool.future("capabilities", handlers=Handlers(sampling=model))
         assert '"sampling"' in future.result(10).text
         assert said(client, "capabilities") == {"roots": {}}
+    assert (server.stats.notifications[CHANGED], server.stats.violations) == (0, [])
 
 
 @pytest.mark.parametrize("revision", [STATEFUL[0], OLD])
@@ -322,15 +310,12 @@ def test_a_handler_set_between_two_openings_is_in_the_next_handshake_and_may_be_
         assert demanded(client, SAMPLING, PROMPT)["error"][0] == -32601
 
 
-CHANGED = "notifications/roots/list_changed"
-
-
 def uris(client: syncmcp.Client, **options: Any) -> list[str]:
     """The roots that the server sees now."""
     return [root["uri"] for root in asked(client, ROOTS, **options)["result"]["roots"]]
 
 
-@every_revision
+@BOTH
 @pytest.mark.requirement("ROOT-01", "ROOT-02")
 def test_roots_are_listed_as_uris_with_what_is_theirs(revision: Mode, tmp_path: Path) -> None:
     odd, file = tmp_path / "a b%#\u00e9", tmp_path / "notes.txt"
@@ -344,29 +329,7 @@ def test_roots_are_listed_as_uris_with_what_is_theirs(revision: Mode, tmp_path: 
     assert server.stats.violations == []
 
 
-@every_revision
 @pytest.mark.requirement("ROOT-03", "M-03")
-def test_only_what_changes_is_announced_and_once(revision: Mode, tmp_path: Path) -> None:
-    first, second = tmp_path / "first", tmp_path / "second"
-    first.mkdir()
-    second.mkdir()
-    server = asking_server()
-    with syncmcp.connect(server, mode=revision, roots=[tmp_path]) as client:
-        client.roots.replace([tmp_path])  # nothing new
-        client.roots.add(tmp_path)
-        client.roots.replace([first, second])
-        assert uris(client) == [first.as_uri(), second.as_uri()]
-        with pytest.raises(UsageError):
-            client.roots.replace([tmp_path, tmp_path / "nowhere"])
-        assert uris(client) == [first.as_uri(), second.as_uri()]
-        client.roots.add(tmp_path)
-        told = 0 if revision == NEW else 2  # of the list, and of what was added
-        assert server.stats.wait_for(lambda seen: seen.notifications[CHANGED] >= told, PATIENCE)
-        client.list_tools()
-    assert (server.stats.notifications[CHANGED], server.stats.violations) == (told, [])
-
-
-@pytest.mark.requirement("ROOT-03")
 def test_roots_shared_by_two_clients_tell_both_servers(tmp_path: Path) -> None:
     shared, servers = Roots(), [asking_server(), asking_server()]
 
@@ -413,10 +376,9 @@ def test_a_policy_may_keep_the_roots_to_itself(revision: Mode, tmp_path: Path) -
             assert uris(client) == shown
 
 
-@pytest.mark.parametrize("revision", STATEFUL)
 @pytest.mark.requirement("ROOT-06")
-def test_without_roots_the_method_is_unknown(revision: Mode) -> None:
-    with asker(revision, sampling=model) as client:
+def test_without_roots_the_method_is_unknown() -> None:
+    with asker(OLD, sampling=model) as client:
         for _ in range(2):
             assert demanded(client, ROOTS)["error"][0] == -32601
             with pytest.raises(UsageError, match="did not declare 'roots'"):

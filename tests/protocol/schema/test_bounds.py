@@ -14,7 +14,7 @@ from unittest.mock import Mock
 import pytest
 
 from syncmcp._protocol.patterns import Pattern
-from syncmcp._protocol.schema import DIALECTS, compile_schema
+from syncmcp._protocol.schema import DIALECTS, compile_schema, place
 from syncmcp._protocol.schema.place import MAX_NESTING, MAX_STEPS
 from syncmcp.errors import UnsupportedSchema
 from tests.protocol.schema.deep import boxed, within
@@ -42,18 +42,14 @@ def fan_out(word: str, levels: int, last: dict[str, Any]) -> dict[str, Any]:
     return as_it_comes({"$ref": "#/$defs/d0", "$defs": {**schemas, f"d{levels}": last}})
 
 
-@pytest.mark.parametrize(
-    ("schema", "part"),
-    [
-        (within("not", 10_000), "levels deep"),
-        ({"enum": [[number] for number in range(300_000)]}, "has more than .* values"),
-        ({"anyOf": [{} for _ in range(20_001)]}, "20,000 schemas"),
-    ],
-    ids=["deep", "large", "many"],
-)
-def test_a_schema_that_is_too_much_is_refused(schema: Any, part: str) -> None:
-    with pytest.raises(UnsupportedSchema, match=part):
-        compile_schema(schema)
+def few_steps(monkeypatch: pytest.MonkeyPatch, steps: int) -> None:
+    """Leave every check so many steps."""
+    monkeypatch.setattr(place, "MAX_STEPS", steps)
+
+
+def test_a_schema_that_is_deeper_than_the_stack_is_refused() -> None:
+    with pytest.raises(UnsupportedSchema, match="levels deep"):
+        compile_schema(within("not", 10_000))
 
 
 def test_depth_and_size_that_people_need_are_allowed() -> None:
@@ -89,12 +85,10 @@ def test_a_schema_that_refers_to_itself_for_ever_comes_to_an_end(schema: dict[st
 
 
 def test_a_fan_of_references_runs_out_of_steps(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(UnsupportedSchema, match=f"{MAX_STEPS:,} steps"):
-        compile_schema(fan_out("allOf", 60, {})).problem(1)
-    monkeypatch.setattr("syncmcp._protocol.schema.place.MAX_STEPS", 50_000)
+    few_steps(monkeypatch, 50_000)
     seen = fan_out("anyOf", 60, {"properties": {"a": {}}})
     fans = [fan_out(word, 60, {"type": "string"}) for word in ("anyOf", "oneOf")]
-    for schema in (*fans, {**seen, "unevaluatedProperties": False}):
+    for schema in (fan_out("allOf", 60, {}), *fans, {**seen, "unevaluatedProperties": False}):
         with pytest.raises(UnsupportedSchema, match="steps"):
             compile_schema(schema).problem({"a": 1})
 
@@ -130,15 +124,15 @@ def test_a_stack_that_is_nearly_full_is_an_error_like_any_other() -> None:
 @pytest.mark.parametrize(
     "items",
     [
-        *([{"a": number} for number in range(100_000)], [[number] for number in range(20_000)]),
+        *([{"a": number} for number in range(20_000)], [[number] for number in range(20_000)]),
         # Whose hashes are all the same, where numbers are hashed as they are.
-        [number * (2**61 - 1) for number in range(100_000)],
+        [number * (2**61 - 1) for number in range(20_000)],
         [number / 7 for number in range(20_000)],
     ],
     ids=["objects", "lists", "same-hash", "floats"],
 )
 def test_many_items_are_told_apart_one_by_one(items: list[Any]) -> None:
-    # Each with each would be five thousand million comparisons.
+    # Each with each would be two hundred million comparisons.
     unique = compile_schema({"uniqueItems": True})
     assert unique.problem(items) is None
     assert unique.problem([*items, items[10_000]]) is not None
@@ -162,7 +156,7 @@ def test_a_list_of_types_has_no_more_names_than_there_are(uri: str) -> None:
     types = ["string", "number", "object", "array", "boolean", "null", "integer"]
     assert compile_schema({"$schema": uri, "type": types}).problem(1) is None
     with pytest.raises(UnsupportedSchema, match="repeats a type"):
-        compile_schema({"$schema": uri, "type": ["string"] * 100_000})
+        compile_schema({"$schema": uri, "type": ["string"] * 1_000})
 
 
 def test_the_dependencies_of_names_are_not_looked_for_among_items() -> None:
@@ -332,7 +326,7 @@ def in_turn() -> dict[str, Any]:
     dynamic = {"$dynamicRef": "#a"}
     parts = {
         f"d{n}": {"$id": f"d{n}", "$dynamicAnchor": "a", "anyOf": [dynamic, {"$ref": f"d{n - 1}"}]}
-        for n in range(1, 3_000)
+        for n in range(1, 300)
     }
     return {"$id": "http://x/", "$defs": {"d0": {"$id": "d0"}, **parts}}
 
@@ -353,15 +347,18 @@ def foreign_hosts(count: int) -> dict[str, Any]:
 @pytest.mark.parametrize(
     "schema",
     [
-        {**LONG_ID, "properties": {f"{n}": {"$id": f"{n}"} for n in range(19_000)}},
-        referring(within("not", 190), "/not" * 190, 9_000),
-        referring(within("not", 190), "%2Fnot" * 190, 9_000),
-        referring({**LONG_ID, "items": identified(90, "b")}, "/items" + "/not" * 80, 2_000),
-        *(in_turn(), {"properties": foreign_hosts(1_200)}),
+        {**LONG_ID, "properties": {f"{n}": {"$id": f"{n}"} for n in range(1_900)}},
+        referring(within("not", 190), "/not" * 190, 900),
+        referring(within("not", 190), "%2Fnot" * 190, 900),
+        referring({**LONG_ID, "items": identified(90, "b")}, "/items" + "/not" * 80, 200),
+        *(in_turn(), {"properties": foreign_hosts(120)}),
     ],
 )
-def test_what_a_reference_takes_is_paid_for(schema: dict[str, Any]) -> None:
-    with pytest.raises(UnsupportedSchema, match=f"{MAX_STEPS:,} steps"):
+def test_what_a_reference_takes_is_paid_for(
+    schema: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    few_steps(monkeypatch, MAX_STEPS // 10)
+    with pytest.raises(UnsupportedSchema, match="200,000 steps"):
         compile_schema(as_it_comes(schema))
 
 
@@ -391,22 +388,10 @@ class Unwanted(Exception):
     """What ends a check from outside."""
 
 
-@pytest.mark.parametrize(
-    ("schema", "value"),
-    [
-        (fan_out("anyOf", 60, {"type": "string"}), 1),
-        ({"items": {"type": "integer"}}, [1] * 50_000),
-        ({"uniqueItems": True}, [[number] for number in range(50_000)]),
-        ({"const": {}}, {str(number): 1 for number in range(50_000)}),
-        ({"pattern": "a"}, "x" * (30 << 20)),
-        ({"additionalProperties": {"type": "integer"}}, {str(n): 1 for n in range(50_000)}),
-        ({"unevaluatedProperties": {"type": "integer"}}, {str(n): 1 for n in range(50_000)}),
-    ],
-)
-def test_a_check_finds_out_that_it_is_not_wanted_any_more(schema: Any, value: Any) -> None:
+def test_a_check_finds_out_that_it_is_not_wanted_any_more() -> None:
     look = Mock(side_effect=Unwanted)
     with pytest.raises(Unwanted):
-        compile_schema(schema).problem(value, look)
+        compile_schema({"pattern": "a"}).problem("x" * (30 << 20), look)
     assert look.call_count == 1
     with pytest.raises(Unwanted):  # so does compiling
         compile_schema({"anyOf": [{"type": "integer", "minimum": n} for n in range(5_000)]}, look)
