@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import os
+import random
+import sys
 import threading
 import warnings
 from collections.abc import Callable, Iterator
+from functools import partial
 from queue import SimpleQueue
 from typing import Any
 
@@ -13,7 +16,7 @@ import pytest
 
 from syncmcp._concurrency.pool import DaemonPool, PoolSlot, current, slot_released
 from tests.support.shops import known
-from tests.support.stage import PATIENCE, GatedQueue
+from tests.support.stage import PATIENCE, GatedQueue, in_threads, nervous
 
 
 class Counting(DaemonPool):
@@ -84,11 +87,8 @@ def test_a_slot_that_is_lent_goes_to_the_next_in_line(pool: Counting) -> None:
     first, second, third = Job(pool), Job(pool), Job(pool)
     slot = first.wait_started()
     assert pool.waiting == 2
-    for _ in range(2):
-        first.do(slot.lend)
-        second.wait_started()
-        assert (pool.running, pool.waiting) == (1, 1)
-    first.do(slot.take_back)
+    first.do(slot.lend)
+    second.wait_started()
     assert (pool.running, pool.waiting) == (1, 1)
     # It goes on at once, however full it is.
     first.do(slot.take_back)
@@ -96,22 +96,6 @@ def test_a_slot_that_is_lent_goes_to_the_next_in_line(pool: Counting) -> None:
     first.end()
     pool.wait_running(1)
     assert not third.started
-    second.end()
-    third.wait_started()
-    assert (pool.running, pool.waiting, pool.threads) == (1, 0, 1)
-    third.end()
-
-
-def test_a_slot_is_given_up_once_whatever_its_job_does(pool: Counting) -> None:
-    first, second, third = Job(pool), Job(pool), Job(pool)
-    slot = first.wait_started()
-    for _ in range(2):
-        slot.abandon()
-    second.wait_started()
-    for act in (slot.lend, slot.take_back):
-        first.do(act)
-        assert (pool.running, pool.waiting) == (1, 1)
-    first.end()
     second.end()
     third.wait_started()
     assert (pool.running, pool.waiting, pool.threads) == (1, 0, 1)
@@ -273,3 +257,145 @@ def test_a_thread_that_ends_takes_no_job_beyond_the_limit(monkeypatch: pytest.Mo
     third.wait_started()
     third.end()
     known(lambda: pool.threads == 0)
+
+
+class Disorder:
+    """Jobs that lend, wait for others, fail and are abandoned, as the dice fall.
+
+    Args:
+        dice: Decides.
+        limit: Of the pool.
+        jobs: How many jobs are submitted from outside.
+    """
+
+    def __init__(self, dice: random.Random, limit: int, jobs: int) -> None:
+        self.pool = Counting(limit)
+        self._limit = limit
+        self._dice = dice
+        # Guards what follows.
+        self._lock = threading.Lock()
+        self._numbers = iter(range(10**9))
+        self.submitted = 0
+        self.ended: list[int] = []
+        # Those that hold the slot they were given when they began.
+        self._fresh: set[int] = set()
+        self.wrong: list[str] = []
+        self._slots: list[tuple[int, PoolSlot, threading.Event]] = []
+        # What each job does is settled beforehand: the dice are thrown by one thread.
+        self._plans = [self._plan(2) for _ in range(jobs)]
+
+    def _plan(self, depth: int) -> list[Any]:
+        deeds = ["look", "lend", "lend twice", "stuck", "wait for another", "fail"]
+        weights = (6, 4, 2, 1, 4 if depth else 0, 1)
+        return [
+            (deed, self._plan(depth - 1) if deed == "wait for another" else None)
+            for deed in self._dice.choices(deeds, weights, k=self._dice.randrange(4))
+        ]
+
+    def run(self) -> None:
+        """Submit everything from some threads, close the pool in the middle, see to the end."""
+        parts = [self._plans[start::4] for start in range(4)]
+        over = threading.Event()
+        abandoning = threading.Thread(target=self._abandon, args=(over,), name="test-abandon")
+        abandoning.start()
+        try:
+            outcomes = in_threads(*(partial(self._submit_all, part) for part in parts))
+            assert outcomes == [None] * 4
+            known(lambda: len(self.ended) == self.submitted)
+        finally:
+            over.set()
+            abandoning.join(PATIENCE)
+        assert not abandoning.is_alive()
+        known(lambda: self.pool.threads == 0)
+        assert self.pool.running == self.pool.waiting == 0
+        assert (sorted(self.ended), self.wrong) == (list(range(self.submitted)), [])
+
+    def _submit_all(self, plans: list[list[Any]]) -> None:
+        for index, plan in enumerate(plans):
+            self._submit(plan)
+            if index == len(plans) // 2:
+                self.pool.close()
+
+    def _submit(self, plan: list[Any], *, at_once: bool = False) -> threading.Event:
+        done = threading.Event()
+        with self._lock:
+            number = next(self._numbers)
+            self.submitted += 1
+        self.pool.submit(partial(self._job, number, plan, done, at_once), at_once=at_once)
+        return done
+
+    def _job(self, number: int, plan: list[Any], done: threading.Event, at_once: bool) -> None:
+        slot = current.slot
+        assert slot is not None
+        abandoned = threading.Event()
+        if not at_once:
+            self._begin(number)
+        try:
+            if number % 3 == 0 or any(deed == "stuck" for deed, _ in plan):
+                with self._lock:
+                    self._slots.append((number, slot, abandoned))
+            for deed, more in plan:
+                self._do(number, deed, more, abandoned)
+        finally:
+            with self._lock:
+                self._fresh.discard(number)
+                self.ended.append(number)
+            done.set()
+
+    def _begin(self, number: int) -> None:
+        with self._lock:
+            self._fresh.add(number)
+            if len(self._fresh) > self._limit:
+                self.wrong.append(f"{len(self._fresh)} jobs were given a slot")
+
+    def _do(self, number: int, deed: str, more: Any, abandoned: threading.Event) -> None:
+        if deed == "look":
+            if self.pool.running < 0:
+                self.wrong.append("fewer than none")
+        elif deed == "stuck":
+            assert abandoned.wait(PATIENCE), "nobody gave it up"
+        else:
+            with self._lock:
+                self._fresh.discard(number)
+            with slot_released():
+                if deed == "fail":
+                    sys.exit("as the dice fell")
+                if deed == "lend twice":
+                    with slot_released():
+                        pass
+                elif more is not None:
+                    # In line or not: while it waits, its slot is free for the other one.
+                    done = self._submit(more, at_once=number % 2 == 0)
+                    assert done.wait(3 * PATIENCE), "it was lost"
+
+    def _abandon(self, over: threading.Event) -> None:
+        """Abandon jobs at whatever moment they are in: running, lending, or over."""
+        dice = random.Random(self._dice.random())
+        while not over.wait(0.001):
+            with self._lock:
+                slots, self._slots = self._slots, []
+                dice.shuffle(slots)
+                for number, _, _ in slots:
+                    self._fresh.discard(number)
+            for _, slot, abandoned in slots:
+                slot.abandon()
+                abandoned.set()
+
+
+def disorder(limit: int) -> None:
+    seed = int(os.environ.get("SYNCMCP_STRESS_SEED") or random.randrange(10**6))
+    print(f"\nlimit {limit}, seed {seed}")
+    with nervous():
+        Disorder(random.Random(seed), limit, 200).run()
+
+
+@pytest.mark.parametrize("limit", [1, 2, 5])
+def test_in_all_disorder_no_job_is_lost_and_no_slot_is_counted_twice(limit: int) -> None:
+    disorder(limit)
+
+
+@pytest.mark.stress
+@pytest.mark.parametrize("limit", [1, 2, 5])
+def test_in_long_disorder_no_job_is_lost_and_no_slot_is_counted_twice(limit: int) -> None:
+    for _ in range(50):
+        disorder(limit)

@@ -1,13 +1,12 @@
-"""Calls whose limit comes at an odd moment.
-
-When a call ends: `test_call_limits.py`; in mid-answer: `tests/transports/test_http_ending.py`.
-"""
+"""Every call ends by its limits, whatever the server does or does not do."""
 
 from __future__ import annotations
 
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import partial
 from types import FrameType
 from typing import Any
@@ -17,7 +16,9 @@ import pytest
 import syncmcp
 from syncmcp._concurrency.timing import Deadline
 from syncmcp._connection.pending_request import TimeoutWatcher
-from syncmcp.testing import ToolContext, serve_http
+from syncmcp.testing import ScriptedPeer, ToolContext, serve_http
+from syncmcp.testing import script as s
+from syncmcp.testing.script import Step
 from syncmcp.transports.memory import MemoryTransport
 from tests.support.stage import (
     PATIENCE,
@@ -26,9 +27,14 @@ from tests.support.stage import (
     Stage,
     Wire,
     in_threads,
+    relayed,
     rotated,
     tick,
 )
+
+# Limits that pass in real time. That they end when they say is in `test_call_limits.py`.
+LIMIT = 0.2
+CEILING = PATIENCE
 
 both_ways = pytest.mark.parametrize("way", ["blocking", "future"])
 
@@ -42,6 +48,13 @@ def call(client: syncmcp.Client, way: str, name: str, arguments: Any, **options:
         return client.call_tool(name, arguments, **options)
     except syncmcp.McpError as error:
         return error
+
+
+@contextmanager
+def at_most(seconds: float) -> Iterator[None]:
+    begun = time.monotonic()
+    yield
+    assert time.monotonic() - begun < seconds
 
 
 @both_ways
@@ -68,7 +81,39 @@ def test_the_server_is_told_of_a_deadline_that_the_exchange_noticed_first(
         assert stage.stats.wait_for(lambda stats: stats.cancelled == 1, PATIENCE)
 
 
+ANSWER = s.reply({"content": [{"type": "text", "text": "late"}]})
+STUCK: dict[str, list[Step]] = {
+    "silent": [s.silence()],
+    "dripping": [s.drip(ANSWER, 0.05)],
+    "chattering": [s.repeat([s.progress(1), s.delay(0.02)])],
+}
+COMMENTS = [s.head(), s.repeat([s.comment("still here"), s.delay(0.02)])]
 # Each way of asking meets each transport.
+STANDSTILLS = [
+    ("silent", "blocking", "stdio"),
+    ("silent", "future", "http"),
+    ("dripping", "future", "stdio"),
+    ("dripping", "blocking", "http"),
+    ("chattering", "blocking", "stdio"),
+    ("chattering", "future", "http"),
+    ("commenting", "blocking", "http"),
+]
+
+
+@pytest.mark.parametrize(("fault", "way", "transport"), STANDSTILLS)
+@pytest.mark.requirement("TMO-01", "TMO-03")
+@pytest.mark.pitfall("4", "H5")
+def test_no_way_of_not_answering_holds_any_call(fault: str, way: str, transport: str) -> None:
+    steps = STUCK.get(fault, COMMENTS)
+    script = [*s.handshake(), s.expect("tools/call"), *steps]
+    with ScriptedPeer(script) as peer, relayed(peer) as target:
+        place: Any = target if transport == "stdio" else peer.url
+        with syncmcp.connect(place, mode=STATEFUL, close_timeout=0.2) as client:
+            for _ in range(2):
+                with at_most(CEILING):
+                    error = call(client, way, "stuck", {}, timeout=LIMIT, idle_timeout=PATIENCE)
+                assert isinstance(error, syncmcp.RequestTimeout)
+                assert error.kind == "total"
 
 
 @pytest.mark.parametrize("end", ["timeout", "token", "close", "blocking"])
@@ -117,6 +162,23 @@ def test_a_headers_function_holds_no_future(end: str, monkeypatch: pytest.Monkey
     ends: Any = {"token": syncmcp.RequestCancelled, "close": syncmcp.ClosedError}
     assert type(error) is ends.get(end, syncmcp.RequestTimeout)
     assert (error.delivery, stage.stats.requests["tools/call"]) == ("not_sent", 0)
+
+
+@both_ways
+@pytest.mark.requirement("TMO-01")
+@pytest.mark.pitfall("4", "H13")
+def test_a_server_that_stops_reading_holds_neither_a_big_nor_a_small_call(way: str) -> None:
+    # The pong comes when nothing more is read.
+    script = [*s.handshake(), s.expect("ping"), s.stop_reading(), s.reply({}), s.silence()]
+    with ScriptedPeer(script) as peer:
+        target = syncmcp.Stdio(*peer.command)
+        with syncmcp.connect(target, mode=STATEFUL, close_timeout=0.2) as client:
+            client.ping()
+            for size, delivery in ((4_000_000, "unknown"), (0, "not_sent")):
+                with at_most(CEILING):
+                    error = call(client, way, "big", {"text": "x" * size}, timeout=LIMIT)
+                assert isinstance(error, syncmcp.RequestTimeout)
+                assert error.delivery == delivery
 
 
 @rotated
@@ -215,7 +277,7 @@ def test_a_clock_that_strikes_in_a_close_finds_the_end(monkeypatch: pytest.Monke
 
     def blocking() -> Any:
         try:
-            return client.call_tool("hold", {"key": "a"}, timeout=0.2)
+            return client.call_tool("hold", {"key": "a"}, timeout=LIMIT)
         finally:
             gate.set()
 

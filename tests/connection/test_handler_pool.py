@@ -1,6 +1,6 @@
 """The threads on which handlers answer: few, lent while a handler waits, and never stuck for good.
 
-See `tests/concurrency/test_slots.py` for the pool alone.
+See `test_slots.py` for the pool alone, and `stress/test_nested.py` for a crowd.
 """
 
 from __future__ import annotations
@@ -11,15 +11,17 @@ from typing import Any
 import pytest
 
 import syncmcp
-from syncmcp import HandlerContext
+from syncmcp import HandlerContext, Refused
 from syncmcp._concurrency import pool
 from syncmcp.testing import Server, ToolContext
 from syncmcp.testing.server.wire import RpcError
 from syncmcp.types import CallToolResult, CreateMessageResult
 from tests.support.people import Person, reply
+from tests.support.programs import running
 from tests.support.shops import known
 from tests.support.stage import (
     PATIENCE,
+    STATEFUL,
     STATELESS,
     Clock,
     Wire,
@@ -174,6 +176,43 @@ def test_calls_of_handlers_do_not_stand_in_line_behind_those_that_wait_for_them(
     assert early == []
 
 
+@rotated
+def test_a_handler_that_is_stuck_in_a_call_of_its_own_is_left_alone_too(wire: Wire) -> None:
+    free = threading.Event()
+    entered = threading.Event()
+    server = curious()
+
+    @server.tool()
+    def hold() -> str:
+        entered.set()
+        assert free.wait(PATIENCE)
+        return "free"
+
+    def answer(request: Any, context: HandlerContext) -> CreateMessageResult:
+        if request.messages[0].text == "stuck":
+            context.client.call_tool("hold")
+        return reply("here")
+
+    options: dict[str, Any] = {"max_handlers": 1, "human_timeout": 0.2}
+    with wire.connect(server, sampling=answer, **options) as client:
+        stuck = asked(client, "stuck")
+        try:
+            assert entered.wait(PATIENCE)
+            if wire.revision == STATEFUL:  # the tool is told, and answers
+                assert stuck.result(PATIENCE).text == "-1 nobody answered in time"
+            else:
+                with pytest.raises(Refused, match="nobody answered in time"):
+                    stuck.result(PATIENCE)
+            assert client.call_tool("ask", {"text": "who is there?"}).text == "here"
+        finally:
+            free.set()
+        # Its slot is gone for good: it may not be counted twice.
+        for _ in range(3):
+            assert client.call_tool("ask", {"text": "who is there?"}).text == "here"
+        pool = client._core.pools.handlers
+        known(lambda: pool._threads == len(pool._idle))
+
+
 @rotated_stateful
 def test_questions_beyond_max_questions_are_refused_and_those_in_line_are_not_lost(
     wire: Wire, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
@@ -220,3 +259,40 @@ def test_questions_that_come_with_a_result_are_bounded_by_our_own_calls_alone(wi
 
 
 # Two of one are stuck in calls, the third and those of the other for ever.
+STUCK = """
+reached, number = threading.Semaphore(0), iter(range(4))
+
+def stuck(request, context):
+    reached.release()
+    {stuck}
+    threading.Event().wait()
+
+server = syncmcp.Stdio(sys.executable, "-m", "syncmcp.testing")
+client = syncmcp.connect(server, mode={mode!r}, sampling=stuck, **{options!r})
+for _ in range({calls}):
+    client.call_tool.future("request_llm_help", dict(question="who?"))
+for _ in range({calls}):
+    reached.acquire()
+say("reached")
+"""
+IN_A_CALL = "next(number) < 2 and context.client.call_tool('sleep', dict(seconds=600))"
+
+
+@pytest.mark.pitfall("H7")
+@pytest.mark.parametrize(
+    ("mode", "calls", "stuck", "options"),
+    [
+        (STATEFUL, 3, IN_A_CALL, {"max_handlers": 1}),
+        (STATELESS, 4, "", {"max_handlers": 2, "human_timeout": 0.1}),
+    ],
+    ids=["in calls", "for ever"],
+)
+def test_the_interpreter_exits_at_once_though_handlers_never_return(
+    mode: str, calls: int, stuck: str, options: dict[str, Any]
+) -> None:
+    code = STUCK.format(mode=mode, calls=calls, stuck=stuck, options=options)
+    with running(code) as program:
+        assert program.line() == "reached"
+        status, out, err = program.end()
+    assert (status, out) == (0, "")
+    assert "Traceback" not in err

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import logging
+import socket
 import sys
+import threading
 import traceback
 import unicodedata
 from collections.abc import Callable, Iterator
@@ -15,7 +17,6 @@ from syncmcp import Client, Http, McpError, ServerError, Stdio
 from syncmcp.testing import ScriptedPeer
 from syncmcp.testing import script as s
 from tests.support.scripts import EVERYTHING, NEW, OLD
-from tests.transports.http_peer import Request, serving
 
 FORGED = "2026-01-01 CRITICAL forged"
 HIDDEN = "\x00\x07\b\x7f\x9b31m\u202e\u200b\ufeff\u2066"
@@ -85,7 +86,7 @@ RESULTS: dict[str, Any] = {
     "structured": {"content": [], "structuredContent": {EVIL: EVIL, "n": EVIL}},
     "task": {"task": poisoned({"taskId": "t", "status": "working"})},
 }
-CODES = (-32601, -32602, -32002, -32020, -32021, -32022, -32042, 7)
+CODES = (-32700, -32600, -32601, -32602, -32603, -32002, -32020, -32021, -32022, -32042, 7, -1)
 SCHEMA = {
     "type": "object",
     "properties": {"n": {"type": "integer", "description": EVIL}},
@@ -93,6 +94,18 @@ SCHEMA = {
     EVIL: EVIL,
 }
 TOOL = {"name": "t", "title": EVIL, "inputSchema": {"type": "object"}, "outputSchema": SCHEMA}
+OPERATIONS: dict[str, Callable[[Client], Any]] = {
+    "tools/list": lambda client: client.list_tools(),
+    "resources/list": lambda client: client.list_resources(),
+    "resources/templates/list": lambda client: client.list_resource_templates(),
+    "prompts/list": lambda client: client.list_prompts(),
+    "prompts/get": lambda client: client.get_prompt("p"),
+    "resources/read": lambda client: client.read_resource("x://y"),
+    "resources/subscribe": lambda client: client.subscribe_resource("x://y"),
+    "completion/complete": lambda client: client.complete("p", "argument", "val"),
+    "logging/setLevel": lambda client: client.set_log_level("info"),
+    "ping": lambda client: client.ping(),
+}
 
 
 def talk(watch: Watch, steps: list[s.Step], use: Callable[[Client], Any], **options: Any) -> None:
@@ -109,9 +122,8 @@ def talk(watch: Watch, steps: list[s.Step], use: Callable[[Client], Any], **opti
         watch(run)
 
 
-@pytest.mark.parametrize(
-    ("kind", "listed"), [*((kind, False) for kind in RESULTS), ("structured", True)]
-)
+@pytest.mark.parametrize("kind", RESULTS)
+@pytest.mark.parametrize("listed", [False, True])
 def test_every_result_of_a_call(kind: str, listed: bool, watch: Watch) -> None:
     lists = [s.expect("tools/list"), s.reply({"tools": [TOOL]})]
     # A result that does not fit the schema has the list fetched once more.
@@ -136,6 +148,19 @@ def test_every_error(code: int, watch: Watch) -> None:
     assert FORGED in str(error)
     assert error.message == EVIL  # the data itself stays
     assert error.data == data
+
+
+@pytest.mark.parametrize("what", ["reply", "wrong", "error"])
+@pytest.mark.parametrize("method", OPERATIONS)
+def test_every_operation(method: str, what: str, watch: Watch) -> None:
+    one = poisoned({"name": "x", "uri": "x", "uriTemplate": "x{", "text": "x", "inputSchema": "x"})
+    members = ("tools", "resources", "resourceTemplates", "prompts", "messages", "contents")
+    step = {
+        "reply": s.reply({**{member: [one] for member in members}, "nextCursor": EVIL, EVIL: EVIL}),
+        "wrong": s.reply({**{member: {EVIL: EVIL} for member in members}, "completion": EVIL}),
+        "error": s.error(-32603, EVIL, EVIL),
+    }[what]
+    talk(watch, [s.expect(method), step, s.expect(method), step], OPERATIONS[method])
 
 
 NOTICES: dict[str, list[s.Step]] = {
@@ -208,9 +233,12 @@ def test_what_a_child_process_writes(watch: Watch) -> None:
 HEADER = "\x1b[2J\x07\x9b31m\x7f"  # what http.client lets through
 HTTP: dict[str, list[s.Step]] = {
     "page": [s.head(500, {"Content-Type": "text/plain"}), s.chunk(EVIL.encode()), s.end()],
+    "forbidden": [s.head(403, {"Content-Type": "text/plain"}), s.chunk(EVIL.encode()), s.end()],
     "type": [s.head(200, {"Content-Type": f"text/{HEADER}"}), s.chunk(b"x"), s.end()],
     "redirect": [s.head(302, {"Location": f"http://x{HEADER}/{HEADER}"}), s.end()],
     "later": [s.head(429, {"Retry-After": HEADER, "Content-Type": HEADER}), s.end()],
+    "encoding": [s.head(200, {"Content-Type": "application/json", "Content-Encoding": HEADER}),
+                 s.chunk(b"x"), s.end()],
     "session": [s.head(200, {"Content-Type": "application/json", "Mcp-Session-Id": HEADER}),
                 s.chunk(b"{}"), s.end()],
     "event": [s.event(EVIL.replace("\n", " ").replace("\r", " ")), s.end()],
@@ -227,16 +255,20 @@ def test_what_an_http_server_answers(kind: str, watch: Watch) -> None:
     assert watch.errors
 
 
-@pytest.mark.parametrize("line", [HEADER, f"HTTP/1.1 500 {HEADER}"])
+@pytest.mark.parametrize("line", [HEADER, f"HTTP/1.1 {HEADER} x", f"HTTP/1.1 500 {HEADER}"])
 def test_a_status_line_of_any_text(line: str, watch: Watch) -> None:
-    data = f"{line}\r\nContent-Length: 0\r\n\r\n".encode("latin-1")
+    def answer() -> None:
+        connection, _ = listener.accept()
+        with connection:
+            connection.recv(65536)
+            connection.sendall(f"{line}\r\nContent-Length: 0\r\n\r\n".encode("latin-1"))
 
-    def answer(request: Request) -> None:
-        request.connection.write(data)
-        request.connection.close()
-
-    with serving(answer) as server:
-        client = Client(Http(server.url), mode="legacy", retry=None)
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        thread = threading.Thread(target=answer)
+        thread.start()
+        url = f"http://127.0.0.1:{listener.getsockname()[1]}/"
+        client = Client(Http(url), mode="legacy", retry=None)
         watch(client.open)
         client.close()
+        thread.join()
     assert watch.errors

@@ -1,4 +1,4 @@
-"""A server in this process of which a test writes every answer."""
+"""A server of which a test writes every answer, over memory, pipes and HTTP."""
 
 from __future__ import annotations
 
@@ -7,12 +7,13 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from itertools import pairwise
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import syncmcp
 from syncmcp import Mode
 from syncmcp.types import CallToolResult, LoggingMessageNotificationParams
-from tests.support.stage import STATEFUL, STATELESS
+from tests.support.stage import STATEFUL, STATELESS, relayed
+from tests.transports.http_peer import RawServer, Request, serving
 
 LIMIT: Final = 30.0
 """No call of a property may take longer, in seconds; to come here is to hang."""
@@ -41,12 +42,18 @@ def in_pieces(data: bytes, cuts: Iterable[int]) -> list[bytes]:
 
 
 class Double:
-    """The server; `answer` is what the property of the moment sends."""
+    """The server.
+
+    Attributes:
+        answer: What the property of the moment sends.
+        sessions: How often somebody has connected.
+    """
 
     name = "double"
 
     def __init__(self) -> None:
         self.answer: Answer = lambda message: None
+        self.sessions = 0
 
     def frames(self, message: Any) -> list[bytes]:
         """All that is sent because of a frame of the client's."""
@@ -64,16 +71,28 @@ class Double:
         given = self.answer(message)
         return [sound(id, {"tools": [], **_CACHED})] if given is None else given
 
-    def connect(self, deliver: Callable[[bytes], None], on_close: Callable[[], None]) -> Double:
-        self._deliver = deliver
-        return self
+    # Over memory, and behind the relay over pipes.
 
-    def receive(self, frame: bytes) -> None:
-        for answer in self.frames(json.loads(frame)):
-            self._deliver(answer)
+    def connect(
+        self, deliver: Callable[[bytes], None], on_close: Callable[[], None] | None = None
+    ) -> Session:
+        self.sessions += 1
+        return Session(self, deliver)
 
-    def close(self) -> None:
-        """Nothing is held."""
+    # Over HTTP.
+
+    def script(self, request: Request) -> None:
+        if request.method != "POST":
+            request.connection.respond(405)
+            return
+        frames = self.frames(request.message)
+        if not frames:
+            request.connection.respond(202)
+            return
+        request.connection.start_events()
+        for frame in frames:
+            request.connection.chunk(event(frame))
+        request.connection.end_events()
 
 
 _CACHED: Final = {"ttlMs": 0, "cacheScope": "private"}
@@ -84,17 +103,51 @@ def event(frame: bytes) -> bytes:
     return b"".join(b"data: %b\n" % line for line in lines) + b"\n"
 
 
+class Session:
+    """One connection to a double."""
+
+    def __init__(self, double: Double, deliver: Callable[[bytes], None]) -> None:
+        self._double = double
+        self._deliver = deliver
+
+    def receive(self, frame: bytes) -> None:
+        for answer in self._double.frames(json.loads(frame)):
+            self._deliver(answer)
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+
 def call(client: syncmcp.Client) -> CallToolResult:
     """Call the tool whose answer the property sends."""
     return client.call_tool("victim", {}, validate_output="off", validate_input=False)
 
 
-ERAS: Final[tuple[Mode, ...]] = (STATELESS, STATEFUL, "2025-03-26")
-"""The last one is the one revision with batches."""
+class Way(NamedTuple):
+    """A wire and an era."""
+
+    wire: str
+    era: Mode
+
+    def __str__(self) -> str:
+        return f"{self.wire}-{self.era}"
+
+
+WAYS: Final = (
+    Way("memory", STATELESS),
+    Way("memory", "2025-03-26"),  # the one revision with batches
+    Way("memory", STATEFUL),
+    Way("stdio", STATEFUL),
+    Way("http", STATELESS),
+)
 
 
 class Callbacks:
-    """What a program gives a client to call; what none should be given is `wrong`."""
+    """What a program gives a client to call.
+
+    Attributes:
+        wrong: What no callback should be given.
+    """
 
     def __init__(self) -> None:
         self.wrong: list[tuple[object, ...]] = []
@@ -124,10 +177,16 @@ class Bench:
 
     Every example leaves a client that works, on the connection it had: after one that did not,
     the next gets a new one, so that a counterexample can be made smaller.
+
+    Attributes:
+        double: The double.
+        own_streams: Whether each call has a stream to itself.
     """
 
-    def __init__(self, double: Double, era: Mode) -> None:
+    def __init__(self, double: Double, target: Any, era: Mode, own_streams: bool = False) -> None:
         self.double = double
+        self.own_streams = own_streams
+        self._target = target
         self._era: Mode = era
         self._client: syncmcp.Client | None = None
         self._callbacks = Callbacks()
@@ -138,7 +197,7 @@ class Bench:
         if self._client is None:
             self._callbacks = Callbacks()
             self._client = syncmcp.Client(
-                self.double,
+                self._target,
                 mode=self._era,
                 timeout=LIMIT,
                 retry=None,
@@ -190,10 +249,35 @@ class Bench:
 
 
 @contextmanager
-def bench(era: Mode) -> Iterator[Bench]:
-    """A double and its client. How bytes become frames is not decided here."""
-    made = Bench(Double(), era)
-    try:
-        yield made
-    finally:
-        made.close()
+def bench(way: Way) -> Iterator[Bench]:
+    """A double at the end of that wire."""
+    double = Double()
+    if way.wire == "memory":
+        made = Bench(double, double, way.era)
+        try:
+            yield made
+        finally:
+            made.close()
+    elif way.wire == "stdio":
+        with relayed(double) as target:
+            made = Bench(double, target, way.era)
+            try:
+                yield made
+            finally:
+                made.close()
+    else:
+        with http_bench(double.script, double, way.era) as (made, _):
+            yield made
+
+
+@contextmanager
+def http_bench(
+    script: Callable[[Request], None], double: Double, era: Mode
+) -> Iterator[tuple[Bench, RawServer]]:
+    """A double that answers by a script of its own."""
+    with serving(script) as server:
+        made = Bench(double, server.url, era, own_streams=True)
+        try:
+            yield made, server
+        finally:
+            made.close()

@@ -54,7 +54,13 @@ _DEEP: Final = 1_000_000
 
 
 class Call(NamedTuple):
-    """A call of the tool, whose sound answer is the nonce."""
+    """A call of the tool.
+
+    Attributes:
+        id: The id of the request.
+        token: Its progress token.
+        nonce: The text of a sound answer.
+    """
 
     id: Any
     token: Any

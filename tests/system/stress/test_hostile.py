@@ -154,7 +154,13 @@ def _starved() -> dict[str, int]:
 class Victim:
     """The program: threads that call in every way, in an order of chance.
 
-    Calls have so many seconds; `late` is the most that one took longer.
+    Args:
+        client: The client.
+        limit: The timeout of each call, in seconds.
+
+    Attributes:
+        ends: How the calls ended, by way.
+        late: The most that a call was late, in seconds.
     """
 
     def __init__(self, client: syncmcp.Client, limit: float) -> None:
@@ -239,9 +245,10 @@ def endure(
     assert held <= HELD
 
 
-def test_each_misdeed_is_endured_once() -> None:
+@pytest.mark.parametrize(("wire", "revision"), [WIRES[0], WIRES[-1]])
+def test_each_misdeed_is_endured_once(wire: str, revision: Any) -> None:
     rounds = iter((True, False))
-    endure(*WIRES[-1], limit=0.4, threads=1, goes_on=lambda: next(rounds))
+    endure(wire, revision, limit=0.4, threads=1, goes_on=lambda: next(rounds))
 
 
 @pytest.mark.stress

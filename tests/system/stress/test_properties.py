@@ -17,14 +17,14 @@ import pytest
 from hypothesis import strategies as st
 
 import syncmcp
-from syncmcp import Mode
+from syncmcp import InvalidOutput, LimitExceeded, ProtocolError
 from syncmcp.errors import McpError
 from syncmcp.transports import _pipes
 from syncmcp.types import CallToolResult
-from tests.support.stage import STATELESS
 from tests.system.stress.doubles import (
-    ERAS,
+    WAYS,
     Bench,
+    Way,
     bench,
     call,
     encode,
@@ -47,6 +47,13 @@ KEYS: Final = (
     *("resources", "resultType", "structuredContent", "text", "tools", "total", "type"),
     *("progressToken", "requestId", "ü\u2028"),
 )
+
+EACH: Final = MANY // len(WAYS)
+"""So many for each way of a target that has several."""
+
+every_way = pytest.mark.parametrize("way", WAYS, ids=str)
+# For what is decided far from the wire.
+in_memory = pytest.mark.parametrize("way", [WAYS[0], WAYS[2]], ids=str)
 
 
 @pytest.fixture(autouse=True)
@@ -159,11 +166,52 @@ def hear_frames(bench: Bench, given: list[bytes]) -> None:
 
 
 @pytest.mark.pitfall("12")
-@pytest.mark.parametrize("era", ERAS)
-@sizes(2 * FEW, MANY // len(ERAS), 1800)
-def test_frames_do_no_harm(era: Mode, size: int) -> None:
-    with bench(era) as place:
+@every_way
+@sizes(2 * FEW, EACH, 1800)
+def test_frames_do_no_harm(way: Way, size: int) -> None:
+    with bench(way) as place:
         explore(st.lists(frames, max_size=6), partial(hear_frames, place), size)
+
+
+# -- ids: what is nearly the id of a call does not answer it
+
+STRANGERS: Final = (
+    *('"+{}"', '"-{}"', '" {}"', '"{} "', '"{}\\n"', '"x{}"', '"{}x"', '"{}.0"', '"{}e0"'),
+    *('"0x{}"', '"{}_0"', "-{}", "{}1", "1{}", '""'),
+    '"\u0660{}"',  # a digit that Python's `int` reads
+)
+"""Ids that are no call's."""
+NO_IDS: Final = ("{}.5", "[{}]", '{{"id":{}}}', "true", "false")
+"""What cannot be an id at all."""
+
+
+def hear_near_misses(bench: Bench, given: list[str]) -> None:
+    def answer(message: dict[str, Any]) -> list[bytes]:
+        id = message["id"]
+        wrong = '{"content":[{"type":"text","text":"wrong"}],"resultType":"complete"}'
+        return [
+            *(
+                f'{{"jsonrpc":"2.0","id":{near.format(id)},"result":{wrong}}}'.encode()
+                for near in given
+            ),
+            saying(id, "right"),
+        ]
+
+    outcome = bench.examine(answer, call)
+    if bench.own_streams and not set(given).isdisjoint(NO_IDS):
+        # What is no message, on the stream that is for this one call, ends it.
+        assert type(outcome) is ProtocolError, outcome
+        return
+    assert isinstance(outcome, CallToolResult), outcome
+    assert outcome.text == "right"
+
+
+@every_way
+@sizes(FEW, EACH, 1800)
+def test_ids_that_are_nearly_right_answer_nothing(way: Way, size: int) -> None:
+    with bench(way) as place:
+        near = st.sampled_from(STRANGERS + NO_IDS)
+        explore(st.lists(near, min_size=1, max_size=4), partial(hear_near_misses, place), size)
 
 
 # -- framing: lines are what stands between line ends, however they come, up to the limit
@@ -195,6 +243,74 @@ def test_lines_come_out_as_they_went_in(size: int) -> None:
         cut_lines,
         size,
     )
+
+
+texts = st.text(max_size=300) | st.integers(0, 70_000).map(lambda size: "x" * size)
+
+
+def echo(bench: Bench, given: list[str]) -> None:
+    for text in given:
+        outcome = bench.examine(lambda message: [saying(message["id"], text)], call)  # noqa: B023
+        assert isinstance(outcome, CallToolResult), outcome
+        assert outcome.text == text
+
+
+@every_way
+@sizes(FEW, EACH, 1800)
+def test_texts_arrive_as_they_were_sent(way: Way, size: int) -> None:
+    with bench(way) as place:
+        explore(st.lists(texts, min_size=1, max_size=3), partial(echo, place), size)
+
+
+# -- cursors: each is sent back as it came, until there is none, a circle, or one page too many
+
+cursors = st.text(max_size=3) | st.sampled_from(["", "0", "null", "false", " ", "\x00", "ü"])
+ends = st.none() | st.just("absent") | st.integers() | st.booleans() | st.lists(cursors, max_size=1)
+
+
+def follow_cursors(bench: Bench, given: tuple[list[str], Any, bool]) -> None:
+    chain, end, lazily = given
+    stated: list[Any] = [*chain, end]
+    asked: list[Any] = []
+
+    def answer(message: dict[str, Any]) -> list[bytes] | None:
+        if message["method"] != "tools/list":
+            return None
+        number = len(asked)
+        asked.append((message.get("params") or {}).get("cursor", "absent"))
+        page: dict[str, Any] = {"tools": [{"name": f"tool {number}", "inputSchema": {}}]}
+        if number < len(chain) or end != "absent":
+            page["nextCursor"] = stated[number]
+        return [sound(message["id"], page)]
+
+    def use(client: syncmcp.Client) -> list[str]:
+        tools = client.iter_tools() if lazily else client.list_tools().tools
+        return [tool.name for tool in tools]
+
+    outcome = bench.examine(answer, use)
+    followed = ["absent"]
+    for cursor in chain:
+        if cursor in followed[1:]:
+            assert type(outcome) is ProtocolError
+            break
+        if len(followed) == 10:
+            assert type(outcome) is LimitExceeded
+            break
+        followed.append(cursor)
+    else:
+        if end in (None, "absent"):
+            assert outcome == [f"tool {number}" for number in range(len(followed))]
+        else:
+            assert type(outcome) is InvalidOutput
+    assert asked == followed
+
+
+@in_memory
+@sizes(FEW, MANY // 2, 1800)
+def test_cursors_are_followed_to_their_end(way: Way, size: int) -> None:
+    lists = st.tuples(st.lists(cursors, max_size=12), ends, st.booleans())
+    with bench(way) as place:
+        explore(lists, partial(follow_cursors, place), size)
 
 
 # -- schemas: any of them, with any value, gives a verdict or an error of ours
@@ -304,10 +420,11 @@ def check_schemas(bench: Bench, given: tuple[Any, Any, Any, dict[str, Any]]) -> 
     assert not isinstance(outcome, syncmcp.TransportError), outcome
 
 
-@sizes(4 * FEW, MANY, 1800)
-def test_schemas_give_a_verdict_or_an_error(size: int) -> None:
+@in_memory
+@sizes(4 * FEW, MANY // 2, 1800)
+def test_schemas_give_a_verdict_or_an_error(way: Way, size: int) -> None:
     arguments = st.dictionaries(st.sampled_from(["a", "b"]), st.integers() | st.text(), max_size=2)
-    with bench(STATELESS) as place:
+    with bench(way) as place:
         explore(
             st.tuples(schemas, schemas, contents, arguments), partial(check_schemas, place), size
         )

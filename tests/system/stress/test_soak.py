@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import contextlib
 import gc
-import logging
 import os
 import resource
+import signal
 import sys
 import threading
 import time
 import tracemalloc
 import weakref
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from concurrent.futures import CancelledError
 from functools import partial
 from pathlib import Path
@@ -25,15 +25,17 @@ from typing import Any
 import pytest
 
 import syncmcp
-from syncmcp import Stdio
+from syncmcp import CancelToken, Stdio
+from syncmcp._concurrency.timing import timer
 from syncmcp._connection.connection import Connection
-from tests.connection.puppet import Puppet
-from tests.connection.test_callbacks import note
-from tests.support.shops import known
+from syncmcp.testing import Server
+from tests.client.test_listening import held, let_go, shop, updated
+from tests.support.programs import server_processes
 from tests.support.stage import (
     PATIENCE,
     STATEFUL,
     STATELESS,
+    WIRES,
     Stage,
     Wire,
     in_threads,
@@ -55,6 +57,27 @@ GROWTH = 12 * 2**20
 CHANCE = 8
 
 # A server that starts fast. It answers each call with its process id; `die` ends it.
+SMALL = """
+import json, os, sys
+for line in sys.stdin:
+    asked = json.loads(line)
+    if asked["method"] == "initialize":
+        result = {"protocolVersion": asked["params"]["protocolVersion"],
+                  "capabilities": {"tools": {}}, "serverInfo": {"name": "small", "version": "1"}}
+    elif asked["method"] == "tools/call":
+        if asked["params"]["name"] == "die":
+            os._exit(3)
+        if asked["params"]["name"] == "hold":
+            continue
+        result = {"content": [{"type": "text", "text": str(os.getpid())}]}
+    else:
+        continue
+    print(json.dumps({"jsonrpc": "2.0", "id": asked["id"], "result": result}), flush=True)
+"""
+
+
+def small() -> Stdio:
+    return Stdio(sys.executable, "-I", "-S", "-c", SMALL)
 
 
 class Size:
@@ -101,69 +124,43 @@ def idle(client: syncmcp.Client) -> Connection:
     return connection
 
 
-@contextlib.contextmanager
-def allocations() -> Iterator[Callable[[], int]]:
-    """How many bytes the objects take that were made since."""
-
-    def allocated() -> int:
-        gc.collect()
-        return tracemalloc.get_traced_memory()[0]
-
-    tracemalloc.start()
-    try:
-        yield allocated
-    finally:
-        tracemalloc.stop()
+# Connect and kill
 
 
-# Floods
+@pytest.mark.pitfall("2")
+@sizes(8, 500, 600)
+def test_connects_and_kills_leave_nothing_and_nothing_spins(size: int) -> None:
+    idle = 0.5 if size < 100 else 5.0
+    others = server_processes()
 
+    def cycle(number: int) -> None:
+        with syncmcp.connect(small(), mode=STATEFUL) as client:
+            victim = int(client.call_tool("pid", timeout=LIMIT).text)
+            assert server_processes() - others == {victim}
+            if number % 2:
+                os.kill(victim, signal.SIGKILL)
+                return
+            # Killed in the midst of a call.
+            future = client.call_tool.future("hold", timeout=LIMIT)
+            os.kill(victim, signal.SIGKILL)
+            with pytest.raises(syncmcp.ConnectionLost):
+                future.result(LIMIT)
 
-class Flood(Puppet):
-    """Answers the client as any server does, and keeps nothing."""
-
-    def receive(self, frame: bytes) -> None:
-        self._session.receive(frame)
-
-
-def test_floods_of_pings_and_of_what_is_no_message_leave_nothing(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    caplog.set_level(logging.WARNING, "syncmcp")
-    server, read = Flood(), threading.Event()
-    odd = (
-        b"[garbage",
-        {"jsonrpc": "2.0", "id": "nobody's", "result": {}},
-        {"jsonrpc": "2.0", "id": None, "error": {"code": 1, "message": "no"}},
-        note("notifications/message", level=7),
-        note("notifications/progress", progressToken="x", progress=1),
-        {"jsonrpc": "2.0", "id": 7, "method": "acme/unknown"},
-    )
-
-    def on_notification(method: str, params: object) -> None:
-        if method == "acme/end":
-            read.set()
-
-    def flood() -> None:
-        for number in range(200):
-            server.say({"jsonrpc": "2.0", "id": number, "method": "ping"}, *odd)
-            if number % 100 == 99:
-                server.say(note("acme/end"))
-                assert read.wait(PATIENCE)
-                read.clear()
-
-    options: dict[str, Any] = {"on_notification": on_notification, "on_log": lambda message: None}
-    with syncmcp.connect(server, mode=STATEFUL, **options) as client, allocations() as allocated:
-        flood()
-        client.ping()
-        before, logged = allocated(), len(caplog.records)
-        for _ in range(4):
-            flood()
-            client.ping()
-        known(lambda: allocated() - before < 2**20)
-        assert client.dump().facts["queues"]["owed"] == 0
-    # Of 4,800 odd messages.
-    assert len(caplog.records) - logged < 400
+    warm = max(1, int(size * WARM_UP))
+    for number in range(warm):
+        cycle(number)
+    before = Size()
+    for number in range(warm, size):
+        cycle(number)
+    after = Size()
+    after.assert_like(before)
+    assert after.threads <= before.threads
+    assert after.descriptors <= before.descriptors
+    assert server_processes() == others
+    # How much an idle process works can only be seen by letting it idle.
+    spent = time.process_time()
+    threading.Event().wait(idle)
+    assert time.process_time() - spent < 0.01 * idle
 
 
 # Talkative calls
@@ -225,6 +222,26 @@ def test_talkative_calls_leave_nothing_behind(wire: Wire, size: int) -> None:
 # A server that dies again and again
 
 
+@sizes(5, 200, 600)
+def test_a_server_that_dies_is_there_again(size: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    # The pauses between starts grow up to this; at their real length this would take half an hour.
+    monkeypatch.setattr("syncmcp._concurrency.timing._LONGEST_BACKOFF", 0.0)
+    seen = set()
+    with syncmcp.connect(small(), mode=STATEFUL) as client:
+        before = None
+        for number in range(size):
+            seen.add(client.call_tool("pid", timeout=LIMIT).text)
+            with pytest.raises(syncmcp.ConnectionLost) as caught:
+                client.call_tool("die", timeout=LIMIT)
+            assert caught.value.exit_code == 3
+            if number == int(size * WARM_UP):
+                before = Size()
+        assert before is not None
+        Size().assert_like(before)
+        seen.add(client.call_tool("pid", timeout=LIMIT).text)
+    assert len(seen) == size + 1
+
+
 # Cancelled futures
 
 
@@ -267,3 +284,89 @@ def test_cancelled_futures_are_held_by_nobody(wire: Wire, size: int) -> None:
         assert_gone(markers)
         idle(client)
         assert stage.stats.wait_for(lambda stats: stats.running == 0)
+
+
+# Tokens with a clock
+
+
+@pytest.mark.parametrize("wire", [Wire("memory", STATEFUL), Wire("http", STATELESS)], ids=str)
+@sizes(20, 1000, 300)
+def test_timed_tokens_are_held_by_nobody(wire: Wire, size: int) -> None:
+    stage = Stage()
+    tokens: weakref.WeakSet[CancelToken] = weakref.WeakSet()
+    with wire.connect(stage.server) as client:
+
+        def call(number: int) -> None:
+            # In turn: a call that ends before its token, and a token that ends its call.
+            token = CancelToken.after(0.005 if number % 2 else 3600.0)
+            tokens.add(token)
+            with contextlib.suppress(syncmcp.RequestCancelled):
+                tool = "hold" if number % 2 else "echo"
+                key = "key" if number % 2 else "text"
+                result = client.call_tool(tool, {key: str(number)}, timeout=LIMIT, cancel=token)
+                assert not number % 2
+                assert result.text == str(number)
+
+        for number in range(size):
+            call(number)
+        assert_gone(tokens)
+        idle(client)
+    # The clock lets go of those that were given up, but not of each one by itself.
+    assert len(timer._heap) < 200
+
+
+# Subscriptions, one after another and beside each other
+
+CYCLES = {"memory": 10_000, "stdio": 2_500, "http": 2_500, "sse": 2_500}
+THREADS = 4
+
+
+def listen(client: syncmcp.Client, server: Server, uri: str, cycles: int) -> None:
+    for number in range(cycles):
+        events = client.listen(tools=True, uris=[uri], timeout=PATIENCE)
+        server.resource_updated(uri)
+        assert next(events) == updated(uri)
+        if number % 2:
+            events.close()
+
+
+@pytest.mark.stress
+@pytest.mark.requirement("M-12")
+@pytest.mark.parametrize("wire", WIRES, ids=str)
+def test_after_ten_thousand_cycles_neither_side_holds_anything(wire: Wire) -> None:
+    server = shop()
+    count = CYCLES[wire.transport]
+    with wire.connect(server) as client:
+        listen(client, server, "a:1", 200)
+        gc.collect()
+        tracemalloc.start()
+        try:
+            listen(client, server, "a:1", count)
+            assert let_go(server)
+            client.listen(uris=["a:1"]).close()
+            server.stats.cancels.clear()  # a record of everything, kept on purpose
+            gc.collect()
+            grown, _ = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+        assert grown < 500_000, f"{grown} bytes after {count} cycles"
+        assert let_go(server)
+        assert client._core.session_state.listeners == []
+        assert len(client._core.session_state.resources) == 0
+        assert idle(client)._table.open_calls() == []
+
+
+@pytest.mark.stress
+@pytest.mark.requirement("M-12")
+@pytest.mark.parametrize("wire", WIRES, ids=str)
+def test_threads_that_come_and_go_share_what_they_listen_to(wire: Wire) -> None:
+    server = shop()
+    with wire.connect(server) as client:
+        jobs = [
+            lambda uri=uri: listen(client, server, uri, 150)
+            for uri in ("a:1", "a:2")
+            for _ in range(THREADS // 2)
+        ]
+        assert in_threads(*jobs, patience=30 * PATIENCE) == [None] * THREADS
+        assert let_go(server)
+        assert held(server) == 0

@@ -202,10 +202,8 @@ ALL_WAYS = (
 
 
 @pytest.mark.pitfall("23", "4", "14", "H10")
+@pytest.mark.parametrize("wire", WIRES, ids=str)
 @sizes(960, 64_000, 1800)
-@pytest.mark.parametrize(
-    "wire", [*WIRES[:2], pytest.param(WIRES[2], marks=pytest.mark.stress)], ids=str
-)
 def test_a_crowd_survives_everything(wire: Wire, size: int) -> None:
     # So few calls may well miss some of the rarer ends.
     threads, ways_to_end = (16, ("answered",)) if size < 1000 else (64, ALL_WAYS)
