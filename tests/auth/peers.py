@@ -1,4 +1,4 @@
-"""Processes that share a store or a login; each is told lines, and answers each with one.
+"""Processes that share a store; each is told lines, and answers each with one.
 
 A process says ``ready`` first, and ends at the end of its input.
 """
@@ -10,15 +10,11 @@ import os
 import subprocess
 import sys
 import threading
-import time
-from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from typing import Any
+from pathlib import Path
 
-import requests
-
-from syncmcp.auth import Deadline, FileStore, OAuth
+from syncmcp.auth import Deadline, FileStore
 from syncmcp.errors import McpError
 
 KEY = "key"
@@ -46,9 +42,9 @@ class Peer:
 
 
 @contextmanager
-def peer(job: str, *arguments: object, descriptors: tuple[int, ...] = ()) -> Iterator[Peer]:
-    """Run a job of this module beside; it keeps the descriptors, and is killed at the end."""
-    command = [sys.executable, "-m", "tests.auth.peers", job, *map(str, arguments)]
+def peer(path: Path, descriptors: tuple[int, ...] = ()) -> Iterator[Peer]:
+    """Run this module beside; it keeps the descriptors, and is killed at the end."""
+    command = [sys.executable, "-m", "tests.auth.peers", str(path)]
     pipe = subprocess.PIPE
     with subprocess.Popen(
         command, stdin=pipe, stdout=pipe, text=True, pass_fds=descriptors
@@ -94,17 +90,6 @@ def add_ones(store: FileStore, threads: int, rounds: int) -> list[str]:
     return failures
 
 
-def hammer(store: FileStore, until: str) -> None:
-    """Take the lock again as soon as it is let go of, until another process says stop."""
-    taken = 0
-    while store.load(until) is None:
-        for _ in range(10):
-            with store.lock(KEY, Deadline(WAIT)):
-                taken += 1
-        if taken == 10:
-            say("started")
-
-
 def descriptors() -> int:
     return len(os.listdir("/proc/self/fd"))
 
@@ -124,49 +109,11 @@ def work_on_store(path: str) -> None:
             before = descriptors()
             failures = add_ones(store, int(words[0]), int(words[1]))
             say(json.dumps([failures, descriptors() - before]))
-        elif command == "hammer":
-            hammer(store, words[0])
-            say("stopped")
         elif command == "fork" and os.fork() == 0:
             say("forked")
             os.read(int(words[0]), 1)  # until the test ends
             os._exit(0)
 
 
-def share_login(url: str, path: str, threads: str, offset: str) -> None:
-    """Call the server in threads, by a clock that is off by some seconds.
-
-    The answers: to ``call`` what the calls brought, to ``hold`` that nobody else can renew the
-    login.
-    """
-    right = time.time
-    time.time = lambda: right() + float(offset)
-    auth = OAuth(url, receiver=None, store=FileStore(path))
-    outcomes: list[str] = []
-    together = threading.Barrier(int(threads))
-
-    def call() -> None:
-        together.wait(WAIT)
-        message = {"jsonrpc": "2.0", "id": 1, "method": "ping"}
-        try:
-            with requests.post(url, json=message, auth=auth, timeout=WAIT) as response:
-                outcomes.append(str(response.status_code))
-        except (McpError, requests.RequestException) as error:
-            outcomes.append(repr(error))
-
-    for (command,) in commands():
-        if command == "call":
-            outcomes.clear()
-            in_threads(int(threads), call)
-            say(json.dumps(Counter(outcomes)))
-        else:
-            assert auth._manager is not None
-            with auth._manager.cache.lock():
-                say("held")
-                sys.stdin.readline()  # until the process is killed
-
-
-JOBS: dict[str, Callable[..., Any]] = {"store": work_on_store, "login": share_login}
-
 if __name__ == "__main__":
-    JOBS[sys.argv[1]](*sys.argv[2:])
+    work_on_store(sys.argv[1])

@@ -195,18 +195,6 @@ def test_an_error_names_all_that_nobody_agreed_to_and_the_option_for_it(
     assert assumed.message.endswith(f"at '{ISSUER}'{what}, as {SERVER} does not say where")
 
 
-def test_a_person_sees_that_a_token_is_for_more_than_the_server() -> None:
-    with world("/tenants/x/mcp") as resource:
-        for path in ("", "/", "/tenants"):
-            named = resource.metadata["resource"] = f"{resource.origin}{path}"
-            person = Person(agrees=no)
-            with pytest.raises(LoginRequired, match=f"for a token for {named}, which"):
-                call(resource, OAuth(receiver=person))
-            assert [one.resource for one in person.asked] == [named]
-            assert f"will be for {named}, " in person.asked[0].text
-        assert resource.authorization_server.paths("POST") == []
-
-
 def test_a_resource_that_grows_after_the_agreement_is_agreed_to_anew() -> None:
     with world() as resource:
         issuer, store, person = resource.authorization_server, MemoryStore(), Person()
@@ -294,16 +282,6 @@ def test_only_true_is_a_yes_of_a_receiver() -> None:
     assert person.redirects == []
 
 
-def test_a_function_that_fails_is_the_programs_error() -> None:
-    def allow(server: str, issuer: str) -> bool:
-        raise KeyError(issuer)
-
-    with pytest.raises(UsageError) as caught:
-        Allowed(allow).includes(SignInRequest(SERVER, ISSUER))
-    assert caught.value.message == "allow failed: KeyError"
-    assert isinstance(caught.value.__cause__, KeyError)
-
-
 # Before anybody has agreed
 
 
@@ -336,28 +314,6 @@ def test_an_issuer_that_borrows_the_page_of_another_one_gets_no_code_of_it() -> 
                 call(resource, OAuth(receiver=LoopbackReceiver(open_browser=False), allow=given))
         assert evil.token_requests == []
         assert honest.seen == []
-
-
-@pytest.mark.parametrize("named", [True, False])
-def test_a_page_of_another_site_is_used_if_the_issuer_is_named_or_the_person_agrees(
-    named: bool,
-) -> None:
-    with mixed_up(friends=True) as (resource, _):
-        person, issuer = Person(), resource.authorization_server.issuer
-        auth = OAuth(receiver=person, issuer=issuer if named else None)
-        assert call(resource, auth).status_code == 200
-        assert len(person.asked) == (0 if named else 1)
-
-
-def test_a_promised_issuer_makes_borrowed_pages_useless() -> None:
-    with mixed_up() as (resource, honest):
-        evil = resource.authorization_server
-        evil.metadata["authorization_response_iss_parameter_supported"] = True
-        for callback in (honest.callback, lambda back: back):
-            honest.callback = callback
-            with pytest.raises(AuthError, match="the sign-in has ended"):
-                call(resource, OAuth(receiver=Person()))
-        assert evil.token_requests == []
 
 
 def test_a_program_that_allows_asks_nobody_and_one_that_does_not_is_refused() -> None:

@@ -73,6 +73,7 @@ def test_metadata_of_a_resource_are_looked_for_in_this_order(
     [
         *(NOTHING, told({}, 302), told({}, 401), HTML, told(["a"]), told({"a": 1})),
         pytest.param(HttpResponse(200, {}, b"[" * 200_000), id="without end"),
+        pytest.param(resource(x="\ud800"), id="half a character"),  # no request could have it
     ],
 )
 def test_what_is_no_document_counts_as_absent(absent: HttpResponse) -> None:

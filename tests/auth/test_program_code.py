@@ -9,11 +9,8 @@ from __future__ import annotations
 import hashlib
 import hmac
 import json
-import os
-import subprocess
 import sys
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
 
@@ -25,7 +22,6 @@ from syncmcp import AuthError, UsageError
 from syncmcp.auth import LoopbackReceiver, OAuth, PasteReceiver, Receiver
 from syncmcp.testing import AuthorizationServer, Server, serve_http
 from syncmcp.transports.base import ServerSession
-from tests.support.pages import address_behind
 
 SERVER = Server("shop")
 
@@ -67,13 +63,12 @@ def test_an_auth_that_returns_no_request_is_told_so() -> None:
         syncmcp.connect(syncmcp.Http(http.url, auth=nothing))
 
 
-@pytest.mark.parametrize("error", [RuntimeError("no"), ConnectionError("no")])
-def test_an_allow_that_fails_is_named_and_called_once(error: Exception) -> None:
-    allow = Mock(side_effect=error)
+def test_an_allow_that_fails_is_named_and_called_once() -> None:
+    allow = Mock(side_effect=ConnectionError("no"))  # which is not that of a server
     with (
         AuthorizationServer() as authorization,
         serve_http(SERVER, authorization_server=authorization) as http,
-        pytest.raises(UsageError, match=f"allow failed: {type(error).__name__}$"),
+        pytest.raises(UsageError, match=r"allow failed: ConnectionError$"),
     ):
         syncmcp.connect(syncmcp.Http(http.url, auth=OAuth(allow=allow)))
     assert allow.call_count == 1
@@ -85,7 +80,6 @@ def asked(prompt: str) -> str:
 
 RECEIVERS: dict[str, Callable[[Any], Receiver]] = {
     "a listener": lambda show: LoopbackReceiver(open_browser=False, show=show),
-    "a listener that asks": lambda show: LoopbackReceiver(open_browser=False, show=show, ask=asked),
     "a paste": lambda show: PasteReceiver(show, asked),
 }
 
@@ -183,47 +177,3 @@ def test_what_such_a_transport_refuses_is_the_error_of_the_caller() -> None:
     # Signing in is offered for HTTP alone.
     with pytest.raises(TypeError):
         syncmcp.Stdio(sys.executable, "server.py", auth=OAuth())  # type: ignore[call-arg]
-
-
-# -- the example of signing in
-
-
-PROGRAM = Path(__file__).parents[2] / "examples" / "production" / "sign_in.py"
-WAIT = 60.0
-
-
-def start(*arguments: str) -> subprocess.Popen[str]:
-    """The example; what would open the browser prints what it is given."""
-    return subprocess.Popen(
-        [sys.executable, "-W", "error", str(PROGRAM), *arguments],
-        env={**os.environ, "BROWSER": "echo %s", "DISPLAY": ":0", "PYTHONUNBUFFERED": "1"},
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        text=True,
-        cwd=PROGRAM.parents[2],
-    )
-
-
-@pytest.mark.slow
-@pytest.mark.requirement("M-33")
-def test_the_browser_opens_once_and_the_login_is_there_the_next_time(tmp_path: Path) -> None:
-    server = Server("notebook")
-    server.add_tool(lambda: "a line", name="read", description="Reads.")
-    with (
-        AuthorizationServer() as issuer,
-        serve_http(server, authorization_server=issuer) as http,
-    ):
-        arguments = [http.url, "--store", str(tmp_path / "private" / "tokens.json")]
-        said = f"{http.url} lets us in and has the tools: read\n"
-        with start(*arguments, "--allow", issuer.issuer) as process:
-            assert process.stdout is not None
-            address = address_behind(process.stdout.readline().strip())
-            assert address.startswith(f"{issuer.issuer}/authorize?")
-            assert "Back to your program" in requests.get(address, timeout=WAIT).text
-            printed, _ = process.communicate(timeout=WAIT)
-        assert (process.returncode, printed) == (0, said)
-        issuer.expire()
-        with start(*arguments) as process:
-            printed, _ = process.communicate(timeout=WAIT)
-        assert (process.returncode, printed) == (0, said)
-        assert issuer.granted == ["authorization_code", "refresh_token"]

@@ -618,8 +618,8 @@ def test_what_is_no_answer_is_asked_for_again(wrong: str) -> None:
     assert ("not the answer" in shown.next()) == bool(wrong)
 
 
-@pytest.mark.parametrize("line", ["", "y", "?code=x&state=another"])
-def test_a_paste_is_given_up_after_some_lines_that_are_no_answer(line: str) -> None:
+def test_a_paste_is_given_up_after_some_lines_that_are_no_answer() -> None:
+    line = "?code=x&state=another"
     shown, person = Shown(), Person(*[line] * MOST_PROMPTS)
     error = Login(PasteReceiver(shown, person)).join()
     assert isinstance(error, LoginRequired)

