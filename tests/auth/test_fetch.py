@@ -376,7 +376,7 @@ def test_a_redirect_that_the_guard_refuses_is_the_answer(location: str) -> None:
 
 
 @pytest.mark.requirement("SEC-01", "SEC-02")
-@pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "as.example.com"])
+@pytest.mark.parametrize("host", ["127.0.0.1", "LOCALHOST.", "as.example.com"])
 def test_a_public_server_does_not_make_us_reach_this_computer(host: str) -> None:
     resolver = Resolver()
     with serving(answering) as server:

@@ -42,7 +42,6 @@ from tests.support.stage import PATIENCE
 
 
 def test_a_program_ends_with_the_code_of_what_happened(elsewhere: Path, demo: str) -> None:
-    assert ended(program("call", demo, "add", "a:=1", "b:=2")) == (0, "3\n", "")
     failed = ended(program("call", demo, "fail"))
     assert (failed.code, failed.out, failed.error["kind"]) == (5, "", "ToolError")
 
@@ -175,10 +174,8 @@ def test_closed_streams_are_as_good_as_empty_ones_and_without_stdout_nothing_is_
     ("words", "hint"),
     [
         ("call {demo} greet name=x", "the tool was called"),
-        ("call {demo} greet name=x --json", "the tool was called"),
         ("tools {demo}", None),
         ("--help", None),
-        ("--version", None),
     ],
 )
 def test_output_that_cannot_be_written_is_an_error(
@@ -225,7 +222,7 @@ def test_no_line_of_a_server_passes_for_one_of_the_command(
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize("module", ["syncmcp", "pydantic", "typer"])
+@pytest.mark.parametrize("module", ["syncmcp", "typer"])
 def test_ctrl_c_while_the_command_is_loaded_ends_it_without_a_traceback(
     module: str, tmp_path: Path
 ) -> None:

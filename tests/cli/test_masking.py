@@ -61,16 +61,6 @@ def test_the_data_of_an_error_shows_no_token_of_the_command(
     assert (ran.code, ran.error["message"], ran.error["data"]) == (1, "401 for ***", MASKED)
 
 
-def test_data_that_repeat_nothing_are_unchanged(command: Command) -> None:
-    data = {"city": ["Paris", 7, 0.5, True, None], "url": "https://example.com/pay?order=123456"}
-    server = Server("shop")
-    server.add_tool(lambda: fails(data), name="buy")
-    with serve_http(server) as http:
-        assert (
-            command("call", "--yes", http.url, "buy", "--header", f"X:{KEY}").error["data"] == data
-        )
-
-
 @pytest.mark.parametrize("way", ["tools", "doctor"])
 def test_a_program_that_repeats_its_variables_shows_none(command: Command, way: str) -> None:
     ran = command(way, "--json", "-e", f"API_KEY={KEY}", "--", sys.executable, "-c", LISTLESS)
