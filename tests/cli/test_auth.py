@@ -13,7 +13,7 @@ from syncmcp.cli.state import stored_login
 from syncmcp.config import Http
 from syncmcp.testing import AuthorizationServer, Server, serve_http
 from tests.auth.authorization_server import Answer, call, world
-from tests.cli.running import ENTER, Command, Ran, at_terminal, log_in
+from tests.cli.running import Command, Ran, at_terminal, log_in
 from tests.support.pages import address_behind
 from tests.support.ports import free_port
 from tests.transports.http_peer import Request, serving
@@ -68,8 +68,12 @@ def test_who_is_not_signed_in_is_told_so_and_not_sent_anywhere(
     assert issuer.granted == []
 
 
+@pytest.mark.usefixtures("sign_in")
 def test_a_person_signs_in_once_for_all_later_commands(
-    elsewhere: Path, private: str, issuer: AuthorizationServer, command: Command
+    elsewhere: Path,
+    private: str,
+    issuer: AuthorizationServer,
+    command: Command,
 ) -> None:
     assert f"signed in to {private}" in log_in(private)
     assert command("call", private, "read").out == "a line\n"
@@ -80,10 +84,9 @@ def test_a_person_signs_in_once_for_all_later_commands(
     own.parent.mkdir()
     own.write_text(f'{{"mcpServers": {{"mine": {{"url": "{private}"}}}}}}')
     assert command("call", "mine", "read", "-c", str(own)).out == "a line\n"
-    with at_terminal("shell", private) as terminal:
-        terminal.answers("Ctrl-D ends", "call read", ENTER)
-        terminal.answers("\na line\n", "quit", ENTER)
-        assert terminal.ends() == 0
+    # Who names the same issuer later stays signed in.
+    again = command("auth", "login", private, "--issuer", issuer.issuer)
+    assert (again.code, again.out) == (0, f"signed in to {private} for notes:read\n")
     ran = command("auth", "status", private)
     assert "renewed automatically" in ran.out
     assert dict(ran.rows)["authorization server"] == issuer.issuer
@@ -144,16 +147,6 @@ def test_a_client_that_was_registered_by_hand_is_used_and_remembered(
         assert command("auth", "logout", resource.url).code == 0
         assert server.valid == {}
         assert command("auth", "status", resource.url).code == 3
-
-
-def test_whoever_names_the_same_issuer_later_stays_signed_in(
-    command: Command, sign_in: Callable[..., Ran]
-) -> None:
-    with world() as resource:
-        log_in(resource.url)
-        assert command("auth", "status", resource.url).code == 0
-        sign_in(resource.url, resource.authorization_server.issuer)
-        assert command("auth", "status", resource.url).code == 0
 
 
 def test_without_a_terminal_only_an_issuer_that_is_named_is_signed_in_at(command: Command) -> None:

@@ -122,7 +122,6 @@ def test_a_name_that_is_nearly_right_is_suggested(command: Command, demo: str) -
     assert ran.error["hint"] == "did you mean echo?"
     assert command("prompt", demo, "hallo").error["hint"] == "did you mean hello?"
     assert "syncmcp list" in command("call", demo, "zzz").error["hint"]
-    assert command("toools", demo).error["hint"] == "did you mean tools?"
 
 
 def test_a_resource_that_is_not_there_comes_with_a_hint(
@@ -324,9 +323,6 @@ def test_a_person_who_asks_for_it_sees_what_the_library_warns_of(command: Comman
     server = ["--", sys.executable, "-c", code]
     assert "stdout that is not a message: 'Starting up'\n" in command("tools", "-v", *server).err
     assert command("tools", *server).err == ""
-    ended = command("tools", "--", sys.executable, "-c", "print('What do I do?')")
-    said = "1 line on its stdout was not a message: 'What do I do?'"
-    assert ended.error["message"].endswith(f"; {said}")
 
 
 def test_ctrl_c_ends_the_demo(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -370,7 +366,6 @@ def test_a_session_that_is_not_worth_replaying_leaves_no_file(command: Command, 
         (["call", demo, "add", "a=1"], 2),
         (["call", demo, "nosuch"], 2),
         (["tools", "--", "nosuchprog"], 4),
-        (["tools", "--", sys.executable, "-c", "input(); exit(1)"], 4),
     ):
         ran = command("record", "tape.jsonl", *words)
         assert (ran.code, len(ran.err.splitlines())) == (code, 1)
@@ -398,11 +393,6 @@ def test_what_cannot_be_recorded_or_replayed_is_said(command: Command, demo: str
         unwritable = command("record", "/proc/tape.jsonl", "ping", demo)
         assert (unwritable.code, "hint" in unwritable.error) == (1, False)
         assert "cannot be written: No such file" in unwritable.error["message"]
-    code = "import sys\nfor _ in sys.stdin: print('{broken', flush=True)"
-    broken = ("--open-timeout", "1", "--", sys.executable, "-c", code)
-    error = command("record", "silent.jsonl", "ping", *broken).error
-    assert "on its stdout were not messages, the first: '{broken'" in error["message"]
-    assert error["hint"] == "is it an MCP server? Its stdout may contain only messages"
     assert "nothing was recorded" in command("record", "other.jsonl", "call", "--help").err
     for words in (("record", "other.jsonl", "demo"), ("replay", "no.jsonl", "roots", "list")):
         ran = command(*words)
@@ -429,17 +419,11 @@ def provider(monkeypatch: pytest.MonkeyPatch) -> Iterator[Double]:
         yield there
 
 
-@pytest.mark.parametrize(
-    ("name", "path", "kind"),
-    [("openai", "/responses", OpenAIResponses), ("openai-chat", "/chat/completions", OpenAIChat)],
-)
-def test_a_model_answers_for_the_server(
-    command: Command, demo: str, provider: Double, name: str, path: str, kind: type[OpenAIChat]
-) -> None:
-    provider.say(kind().turn("Because."))
-    ran = command("call", demo, *ASKED, "--model", f"{name}:m-1", "--yes")
+def test_a_model_answers_for_the_server(command: Command, demo: str, provider: Double) -> None:
+    provider.say(OpenAIChat().turn("Because."))
+    ran = command("call", demo, *ASKED, "--model", "openai-chat:m-1", "--yes")
     assert (ran.code, ran.out) == (0, "Because.\n")
-    assert provider.asked[-1].path.endswith(path)
+    assert provider.asked[-1].path.endswith("/chat/completions")
     assert provider.body["model"] == "m-1"
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.running import DEMO, ROOT, Ran, run
+from tests.cli.running import DEMO, ROOT, Command, Ran, run
 
 LOADED = "import sys; print(*{name.partition('.')[0] for name in sys.modules})"
 """Prints the modules and packages that are loaded."""
@@ -37,25 +37,26 @@ def hostile(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("words", ["-msyncmcp", "-X utf8 -m syncmcp"])
+@pytest.mark.parametrize("words", ["-msyncmcp", "-X utf8 -Bm syncmcp"])
 def test_no_module_of_the_current_folder_is_loaded(words: str, hostile: Path) -> None:
     ran = python(*words.split(), "--version", cwd=hostile)
     assert (ran.code, ran.err) == (0, "")
     assert ran.out.startswith("syncmcp ")
 
 
-def test_the_demo_server_loads_none_either(hostile: Path) -> None:
-    ran = python("-m", "syncmcp", "ping", *DEMO, cwd=hostile)
+def test_the_demo_server_loads_none_either(
+    command: Command, hostile: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(hostile)
+    ran = command("ping", *DEMO)
     assert (ran.code, ran.err) == (0, "")
 
 
-def test_the_demo_starts_no_package_of_the_folder(tmp_path: Path) -> None:
-    """The command is a script there: its path is that of an installation."""
-    (tmp_path / "command.py").write_text("from syncmcp.cli.app import demo; demo()")
-    package = tmp_path / "checkout" / "syncmcp" / "__init__.py"
-    package.parent.mkdir(parents=True)
+def test_the_demo_starts_no_package_of_the_folder(command: Command, elsewhere: Path) -> None:
+    package = elsewhere / "syncmcp" / "__init__.py"
+    package.parent.mkdir()
     package.write_text("raise SystemExit('ran the package of this folder')")
-    ran = python("../command.py", cwd=package.parents[1])
+    ran = command("demo")
     assert "of this folder" not in ran.out + ran.err
     assert "Demo 1.0" in ran.out
     assert "lift-off" in ran.out
@@ -90,5 +91,5 @@ def test_a_folder_that_the_person_names_stays(tmp_path: Path) -> None:
 def test_a_program_that_imports_the_library_keeps_its_folder(tmp_path: Path) -> None:
     (tmp_path / "own.py").write_text("import syncmcp, beside; print(True)")
     (tmp_path / "beside.py").write_text("")
-    for words in (("-c", "import runpy; runpy.run_module('own')"), ("-m", "own", "syncmcp")):
-        assert python(*words, cwd=tmp_path).out == "True\n"
+    assert python("-c", "import syncmcp, beside; print(True)", cwd=tmp_path).out == "True\n"
+    assert python("-m", "own", "syncmcp", cwd=tmp_path).out == "True\n"

@@ -142,8 +142,10 @@ def test_a_server_that_prints_on_its_stdout_is_a_warning_with_the_line(command: 
     assert "stderr" in found["hint"]
 
 
-def test_a_server_that_prints_no_message_at_all_is_not_said_to_be_silent(command: Command) -> None:
-    line = '{"jsonrpc": "2.0", broken'
+@pytest.mark.parametrize("line", ['{"jsonrpc": "2.0", broken', '{"level": "info"}'])
+def test_a_server_that_prints_no_message_at_all_is_not_said_to_be_silent(
+    command: Command, line: str
+) -> None:
     code = f"import sys\nfor _ in sys.stdin: print({line!r}, flush=True)"
     ran = command("doctor", "--json", "--open-timeout", "1", "--", sys.executable, "-c", code)
     found = step(ran, "stdout")

@@ -5,8 +5,6 @@ from __future__ import annotations
 import logging
 import pickle
 import threading
-from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 import pytest
@@ -15,7 +13,7 @@ import syncmcp
 from syncmcp import UsageError
 from syncmcp.cache import CachedResult, CacheStore, MemoryCache
 from tests.client.test_cache import MEMORY, Recorder, asked, names, shop
-from tests.support.stage import PATIENCE, STATELESS, Wire, in_threads, is_gone, rotated_stateless
+from tests.support.stage import PATIENCE, STATELESS, Wire, rotated_stateless
 
 
 @rotated_stateless
@@ -105,22 +103,6 @@ def test_memory_keeps_what_was_used_last_within_its_bounds() -> None:
     assert cache.get("b") == late
 
 
-def test_the_bounds_of_memory_hold_while_threads_use_it() -> None:
-    cache = MemoryCache(max_entries=20, max_bytes=1000)
-
-    def use(seed: int) -> None:
-        for number in range(2000):
-            cache.put(str(number * seed % 50), entry(number % 120))
-            cache.get(str(number % 50))
-
-    assert in_threads(*(partial(use, seed) for seed in (3, 7, 11))) == [None] * 3
-    kept = [cache.get(str(key)) for key in range(50)]
-    sizes = [len(each.body) for each in kept if each is not None]
-    assert len(sizes) == len(cache) <= 20
-    assert repr(cache) == f"<MemoryCache of {len(sizes)} results, {sum(sizes)} bytes>"
-    assert sum(sizes) <= 1000
-
-
 def test_what_is_no_store_and_no_bound_is_refused() -> None:
     for bounds in ({"max_entries": 0}, {"max_bytes": -1}, {"max_entries": True}):
         with pytest.raises(UsageError):
@@ -153,19 +135,3 @@ def test_what_is_kept_shows_nothing_of_what_is_in_it(caplog: pytest.LogCaptureFi
     ((key, kept),) = store.kept.items()
     assert b"canary-content" in kept.body
     assert "canary" not in key + repr(kept) + caplog.text
-
-
-def test_a_client_that_nobody_has_leaves_nothing_behind() -> None:
-    gone: list[Callable[[], bool]] = []
-
-    class Watched(MemoryCache):
-        def put(self, key: str, result: CachedResult) -> None:
-            gone.append(is_gone(result))
-            super().put(key, result)
-
-    with MEMORY.connect(shop(), cache=Watched()) as client:
-        for _ in range(3):
-            client.list_tools()
-            client.list_tools.future().result(PATIENCE)
-    del client
-    assert [look() for look in gone] == [True]

@@ -114,9 +114,13 @@ def test_an_honest_command_or_variable_carries_none() -> None:
 
 @pytest.mark.parametrize(
     "name",
-    [  # one of each row of the table
-        *("LD_PRELOAD", "Path", "HOME", "BASH_ENV", "NODE_OPTIONS", "DOCKER_HOST", "UV_INDEX"),
-        *("npm_config_registry", "GIT_SSH_COMMAND", "http_proxy"),
+    [
+        *("NPM_CONFIG_REGISTRY", "npm_config_registry", "Npm_Config_Script_Shell"),
+        *("UV_INDEX", "UV_DEFAULT_INDEX", "UV_EXTRA_INDEX_URL", "PIP_INDEX_URL", "PIP_CONFIG_FILE"),
+        *("GIT_SSH_COMMAND", "GIT_CONFIG_COUNT", "_JAVA_OPTIONS", "DOTNET_STARTUP_HOOKS"),
+        *("PYTHONPATH", "NODE_OPTIONS", "HOME", "LD_AUDIT", "ld_library_path", "PERL5OPT"),
+        *("DYLD_INSERT_LIBRARIES", "RUBYOPT", "BASH_ENV", "ENV", "Path", "SHELL", "DOCKER_HOST"),
+        *("OPENSSL_CONF", "http_proxy", "SSL_CERT_FILE", "NODE_TLS_REJECT_UNAUTHORIZED"),
     ],
 )
 def test_a_variable_that_decides_what_runs_carries_a_warning(name: str) -> None:

@@ -96,23 +96,16 @@ def _members(count: int) -> str:
 
 SIZE = MAX_BYTES // 8  # with what is quadratic this takes minutes, too
 CONTENTS: dict[str, Callable[[], str]] = {
-    "different keys": lambda: "{" + _members(SIZE // 13) + "}",
     "one key twice": lambda: "{" + _members(SIZE // 13 - 9) + ',"last":0,"last":0}',
     "one key always": lambda: "{" + ",".join(['"a":0'] * (SIZE // 6)) + "}",
     "many objects with a key twice": lambda: "[" + ",".join(['{"b":0,"b":0}'] * (SIZE // 20)) + "]",
     "one string": lambda: '{"a":"' + "x" * (SIZE - 20) + '"}',
     "one string, and a comment": lambda: '{"a":"' + "x" * (SIZE - 20) + '"}//',
     "placeholders": lambda: '{"a":"' + "${" * (SIZE // 2 - 20) + '"}',
-    "numbers": lambda: "[" + ",".join(["1"] * (SIZE // 2 - 2)) + "]",
-    "commas": lambda: "[" + ", " * (SIZE // 2 - 2) + "]",
     "blanks": lambda: "[," + " " * (SIZE - 2),
-    "slashes": lambda: "/" * SIZE,
     "comments": lambda: "/*" * (SIZE // 2),
-    "a comment without an end": lambda: '{"a": /*',
     "quotes, and a comment": lambda: "//\n" + '"' * (SIZE - 3),
-    "quotes": lambda: '"' * SIZE,
     "escapes": lambda: '"\\' * (SIZE // 2),
-    "brackets": lambda: "[" * SIZE,
     "empty lists": lambda: "[" + ",".join(["[]"] * (SIZE // 3)) + "]",
 }
 
@@ -125,17 +118,6 @@ def test_a_file_of_any_content_is_read_in_seconds(content: Callable[[], str]) ->
         read("mcp.json")
     assert time.process_time() - before < 5
     assert len(str(caught.value)) < 1000
-
-
-def test_a_host_that_takes_seconds_to_normalize_is_the_problem_of_its_entry_at_once() -> None:
-    marks = "\u0301\u0316" * 30_000
-    found = servers(f'{{"url": "https://a{marks}/mcp"}}')
-    before = time.process_time()
-    warnings = found["bad"].review().warnings
-    with pytest.raises(ServersFileError):
-        found["bad"].target()
-    assert time.process_time() - before < 1
-    assert warnings == ("The URL cannot be read.",)
 
 
 def test_a_stored_token_that_expires_at_no_time_is_an_invalid_login() -> None:

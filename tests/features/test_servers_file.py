@@ -6,9 +6,7 @@ import json
 import os
 import pickle
 import sys
-import threading
 import traceback
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +16,6 @@ import syncmcp
 from syncmcp import Http, NotApproved, ServersFileError, Stdio, UsageError, servers_file
 from syncmcp.servers_file import MAX_BYTES, ServerReview, ServersFile, known_files, read
 from syncmcp.testing import Server, serve_http
-from tests.support.stage import in_threads
 
 pytestmark = [pytest.mark.usefixtures("project"), pytest.mark.requirement("SEC-06")]
 
@@ -430,12 +427,9 @@ class TestApproval:
         review = of_project(entry)["one"].review()
         assert any(warning in said for said in review.warnings), review.warnings
 
-    def test_what_looks_harmless_carries_none(self) -> None:
-        urls = ("https://example.com/mcp", "http://localhost:8000/mcp")
-        node = {"command": "node", "args": ["server.js"]}
-        own = {"command": "my-server", "args": ["--format", "json"], "env": {"MODE": "x"}}
-        for entry in (*({"url": url} for url in urls), node, own):
-            assert of_project(entry)["one"].review().warnings == ()
+    def test_a_url_that_looks_harmless_carries_none(self) -> None:
+        for url in ("https://example.com/mcp", "http://localhost:8000/mcp"):
+            assert of_project({"url": url})["one"].review().warnings == ()
 
 
 class TestTheMemory:
@@ -474,19 +468,6 @@ class TestTheMemory:
         monkeypatch.setenv("XDG_STATE_HOME", "relative")
         entry.approve()
         assert self.file().exists()
-
-    def test_many_may_approve_at_one_time(self) -> None:
-        content = {"mcpServers": {str(number): {"command": str(number)} for number in range(8)}}
-        file = written(Path("mcp.json"), content)
-        start = threading.Barrier(8)
-
-        def approve(number: int) -> None:
-            entry = read(file)[str(number)]
-            start.wait()
-            entry.approve()
-
-        assert in_threads(*(partial(approve, number) for number in range(8))) == [None] * 8
-        assert all(entry.approved for entry in read(file).values())
 
 
 def test_the_files_of_editors_are_found(home: Path) -> None:

@@ -6,7 +6,7 @@ import re
 import string
 import time
 from contextlib import suppress
-from urllib.parse import unquote, urlsplit
+from urllib.parse import urlsplit
 
 import pytest
 from hypothesis import assume, given
@@ -97,20 +97,16 @@ FULL_QUERY = "?" + "&".join(f"{name}={'a' * 40}" for name in NAMES[:1_364])
 
 
 LARGE = {
-    "segments": (SEGMENTS, "a/" * 32_768),
     "a long last segment": (SEGMENTS, "a/" * 800 + "a" * 60_000),
     "escapes": (SEGMENTS, "%41" * 21_845),
     "tails": (TAILS, "aa/" * 21_845),
     "a query that goes on": (QUERY, f"{FULL_QUERY}!"),
-    "an unknown name": (QUERY, f"{FULL_QUERY}&zz"),
     "a long value": (QUERY, f"?aa={'a' * 65_000}!"),
     "one name again": (QUERY, "?aa=&" + "aa=&" * 16_000),
     "question marks": (QUERY, "?" * 65_536),
     "a tail": (f"{{x}}{TAIL}", "a" * 65_536),
-    "a tail and a segment": (f"{{x}}{TAIL}/{{y}}", "a" * 65_000 + "/b"),
     "a tail and a query": (f"{{x}}{TAIL}{{?q}}", "a" * 65_000 + "?q=b"),
     "a raw value": (f"{{+x}}/{TAIL}", "/" + "a" * 65_535),
-    "letters": ("{x}/{+y}", "\u00e9" * 65_536),
 }
 
 
@@ -154,18 +150,6 @@ def test_what_a_readable_template_gives_is_read(parts: list[str], values: dict[s
     values = {name: value for name, value in values.items() if name in template.variables}
     free = template.variables
     assert template.match(template.expand(values, unchecked=free), unchecked=free) == values
-
-
-@given(
-    st.sampled_from(["{a}/{b}", "{a}41{?c,d}", "{a}?{+b}", "{+b}41", "{?c,d}"]),
-    st.lists(st.sampled_from(["a", ".", "/", "41", "%", "%41", "%2F", "%C3", "?c=", "&d=", "?"])),
-)
-def test_what_is_read_gives_the_same_uri_again(text: str, parts: list[str]) -> None:
-    template, uri = UriTemplate(text), "".join(parts)
-    for unchecked in ((), template.variables):
-        found = template.match(uri, unchecked=unchecked)
-        if found is not None:
-            assert unquote(template.expand(found, unchecked=unchecked)) == unquote(uri)
 
 
 ELSEWHERE = {

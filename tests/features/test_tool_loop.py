@@ -368,9 +368,7 @@ class Absent:
 
 
 @pytest.mark.requirement("M-14")
-@pytest.mark.parametrize(
-    ("timeout", "struck"), [(None, False), (2 * PATIENCE, False), (None, True)]
-)
+@pytest.mark.parametrize(("timeout", "struck"), [(2 * PATIENCE, False), (None, True)])
 def test_a_person_who_does_not_decide_in_time_has_denied_the_call(
     timeout: float | None, struck: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -570,12 +568,9 @@ def test_a_loop_of_impossible_parts_is_refused() -> None:
             *({name: coroutine} for name in ("on_step", "on_text", "on_progress")),
             *({"max_iterations": 0}, {"max_parallel": 0}, {"timeout": -1}, {"approval": "yes"}),
         ]
-        models: list[Any] = [coroutine, None]
-        for model, wrong in (*((Model(), one) for one in mistakes), *((one, {}) for one in models)):
+        for wrong in mistakes:
             with pytest.raises(UsageError):
-                ToolLoop(model, client, **wrong)
-        with pytest.raises(UsageError, match="'divide'"):
-            ToolLoop(Model(), client).run("go", tools=["add", "divide"])
+                ToolLoop(Model(), client, **wrong)
         odd: Any = lambda request, context: "done"  # noqa: E731
         with pytest.raises(UsageError, match="CreateMessageResult"):
             ToolLoop(odd, client).run("go")

@@ -98,8 +98,7 @@ def test_each_server_has_its_own_approval_and_trust(own: Any, approval: Any, den
     assert denial in denied
 
 
-@pytest.mark.parametrize("what", ["remove", "close"])
-def test_a_group_that_is_closed_ends_the_loop_and_a_removed_server_does_not(what: str) -> None:
+def test_a_group_that_is_closed_ends_the_loop() -> None:
     stage = Stage()
     model = Model(wants(use("a", "hold", key="k")), DONE)
     group = ClientGroup({"stage": stage.server, "books": shop("books")})
@@ -109,19 +108,11 @@ def test_a_group_that_is_closed_ends_the_loop_and_a_removed_server_does_not(what
 
         def end() -> None:
             stage.inside("k")
-            if what == "close":
-                group.close()
-            else:
-                group.remove("stage")
+            group.close()
 
         outcome, ended = in_threads(partial(ToolLoop(model, group).run, "go"), end)
     assert ended is None
-    if what == "close":
-        assert isinstance(outcome, ClosedError)
-        return
-    assert outcome.text == "done"
-    (result,) = model.told(1)
-    assert result.is_error
+    assert isinstance(outcome, ClosedError)
 
 
 def test_the_model_is_told_of_a_server_that_was_removed_and_goes_on_with_the_others() -> None:

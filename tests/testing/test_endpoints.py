@@ -25,7 +25,6 @@ from syncmcp.testing import (
     HttpEndpoint,
     Server,
     SseEndpoint,
-    ToolContext,
     demo_server,
     serve_http,
     wsgi_app,
@@ -86,11 +85,6 @@ def stage() -> Iterator[Stage]:
     yield stage
     stage.gate.set()
     stage.server.close()
-
-
-def notify(client: Http, method: str, params: Any) -> None:
-    response = client.request("POST", {"jsonrpc": "2.0", "method": method, "params": params})
-    assert (response.status, response.read()) == (202, b"")
 
 
 # Sessions and streams
@@ -223,7 +217,7 @@ def test_what_cannot_be_served_is_refused_with_its_status(http: Http) -> None:
 def test_one_connection_serves_many_calls_and_their_streams() -> None:
     with serve_http(demo_server()) as running, Http(running.url) as client:
         client.start()
-        for _ in range(20):
+        for _ in range(2):
             assert client.post("tools/call", COUNT)[0] == 200
             assert client.post("ping")[0] == 200
         assert (running.connections, running.open_connections) == (1, 1)
@@ -233,24 +227,6 @@ def test_one_connection_serves_many_calls_and_their_streams() -> None:
         assert running.connections == 2
         running.endpoint.forget_sessions()
         assert client.post("ping")[0] == 404
-
-
-def test_hanging_up_cancels_in_the_new_era() -> None:
-    server = Server()
-
-    @server.tool()
-    def hang(context: ToolContext) -> str:
-        context.report_progress(1)
-        assert context.cancelled.wait(PATIENCE)
-        return "gone"
-
-    with serve_http(server) as running, Http(running.url) as client:
-        response = client.open_modern("tools/call", {"name": "hang"}, progressToken=1)
-        assert "progress" in read_event(response)["data"]
-        response.close()
-        client.close()
-        assert server.stats.wait_for(lambda stats: stats.disconnects == 1)
-        assert server.stats.wait_for(lambda stats: (stats.running, stats.cancelled) == (0, 1))
 
 
 def test_requests_are_refused_by_their_headers(http: Http) -> None:
@@ -329,25 +305,6 @@ def test_other_paths_and_bad_lengths_are_refused(http: Http) -> None:
 
 
 # Cancels and ends
-
-
-def test_a_cancelled_call_ends_its_post_without_an_answer(stage: Stage) -> None:
-    with serve_http(stage.server) as running, Http(running.url) as calling:
-        calling.start()
-        answers: list[Any] = []
-        thread = threading.Thread(
-            target=lambda: answers.append(calling.post("tools/call", {"name": "hold"}))
-        )
-        thread.start()
-        [held] = stage.inside("")
-        with calling.beside() as other:
-            for number in (2, 3):  # the second overtakes its call, which is never begun
-                notify(other, "notifications/cancelled", {"requestId": number})
-        thread.join(PATIENCE)
-        answers.append(calling.post("tools/call", {"name": "hold"}))
-        assert [(status, messages) for status, _, messages in answers] == [(200, [])] * 2
-        assert calling.post("tools/list", {})[0] == 200
-    assert stage._inside == {"": held}
 
 
 @pytest.mark.requirement("M-10")
@@ -548,17 +505,13 @@ def test_it_speaks_both_eras_hears_its_options_and_ends_with_stdin() -> None:
         client.ask("tools/call", {"name": "sleep", "arguments": {"seconds": 60}})
         client.stdin.close()
         assert client.process.wait(PATIENCE) == 0
-    with demo("--revisions", "2026-07-28") as client:
-        assert client.call("initialize", initialize())["error"]["code"] == -32022
-        client.process.send_signal(signal.SIGTERM)
-        assert client.process.wait(PATIENCE) == -signal.SIGTERM
 
 
 def test_it_serves_http_until_sigterm() -> None:
-    with demo("--http", "0") as server:
+    with demo("--http", "0", "--revisions", "2026-07-28") as server:
         with Http(server.line().decode()) as client:
-            client.start()
-            assert client.post("ping")[2]["result"] == {}
+            assert client.modern("tools/list")[0] == 200
+            assert client.post("initialize", initialize())[2]["error"]["code"] == -32022
         server.process.send_signal(signal.SIGTERM)
         assert server.process.wait(PATIENCE) == 0
 

@@ -22,7 +22,6 @@ from tests.support.stage import (
     PATIENCE,
     STATEFUL,
     STATELESS,
-    WIRES,
     Wire,
     every_wire,
     in_threads,
@@ -32,9 +31,6 @@ from tests.testing.sessions import Visit, record, replay, shop
 
 MEMORY = Wire("memory", STATEFUL)
 both_eras = pytest.mark.parametrize("wire", [MEMORY, Wire("http", STATELESS)], ids=str)
-without_processes = pytest.mark.parametrize(
-    "wire", [wire for wire in WIRES if wire.transport in ("memory", "http")], ids=str
-)
 
 
 @pytest.fixture
@@ -149,20 +145,17 @@ def test_a_program_sees_the_same_with_the_recording_as_with_the_server(
     assert ("elicitation/create" in got) is (wire.revision == STATEFUL)
 
 
-@pytest.mark.parametrize("transport", ["memory", "http"])
 @pytest.mark.parametrize("revisions", [[STATEFUL], [STATEFUL, STATELESS]])
 def test_what_was_found_out_in_the_recording_is_found_out_again(
-    transport: str, revisions: list[str], path: Path
+    revisions: list[str], path: Path
 ) -> None:
-    server = Server("either", revisions=revisions)
     with (
-        Wire(transport, STATEFUL).serve(server) as reached,
-        syncmcp.connect(Recording(reached, path)) as client,
+        serve_http(Server("either", revisions=revisions)) as http,
+        syncmcp.connect(Recording(http.url, path)) as client,
     ):
         assert client.server.revision == revisions[-1]
     with syncmcp.connect(Replay(path)) as client:
         assert client.server.revision == revisions[-1]
-    server.close()
 
 
 def test_a_server_that_the_probe_breaks_can_be_played(
@@ -226,9 +219,7 @@ class TestWhatWasNotRecorded:
             with pytest.raises(NotRecorded, match="recorded 2 times"):
                 say(client, "a")
 
-    @pytest.mark.parametrize(
-        "wire", [MEMORY, Wire("http", STATEFUL), Wire("memory", STATELESS)], ids=str
-    )
+    @both_eras
     def test_is_another_answer_to_a_question(self, wire: Wire, path: Path) -> None:
         record(wire, path)
         visit, recording = Visit(size=4), Replay(path)
@@ -345,10 +336,8 @@ class TestOrder:
             go.set()
             assert call.result(PATIENCE).text == "A"
 
-    @both_eras
-    def test_many_threads_and_clients_get_the_answers_to_what_they_asked(
-        self, wire: Wire, path: Path
-    ) -> None:
+    def test_many_threads_and_clients_get_the_answers_to_what_they_asked(self, path: Path) -> None:
+        wire = MEMORY
         seen = record(wire, path)
         recording = Replay(path)
 
@@ -431,7 +420,7 @@ class TestConnections:
             say(client)
         assert (replayed.value.status, replayed.value.body) == (503, real.value.body)
 
-    @without_processes
+    @both_eras
     def test_a_call_that_got_no_answer_gets_none_and_can_be_cancelled(
         self, wire: Wire, path: Path
     ) -> None:
@@ -461,7 +450,7 @@ class TestConnections:
         server.close()
 
 
-@without_processes
+@both_eras
 def test_change_events_come_again(wire: Wire, path: Path) -> None:
     server = shop()
     with (

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from queue import SimpleQueue
 from typing import Any
 
 import pytest
 
 import syncmcp
-from syncmcp import InvalidParams, MethodNotFound, Mode, ServerError
+from syncmcp import InvalidParams, MethodNotFound, ServerError
 from syncmcp.testing import Server, ToolContext
 from syncmcp.testing.server.wire import REVISIONS
 from tests.testing.talks import FORM, MODEL, NEWEST_STATEFUL, ROOTS, Open, both_eras, text_of
@@ -150,22 +149,6 @@ def studio() -> Server:
     return made
 
 
-def test_tools_say_whether_they_run_as_tasks_where_that_is_asked() -> None:
-    made = studio()
-    made.skill("skill://refunds", {"name": "refunds", "description": "Pays back."})
-
-    def supports(client: syncmcp.Client) -> list[str | None]:
-        tools = client.list_tools().tools
-        return [tool.execution.task_support for tool in tools if tool.execution]
-
-    with syncmcp.connect(made, mode=NEWEST_STATEFUL, **ON) as client:
-        assert supports(client) == ["optional", "optional", "forbidden"]
-    with syncmcp.connect(made, mode=MODERN, **ON) as client:
-        assert supports(client) == []
-        extensions = [f"io.modelcontextprotocol/{name}" for name in ("skills", "tasks")]
-        assert sorted(client.server.capabilities.extensions or ()) == extensions
-
-
 def test_what_is_asked_of_tasks_in_the_wrong_way_is_blamed() -> None:
     made = studio()
     with (
@@ -210,23 +193,6 @@ def test_requests_about_tasks_need_the_extension_each_time() -> None:
     assert made.stats.listeners == 0
 
 
-@both_eras
-def test_a_task_is_described_and_thrown_away(revision: Mode) -> None:
-    made = studio()
-    made.tasks.ttl_ms = made.tasks.poll_interval_ms = None
-    with syncmcp.connect(made, mode=revision, **ON) as client:
-        task = client.start_task("draw")
-        assert made.stats.wait_for(lambda stats: stats.tasks == 0, PATIENCE)
-        (kept,) = made.tasks.all
-        assert task.refresh() == "completed"
-        assert kept.polls == 1
-        assert task.state is not None
-        assert (task.state.ttl, task.state.ttl_ms) == (None, None)
-        made.tasks.forget(kept)
-        with pytest.raises(InvalidParams):
-            task.refresh()
-
-
 def test_answers_that_belong_to_a_task_must_name_it(monkeypatch: pytest.MonkeyPatch) -> None:
     made = studio()
     monkeypatch.setattr(
@@ -235,23 +201,3 @@ def test_answers_that_belong_to_a_task_must_name_it(monkeypatch: pytest.MonkeyPa
     with syncmcp.connect(made, mode=NEWEST_STATEFUL, roots=[]) as client:
         assert client.start_task("ask").result(PATIENCE).text == "[]"
     assert made.stats.violations == ["roots/list: the answer does not name its task"]
-
-
-def test_those_who_listen_to_a_task_are_told_of_it() -> None:
-    made = studio()
-    made.tasks.notify = True
-    told: SimpleQueue[dict[str, Any]] = SimpleQueue()
-
-    def hear(method: str, params: dict[str, Any]) -> None:
-        if method == "notifications/tasks" and params["status"] == "cancelled":
-            told.put(params)
-
-    with syncmcp.connect(made, mode=MODERN, roots=[], on_notification=hear, **ON) as client:
-        task = client.start_task("ask")
-        wanted = {"notifications": {"taskIds": [task.id]}}
-        listening = client.request.future("subscriptions/listen", wanted, timeout=None)
-        assert made.stats.wait_for(lambda stats: stats.listeners == 1, PATIENCE)
-        task.cancel()
-        assert told.get(timeout=PATIENCE)["taskId"] == task.id
-        listening.cancel()
-        assert made.stats.wait_for(lambda stats: stats.listeners == 0, PATIENCE)
