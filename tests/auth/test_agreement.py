@@ -462,36 +462,6 @@ def test_a_stored_login_at_an_issuer_that_is_not_allowed_counts_as_absent(
         assert (issuer.paths("POST"), issuer.authorizations) == ([], [])
 
 
-def test_a_stored_login_at_an_issuer_that_is_allowed_is_used_and_refreshed() -> None:
-    with left_in_store() as (resource, store):
-        issuer = resource.authorization_server
-        for given in (issuer.issuer, lambda server, named: named == issuer.issuer):
-            auth = OAuth(receiver=None, store=store, allow=given)
-            assert call(resource, auth).status_code == 200
-            issuer.expire()
-            assert call(resource, auth).status_code == 200
-        assert len(issuer.grants("refresh_token")) == 2
-        assert issuer.authorizations == []
-
-
-def test_a_login_that_another_process_has_stored_is_held_against_what_is_allowed() -> None:
-    with world() as resource, AuthorizationServer() as new:
-        old, store = resource.authorization_server, MemoryStore()
-        auth = OAuth(receiver=Person(), store=store, allow=old.issuer)
-        assert call(resource, auth).status_code == 200
-        # The server moves on to another issuer; a program without `allow` signs in there.
-        resource.metadata["authorization_servers"] = [new.issuer]
-        resource.authorization_server = new
-        another = OAuth(receiver=Person(), store=store)
-        assert call(resource, another).status_code == 200
-        new.expire()  # both servers count their tokens alike
-        another.login()
-        new.seen.clear()
-        with pytest.raises(LoginRequired, match="allow="):
-            call(resource, auth)
-        assert new.paths("POST") == []
-
-
 @pytest.mark.parametrize("by_step_up", [False, True])
 def test_a_remembered_agreement_does_not_replace_what_is_allowed(by_step_up: bool) -> None:
     permitted = True
