@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 import syncmcp
-from syncmcp import NotApproved, ServersFileError
-from syncmcp.servers_file import known_files, read
+from syncmcp import ServersFileError
+from syncmcp.servers_file import read
 from syncmcp.servers_file.named_files import MARKERS, is_own
 from tests.support.shops import CHILD
 
@@ -43,18 +43,6 @@ def written(path: Path, servers: Any = None) -> Path:
 def own_files(home: Path) -> list[Path]:
     names = ("Claude/claude_desktop_config.json", "Code/User/mcp.json", "syncmcp/servers.json")
     return [*(settings(home) / name for name in names), home / ".cursor" / "mcp.json"]
-
-
-def test_the_files_of_another_project_need_approval(home: Path) -> None:
-    for editor in (".cursor", ".vscode"):
-        written(home / "checkout" / editor / "mcp.json")
-    found = known_files(home / "checkout")
-    assert len(found) == 2
-    for place in found:
-        assert read(place.path).guarded
-        with pytest.raises(NotApproved, match=r"nobody approved.*approve="):
-            syncmcp.connect(read(place.path)["one"])
-    assert not [*home.parent.rglob("ran")]
 
 
 @pytest.mark.parametrize(
