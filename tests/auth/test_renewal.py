@@ -108,31 +108,17 @@ def test_a_failed_refresh_does_not_touch_a_newer_token(status: int | None) -> No
         assert len(person.redirects) == 1
 
 
-def test_a_server_that_cannot_answer_now_costs_no_login() -> None:
-    with signed_in() as (resource, auth, person):
-        server = resource.authorization_server
-        server.expire()
-        server.token_answer = lambda _: Answer(429, "<html>")
-        token, refreshable = auth.token, dict(server.refreshable)
-        with pytest.raises(TokenRefused) as caught:
-            call(resource, auth)
-        assert caught.value.status == 429
-        assert auth.token == token
-        server.used_up.clear()
-        server.refreshable = refreshable
-        server.token_answer = lambda answer: answer
-        assert call(resource, auth).status_code == 200
-        assert len(person.redirects) == 1
-
-
 def test_a_server_that_is_away_does_not_spoil_a_token_that_still_works(
     clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def away(_: Answer) -> Answer:
-        return Answer(503, {"error": "temporarily_unavailable"})
-
-    with signed_in(expires_in=600) as (resource, auth, _):
+    with signed_in(expires_in=600) as (resource, auth, person):
         server, token = resource.authorization_server, auth.token
+
+        def away(_: Answer) -> Answer:
+            server.used_up.clear()  # nothing has come of the request
+            server.refreshable = refreshable
+            return Answer(503, {"error": "temporarily_unavailable"})
+
         refreshable = dict(server.refreshable)
         server.token_answer = away
         clock.advance(580)
@@ -140,18 +126,21 @@ def test_a_server_that_is_away_does_not_spoil_a_token_that_still_works(
             assert call(resource, auth).status_code == 200
         assert auth.token == token
         assert len(server.grants("refresh_token")) == 1
-        server.used_up.clear()
-        server.refreshable = refreshable
         server.token_answer = lambda answer: answer
         clock.advance(11)
         assert call(resource, auth).status_code == 200
         assert auth.token != token
-        real = time.time()
+        # One that works no more is an error, and costs no login.
+        token, refreshable, real = auth.token, dict(server.refreshable), time.time()
         server.token_answer = away
         clock.advance(609)
         monkeypatch.setattr("syncmcp.auth.token_manager.time.time", lambda: real + 1200)
-        with pytest.raises(TokenRefused):
+        with pytest.raises(TokenRefused) as caught:
             call(resource, auth)
+        assert (caught.value.status, auth.token) == (503, token)
+        server.token_answer = lambda answer: answer
+        assert call(resource, auth).status_code == 200
+        assert len(person.redirects) == 1
 
 
 def test_logging_out_revokes_and_forgets_even_what_cannot_be_revoked() -> None:
