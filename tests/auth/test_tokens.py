@@ -47,7 +47,7 @@ OTHER = "https://other.example"
     ("value", "message"),
     [
         ({}, INVALID),
-        (stored(expires_at="soon"), INVALID),
+        *((stored(expires_at=when), INVALID) for when in ("soon", 10**400, float("inf"), True)),
         (stored() | {"token": 5}, INVALID),
         (stored() | {"token": {}}, INVALID),
         (stored() | {"server": {}}, INVALID),

@@ -351,7 +351,6 @@ def test_headers_variables_and_files_are_checked(command: Command, elsewhere: Pa
     [
         (["tools", *DEMO, "--timeout=5"], "--timeout"),
         (["call", "add", "--", "a=1", "b=2", "python"], "a=1"),
-        (["list", *DEMO, "tools"], "tools"),
     ],
 )
 def test_an_option_of_the_command_that_went_to_the_server_is_named(

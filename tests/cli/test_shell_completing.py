@@ -114,29 +114,9 @@ def test_no_text_of_a_server_becomes_something_else(text: str) -> None:
     check(text)
 
 
-@pytest.mark.parametrize(
-    ("before", "after"),
-    [
-        ("call dr", "call 'draw it'"),
-        ("call 'dr'", "call 'draw it'"),
-        ("prompt dr", "prompt 'draw it'"),
-        ("read dr", "read 'draw it'"),
-        ("call 'draw it' q=", "call 'draw it' 'q=draw it'"),
-        ("prompt 'draw it' q=dr", "prompt 'draw it' 'q=draw it'"),
-    ],
-)
-def test_what_needs_quotes_is_completed_with_them(before: str, after: str) -> None:
-    assert lines(Offering("draw it", type="string", enum=["draw it"]), before) == [after]
-
-
-def test_a_text_that_begins_like_a_file_is_escaped() -> None:
+def test_no_file_is_a_choice_and_choices_of_other_types_are_json() -> None:
     named = Offering("@/etc/passwd", type="string", enum=["@/etc/passwd"])
-    assert lines(named, "call known q=") == [r"call known 'q=\@/etc/passwd'"]
-    assert lines(named, "prompt known q=") == [r"prompt known 'q=\@/etc/passwd'"]
     assert lines(named, "call known q=@") == lines(named, "prompt known q=@/e") == []
-
-
-def test_choices_of_other_types_are_json() -> None:
     mixed = Offering("x", enum=["@a b", 1, None])
     found = [parse_arguments(shlex.split(line)[2:]) for line in lines(mixed, "call known q:=")]
     assert json.dumps(found) == json.dumps([{"q": "@a b"}, {"q": 1}, {"q": None}])

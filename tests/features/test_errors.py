@@ -14,7 +14,6 @@ import pytest
 
 from syncmcp import errors
 from syncmcp.errors import (
-    AuthError,
     ClosedError,
     ConnectFailed,
     ConnectionLost,
@@ -149,7 +148,6 @@ def test_a_code_that_nobody_defined_stays_a_plain_server_error(code: int) -> Non
     ("error", "text"),
     [
         (McpError(), ""),
-        (McpError("gone"), "gone"),
         (McpError("gone", method="tools/call"), "tools/call: gone"),
         (McpError("gone", server="https://h/mcp"), "[https://h/mcp]: gone"),
         (McpError("gone", server="s", method="ping"), "ping [s]: gone"),
@@ -160,15 +158,12 @@ def test_a_code_that_nobody_defined_stays_a_plain_server_error(code: int) -> Non
         ),
         (ConnectionLost("ended", exit_code=0), "ended (exit code 0; the outcome is unknown)"),
         (OutcomeUnknown("ended"), "ended (the outcome is unknown)"),
-        (SessionLost("unknown session"), "unknown session (the server refused the request)"),
         (
             HttpError("no answer", status=502, body="Bad Gateway"),
             "no answer (HTTP 502; body began with: Bad Gateway; the server refused the request)",
         ),
         (HttpError("no answer"), "no answer (the server refused the request)"),
-        (AuthError("who?", status=401), "who? (HTTP 401; the server refused the request)"),
         (RequestTimeout("late", delivery="not_sent"), "late (the request was not sent)"),
-        (RequestCancelled("withdrawn"), "withdrawn (the outcome is unknown)"),
         (
             RequestCancelled("gone", reason="end", delivery="not_sent"),
             "gone (end; the request was not sent)",

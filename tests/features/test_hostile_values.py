@@ -6,15 +6,13 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 import requests
 
 import syncmcp
-from syncmcp import AuthError, ServersFileError, Stdio, UsageError
+from syncmcp import ServersFileError, Stdio, UsageError
 from syncmcp.auth.token_auth import _operation
-from syncmcp.auth.tokens import Login
 from syncmcp.cli.manage import _moment
 from syncmcp.cli.output import CommandError
 from syncmcp.cli.parsing import _parse_json
@@ -118,24 +116,6 @@ def test_a_file_of_any_content_is_read_in_seconds(content: Callable[[], str]) ->
         read("mcp.json")
     assert time.process_time() - before < 5
     assert len(str(caught.value)) < 1000
-
-
-def test_a_stored_token_that_expires_at_no_time_is_an_invalid_login() -> None:
-    def login(when: Any) -> Login:
-        issuer = {"issuer": "https://example.com"}
-        server = {"token_endpoint": "https://example.com/t", "response_types_supported": []}
-        return Login.from_json(
-            {
-                "token": {**issuer, "access_token": "t", "expires_at": when},
-                "registration": {**issuer, "client_id": "c"},
-                "server": {**issuer, **server},
-            }
-        )
-
-    assert login(4e9).token.expires_at == 4e9
-    for when in (int(BIG), float("inf"), float("nan"), "soon", True, [1]):
-        with pytest.raises(AuthError, match="invalid login"):
-            login(when)
 
 
 def test_a_moment_beyond_the_calendar_is_shown_as_a_number() -> None:

@@ -157,12 +157,6 @@ class TestPlaceholders:
         assert caught.value.file.endswith("servers.json")
         assert pickle.loads(pickle.dumps(caught.value)).key == key
 
-    def test_nothing_is_expanded_before_it_is_used(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        entry = of_user({"mcpServers": {"one": {"command": "${LATER}"}}})["one"]
-        assert entry.problem is None
-        monkeypatch.setenv("LATER", "x")
-        assert entry.target().label == "x"
-
 
 class TestMistakes:
     @pytest.mark.parametrize(

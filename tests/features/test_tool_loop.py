@@ -303,36 +303,6 @@ def test_a_tool_that_takes_too_long_is_given_up_and_the_model_told() -> None:
     assert texts([result]) == ["no answer within 1 s (the outcome is unknown)"]
 
 
-class Reviewer:
-    """A person who allows what they were told to allow."""
-
-    def __init__(self, *allowed: str) -> None:
-        self._allowed, self.asked = allowed, list[tuple[str, Mapping[str, Any]]]()
-
-    def review(self, question: Question, /) -> Verdict:
-        assert question.kind == "tool"
-        call: Any = question.request
-        assert call.definition.name == call.tool  # what the server says of it can be shown
-        self.asked.append((call.tool, call.arguments))
-        return Verdict(call.tool in self._allowed, reason="not on my machine")
-
-
-@pytest.mark.requirement("M-14", "TOOL-01", "TOOL-04", "M-33")
-@pytest.mark.parametrize("trusted", [True, False])
-def test_a_person_is_asked_unless_a_trusted_server_says_it_only_reads(trusted: bool) -> None:
-    server, person = adder("sums"), Reviewer("refuse")
-    model = Model(wants(use("a", "add", a=1, b=1), use("f", "fail"), use("r", "refuse")), DONE)
-    with syncmcp.connect(server, trusted=trusted) as client:
-        ToolLoop(model, client, approval=Approval(reviewer=person)).run("go")
-        assert server.stats.requests["tools/call"] == 1 + trusted
-    asked = [("add", {"a": 1, "b": 1}), ("fail", {}), ("refuse", {})]
-    assert person.asked == asked[trusted:]
-    added, denied, refused = model.told(1)
-    assert (added.is_error is not trusted, denied.is_error) == (True, True)
-    assert texts([denied]) == ["the call was not allowed: not on my machine"]
-    assert "the moon" in texts([refused])[0]
-
-
 @pytest.mark.requirement("M-14")
 @pytest.mark.parametrize(
     ("of_client", "of_loop", "allowed"),

@@ -27,9 +27,8 @@ def server() -> Iterator[Server]:
 def test_files_are_counted_inside_the_roots_only(talk: Open, tmp_path: Path) -> None:
     root = tmp_path / "a root"
     (root / "deep").mkdir(parents=True)
-    for name in ("one", "deep/two", "deep/three", "../secret"):
+    for name in ("one", "deep/two", "../secret"):
         (root / name).write_text(name)
-    (root / "link").symlink_to(tmp_path / "secret")
     (root / "up").symlink_to(tmp_path)
     client = talk(MODERN)
     ours = {"uri": root.as_uri(), "name": "a"}
@@ -39,7 +38,7 @@ def test_files_are_counted_inside_the_roots_only(talk: Open, tmp_path: Path) -> 
         result = answer["result"]["structuredContent"]
         return result["inside"], result["files"]
 
-    for path, files in ((root, 3), ("deep", 2), (root / "one", 1)):
+    for path, files in ((root, 2), ("deep", 1), (root / "one", 1)):
         assert count(path, ours) == (True, files)
     for path in (tmp_path, root / "deep/../../secret", root / "up"):
         assert count(path, ours) == (False, None)

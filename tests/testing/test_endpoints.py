@@ -36,7 +36,6 @@ from tests.testing.wires import (
     Child,
     Http,
     decoded,
-    events,
     initialize,
     modern,
     read_event,
@@ -326,21 +325,6 @@ def test_ending_a_session_ends_all_that_belongs_to_it(stage: Stage) -> None:
 
 
 # Other servers, and none
-
-
-def test_a_client_of_http_1_0_gets_its_stream_unchunked(http: Http) -> None:
-    http.start()
-    body = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": COUNT}).encode()
-    with socket.create_connection(http.address, PATIENCE) as bare:
-        bare.sendall(
-            b"POST /mcp HTTP/1.0\r\nHost: localhost\r\nContent-Type: application/json\r\n"
-            b"Accept: */*\r\nMcp-Session-Id: %b\r\nContent-Length: %d\r\n\r\n%b"
-            % (str(http.session).encode(), len(body), body)
-        )
-        with bare.makefile("rb") as answer:
-            head, _, rest = answer.read().partition(b"\r\n\r\n")
-    assert b"chunked" not in head
-    assert "lift-off" in events(rest)[-1]["data"]
 
 
 @pytest.mark.requirement("M-10")

@@ -85,23 +85,6 @@ def test_a_script_is_played_in_order() -> None:
         assert peer.transcript.wait_event("disconnected")
 
 
-def test_each_connection_has_its_script_and_the_last_is_used_again() -> None:
-    first = [s.expect("hello"), s.delay(0.001), s.cut(code=3)]
-    with ScriptedPeer(first, [s.expect("hello"), s.reply("better")]) as peer:
-        with Child(*peer.command) as client:
-            client.send(HELLO)
-            assert client.line() == b""
-            assert client.process.wait(PATIENCE) == 3
-            assert peer.transcript.wait_event("exited")
-            assert "disconnected" not in peer.transcript.events
-        for number in (1, 2):
-            with Memory(peer) as again:
-                again.send(HELLO)
-                assert again.next()["result"] == "better"
-                received = peer.transcript.wait_received("hello", count=number + 1)
-                assert received[-1].connection == number
-
-
 @pytest.mark.parametrize(
     ("step", "said"),
     [

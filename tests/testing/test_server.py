@@ -287,14 +287,3 @@ def test_a_ping_to_the_client_is_answered_or_times_out(client: Memory) -> None:
     client.close()
     with pytest.raises(ConnectionError):
         client.session.ping()
-
-
-def test_the_counters_tell_what_happened(client: Memory, server: Server) -> None:
-    client.start()
-    client.tool("add", {"a": 1, "b": 2})
-    client.call("no/such")
-    stats = server.stats
-    assert stats.requests == {"initialize": 1, "tools/call": 1, "no/such": 1}
-    assert stats.notifications == {"notifications/initialized": 1}
-    assert (stats.replies, stats.errors, stats.sessions, stats.opened) == (3, 1, 1, 1)
-    assert not stats.wait_for(lambda seen: seen.sessions == 5, timeout=0.01)

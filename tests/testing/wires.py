@@ -7,7 +7,6 @@ import http.client
 import itertools
 import json
 import queue
-import select
 import subprocess
 import threading
 from collections.abc import Callable, Iterator
@@ -69,10 +68,6 @@ class Line(Closed):
     def line(self) -> bytes:
         raise NotImplementedError
 
-    def quiet(self) -> bool:
-        """Whether no frame is there yet."""
-        raise NotImplementedError
-
     def next(self) -> Any:
         return json.loads(self.line())
 
@@ -124,6 +119,7 @@ class Memory(Line):
         return self.frames.get(timeout=PATIENCE)
 
     def quiet(self) -> bool:
+        """Whether no frame is there yet."""
         return self.frames.empty()
 
     def close(self) -> None:
@@ -148,9 +144,6 @@ class Child(Line):
     def line(self) -> bytes:
         """The next line; empty if there is none."""
         return self._lines.readline().rstrip(b"\n")
-
-    def quiet(self) -> bool:
-        return not select.select([self._lines], [], [], 0)[0]
 
     def close(self) -> None:
         self.process.kill()
