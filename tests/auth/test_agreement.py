@@ -71,7 +71,6 @@ def metadata(**more: Any) -> AuthorizationServerMetadata:
 @pytest.mark.parametrize(
     ("endpoint", "promised", "page"),
     [
-        ("https://as.example/authorize", False, None),
         ("https://AS.example:443/authorize", False, None),
         ("https://honest.example/authorize", False, "https://honest.example"),
         ("https://as.example:8443/authorize", False, "https://as.example:8443"),
@@ -98,13 +97,9 @@ def test_a_page_of_another_site_is_named_unless_redirects_name_their_issuer(
     [
         (SERVER, SERVER, None),
         (SERVER, f"{SERVER}/", None),
-        (f"{SERVER}/", SERVER, None),
         (f"{SERVER}?tenant=x", SERVER, None),
-        (f"{SERVER}?tenant=x", f"{SERVER}?tenant=x", None),
-        ("https://mcp.example", "https://mcp.example/", None),
         ("https://MCP.example:443/mcp", SERVER, None),
         (SERVER, None, None),  # a token that was stored without it
-        (SERVER, "https://mcp.example", "https://mcp.example"),
         (SERVER, "https://mcp.example/", "https://mcp.example/"),
         ("https://mcp.example/tenants/x/mcp", "https://mcp.example/tenants", ...),
         ("https://mcp.example/tenants/x/mcp", "https://mcp.example/tenants/x/", ...),
@@ -178,8 +173,6 @@ def test_of_a_long_url_a_person_sees_whose_it_is(url: str, shown: str) -> None:
 @pytest.mark.parametrize(
     ("page", "resource", "what", "option"),
     [
-        (None, None, "", "allow"),
-        ("https://p", None, " on a page of https://p", "issuer"),
         (None, "https://r", " for a token for https://r", "allow"),
         ("https://p", "https://r", " on a page of https://p for a token for https://r", "issuer"),
     ],
@@ -240,14 +233,10 @@ def test_a_person_is_told_both_names_and_nothing_moves_the_cursor() -> None:
     ("given", "included"),
     [
         (ISSUER, True),
-        ([ISSUER, "https://other.example"], True),
         (lambda server, issuer: (server, issuer) == (SERVER, ISSUER), True),
         (f"{ISSUER}/", False),
-        ([], False),
         (frozenset({"https://other.example"}), False),
-        (lambda server, issuer: False, False),
         pytest.param(lambda server, issuer: "no", False, id="a word"),
-        pytest.param(lambda server, issuer: 1, False, id="a number"),
     ],
 )
 def test_a_program_allows_issuers_letter_by_letter(given: Any, included: bool) -> None:

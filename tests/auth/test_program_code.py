@@ -6,12 +6,11 @@ way to say who the client is, and the library leaves it to that.
 
 from __future__ import annotations
 
-import hashlib
-import hmac
 import json
 import sys
 from collections.abc import Callable
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 from unittest.mock import Mock
 
 import pytest
@@ -107,53 +106,43 @@ def test_a_show_that_fails_ends_the_sign_in_at_once(
 
 # -- a transport of its own
 
-KEY = b"a key that both sides have"
 
-
-class Sealed:
-    """A caller's own transport: each frame is sealed with a key, and the other side looks at that.
+class Vault:
+    """A caller's own transport, with a way of its own to say who the client is.
 
     Attributes:
-        frames: What was sealed.
+        frames: What was sent.
     """
 
-    name = "sealed"
+    name = "vault"
 
-    def __init__(self, key: bytes = KEY) -> None:
+    def __init__(self, known: bool = True) -> None:
         self.frames: list[bytes] = []
-        self._key = key
+        self._known = known
         self._server = Server("vault")
         self._server.add_tool(lambda: "gold", name="open", description="Opens.")
 
     def connect(
         self, deliver: Callable[[bytes], None], on_close: Callable[[], None]
     ) -> ServerSession:
-        self._let_in(b"hello")
-        session, transport = self._server.connect(deliver, on_close), self
+        if not self._known:
+            raise AuthError("the vault does not know this client")
+        session = self._server.connect(deliver, on_close)
 
-        class Session:
-            close = session.close
+        def receive(frame: bytes) -> None:
+            self.frames.append(frame)
+            session.receive(frame)
 
-            def receive(self, frame: bytes) -> None:
-                transport.frames.append(frame)
-                transport._let_in(frame)
-                session.receive(frame)
-
-        return Session()
-
-    def _let_in(self, frame: bytes) -> None:
-        seal = hmac.digest(self._key, frame, "sha256")
-        if not hmac.compare_digest(seal, hmac.digest(KEY, frame, hashlib.sha256)):
-            raise AuthError("the vault does not know this seal")
+        return cast("ServerSession", SimpleNamespace(close=session.close, receive=receive))
 
 
 @pytest.mark.requirement("ASC-03", "RPC-28")
 def test_a_transport_of_the_caller_has_its_own_way_and_gets_metadata_alone() -> None:
-    sealed = Sealed()
-    with syncmcp.connect(sealed, mode="2026-07-28") as client:
+    vault = Vault()
+    with syncmcp.connect(vault, mode="2026-07-28") as client:
         client.list_tools()
         assert client.call_tool("open", meta={"acme.example/key": "small"}).text == "gold"
-    messages = [json.loads(frame) for frame in sealed.frames]
+    messages = [json.loads(frame) for frame in vault.frames]
     methods = [message["method"] for message in messages]
     assert methods == ["server/discover", "tools/list", "tools/call"]
     for message in messages:
@@ -165,15 +154,15 @@ def test_a_transport_of_the_caller_has_its_own_way_and_gets_metadata_alone() -> 
         assert meta["io.modelcontextprotocol/clientInfo"]["name"] == "syncmcp"
     assert messages[-1]["params"]["_meta"]["acme.example/key"] == "small"
     assert messages[-1]["params"]["name"] == "open"
-    assert b"uthorization" not in b"".join(sealed.frames)
+    assert b"uthorization" not in b"".join(vault.frames)
 
 
 @pytest.mark.requirement("ASC-03")
 def test_what_such_a_transport_refuses_is_the_error_of_the_caller() -> None:
-    sealed = Sealed(b"another key")
-    with pytest.raises(AuthError, match="does not know this seal"):
-        syncmcp.connect(sealed)
-    assert sealed.frames == []
+    vault = Vault(known=False)
+    with pytest.raises(AuthError, match="does not know this client"):
+        syncmcp.connect(vault)
+    assert vault.frames == []
     # Signing in is offered for HTTP alone.
     with pytest.raises(TypeError):
         syncmcp.Stdio(sys.executable, "server.py", auth=OAuth())  # type: ignore[call-arg]

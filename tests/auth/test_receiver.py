@@ -289,18 +289,13 @@ def test_localhost_is_both_addresses() -> None:
 @pytest.mark.parametrize(
     ("make", "given"),
     [
-        *((LoopbackReceiver, {"host": host}) for host in ("0.0.0.0", "evil.example")),
-        *((LoopbackReceiver, {"port": port}) for port in (-1, 65_536)),
+        *((LoopbackReceiver, given) for given in ({"host": "0.0.0.0"}, {"port": 65_536})),
         *((LoopbackReceiver, {"path": path}) for path in ("callback", "/callback?x=1")),
         *(
             (LoopbackReceiver.at, {"redirect_uri": uri})
             for uri in (
-                "https://127.0.0.1:8000/callback",
-                "http://example.com/callback",
-                "http://127.0.0.1:x/callback",
-                "http://127.0.0.1:8000",
-                "http://127.0.0.1:8000/callback?x",
-                "http://user@127.0.0.1:8000/callback",
+                *("https://127.0.0.1:8000/callback", "http://example.com/callback"),
+                *("http://127.0.0.1:x/callback", "http://user@127.0.0.1:8000/callback"),
             )
         ),
     ],
@@ -433,11 +428,6 @@ def raising(error: Exception) -> Callable[..., Any]:
     return fail
 
 
-def no_home(downloads: Path, patch: pytest.MonkeyPatch) -> None:
-    error = RuntimeError("Could not determine home directory.")
-    patch.setattr(loopback, "PrivatePage", raising(error))
-
-
 def no_screen(downloads: Path, patch: pytest.MonkeyPatch) -> None:
     patch.setattr(sys, "platform", "linux")
     patch.delenv("DISPLAY")
@@ -450,12 +440,10 @@ def with_opening(function: Callable[..., Any]) -> Callable[[Path, pytest.MonkeyP
 @pytest.mark.parametrize(
     "without",
     [
-        *(no_folder, no_home, no_screen, with_opening(lambda url: False)),
-        with_opening(raising(webbrowser.Error("none"))),
-        with_opening(raising(OSError("none"))),
+        *(no_folder, no_screen, with_opening(lambda url: False)),
         with_opening(raising(IndexError("no command"))),
     ],
-    ids=["no folder", "no home", "no screen", "no browser", "Error", "OSError", "IndexError"],
+    ids=["no folder", "no screen", "no browser", "IndexError"],
 )
 def test_where_no_browser_opens_the_address_is_shown(
     without: Callable[[Path, pytest.MonkeyPatch], None],
