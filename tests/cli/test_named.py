@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.running import Command
+from tests.cli.running import DOWN, ENTER, Command, at_terminal
 from tests.support.ports import free_port
 
 
@@ -136,6 +136,15 @@ def test_a_script_approves_by_name_and_takes_it_back(command: Command, project: 
     assert (again.err, again.result["state"]) == ("", "ready")
     assert command("servers", "forget", "demo").out == "demo: to be approved\n"
     assert command("ping", "demo").code == 2
+
+
+def test_a_person_sees_it_before_they_agree(project: Path, command: Command) -> None:
+    with at_terminal("servers", "approve", "demo") as terminal:
+        terminal.sees("Use it?")
+        assert "-m syncmcp.testing" in terminal.screen
+        terminal.types(DOWN, ENTER)
+        assert terminal.ends() == 0
+    assert command("servers", "list").rows[0][1] == "ready"
 
 
 def test_what_needs_no_word_gets_none(command: Command, elsewhere: Path) -> None:

@@ -280,6 +280,10 @@ HOSTILE = {
     "a directive with a long number": (f"%YAML 1.{'1' * 5_000}\n", "is not YAML"),
     "a character beyond any number": ('a: "\\UFFFFFFFF"\n', "is not YAML"),
     "half a character in a tag": ("a: !<%ff> b\n", "is not YAML"),
+    **{
+        f"the tag {tag}": (f"name: refunds\ndescription: {tag}\n", "has the YAML tag")
+        for tag in ("!!python/object/apply:os.system [echo]", "!!timestamp 2026-11-22", "!mine b")
+    },
     "nothing": ("", "it is not a mapping"),
     "a list": ("[a, list]\n", "the whole differs"),
     "a long number": ("n: " + "9" * 60_000 + "\n", "only one of them has"),
@@ -290,14 +294,6 @@ HOSTILE = {
 @pytest.mark.parametrize(("head", "words"), HOSTILE.values(), ids=HOSTILE)
 def test_hostile_frontmatter_ends_in_a_refusal(head: str, words: str) -> None:
     assert refusal(with_head(head, SAID), words).problem == "frontmatter"
-
-
-@pytest.mark.requirement("SKL-04")
-def test_frontmatter_with_a_tag_is_refused_whatever_it_would_make() -> None:
-    made = "!!python/object/apply:os.system [echo]"
-    for value in (made, "!!timestamp 2026-11-22", "!!set {b}", "!mine b"):
-        server = with_head(f"{BASE}a: {value}\n", {**SAID, "a": "b"})
-        assert refusal(server, "has the YAML tag").problem == "frontmatter"
 
 
 @pytest.mark.requirement("SKL-04")
