@@ -70,13 +70,13 @@ def test_a_narrow_terminal_gets_all_of_a_table_too(elsewhere: Path, demo: str) -
 
 
 def test_a_servers_words_do_nothing_to_the_terminal(elsewhere: Path, hostile: str) -> None:
-    for words in (["call", hostile, "speak"], ["tools", hostile]):
-        with at_terminal(*words) as terminal:
-            assert terminal.ends() == 0
+    with at_terminal("call", hostile, "speak") as call, at_terminal("tools", hostile) as tools:
+        assert [call.ends(), tools.ends()] == [0, 0]
+    for terminal in (call, tools):
         assert b"\x1b[2J" not in terminal.raw
         assert "␛[2J" in terminal.screen
-    assert "Claims to be" in terminal.screen
-    assert b"\x1b[1m" in terminal.raw
+    assert "Claims to be" in tools.screen
+    assert b"\x1b[1m" in tools.raw
 
 
 @pytest.mark.parametrize(
