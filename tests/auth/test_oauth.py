@@ -277,6 +277,7 @@ def test_what_cannot_be_is_refused_when_it_is_given() -> None:
 
 def test_the_default_is_the_browser_and_a_redirect_uri_says_where_it_comes_back_to() -> None:
     assert isinstance(OAuth()._receiver, LoopbackReceiver)
+    assert OAuth().token is None
     fixed = OAuth(redirect_uri="http://localhost:0/back")._receiver
     assert isinstance(fixed, LoopbackReceiver)
     with fixed.start() as waiting:
