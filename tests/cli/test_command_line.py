@@ -182,6 +182,7 @@ tools -q http://x | `syncmcp tools --help` lists the options
 call http://x add -d '{{}}' | write name=value, or --input with a JSON object
 tools http://x -u me:pw | --header and --bearer send credentials
 toolz | did you mean tools?
+help toolz | did you mean tools?
 zzz | `syncmcp --help` lists the commands
 list http://x tool | did you mean tools?
 list http://x --tools | write tools after TARGET

@@ -26,9 +26,9 @@ from syncmcp.types import (
     ServerCapabilities,
 )
 from syncmcp_command import main
-from tests.cli.running import DEMO, DOWN, ENTER, Command, at_terminal
+from tests.cli.running import DEMO, Command
 from tests.llm.double import Double, double
-from tests.llm.providers import OpenAIChat, OpenAIResponses
+from tests.llm.providers import OpenAIChat
 
 
 @pytest.fixture(scope="module")
@@ -393,6 +393,10 @@ def test_what_cannot_be_recorded_or_replayed_is_said(command: Command, demo: str
         unwritable = command("record", "/proc/tape.jsonl", "ping", demo)
         assert (unwritable.code, "hint" in unwritable.error) == (1, False)
         assert "cannot be written: No such file" in unwritable.error["message"]
+    code = "import sys\nfor _ in sys.stdin: print('{broken', flush=True)"
+    broken = ("--open-timeout", "1", "--", sys.executable, "-c", code)
+    error = command("record", "silent.jsonl", "ping", *broken).error
+    assert "on its stdout were not messages, the first: '{broken'" in error["message"]
     assert "nothing was recorded" in command("record", "other.jsonl", "call", "--help").err
     for words in (("record", "other.jsonl", "demo"), ("replay", "no.jsonl", "roots", "list")):
         ran = command(*words)
@@ -435,21 +439,6 @@ def test_without_a_model_or_without_anybody_to_agree_nothing_is_offered(
         assert (ran.code, ran.error["kind"]) == (1, "MissingCapability")
         assert "--model" in ran.error["hint"]
     assert provider.asked == []
-
-
-def test_a_person_agrees_to_what_is_asked_and_to_what_is_answered(
-    demo: str, provider: Double, elsewhere: object
-) -> None:
-    provider.say(OpenAIResponses().turn("Because."))
-    with at_terminal("call", demo, *ASKED, "-m", "openai:m") as terminal:
-        terminal.sees("Let the model answer?")
-        assert "Why?" in terminal.screen
-        terminal.types(DOWN, DOWN, ENTER)
-        terminal.sees("Send it?")
-        assert "Because." in terminal.screen
-        terminal.types(DOWN, DOWN, ENTER)
-        assert terminal.ends() == 0
-    assert terminal.screen.splitlines()[-1] == "Because."
 
 
 @pytest.mark.parametrize(

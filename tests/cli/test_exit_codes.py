@@ -41,11 +41,6 @@ from tests.cli.running import DEMO, ROOT, Command, ended, program, run
 from tests.support.stage import PATIENCE
 
 
-def test_a_program_ends_with_the_code_of_what_happened(elsewhere: Path, demo: str) -> None:
-    failed = ended(program("call", demo, "fail"))
-    assert (failed.code, failed.out, failed.error["kind"]) == (5, "", "ToolError")
-
-
 def test_a_limit_that_has_passed_and_a_resource_that_is_not_there_have_their_codes(
     command: Command, demo: str
 ) -> None:

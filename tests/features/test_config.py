@@ -20,7 +20,7 @@ from urllib3.exceptions import LocationParseError
 from urllib3.util import parse_url
 
 import syncmcp
-from syncmcp import Http, Stdio, UsageError
+from syncmcp import Http, McpError, Stdio, UsageError
 from syncmcp.auth import EnterpriseManaged, OAuth
 
 URL = "http://127.0.0.1:1/mcp"
@@ -149,6 +149,15 @@ def test_what_is_no_url_is_shown_for_a_person_to_see_the_mistake() -> None:
             with pytest.raises(UsageError) as caught:
                 make(url)
             assert words in str(caught.value)
+
+
+def test_the_password_of_a_proxy_that_cannot_be_used_is_not_shown() -> None:
+    target = Http("http://127.0.0.1:1/mcp", proxies={"http": "http://u:SECRETIVE/rest-word@h:1"})
+    with pytest.raises(McpError) as caught:
+        syncmcp.connect(target, open_timeout=5)
+    shown = "".join(traceback.format_exception(caught.value))
+    assert "CRETIVE" not in shown
+    assert "rest-word" not in shown
 
 
 def test_what_fits_is_kept_as_it_came(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ import hashlib
 import pickle
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from functools import partial
 from typing import Any
 
@@ -133,6 +133,15 @@ def test_a_file_is_read_when_it_is_wanted_and_once(wire: Wire) -> None:
             assert loaded.read_text("references/letter%20to%20send.md") == "Dear Ann,"
             assert loaded.read_text("./references/../references/de/Brief.md") == "Liebe Anna,"
         assert asked(server) == 4
+
+
+def test_a_client_that_opens_at_its_first_call_reads_nothing_either() -> None:
+    server = shop()
+    with closing(syncmcp.Client(server, mode=STATELESS, extensions=ON, lazy=True)) as client:
+        assert len(Skills(client).list()) == 3
+        assert asked(server) == 0
+    with pytest.raises(syncmcp.ClosedError):
+        Skills(client).list()
 
 
 WHOLE = {"SKILL.md": HEAD.encode(), "a.md": b"first", "b.md": b"second"}

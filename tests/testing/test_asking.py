@@ -10,7 +10,7 @@ import pytest
 
 from syncmcp.testing import Server, demo_server
 from syncmcp.testing.server.wire import REVISIONS
-from tests.testing.talks import Open
+from tests.testing.talks import Open, text_of
 from tests.testing.wires import MODERN
 
 
@@ -44,6 +44,11 @@ def test_files_are_counted_inside_the_roots_only(talk: Open, tmp_path: Path) -> 
         assert count(path, ours) == (False, None)
     assert count(root) == (False, None)
     assert {method for method, _ in client.asked} == {"roots/list"}
+
+
+def test_a_person_who_declines_is_not_connected(talk: Open) -> None:
+    told = talk(MODERN).tool("connect_account", answer=lambda *_: {"action": "decline"})
+    assert text_of(told) == "not connected: decline"
 
 
 def test_a_form_of_2025_06_18_has_only_what_that_revision_knew(talk: Open) -> None:

@@ -75,6 +75,7 @@ async def _judge(target: Any, mode: str, root: Path) -> None:
         assert len((await client.list_resource_templates()).resource_templates) == 1
         read: Any = (await client.read_resource("demo://readme")).contents[0]
         assert read.text == "This is the demo server."
+        assert len((await client.read_resource("demo://cities")).contents) == 3
         prompts = (await client.list_prompts()).prompts
         assert [prompt.name for prompt in prompts] == ["hello", "translate"]
         got: Any = await client.get_prompt("translate", {"text": "hei"})

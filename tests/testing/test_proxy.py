@@ -253,6 +253,12 @@ def test_a_cut_in_an_event_lets_half_of_it_pass() -> None:
         with Client(proxy) as client:
             proxy.queue(Cut("body", after=3))
             assert client.raw().endswith(b"\r\n\r\n9\r\n: h")  # the chunk is short
+        with Client(proxy) as client:
+            planned = proxy.queue(Hold("event", after=1))
+            client.post()
+            planned.wait()
+            planned.release()
+            assert client.http.getresponse().read().count(b"data: ") == 3
 
 
 # Which exchange
@@ -424,3 +430,16 @@ def test_tls_is_cut_without_a_farewell(certificates: Certificates, reset: bool) 
         # Which of the two a reset looks like depends on the version of Python.
         with pytest.raises((http.client.IncompleteRead, ConnectionResetError)):
             answer.read()
+
+
+def test_a_client_of_tls_that_goes_is_noticed(certificates: Certificates) -> None:
+    trusting = ssl.create_default_context(cafile=certificates.authority)
+    with between(tls=certificates.server_context()) as proxy:
+        with Client(proxy, ssl.create_default_context()) as client, pytest.raises(ssl.SSLError):
+            client.ask()  # it trusts nobody
+        planned = proxy.queue(Hold("head", after=5))
+        with Client(proxy, trusting) as client:
+            client.post()
+            planned.wait()
+        assert proxy.wait_for(lambda seen: not seen.open_connections)
+        assert proxy.exchanges[-1].ended == "client left"

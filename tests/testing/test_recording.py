@@ -21,7 +21,7 @@ from syncmcp.testing import script as s
 from syncmcp.transports.base import Transport
 from tests.support.parts import without_pauses
 from tests.support.session_server import FirstStreamLost, session_server
-from tests.support.stage import PATIENCE, STATEFUL, STATELESS, in_threads
+from tests.support.stage import PATIENCE, STATEFUL, STATELESS, Stage, in_threads
 from tests.testing.sessions import shop
 
 
@@ -306,3 +306,18 @@ os.kill(os.getpid(), signal.SIGKILL)
     assert methods(path, "sent").count("tools/call") == 2
     with syncmcp.connect(Recording(server, path)):
         pass
+
+
+def test_an_answer_that_comes_after_the_caller_gave_up_is_recorded(path: Path) -> None:
+    stage = Stage()
+    with syncmcp.connect(Recording(stage.server, path), mode=STATEFUL) as client:
+        call = client.call_tool.future("hold")
+        stage.inside("")
+        call.cancel()
+        stage.gate.set()
+        client.ping()
+    told = [line["withdrawn"] for line in lines(path) if "withdrawn" in line]
+    sent = [line["sent"] for line in lines(path) if "sent" in line]
+    assert told == [one["id"] for one in sent if one["method"] == "tools/call"]
+    assert "notifications/cancelled" in methods(path, "sent")
+    stage.server.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import threading
 from collections.abc import Iterator
 from typing import Any
@@ -20,6 +21,11 @@ STATEFUL = REVISIONS[:-1]
 class Point(BaseModel):
     x: int
     y: int = 0
+
+
+@dataclasses.dataclass
+class Size:
+    width: int
 
 
 @pytest.fixture
@@ -132,6 +138,7 @@ def test_any_value_becomes_text_and_content_stays_what_it_is() -> None:
         ({"a": [1]}, '{"a":[1]}'),
         ([1, 2], "[1,2]"),
         (Point(x=1), '{"x":1,"y":0}'),
+        (Size(2), '{"width":2}'),
     ):
         assert _returning(value) == {"content": [{"type": "text", "text": text}]}
     image = {"type": "image", "data": "", "mimeType": "image/png"}
@@ -223,6 +230,21 @@ def test_an_id_in_use_is_refused_and_one_of_another_type_is_another(
     assert server.stats.running == 1
     client.notify("notifications/cancelled", {"requestId": 7})
     assert server.stats.running == 0
+    # A cancel that overtakes its call: this is never begun.
+    client.notify("notifications/cancelled", {"requestId": 8})
+    client.ask("tools/call", {"name": "sleep", "arguments": {"seconds": 30}}, identifier=8)
+    assert client.call("tools/list")["result"]
+    assert server.stats.running == 0
+
+
+def test_what_changes_before_a_session_is_initialized_is_told_then(
+    client: Memory, server: Server
+) -> None:
+    client.call("initialize", initialize())
+    server.list_changed("tools")
+    assert client.quiet()
+    client.notify("notifications/initialized")
+    assert client.next()["method"] == "notifications/tools/list_changed"
 
 
 def test_lists_take_only_their_own_cursors() -> None:

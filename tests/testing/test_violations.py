@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from queue import SimpleQueue
 from typing import Any
 
 import pytest
@@ -191,6 +192,29 @@ def test_requests_about_tasks_need_the_extension_each_time() -> None:
                 other.request(method, params, timeout=PATIENCE)
             assert caught.value.code == -32021
     assert made.stats.listeners == 0
+
+
+def test_a_task_is_thrown_away_and_those_who_listen_to_it_are_told() -> None:
+    made = studio()
+    made.tasks.notify = True
+    told: SimpleQueue[dict[str, Any]] = SimpleQueue()
+
+    def hear(method: str, params: dict[str, Any]) -> None:
+        if method == "notifications/tasks" and params["status"] == "cancelled":
+            told.put(params)
+
+    with syncmcp.connect(made, mode=MODERN, roots=[], on_notification=hear, **ON) as client:
+        task = client.start_task("ask")
+        wanted = {"notifications": {"taskIds": [task.id]}}
+        listening = client.request.future("subscriptions/listen", wanted, timeout=None)
+        assert made.stats.wait_for(lambda stats: stats.listeners == 1, PATIENCE)
+        (kept,) = made.tasks.all
+        made.tasks.forget(kept)
+        assert told.get(timeout=PATIENCE)["taskId"] == task.id
+        with pytest.raises(InvalidParams):
+            task.refresh()
+        listening.cancel()
+        assert made.stats.wait_for(lambda stats: stats.listeners == 0, PATIENCE)
 
 
 def test_answers_that_belong_to_a_task_must_name_it(monkeypatch: pytest.MonkeyPatch) -> None:
