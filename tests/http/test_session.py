@@ -56,9 +56,9 @@ def test_a_pause_within_the_deadline_is_waited_for(
     limit: float | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     waits: list[float | None] = []
-    own = AbortableExchange(Deadline(limit))
-    monkeypatch.setattr(own, "wait", lambda event, seconds: waits.append(seconds))
-    own.sleep(5.0)
+    wait = lambda own, event, seconds: waits.append(seconds)  # noqa: E731
+    monkeypatch.setattr(AbortableExchange, "wait", wait)
+    AbortableExchange(Deadline(limit)).sleep(5.0)
     assert waits == [5.0]
 
 
