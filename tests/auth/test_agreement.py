@@ -71,7 +71,6 @@ def metadata(**more: Any) -> AuthorizationServerMetadata:
 @pytest.mark.parametrize(
     ("endpoint", "promised", "page"),
     [
-        ("https://as.example/authorize", False, None),
         ("https://AS.example:443/authorize", False, None),
         ("https://honest.example/authorize", False, "https://honest.example"),
         ("https://as.example:8443/authorize", False, "https://as.example:8443"),
@@ -98,13 +97,9 @@ def test_a_page_of_another_site_is_named_unless_redirects_name_their_issuer(
     [
         (SERVER, SERVER, None),
         (SERVER, f"{SERVER}/", None),
-        (f"{SERVER}/", SERVER, None),
         (f"{SERVER}?tenant=x", SERVER, None),
-        (f"{SERVER}?tenant=x", f"{SERVER}?tenant=x", None),
-        ("https://mcp.example", "https://mcp.example/", None),
         ("https://MCP.example:443/mcp", SERVER, None),
         (SERVER, None, None),  # a token that was stored without it
-        (SERVER, "https://mcp.example", "https://mcp.example"),
         (SERVER, "https://mcp.example/", "https://mcp.example/"),
         ("https://mcp.example/tenants/x/mcp", "https://mcp.example/tenants", ...),
         ("https://mcp.example/tenants/x/mcp", "https://mcp.example/tenants/x/", ...),
@@ -178,8 +173,6 @@ def test_of_a_long_url_a_person_sees_whose_it_is(url: str, shown: str) -> None:
 @pytest.mark.parametrize(
     ("page", "resource", "what", "option"),
     [
-        (None, None, "", "allow"),
-        ("https://p", None, " on a page of https://p", "issuer"),
         (None, "https://r", " for a token for https://r", "allow"),
         ("https://p", "https://r", " on a page of https://p for a token for https://r", "issuer"),
     ],
@@ -193,18 +186,6 @@ def test_an_error_names_all_that_nobody_agreed_to_and_the_option_for_it(
     assert f"; {error.hint})" in str(error)
     assumed = not_agreed(SignInRequest(SERVER, ISSUER, page, resource, True), "nobody agreed")
     assert assumed.message.endswith(f"at '{ISSUER}'{what}, as {SERVER} does not say where")
-
-
-def test_a_person_sees_that_a_token_is_for_more_than_the_server() -> None:
-    with world("/tenants/x/mcp") as resource:
-        for path in ("", "/", "/tenants"):
-            named = resource.metadata["resource"] = f"{resource.origin}{path}"
-            person = Person(agrees=no)
-            with pytest.raises(LoginRequired, match=f"for a token for {named}, which"):
-                call(resource, OAuth(receiver=person))
-            assert [one.resource for one in person.asked] == [named]
-            assert f"will be for {named}, " in person.asked[0].text
-        assert resource.authorization_server.paths("POST") == []
 
 
 def test_a_resource_that_grows_after_the_agreement_is_agreed_to_anew() -> None:
@@ -252,14 +233,10 @@ def test_a_person_is_told_both_names_and_nothing_moves_the_cursor() -> None:
     ("given", "included"),
     [
         (ISSUER, True),
-        ([ISSUER, "https://other.example"], True),
         (lambda server, issuer: (server, issuer) == (SERVER, ISSUER), True),
         (f"{ISSUER}/", False),
-        ([], False),
         (frozenset({"https://other.example"}), False),
-        (lambda server, issuer: False, False),
         pytest.param(lambda server, issuer: "no", False, id="a word"),
-        pytest.param(lambda server, issuer: 1, False, id="a number"),
     ],
 )
 def test_a_program_allows_issuers_letter_by_letter(given: Any, included: bool) -> None:
@@ -294,16 +271,6 @@ def test_only_true_is_a_yes_of_a_receiver() -> None:
     assert person.redirects == []
 
 
-def test_a_function_that_fails_is_the_programs_error() -> None:
-    def allow(server: str, issuer: str) -> bool:
-        raise KeyError(issuer)
-
-    with pytest.raises(UsageError) as caught:
-        Allowed(allow).includes(SignInRequest(SERVER, ISSUER))
-    assert caught.value.message == "allow failed: KeyError"
-    assert isinstance(caught.value.__cause__, KeyError)
-
-
 # Before anybody has agreed
 
 
@@ -336,28 +303,6 @@ def test_an_issuer_that_borrows_the_page_of_another_one_gets_no_code_of_it() -> 
                 call(resource, OAuth(receiver=LoopbackReceiver(open_browser=False), allow=given))
         assert evil.token_requests == []
         assert honest.seen == []
-
-
-@pytest.mark.parametrize("named", [True, False])
-def test_a_page_of_another_site_is_used_if_the_issuer_is_named_or_the_person_agrees(
-    named: bool,
-) -> None:
-    with mixed_up(friends=True) as (resource, _):
-        person, issuer = Person(), resource.authorization_server.issuer
-        auth = OAuth(receiver=person, issuer=issuer if named else None)
-        assert call(resource, auth).status_code == 200
-        assert len(person.asked) == (0 if named else 1)
-
-
-def test_a_promised_issuer_makes_borrowed_pages_useless() -> None:
-    with mixed_up() as (resource, honest):
-        evil = resource.authorization_server
-        evil.metadata["authorization_response_iss_parameter_supported"] = True
-        for callback in (honest.callback, lambda back: back):
-            honest.callback = callback
-            with pytest.raises(AuthError, match="the sign-in has ended"):
-                call(resource, OAuth(receiver=Person()))
-        assert evil.token_requests == []
 
 
 def test_a_program_that_allows_asks_nobody_and_one_that_does_not_is_refused() -> None:
@@ -504,36 +449,6 @@ def test_a_stored_login_at_an_issuer_that_is_not_allowed_counts_as_absent(
             call(resource, auth)
         assert [one.bearer for one in resource.calls] == [None]
         assert (issuer.paths("POST"), issuer.authorizations) == ([], [])
-
-
-def test_a_stored_login_at_an_issuer_that_is_allowed_is_used_and_refreshed() -> None:
-    with left_in_store() as (resource, store):
-        issuer = resource.authorization_server
-        for given in (issuer.issuer, lambda server, named: named == issuer.issuer):
-            auth = OAuth(receiver=None, store=store, allow=given)
-            assert call(resource, auth).status_code == 200
-            issuer.expire()
-            assert call(resource, auth).status_code == 200
-        assert len(issuer.grants("refresh_token")) == 2
-        assert issuer.authorizations == []
-
-
-def test_a_login_that_another_process_has_stored_is_held_against_what_is_allowed() -> None:
-    with world() as resource, AuthorizationServer() as new:
-        old, store = resource.authorization_server, MemoryStore()
-        auth = OAuth(receiver=Person(), store=store, allow=old.issuer)
-        assert call(resource, auth).status_code == 200
-        # The server moves on to another issuer; a program without `allow` signs in there.
-        resource.metadata["authorization_servers"] = [new.issuer]
-        resource.authorization_server = new
-        another = OAuth(receiver=Person(), store=store)
-        assert call(resource, another).status_code == 200
-        new.expire()  # both servers count their tokens alike
-        another.login()
-        new.seen.clear()
-        with pytest.raises(LoginRequired, match="allow="):
-            call(resource, auth)
-        assert new.paths("POST") == []
 
 
 @pytest.mark.parametrize("by_step_up", [False, True])

@@ -14,7 +14,6 @@ from urllib.parse import urlsplit
 import pytest
 import requests
 
-import syncmcp
 from syncmcp.auth import (
     Deadline,
     LoopbackReceiver,
@@ -273,23 +272,6 @@ def test_a_request_of_signing_in_ends_with_its_call(moved: MovedTime) -> None:
     with serving(silent) as server, driver() as made:
         error = moved.ending(10.0, fetch, lambda: server.connection(0))
     assert isinstance(error, RequestTimeout)
-
-
-def test_the_address_of_signing_in_is_looked_up_for_half_a_minute(
-    moved: MovedTime, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    gate = threading.Event()
-
-    def look_up(*args: Any, **options: Any) -> Any:
-        gate.wait(3 * PATIENCE)
-        return []
-
-    monkeypatch.setattr(socket, "getaddrinfo", look_up)
-    with driver() as made:
-        fetch = partial(made.fetch, get("https://as.example/x"))
-        error = moved.ending(30.0, fetch, partial(moved.waits_for, 30.0))
-        gate.set()
-    assert isinstance(error, syncmcp.McpError)
 
 
 @pytest.mark.parametrize(

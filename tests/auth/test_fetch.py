@@ -127,15 +127,6 @@ def test_requests_go_as_they_are_and_answers_come_whole_with_names_in_lower_case
     assert posted.headers["content-type"] == "application/x-www-form-urlencoded"
 
 
-def test_every_status_is_an_answer() -> None:
-    def script(one: Request) -> None:
-        one.connection.respond(int(one.path[1:]), b"?")
-
-    with serving(script) as server, driver() as made:
-        for status in (201, 400, 401, 403, 404, 429, 500, 503):
-            assert made.fetch(get(here(server, f"/{status}"))).status == status
-
-
 def test_nothing_of_the_program_s_session_or_netrc_goes_along(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -308,10 +299,7 @@ def redirecting(status: int, location: Callable[[Request], str], name: str = "Lo
 @pytest.mark.requirement("HTM-07")
 @pytest.mark.parametrize(
     ("status", "location", "name"),
-    [
-        *((301, "/end", "Location"), (302, "end", "location"), (303, "/end", "LOCATION")),
-        *((307, "end", "lOCATION"), (308, "/end", "Location")),
-    ],
+    [(308, "end", "lOCATION"), *((status, "/end", "Location") for status in (301, 302, 303, 307))],
 )
 def test_a_get_follows_a_redirect_on_its_own_server(status: int, location: str, name: str) -> None:
     with serving(redirecting(status, lambda one: location, name)) as server, driver() as made:
@@ -346,15 +334,10 @@ def test_neither_a_post_nor_a_get_with_a_secret_follows_a_redirect(
 
 
 @pytest.mark.requirement("SEC-02")
-@pytest.mark.parametrize("encrypted", [True, False])
-def test_a_redirect_to_another_server_is_not_followed(
-    papers: certificates.Certificates, encrypted: bool
-) -> None:
-    session = requests.Session()
-    session.verify = papers.authority
-    with session, serving(answering, papers.server_context() if encrypted else None) as other:
+def test_a_redirect_to_another_server_is_not_followed() -> None:
+    with serving(answering) as other:
         script = redirecting(302, lambda one: here(other, "/end"))
-        with serving(script) as server, driver(session=session) as made:
+        with serving(script) as server, driver() as made:
             assert made.fetch(get(here(server))).status == 302
     assert other.connections == []
 
@@ -379,7 +362,7 @@ def test_a_redirect_that_the_guard_refuses_is_the_answer(location: str) -> None:
 
 
 @pytest.mark.requirement("SEC-01", "SEC-02")
-@pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "as.example.com"])
+@pytest.mark.parametrize("host", ["127.0.0.1", "LOCALHOST.", "as.example.com"])
 def test_a_public_server_does_not_make_us_reach_this_computer(host: str) -> None:
     resolver = Resolver()
     with serving(answering) as server:

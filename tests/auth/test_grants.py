@@ -265,25 +265,6 @@ def test_a_key_proves_the_client_at_both_servers(desk: TokenDesk, idp: IdentityP
         assert audience(seen.form["client_assertion"], key) == issuer
 
 
-@pytest.mark.requirement("AXT-02")
-def test_more_scope_takes_a_new_word_of_the_company(desk: TokenDesk, idp: IdentityProvider) -> None:
-    desk.resource.needed["tools/call"] = "write"
-    auth = employee(idp, scopes=["read"])
-    desk.call(auth)
-
-    def granted(seen: Seen) -> Answer:
-        answer = TokenDesk.answer(desk, seen)
-        scope = idp.exchanges[-1].form["scope"]
-        with desk.server.lock:
-            desk.server.valid[answer.body["access_token"]]["scope"] = scope
-        return answer
-
-    desk.server.routes["POST", "/token"] = granted
-    assert desk.call(auth, "tools/call").status_code == 200
-    assert [one.form["scope"] for one in idp.exchanges] == ["read", "read write"]
-    assert [form["assertion"] for form in desk.forms] == ["jag-1-very-secret", "jag-2-very-secret"]
-
-
 @pytest.mark.parametrize(
     "change",
     [

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import socket
 import threading
-from contextlib import closing, suppress
+from contextlib import closing
 from typing import Any
 
 import pytest
@@ -80,70 +80,37 @@ def test_a_401_leads_to_a_login_and_the_token_to_each_request_in_its_header_alon
 
 
 @pytest.mark.requirement("TOK-01", "TOK-02")
-@pytest.mark.parametrize("kind", ["listening", "taking up", "of an old server"])
-def test_a_get_of_a_stream_carries_the_token_in_its_header_and_nowhere_else(kind: str) -> None:
-    endpoint = HttpEndpoint(Server(), response="json")
+def test_a_get_of_a_stream_carries_the_token_in_its_header_and_nowhere_else() -> None:
+    endpoint, came = HttpEndpoint(Server(), response="json"), threading.Event()
     answered: Route = through(endpoint)
-    came = threading.Event()
-    events = {"Content-Type": "text/event-stream"}
-    old = kind == "of an old server"
 
     def serve(seen: Seen) -> Answer:
         if seen.method == "GET":
-            if kind != "taking up" or "last-event-id" in seen.headers:
-                came.set()
-            if old:
-                return Answer(200, b"event: endpoint\ndata: /messages\n\n", events)
-        elif kind == "taking up" and seen.body and seen.json["method"] == "ping":
-            return Answer(200, b"retry: 1\nid: 7\ndata:\n\n", events)  # and ends before its answer
+            came.set()
         return answered(seen)
 
     with world() as resource, closing(endpoint):
         resource.serve = serve
         auth = OAuth(resource.url, receiver=Person())
         token = auth.login().access_token
-        config = syncmcp.Http(resource.url, auth=auth, transport="sse" if old else "auto")
-        with suppress(syncmcp.McpError), syncmcp.connect(config, mode="legacy") as client:
-            if kind == "taking up":
-                client.ping()
+        with syncmcp.connect(syncmcp.Http(resource.url, auth=auth), mode="legacy"):
             assert came.wait(WAIT)
-        assert came.is_set()
         assert {one.bearer for one in resource.calls if one.method == "GET"} == {token}
-        assert [one.query for one in resource.calls] == [{}] * len(resource.calls)
         for one in resource.seen + resource.authorization_server.seen:
             assert token not in f"{one.path}{one.query}"
 
 
-@pytest.mark.requirement("TOK-01", "AUD-02")
-@pytest.mark.parametrize("mode", ["2025-11-25", "2026-07-28"])
-def test_a_client_signs_in_and_calls_in_either_era(mode: Any) -> None:
-    person, server = Person(), Server()
-    server.add_tool(lambda: "3", name="three", description="Counts.")
-    endpoint = HttpEndpoint(server, response="json")
-    with world() as resource, closing(endpoint):
-        resource.serve = through(endpoint)
-        config = syncmcp.Http(resource.url, auth=OAuth(receiver=person))
-        with syncmcp.connect(config, mode=mode) as client:
-            assert client.call_tool("three").text == "3"
-        assert len(person.redirects) == 1
-        assert [one.bearer is None for one in resource.calls].count(True) == 1
-
-
-@pytest.mark.parametrize("era", ["auto", "legacy"])
-def test_a_client_that_cannot_sign_in_says_why(era: Any) -> None:
+def test_a_client_that_cannot_sign_in_says_why() -> None:
     with world() as resource:
         config = syncmcp.Http(resource.url, auth=OAuth(receiver=None))
         with pytest.raises(LoginRequired, match=r"login\(\) on an OAuth with a receiver") as caught:
-            syncmcp.connect(config, mode=era)
+            syncmcp.connect(config)
         assert caught.value.delivery == "refused"
         assert not resource.authorization_server.seen
         resource.metadata["authorization_servers"] = "nonsense"
         config = syncmcp.Http(resource.url, auth=OAuth(receiver=Person()))
         with pytest.raises(DiscoveryFailed, match="no authorization server"):
-            syncmcp.connect(config, mode=era)
-        resource.metadata["resource"] = ["nonsense"]
-        with pytest.raises(DiscoveryFailed, match="malformed"):
-            syncmcp.connect(config, mode=era)
+            syncmcp.connect(config)
 
 
 # Who the client is
@@ -217,10 +184,7 @@ def test_a_given_client_id_is_not_tried_at_another_authorization_server(pinned: 
 
 
 @pytest.mark.requirement("SEC-05", "ASC-02")
-@pytest.mark.parametrize("host", ["93.184.215.14", "login.example"])
-def test_no_page_is_opened_that_is_not_encrypted(
-    host: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_page_is_opened_that_is_not_encrypted(monkeypatch: pytest.MonkeyPatch) -> None:
     look_up = socket.getaddrinfo
 
     def find(name: str, *args: Any, **options: Any) -> Any:
@@ -229,7 +193,7 @@ def test_no_page_is_opened_that_is_not_encrypted(
     monkeypatch.setattr(socket, "getaddrinfo", find)
     with world() as resource:
         person = Person()
-        resource.authorization_server.metadata["authorization_endpoint"] = f"http://{host}/a"
+        resource.authorization_server.metadata["authorization_endpoint"] = "http://login.example/a"
         with pytest.raises(AuthError, match="not encrypted"):
             call(resource, OAuth(receiver=person, allow_private=True))
         assert (person.asked, person.redirects) == ([], [])
@@ -240,7 +204,7 @@ def test_no_page_is_opened_that_is_not_encrypted(
     ("kind", "endpoint"),
     [
         ("authorization", "javascript:alert(1)"),
-        *((kind, "http://as.example/x") for kind in ("authorization", "token", "registration")),
+        *((kind, "http://as.example/x") for kind in ("token", "registration")),
     ],
 )
 def test_no_endpoint_is_used_that_is_not_encrypted(kind: str, endpoint: str) -> None:
@@ -286,19 +250,6 @@ def test_what_is_not_ours_to_answer_or_cannot_be_sent_again_asks_nobody_to_sign_
 # People
 
 
-def test_a_login_elsewhere_serves_whoever_shares_its_store() -> None:
-    with world() as resource:
-        store = MemoryStore()
-        token = OAuth(resource.url, receiver=Person(), store=store).login()
-        silent = OAuth(receiver=None, store=store)
-        assert silent.token is None
-        assert call(resource, silent).json() == {"token": token.access_token}
-        assert silent.token == token
-        assert OAuth(resource.url, store=store, receiver=None).token == token
-        pinned = OAuth(resource.url, store=store, receiver=None, issuer="https://as.example")
-        assert pinned.token is None
-
-
 def test_a_login_can_come_before_the_first_request() -> None:
     with world() as resource:
         resource.metadata_at("/custom")
@@ -326,6 +277,7 @@ def test_what_cannot_be_is_refused_when_it_is_given() -> None:
 
 def test_the_default_is_the_browser_and_a_redirect_uri_says_where_it_comes_back_to() -> None:
     assert isinstance(OAuth()._receiver, LoopbackReceiver)
+    assert OAuth().token is None
     fixed = OAuth(redirect_uri="http://localhost:0/back")._receiver
     assert isinstance(fixed, LoopbackReceiver)
     with fixed.start() as waiting:

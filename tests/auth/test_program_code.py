@@ -6,15 +6,11 @@ way to say who the client is, and the library leaves it to that.
 
 from __future__ import annotations
 
-import hashlib
-import hmac
 import json
-import os
-import subprocess
 import sys
 from collections.abc import Callable
-from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 from unittest.mock import Mock
 
 import pytest
@@ -25,7 +21,6 @@ from syncmcp import AuthError, UsageError
 from syncmcp.auth import LoopbackReceiver, OAuth, PasteReceiver, Receiver
 from syncmcp.testing import AuthorizationServer, Server, serve_http
 from syncmcp.transports.base import ServerSession
-from tests.support.pages import address_behind
 
 SERVER = Server("shop")
 
@@ -67,13 +62,12 @@ def test_an_auth_that_returns_no_request_is_told_so() -> None:
         syncmcp.connect(syncmcp.Http(http.url, auth=nothing))
 
 
-@pytest.mark.parametrize("error", [RuntimeError("no"), ConnectionError("no")])
-def test_an_allow_that_fails_is_named_and_called_once(error: Exception) -> None:
-    allow = Mock(side_effect=error)
+def test_an_allow_that_fails_is_named_and_called_once() -> None:
+    allow = Mock(side_effect=ConnectionError("no"))  # which is not that of a server
     with (
         AuthorizationServer() as authorization,
         serve_http(SERVER, authorization_server=authorization) as http,
-        pytest.raises(UsageError, match=f"allow failed: {type(error).__name__}$"),
+        pytest.raises(UsageError, match=r"allow failed: ConnectionError$"),
     ):
         syncmcp.connect(syncmcp.Http(http.url, auth=OAuth(allow=allow)))
     assert allow.call_count == 1
@@ -85,7 +79,6 @@ def asked(prompt: str) -> str:
 
 RECEIVERS: dict[str, Callable[[Any], Receiver]] = {
     "a listener": lambda show: LoopbackReceiver(open_browser=False, show=show),
-    "a listener that asks": lambda show: LoopbackReceiver(open_browser=False, show=show, ask=asked),
     "a paste": lambda show: PasteReceiver(show, asked),
 }
 
@@ -113,53 +106,43 @@ def test_a_show_that_fails_ends_the_sign_in_at_once(
 
 # -- a transport of its own
 
-KEY = b"a key that both sides have"
 
-
-class Sealed:
-    """A caller's own transport: each frame is sealed with a key, and the other side looks at that.
+class Vault:
+    """A caller's own transport, with a way of its own to say who the client is.
 
     Attributes:
-        frames: What was sealed.
+        frames: What was sent.
     """
 
-    name = "sealed"
+    name = "vault"
 
-    def __init__(self, key: bytes = KEY) -> None:
+    def __init__(self, known: bool = True) -> None:
         self.frames: list[bytes] = []
-        self._key = key
+        self._known = known
         self._server = Server("vault")
         self._server.add_tool(lambda: "gold", name="open", description="Opens.")
 
     def connect(
         self, deliver: Callable[[bytes], None], on_close: Callable[[], None]
     ) -> ServerSession:
-        self._let_in(b"hello")
-        session, transport = self._server.connect(deliver, on_close), self
+        if not self._known:
+            raise AuthError("the vault does not know this client")
+        session = self._server.connect(deliver, on_close)
 
-        class Session:
-            close = session.close
+        def receive(frame: bytes) -> None:
+            self.frames.append(frame)
+            session.receive(frame)
 
-            def receive(self, frame: bytes) -> None:
-                transport.frames.append(frame)
-                transport._let_in(frame)
-                session.receive(frame)
-
-        return Session()
-
-    def _let_in(self, frame: bytes) -> None:
-        seal = hmac.digest(self._key, frame, "sha256")
-        if not hmac.compare_digest(seal, hmac.digest(KEY, frame, hashlib.sha256)):
-            raise AuthError("the vault does not know this seal")
+        return cast("ServerSession", SimpleNamespace(close=session.close, receive=receive))
 
 
 @pytest.mark.requirement("ASC-03", "RPC-28")
 def test_a_transport_of_the_caller_has_its_own_way_and_gets_metadata_alone() -> None:
-    sealed = Sealed()
-    with syncmcp.connect(sealed, mode="2026-07-28") as client:
+    vault = Vault()
+    with syncmcp.connect(vault, mode="2026-07-28") as client:
         client.list_tools()
         assert client.call_tool("open", meta={"acme.example/key": "small"}).text == "gold"
-    messages = [json.loads(frame) for frame in sealed.frames]
+    messages = [json.loads(frame) for frame in vault.frames]
     methods = [message["method"] for message in messages]
     assert methods == ["server/discover", "tools/list", "tools/call"]
     for message in messages:
@@ -171,59 +154,15 @@ def test_a_transport_of_the_caller_has_its_own_way_and_gets_metadata_alone() -> 
         assert meta["io.modelcontextprotocol/clientInfo"]["name"] == "syncmcp"
     assert messages[-1]["params"]["_meta"]["acme.example/key"] == "small"
     assert messages[-1]["params"]["name"] == "open"
-    assert b"uthorization" not in b"".join(sealed.frames)
+    assert b"uthorization" not in b"".join(vault.frames)
 
 
 @pytest.mark.requirement("ASC-03")
 def test_what_such_a_transport_refuses_is_the_error_of_the_caller() -> None:
-    sealed = Sealed(b"another key")
-    with pytest.raises(AuthError, match="does not know this seal"):
-        syncmcp.connect(sealed)
-    assert sealed.frames == []
+    vault = Vault(known=False)
+    with pytest.raises(AuthError, match="does not know this client"):
+        syncmcp.connect(vault)
+    assert vault.frames == []
     # Signing in is offered for HTTP alone.
     with pytest.raises(TypeError):
         syncmcp.Stdio(sys.executable, "server.py", auth=OAuth())  # type: ignore[call-arg]
-
-
-# -- the example of signing in
-
-
-PROGRAM = Path(__file__).parents[2] / "examples" / "production" / "sign_in.py"
-WAIT = 60.0
-
-
-def start(*arguments: str) -> subprocess.Popen[str]:
-    """The example; what would open the browser prints what it is given."""
-    return subprocess.Popen(
-        [sys.executable, "-W", "error", str(PROGRAM), *arguments],
-        env={**os.environ, "BROWSER": "echo %s", "DISPLAY": ":0", "PYTHONUNBUFFERED": "1"},
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        text=True,
-        cwd=PROGRAM.parents[2],
-    )
-
-
-@pytest.mark.slow
-@pytest.mark.requirement("M-33")
-def test_the_browser_opens_once_and_the_login_is_there_the_next_time(tmp_path: Path) -> None:
-    server = Server("notebook")
-    server.add_tool(lambda: "a line", name="read", description="Reads.")
-    with (
-        AuthorizationServer() as issuer,
-        serve_http(server, authorization_server=issuer) as http,
-    ):
-        arguments = [http.url, "--store", str(tmp_path / "private" / "tokens.json")]
-        said = f"{http.url} lets us in and has the tools: read\n"
-        with start(*arguments, "--allow", issuer.issuer) as process:
-            assert process.stdout is not None
-            address = address_behind(process.stdout.readline().strip())
-            assert address.startswith(f"{issuer.issuer}/authorize?")
-            assert "Back to your program" in requests.get(address, timeout=WAIT).text
-            printed, _ = process.communicate(timeout=WAIT)
-        assert (process.returncode, printed) == (0, said)
-        issuer.expire()
-        with start(*arguments) as process:
-            printed, _ = process.communicate(timeout=WAIT)
-        assert (process.returncode, printed) == (0, said)
-        assert issuer.granted == ["authorization_code", "refresh_token"]

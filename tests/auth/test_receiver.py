@@ -289,18 +289,13 @@ def test_localhost_is_both_addresses() -> None:
 @pytest.mark.parametrize(
     ("make", "given"),
     [
-        *((LoopbackReceiver, {"host": host}) for host in ("0.0.0.0", "evil.example")),
-        *((LoopbackReceiver, {"port": port}) for port in (-1, 65_536)),
+        *((LoopbackReceiver, given) for given in ({"host": "0.0.0.0"}, {"port": 65_536})),
         *((LoopbackReceiver, {"path": path}) for path in ("callback", "/callback?x=1")),
         *(
             (LoopbackReceiver.at, {"redirect_uri": uri})
             for uri in (
-                "https://127.0.0.1:8000/callback",
-                "http://example.com/callback",
-                "http://127.0.0.1:x/callback",
-                "http://127.0.0.1:8000",
-                "http://127.0.0.1:8000/callback?x",
-                "http://user@127.0.0.1:8000/callback",
+                *("https://127.0.0.1:8000/callback", "http://example.com/callback"),
+                *("http://127.0.0.1:x/callback", "http://user@127.0.0.1:8000/callback"),
             )
         ),
     ],
@@ -380,7 +375,8 @@ def test_a_file_that_is_ready_after_the_login_is_removed_and_not_opened(
     login = Login(listening(open_browser=True))
     assert begun.wait(WAIT)
     (thread,) = (one for one in threading.enumerate() if one.name == "syncmcp-redirect[browser]")
-    login.ends_well()
+    assert thread.daemon
+    login.ends_well()  # nor does it wait for the browser
     go_on.set()
     thread.join(WAIT)
     assert made.qsize() == 1
@@ -420,23 +416,6 @@ def test_nothing_but_a_web_address_is_opened_or_shown(url: str) -> None:
     assert shown.empty()
 
 
-def test_a_browser_that_runs_until_it_is_closed_stops_nothing(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    closed, threads = threading.Event(), Queue[threading.Thread]()
-
-    def run(url: str) -> bool:
-        threads.put(threading.current_thread())
-        return closed.wait(WAIT)
-
-    monkeypatch.setattr(webbrowser, "open", run)
-    login = Login(listening(open_browser=True))
-    thread = threads.get(timeout=WAIT)
-    assert (thread.name, thread.daemon) == ("syncmcp-redirect[browser]", True)
-    login.ends_well()
-    closed.set()
-
-
 def no_folder(downloads: Path, patch: pytest.MonkeyPatch) -> None:
     downloads.rmdir()
     (downloads.parent / "state").write_text("no folder")
@@ -447,11 +426,6 @@ def raising(error: Exception) -> Callable[..., Any]:
         raise error
 
     return fail
-
-
-def no_home(downloads: Path, patch: pytest.MonkeyPatch) -> None:
-    error = RuntimeError("Could not determine home directory.")
-    patch.setattr(loopback, "PrivatePage", raising(error))
 
 
 def no_screen(downloads: Path, patch: pytest.MonkeyPatch) -> None:
@@ -466,12 +440,10 @@ def with_opening(function: Callable[..., Any]) -> Callable[[Path, pytest.MonkeyP
 @pytest.mark.parametrize(
     "without",
     [
-        *(no_folder, no_home, no_screen, with_opening(lambda url: False)),
-        with_opening(raising(webbrowser.Error("none"))),
-        with_opening(raising(OSError("none"))),
+        *(no_folder, no_screen, with_opening(lambda url: False)),
         with_opening(raising(IndexError("no command"))),
     ],
-    ids=["no folder", "no home", "no screen", "no browser", "Error", "OSError", "IndexError"],
+    ids=["no folder", "no screen", "no browser", "IndexError"],
 )
 def test_where_no_browser_opens_the_address_is_shown(
     without: Callable[[Path, pytest.MonkeyPatch], None],
@@ -618,8 +590,8 @@ def test_what_is_no_answer_is_asked_for_again(wrong: str) -> None:
     assert ("not the answer" in shown.next()) == bool(wrong)
 
 
-@pytest.mark.parametrize("line", ["", "y", "?code=x&state=another"])
-def test_a_paste_is_given_up_after_some_lines_that_are_no_answer(line: str) -> None:
+def test_a_paste_is_given_up_after_some_lines_that_are_no_answer() -> None:
+    line = "?code=x&state=another"
     shown, person = Shown(), Person(*[line] * MOST_PROMPTS)
     error = Login(PasteReceiver(shown, person)).join()
     assert isinstance(error, LoginRequired)
@@ -663,16 +635,6 @@ def test_without_a_browser_the_listener_takes_what_is_pasted_too() -> None:
     login = Login(listening(show=shown, ask=Person("nonsense", f"{QUERY}")))
     assert login.join() == GOOD
     assert "Copy its address" in shown.next()
-
-
-def test_without_a_browser_the_answer_may_still_come_to_the_listener() -> None:
-    shown, person = Shown(), Person()
-    login = Login(listening(show=shown, ask=person))
-    person.asked.next()
-    login.ends_well()
-    person.paste("")
-    assert shown.next()
-    assert shown.empty()
 
 
 @pytest.mark.parametrize("lines", [["EOF"], ["y"] * MOST_PROMPTS], ids=["nobody", "no address"])

@@ -108,32 +108,17 @@ def test_a_failed_refresh_does_not_touch_a_newer_token(status: int | None) -> No
         assert len(person.redirects) == 1
 
 
-@pytest.mark.parametrize("status", [429, 503])
-def test_a_server_that_cannot_answer_now_costs_no_login(status: int) -> None:
-    with signed_in() as (resource, auth, person):
-        server = resource.authorization_server
-        server.expire()
-        server.token_answer = lambda _: Answer(status, "<html>")
-        token, refreshable = auth.token, dict(server.refreshable)
-        with pytest.raises(TokenRefused) as caught:
-            call(resource, auth)
-        assert caught.value.status == status
-        assert auth.token == token
-        server.used_up.clear()
-        server.refreshable = refreshable
-        server.token_answer = lambda answer: answer
-        assert call(resource, auth).status_code == 200
-        assert len(person.redirects) == 1
-
-
 def test_a_server_that_is_away_does_not_spoil_a_token_that_still_works(
     clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def away(_: Answer) -> Answer:
-        return Answer(503, {"error": "temporarily_unavailable"})
-
-    with signed_in(expires_in=600) as (resource, auth, _):
+    with signed_in(expires_in=600) as (resource, auth, person):
         server, token = resource.authorization_server, auth.token
+
+        def away(_: Answer) -> Answer:
+            server.used_up.clear()  # nothing has come of the request
+            server.refreshable = refreshable
+            return Answer(503, {"error": "temporarily_unavailable"})
+
         refreshable = dict(server.refreshable)
         server.token_answer = away
         clock.advance(580)
@@ -141,18 +126,21 @@ def test_a_server_that_is_away_does_not_spoil_a_token_that_still_works(
             assert call(resource, auth).status_code == 200
         assert auth.token == token
         assert len(server.grants("refresh_token")) == 1
-        server.used_up.clear()
-        server.refreshable = refreshable
         server.token_answer = lambda answer: answer
         clock.advance(11)
         assert call(resource, auth).status_code == 200
         assert auth.token != token
-        real = time.time()
+        # One that works no more is an error, and costs no login.
+        token, refreshable, real = auth.token, dict(server.refreshable), time.time()
         server.token_answer = away
         clock.advance(609)
         monkeypatch.setattr("syncmcp.auth.token_manager.time.time", lambda: real + 1200)
-        with pytest.raises(TokenRefused):
+        with pytest.raises(TokenRefused) as caught:
             call(resource, auth)
+        assert (caught.value.status, auth.token) == (503, token)
+        server.token_answer = lambda answer: answer
+        assert call(resource, auth).status_code == 200
+        assert len(person.redirects) == 1
 
 
 def test_logging_out_revokes_and_forgets_even_what_cannot_be_revoked() -> None:
@@ -315,11 +303,8 @@ def test_what_is_no_login_in_a_store_is_an_error_and_no_registration_is_replaced
     "answer",
     [
         Answer(None),
-        Answer(500),
         Answer(503, None, {"Retry-After": "0"}),
-        Answer(429, None, {"Retry-After": "0"}),
         Answer(401, {"error": "invalid_client"}),
-        Answer(400, {"error": "invalid_grant"}),
         Answer(200, "no token"),
         Answer(307, None, {"Location": "/token"}),
     ],
@@ -338,24 +323,6 @@ def test_an_authorization_code_is_sent_once_whatever_becomes_of_the_answer(answe
 # -- servers that mean harm, and moments that are badly chosen
 
 CANARY = "canary-very-secret"
-
-
-@pytest.mark.parametrize(
-    ("path", "body"),
-    [
-        ("/register", b"[" * 200_000),
-        ("/token", b'{"a":' * 200_000),
-        ("/register", b'{"client_id": "\\ud800"}'),
-        ("/token", b'{"access_token": "\\ud800", "token_type": "Bearer"}'),
-    ],
-    ids=["list", "object", "surrogate in an id", "surrogate in a token"],
-)
-def test_json_that_is_no_use_is_an_error_of_ours(path: str, body: bytes) -> None:
-    with world() as resource:
-        status = 201 if path == "/register" else 200
-        resource.authorization_server.routes["POST", path] = lambda _: Answer(status, body)
-        with pytest.raises(AuthError):
-            call(resource, OAuth(receiver=Person()))
 
 
 def test_a_logout_elsewhere_is_not_undone_by_a_refresh() -> None:
@@ -405,10 +372,7 @@ def test_a_login_that_was_read_late_does_not_replace_a_newer_one() -> None:
         assert other.token == newer
 
 
-@pytest.mark.parametrize(("transport", "method"), [("sse", "GET"), ("streamable", "POST")])
-def test_the_clock_is_watched_again_after_a_person_took_longer_than_it(
-    transport: Any, method: str, moved: MovedTime
-) -> None:
+def test_the_clock_is_watched_again_after_a_person_took_longer_than_it(moved: MovedTime) -> None:
     reached, over, limit = threading.Event(), threading.Event(), 60.0
 
     def mute(seen: Seen) -> Answer:
@@ -419,16 +383,10 @@ def test_the_clock_is_watched_again_after_a_person_took_longer_than_it(
         return Answer(None)
 
     with world() as resource:
-        resource.routes[method, resource.path] = mute
-        client = syncmcp.Client(
-            syncmcp.Http(
-                resource.url,
-                transport=transport,
-                auth=OAuth(receiver=Person(before=lambda _: moved.advance(2 * limit))),
-            ),
-            mode="2025-11-25" if transport == "streamable" else "auto",
-            open_timeout=limit,
-        )
+        resource.routes["POST", resource.path] = mute
+        auth = OAuth(receiver=Person(before=lambda _: moved.advance(2 * limit)))
+        http = syncmcp.Http(resource.url, auth=auth)
+        client = syncmcp.Client(http, mode="2025-11-25", open_timeout=limit)
         # The exchange is looked at a quarter of a second late.
         error = moved.ending(limit + 0.25, client.open, lambda: reached.wait(WAIT))
         over.set()

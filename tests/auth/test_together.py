@@ -1,19 +1,17 @@
-"""Threads, objects and processes that need a token at the same time."""
+"""Threads and objects that need a token at the same time."""
 
 from __future__ import annotations
 
 import itertools
-import json
 import threading
 from collections.abc import Callable
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from syncmcp._concurrency.single_flight import SharedAttempt
-from syncmcp.auth import Deadline, FileStore, MemoryStore, OAuth
+from syncmcp.auth import Deadline, FileStore, MemoryStore, OAuth, TokenStore
 from syncmcp.errors import TokenRefused
 from tests.auth.authorization_server import (
     WAIT,
@@ -25,7 +23,6 @@ from tests.auth.authorization_server import (
     token_cache,
     world,
 )
-from tests.auth.peers import Peer, peer
 from tests.support.parts import Exchange, aborted
 from tests.support.stage import elsewhere, in_threads, nervous
 
@@ -58,11 +55,17 @@ def test_threads_with_an_expired_token_refresh_it_once() -> None:
 
 
 @pytest.mark.pitfall("17")
-def test_objects_that_share_a_store_refresh_once() -> None:
-    store = MemoryStore()
-    with signed_in(store) as (resource, auth, _):
+@pytest.mark.parametrize("kept", ["in memory", "in a file"])
+def test_objects_that_share_a_store_refresh_once(kept: str, tmp_path: Path) -> None:
+    """In a file each has a store of its own, as in another process (`test_store.py`)."""
+    memory = MemoryStore()
+
+    def store() -> TokenStore:
+        return memory if kept == "in memory" else FileStore(tmp_path / "tokens.json")
+
+    with signed_in(store()) as (resource, auth, _):
         server = resource.authorization_server
-        others = [auth, *(OAuth(receiver=None, store=store) for _ in range(3))]
+        others = [auth, *(OAuth(receiver=None, store=store()) for _ in range(3))]
         turns = itertools.cycle(others)
         for count in range(1, 3):
             server.expire()
@@ -120,40 +123,3 @@ def test_a_refresh_goes_on_when_the_call_that_wanted_it_is_cut() -> None:
         assert auth.token != old
         assert len(server.grants("refresh_token")) == 1
         assert len(person.redirects) == 1
-
-
-@pytest.mark.pitfall("17")
-@pytest.mark.parametrize(
-    ("threads", "expiries"), [(4, 2), pytest.param(32, 20, marks=pytest.mark.stress)]
-)
-def test_each_expiry_leads_to_one_refresh_over_all_processes(
-    tmp_path: Path, threads: int, expiries: int
-) -> None:
-    path = tmp_path / "tokens.json"
-    with signed_in(FileStore(path)) as (resource, _, _), ExitStack() as stack:
-        server = resource.authorization_server
-        # One has a clock that is a minute ahead, and another one's is a minute behind.
-        peers = [
-            stack.enter_context(peer("login", resource.url, path, threads, offset))
-            for offset in (0.0, 60.0, -60.0)
-        ]
-        assert [one.heard() for one in peers] == ["ready"] * 3
-
-        def all_call(callers: list[Peer], meanwhile: Callable[[], object] = lambda: None) -> None:
-            for one in callers:
-                one.tell("call")
-            meanwhile()
-            for one in callers:
-                assert json.loads(one.heard()) == {"200": threads}
-
-        server.expires_in = 20  # not long, by any of the clocks
-        for count in range(1, expiries + 1):
-            server.expire()
-            all_call(peers)
-            assert len(server.grants("refresh_token")) == count
-        victim, *others = peers
-        assert victim.answer("hold") == "held"
-        server.expire()
-        all_call(others, victim.popen.kill)
-        assert len(server.grants("refresh_token")) == expiries + 1
-        assert (server.reused, len(server.authorizations)) == (0, 1)

@@ -256,10 +256,6 @@ def test_who_signs_in_as_another_client_is_signed_out_as_the_earlier_one(
             ["--client-id", "x", "--issuer", "http://127.0.0.1:9", "--client-secret-env", "s3cret"],
             "the variable that --client-secret-env names is not set",
         ),
-        (
-            ["--redirect-uri", "https://example.com/"],
-            "a local redirect URI must be http:// without a query",
-        ),
         (["--client-metadata-url", "http://example.com/"], "https:// URL"),
         (
             ["--issuer", "http://login.example"],

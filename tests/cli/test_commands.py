@@ -14,11 +14,9 @@ import typer
 
 import syncmcp
 from syncmcp.cli import app, parsing, session
-from syncmcp.cli.app import run_command
 from syncmcp.cli.inspection import capability_names
 from syncmcp.cli.output import Exit
 from syncmcp.cli.parsing import PROVIDERS, sampling_model
-from syncmcp.cli.session import SharedClient
 from syncmcp.llm import OpenAISampling
 from syncmcp.testing import Server, ToolContext, serve_http
 from syncmcp.types import (
@@ -325,25 +323,6 @@ def test_a_person_who_asks_for_it_sees_what_the_library_warns_of(command: Comman
     server = ["--", sys.executable, "-c", code]
     assert "stdout that is not a message: 'Starting up'\n" in command("tools", "-v", *server).err
     assert command("tools", *server).err == ""
-
-
-def test_nothing_says_that_the_server_is_waited_for_while_an_argument_is_typed(
-    elsewhere: Path, demo: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    order: list[str] = []
-    person = session.Person()
-    monkeypatch.setattr(person.bar, "wait", order.append)
-    monkeypatch.setattr(person.bar, "hide", lambda: order.append("hidden"))
-
-    def read() -> str:
-        order.append("read")
-        return "typed"
-
-    monkeypatch.setattr(sys.stdin, "read", read)
-    with syncmcp.connect(demo) as client:
-        assert run_command(["call", "echo", "text=@-"], SharedClient(client, person)) == 0
-    assert capsys.readouterr().out.strip() == "typed"
-    assert order[order.index("read") - 1] == "hidden"
 
 
 def test_ctrl_c_ends_the_demo(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -51,6 +51,17 @@ def test_a_request_is_given_the_time_that_is_left(
     assert limits == [(LIMIT, None if watched else LIMIT)]
 
 
+@pytest.mark.parametrize("limit", [LIMIT, None])
+def test_a_pause_within_the_deadline_is_waited_for(
+    limit: float | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waits: list[float | None] = []
+    wait = lambda own, event, seconds: waits.append(seconds)  # noqa: E731
+    monkeypatch.setattr(AbortableExchange, "wait", wait)
+    AbortableExchange(Deadline(limit)).sleep(5.0)
+    assert waits == [5.0]
+
+
 def send(url: str, body: bytes) -> None:
     """A request that has a tenth of a second, and nothing else that ends it."""
     session = HttpSession(Http(url, verify=False), 1)

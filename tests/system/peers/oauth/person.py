@@ -29,15 +29,12 @@ class Page(HTMLParser):
     Attributes:
         action: Where it goes; `None`: there is no form.
         fields: What it holds.
-        links: Where the links lead to, by their text.
     """
 
     def __init__(self, text: str) -> None:
         super().__init__()
         self.action: str | None = None
         self.fields: dict[str, str] = {}
-        self.links: dict[str, str] = {}
-        self._link: str | None = None
         self.feed(text)
 
     def handle_starttag(self, tag: str, attrs: Sequence[tuple[str, str | None]]) -> None:
@@ -46,13 +43,6 @@ class Page(HTMLParser):
             self.action = facts["action"]
         elif tag == "input" and "name" in facts:
             self.fields[facts["name"]] = facts.get("value", "")
-        elif tag == "a":
-            self._link = facts.get("href")
-
-    def handle_data(self, data: str) -> None:
-        if self._link is not None:
-            self.links[data.strip(" []")] = self._link
-            self._link = None
 
 
 class Person:
@@ -60,13 +50,11 @@ class Person:
 
     Attributes:
         pages: What they were shown, by the name of the step.
-        agrees: Whether they press "Continue" when asked, and not "Cancel".
         saw: The last page they saw.
         failure: What kept them from getting there.
     """
 
     def __init__(self) -> None:
-        self.agrees = True
         self.pages: list[str] = []
         self.saw = ""
         self.failure: BaseException | None = None
@@ -114,8 +102,6 @@ class Person:
 
     def _fill_in(self, page: Page, where: str) -> requests.Response:
         self.pages.append(page.fields["prompt"])
-        if not self.agrees:
-            return self._session.get(urljoin(where, page.links["Cancel"]), timeout=PATIENCE)
         known = {"login": "ann", "password": "open sesame"}
         form = {name: known.get(name, value) for name, value in page.fields.items()}
         return self._session.post(urljoin(where, page.action), data=form, timeout=PATIENCE)
