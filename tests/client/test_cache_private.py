@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
@@ -165,8 +166,7 @@ SETTINGS: dict[str, Callable[[Who], dict[str, Any]]] = {
 }
 
 
-@ways
-@pytest.mark.parametrize("setting", SETTINGS)
+@pytest.mark.parametrize(("setting", "ask"), zip(SETTINGS, cycle([who, by_future]), strict=False))
 @pytest.mark.requirement("CCH-03")
 def test_each_user_is_told_their_own_where_the_user_may_change(
     ask: Ask, setting: str, mirror: Mirror, raw: RawServer, tmp_path: Path
@@ -184,9 +184,8 @@ def test_each_user_is_told_their_own_where_the_user_may_change(
         assert (len(mirror.asked), len(store.kept)) == (6, 1)
 
 
-@ways
 @pytest.mark.requirement("CCH-03")
-def test_nothing_private_is_kept_for_a_person_who_signs_in(ask: Ask) -> None:
+def test_nothing_private_is_kept_for_a_person_who_signs_in() -> None:
     server = Server("notebook", ttl_ms=60_000)
     server.add_tool(lambda: "", name="read")
     auth = OAuth(receiver=Person())
@@ -196,7 +195,7 @@ def test_nothing_private_is_kept_for_a_person_who_signs_in(ask: Ask) -> None:
         syncmcp.connect(Http(http.url, auth=auth), mode=STATELESS) as client,
     ):
         for lists in (1, 2):
-            assert ask(client) == "read"
+            assert (who if lists == 1 else by_future)(client) == "read"
             assert server.stats.requests["tools/list"] == lists
             auth.logout()
 

@@ -41,7 +41,7 @@ def cloud() -> Server:
 
 
 @pytest.mark.requirement("XHD-01", "XHD-09", "XHD-10", "XHD-11", "XHD-12")
-@pytest.mark.parametrize("region", ["eu", "", "two words", " x\r\n", "Zürich", "=?base64?eA==?="])
+@pytest.mark.parametrize("region", ["eu", " x\r\nZürich"])  # more: test_mirroring.py
 def test_a_listed_tool_gets_its_arguments_in_headers_too(region: str) -> None:
     server = cloud()
     with NEW.connect(server) as client:
