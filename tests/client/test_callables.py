@@ -337,18 +337,6 @@ def test_leaving_it_cancels_the_call_and_the_server_is_told_once(wire: Wire, way
     assert len(stage.stats.cancels) == wire.announces
 
 
-@rotated
-@pytest.mark.requirement("M-16")
-def test_a_stream_ends_with_its_client(wire: Wire) -> None:
-    stage = Stage()
-    with wire.connect(stage.server) as client:
-        stream = client.call_tool.stream("hold", {"key": "b"})
-        stage.inside("b")
-        client.close()
-        with pytest.raises(syncmcp.ClosedError):
-            next(stream)
-
-
 def test_several_threads_share_a_stream_and_one_of_them_gets_the_result() -> None:
     stage = Stage()
     seen: list[Any] = []

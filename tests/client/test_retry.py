@@ -26,7 +26,7 @@ from syncmcp.types import Tool, ToolAnnotations
 from tests.support.scripts import Scripted, opening
 from tests.support.session_server import SessionServer, on, session_server
 from tests.support.shops import Shop
-from tests.support.stage import PATIENCE, STATEFUL, STATELESS, in_threads, logged
+from tests.support.stage import PATIENCE, STATEFUL, STATELESS
 from tests.transports.http_peer import Request
 
 ERAS = pytest.mark.parametrize("era", [STATEFUL, STATELESS])
@@ -279,25 +279,6 @@ def test_pauses_are_parts_of_a_bound_that_doubles(
         client.list_tools()
     assert uniform.mock_calls == [call(0, most) for most in (0.5, 1, 2, 3, 3)]
     assert pauses == [0.25, 0.5, 1, 1.5, 1.5]
-
-
-@KINDS
-@pytest.mark.parametrize("end", ["cancel", "close"])
-def test_a_pause_ends_with_the_call_or_the_client(end: str, kind: str) -> None:
-    token = CancelToken()
-    with session_server() as server, logged("syncmcp.retry") as said:
-        client = connect(server, retry=Retry(budget=1000), timeout=None)
-        server.before = refusing(1, 429, Retry_After="900")
-
-        def stop() -> None:
-            assert "sending tools/list again" in said.get(timeout=PATIENCE)
-            token.cancel("enough") if end == "cancel" else client.close()
-
-        with client:
-            error, _ = in_threads(lambda: make(client, kind, "list_tools", cancel=token), stop)
-        ended = syncmcp.RequestCancelled if end == "cancel" else syncmcp.ClosedError
-        assert isinstance(error, ended)
-        assert server.count("tools/list") == 1
 
 
 # -- no connection ---------------------------------------------------------------------------------
