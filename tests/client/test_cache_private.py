@@ -166,7 +166,9 @@ SETTINGS: dict[str, Callable[[Who], dict[str, Any]]] = {
 }
 
 
-@pytest.mark.parametrize(("setting", "ask"), zip(SETTINGS, cycle([who, by_future]), strict=False))
+@pytest.mark.parametrize(
+    ("setting", "ask"), [*zip(SETTINGS, cycle([who, by_future]), strict=False)]
+)
 @pytest.mark.requirement("CCH-03")
 def test_each_user_is_told_their_own_where_the_user_may_change(
     ask: Ask, setting: str, mirror: Mirror, raw: RawServer, tmp_path: Path

@@ -102,7 +102,7 @@ STARTS: dict[str, Start] = {
 }
 
 
-@pytest.mark.parametrize(("case", "wire"), zip(STARTS, cycle(["memory", "stdio"]), strict=False))
+@pytest.mark.parametrize(("case", "wire"), [*zip(STARTS, cycle(["memory", "stdio"]), strict=False)])
 @pytest.mark.requirement("VER-01", "VER-03", "VER-11", "VER-12", "VER-13", "VER-14")
 @pytest.mark.pitfall("4", "18")
 def test_a_server_of_any_kind_is_opened_on_one_connection(case: str, wire: str) -> None:
@@ -310,7 +310,7 @@ def test_an_open_client_keeps_no_frame_of_who_opened_it(
 
     def opened_by(owner: Owner) -> Client:
         options = SOON if case in ("silent", "late") else {}
-        return syncmcp.connect(Stdio(*peer.command) if case == "dies" else peer, **options)
+        return syncmcp.connect(Stdio(*peer.command), **options)
 
     if case.startswith("twice"):
         probe_soon_again(monkeypatch)

@@ -165,7 +165,7 @@ WIRES: Mapping[str, Callable[..., Any]] = {
 
 # Each wire, and the ways in turn.
 wires_and_ways = pytest.mark.parametrize(
-    ("wire", "way"), zip(WIRES, cycle([blocking, future, iterated]), strict=False)
+    ("wire", "way"), [*zip(WIRES, cycle([blocking, future, iterated]), strict=False)]
 )
 
 
@@ -367,7 +367,7 @@ REFRESHED: dict[str, Callable[[Client, Library], object]] = {
 
 
 @pytest.mark.parametrize(
-    ("way", "refresh"), zip(cycle([blocking, future, iterated]), REFRESHED, strict=False)
+    ("way", "refresh"), [*zip(cycle([blocking, future, iterated]), REFRESHED, strict=False)]
 )
 @pytest.mark.parametrize("by", ["the client", "another client"])
 @pytest.mark.requirement("M-35")

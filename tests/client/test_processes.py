@@ -203,7 +203,7 @@ def reap() -> None:
 
 
 @pytest.mark.parametrize(
-    ("way", "wire"), zip(WAYS * 2, cycle(OTHER_PROCESSES), strict=False), ids=str
+    ("way", "wire"), [*zip(WAYS * 2, cycle(OTHER_PROCESSES), strict=False)], ids=str
 )
 @pytest.mark.pitfall("32")
 def test_nothing_in_a_forked_child_reaches_the_calls_of_its_parent(wire: Wire, way: str) -> None:

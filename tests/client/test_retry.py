@@ -369,8 +369,7 @@ def test_a_call_of_a_dead_server_is_repeated_if_it_may(
     monkeypatch.setattr(Backoff, "next", lambda self: 0.0)
     dies = [*opening(), s.expect("tools/call"), s.cut()]
     lives = [*opening(), s.expect("tools/call"), s.reply({"content": []})]
-    scripted = Scripted(*[dies] * 4, lives)
-    with scripted as peer, syncmcp.connect(Stdio(*peer.command), mode=OLD) as client:
+    with Scripted(*[dies] * 4, lives) as peer, syncmcp.connect(peer, mode=OLD) as client:
         for idempotent, attempts in ((False, 1), (True, 3)):
             with pytest.raises(OutcomeUnknown) as caught:
                 make(client, kind, "call_tool", "die", idempotent=idempotent)
