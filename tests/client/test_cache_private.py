@@ -12,7 +12,7 @@ from typing import Any
 import certifi
 import pytest
 import requests
-from requests.auth import AuthBase, HTTPBasicAuth
+from requests.auth import AuthBase
 
 import syncmcp
 from syncmcp import Http, Interceptor, Message
@@ -141,12 +141,12 @@ class Who:
     """Whoever requests are made for, as all the ways see it in which a program may say so."""
 
     def __init__(self, folder: Path) -> None:
-        self.file, self.basic = folder / "token", HTTPBasicAuth("", "secret")
+        self.file = folder / "token"
         self.auth, self.bearer, self.session = NamedAuth(), NamedBearer("token"), requests.Session()
         self.session.auth = self.auth
 
     def switch(self, name: str) -> None:
-        self.auth.name = self.bearer.name = self.basic.username = name
+        self.auth.name = self.bearer.name = name
         self.file.write_text(name)
 
     def headers(self) -> dict[str, str]:
@@ -155,13 +155,10 @@ class Who:
 
 SETTINGS: dict[str, Callable[[Who], dict[str, Any]]] = {
     "headers function": lambda who: {"headers": who.headers},
-    "headers function and token": lambda who: {"headers": who.headers, "auth": Bearer("token")},
     "token function": lambda who: {"auth": Bearer(lambda: who.auth.name)},
     "token file": lambda who: {"auth": Bearer(who.file)},
     "own auth": lambda who: {"auth": who.auth},
-    "own function": lambda who: {"auth": who.auth.__call__},
     "subclass": lambda who: {"auth": who.bearer},
-    "of requests": lambda who: {"auth": who.basic},
     "session": lambda who: {"session": who.session},
 }
 

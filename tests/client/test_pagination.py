@@ -434,17 +434,6 @@ def test_an_iterator_counts_kept_pages_as_they_are_needed_and_goes_on_with_them(
         assert library.asked == [0, 2, 4, 0, 2, 4, 6]
 
 
-@every_way
-def test_kept_pages_whose_cursors_go_in_circles_are_an_error(way: Way) -> None:
-    library = Library()
-    circle = {"tools": [], "ttlMs": 60_000, "cacheScope": "private", "nextCursor": "again"}
-    library.server.on_request("tools/list", lambda *_: circle)
-    with MEMORY.connect(library.server) as client:
-        for _ in range(2):
-            with pytest.raises(syncmcp.ProtocolError, match="repeated a cursor"):
-                way(client)
-
-
 @contextmanager
 def pages(*steps: Any, **options: Any) -> Iterator[tuple[Client, Scripted]]:
     """A client of a server that answers `tools/list` with these pages, one after another."""
@@ -540,6 +529,13 @@ def test_cursors_that_go_round_in_circles_are_an_error(way: Way) -> None:
             way(client)
         assert caught.value.method == "tools/list"
         assert cursors(peer, 3) == ["absent", "1", "2"]
+    library = Library()
+    kept = {"tools": [], "ttlMs": 60_000, "cacheScope": "private", "nextCursor": "again"}
+    library.server.on_request("tools/list", lambda *_: kept)
+    with MEMORY.connect(library.server) as client:
+        for _ in range(2):
+            with pytest.raises(ProtocolError, match="repeated a cursor"):
+                way(client)
 
 
 @every_way
@@ -560,8 +556,11 @@ def test_a_list_without_end_ends_at_the_limit_of_pages(way: Way, of: str) -> Non
 @every_way
 def test_the_items_of_all_pages_are_bounded(way: Way, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("syncmcp._client.pages.MAX_ITEMS", 3)
-    with pages(page("a", "b", nextCursor="1"), page("c")) as (client, _):
-        assert way(client) == ["a", "b", "c"]
+    # A list that begins anew counts anew.
+    again = [page("a", "b", nextCursor="1"), s.error(-32602, "unknown cursor")]
+    for before in ([], again if way is blocking else []):
+        with pages(*before, page("a", "b", nextCursor="1"), page("c")) as (client, _):
+            assert way(client) == ["a", "b", "c"]
     steps = [page("a", "b", nextCursor="1"), page("c", "d", nextCursor="2"), page()]
     with pages(*steps) as (client, peer):
         with pytest.raises(LimitExceeded, match="more than 3 items") as caught:
@@ -613,11 +612,3 @@ def test_the_bytes_and_values_of_all_pages_together_are_bounded(
         with pytest.raises(LimitExceeded, match=f"more than {most:,} {bound}"):
             way(client)
         assert len(cursors(peer, 3)) == 3
-
-
-def test_a_restart_of_a_list_counts_anew(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("syncmcp._client.pages.MAX_ITEMS", 3)
-    refused = s.error(-32602, "unknown cursor")
-    again = [page("a", "b", nextCursor="2"), page("c")]
-    with pages(page("a", "b", nextCursor="1"), refused, *again) as (client, _):
-        assert blocking(client) == ["a", "b", "c"]
