@@ -136,12 +136,6 @@ USAGE_ERRORS: dict[str, Mistake] = {
     "write http:// before it": lambda _: connect("localhost:8000"),
     "write https:// before it": lambda _: connect("example.com/mcp"),
     "not HttpServer; write its url": lambda _: within(serve_http(SHOP), connect),
-    "must be one of Decision.ALLOW, Decision.DENY, Decision.ASK, not 'allow'": lambda _: (
-        approval.Rule(decision="allow")
-    ),
-    "kind must be one of sampling,": lambda _: approval.Rule(
-        decision=approval.Decision.DENY, kind="smpling"
-    ),
     "Path: write auth=Bearer(...)": lambda _: Http(URL, token=Path("a")),
     "not Stdio: target, then path": lambda _: testing.Recording(SHOP, Stdio("a")),
     "call it: demo_server()": lambda _: connect(demo_server),
@@ -166,17 +160,14 @@ USAGE_ERRORS: dict[str, Mistake] = {
     "'browser', a receiver or None, not 5": lambda _: OAuth(receiver=5),
     "headers must be callable without arguments": lambda _: Http(URL, headers=lambda x: {}),
     "receiver is the class PasteReceiver": lambda _: OAuth(receiver=auth.PasteReceiver),
-    "two strings (user name, ": lambda _: Http(URL, auth=("a", "b", "c")),
     "remove the white space around it": lambda _: Http(" https://x"),
     "use syncmcp.testing.Replay(...)": lambda _: connect("tape.jsonl"),
     "Namespace; write its url": lambda _: Http(SimpleNamespace(url="x")),
-    "a Decision, such as Decision.DENY, or a policy": lambda _: sdk.Rules(otherwise="deny"),
     "a RateLimit(calls=..., per=...), not 5": lambda _: approval.Approval(limit=5),
     "cancel must be a CancelToken or threading.Event, not Event": lambda client: client.call_tool(
         "add", cancel=asyncio.Event()
     ),
     "a tuple of two: (certificate, key)": lambda _: Http(URL, cert=["a", "b"]),
-    "cwd must be a str or a path, not list": lambda _: Stdio("a", cwd=["a"]),
     "no tool named 'ad': did you mean 'add'?": lambda client: client.tool("ad"),
     "params must be a mapp": lambda client: client.notify("notifications/x", "a"),
     "must accept the arguments (progress, total, message)": lambda client: client.call_tool(
@@ -202,9 +193,6 @@ USAGE_ERRORS: dict[str, Mistake] = {
     ),
     "path names a folder, not a file: '.'": lambda _: save(TEXT, "."),
     "store such as FileStore(path), not str": lambda _: OAuth(store="tokens.json"),
-    "number of at least 1, not 'x'": lambda _: sdk.RateLimit(calls="x", per=1),
-    "per must be a positive number of seconds": lambda _: sdk.RateLimit(calls=1, per="x"),
-    "rules must be a list of Rule objects": lambda _: sdk.Rules("x"),
     "variables must be a mapping": lambda _: servers_of("a.json", variables=["x"]),
     "path must be the path of a file, not dict": lambda _: servers_of({}),
     "not float; a time limit is CancelToken.after(seconds)": lambda _: token(0.5),
@@ -406,11 +394,9 @@ SWITCHES: dict[str, Mistake] = {
     ),
     "prompts": lambda no: within(connect(SHOP), lambda client: client.listen(prompts=no)),
     "resources": lambda no: grouped(lambda several: several.listen(resources=no)),
-    "allowed": approval.Verdict,
     "asks_person": lambda no: sdk.Elicitation(print, asks_person=no),
     "tools": lambda no: sdk.Sampling(print, tools=no),
     "context": lambda no: sdk.Sampling(print, context=no),
-    "remember": lambda no: approval.Verdict(allowed=True, remember=no),
     "trust": lambda no: servers_file.read("mcp.json", trust=no),
     "overwrite": lambda no: save(TEXT, "a.txt", overwrite=no),
 }

@@ -564,11 +564,16 @@ done
 
 @pytest.mark.skipif(shutil.which("sh") is None, reason="needs a shell")
 @pytest.mark.parametrize(
-    "once", [True, pytest.param(False, id="each moment", marks=pytest.mark.stress)]
+    ("everywhere", "once", "step"),
+    [
+        pytest.param(False, True, 2, id="of the library"),
+        pytest.param(True, True, 5, id="of all code", marks=pytest.mark.slow),
+        pytest.param(True, False, 1, id="each moment", marks=pytest.mark.stress),
+    ],
 )
 @pytest.mark.timeout(600)  # it starts hundreds of processes, one after the other
 @pytest.mark.pitfall("9")
-def test_nothing_is_left_of_opening_two_processes(once: bool) -> None:
+def test_nothing_is_left_of_opening_two_processes(everywhere: bool, once: bool, step: int) -> None:
     def client(number: int) -> Client:
         # To what is remembered of commands, each of them is a stranger.
         server = Stdio("sh", "-c", _DIES_OF_THE_PROBE, env={"NUMBER": str(number)})
@@ -577,9 +582,9 @@ def test_nothing_is_left_of_opening_two_processes(once: bool) -> None:
     with client(0):
         pass
     before, number = Footprint(), 1
-    while struck((opened := client(number)).open, number, everywhere=True, once=once):
+    while struck((opened := client(number)).open, number, everywhere=everywhere, once=once):
         assert before.left_behind() == [], f"after the interrupt at moment {number}"
-        number += 2 if once else 1
+        number += step
     opened.close()
     assert number > 500
     # Before 3.12, what a profiler raises at a call passes by the `finally` of the generator called.

@@ -189,6 +189,7 @@ def test_a_subscription_that_cannot_be_given_back_is_still_there(way: str) -> No
         server.capabilities = {"tools": {}}
         with syncmcp.connect(server.url, mode=STATEFUL) as client:
             client.subscribe_resource("a:1", undeclared="try")
+            client.set_log_level("error", undeclared="try")
 
             def in_a_batch() -> None:
                 with client.batch() as batch:
@@ -206,6 +207,7 @@ def test_a_subscription_that_cannot_be_given_back_is_still_there(way: str) -> No
                 server.forget()
                 assert client.call_tool("pid").text == session
                 assert server.seen[session, "resources/subscribe"] == subscriptions
+                assert server.seen[session, "logging/setLevel"] == 1
                 if subscriptions:
                     client.unsubscribe_resource("a:1", undeclared="try")
 
