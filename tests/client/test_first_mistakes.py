@@ -133,6 +133,7 @@ USAGE_ERRORS: dict[str, Mistake] = {
     "'http://login.example' cannot be used, because it is not encrypted": lambda _: (
         auth.ClientCredentials("me", client_secret="s", issuer="http://login.example")
     ),
+    "URL; write http:// or https://": lambda _: connect("ws://example.com/mcp"),
     "write http:// before it": lambda _: connect("localhost:8000"),
     "write https:// before it": lambda _: connect("example.com/mcp"),
     "not HttpServer; write its url": lambda _: within(serve_http(SHOP), connect),
@@ -266,6 +267,7 @@ TYPE_ERRORS: dict[str, Mistake] = {
     "an option of the target, Http(..., token=...)": lambda client: client.call_tool(
         "a", {}, token="t"
     ),
+    "write elicitation=, roots=, sampling=": lambda _: connect(SHOP, handlers=1),
     "did you mean 'sampling'?": lambda _: connect(SHOP, samplin=1),
     "unexpected keyword argument 'zzz'": lambda _: connect(SHOP, zzz=1),
     "map fields to values, not be a": lambda _: ElicitResult.accept("Ada"),

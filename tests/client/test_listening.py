@@ -18,7 +18,7 @@ from syncmcp._client.session_state import SUBSCRIBE, UNSUBSCRIBE, ResourceSubscr
 from syncmcp._concurrency.event_queue import EventQueue
 from syncmcp._concurrency.timing import Deadline
 from syncmcp.errors import ConnectionLost, ResourceNotFound
-from syncmcp.testing import RpcError, Server
+from syncmcp.testing import RpcError, Server, ToolContext
 from tests.support.stage import (
     PATIENCE,
     STATEFUL,
@@ -307,6 +307,35 @@ def test_a_refusal_is_nothing_to_be_given_back_and_a_broken_wire_may_be() -> Non
         uris.release("a:1", ask)
         assert len(uris) == 0
     assert ask.methods == [SUBSCRIBE, SUBSCRIBE, UNSUBSCRIBE]
+
+
+def test_who_began_to_listen_while_a_resource_is_given_back_still_listens() -> None:
+    server = shop()
+    listening: list[syncmcp.Subscription] = []
+    asked = threading.Event()
+
+    def unsubscribe(params: dict[str, object], context: ToolContext) -> dict[str, object]:
+        asked.set()
+        assert server.stats.wait_for(lambda stats: stats.requests["resources/subscribe"] == 2)
+        assert context.session is not None
+        context.session.subscriptions.discard(str(params["uri"]))
+        return {}
+
+    with syncmcp.connect(server, mode=STATEFUL) as client:
+        client.subscribe_resource("a:1")
+        server.on_request("resources/unsubscribe", unsubscribe)
+
+        def listen() -> None:
+            assert asked.wait(PATIENCE)
+            listening.append(client.listen(uris=["a:1"], timeout=PATIENCE))
+
+        assert in_threads(lambda: client.unsubscribe_resource("a:1"), listen) == [None, None]
+        assert server.stats.requests["resources/subscribe"] == 3
+        server.resource_updated("a:1")
+        assert next(listening[0]) == updated("a:1")
+        del server.handlers["resources/unsubscribe"]
+        listening[0].close()
+        assert held(server) == 0
 
 
 def test_subscribing_and_unsubscribing_at_the_same_time_leaves_the_last_wish() -> None:

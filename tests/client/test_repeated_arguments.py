@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -10,9 +11,9 @@ from typing import Any
 import pytest
 
 import syncmcp
-from syncmcp import HeaderMismatch, HttpError
+from syncmcp import CancelToken, HeaderMismatch, HttpError, RequestCancelled
 from syncmcp.testing import Server
-from tests.support.stage import STATELESS, Clock, Wire
+from tests.support.stage import PATIENCE, STATELESS, Clock, Wire
 from tests.transports.http_peer import Request, serving
 
 NEW = Wire("http", STATELESS)
@@ -151,6 +152,29 @@ def test_a_call_that_stays_refused_is_tried_twice_and_no_more(listing: str) -> N
     assert [one.message["method"] for one in requests] == ["server/discover", *calls]
     cause = caught.value.__cause__
     assert isinstance(cause, syncmcp.InternalError if listing == "fails" else type(None))
+
+
+@pytest.mark.parametrize("way", ["token", "future", "timeout"])
+def test_a_call_that_is_given_up_while_its_tool_is_listed_says_so(way: str) -> None:
+    over, token = threading.Event(), CancelToken()
+
+    def hold(one: Request) -> dict[str, Any]:
+        if way != "timeout":
+            token.cancel("enough")
+        assert over.wait(PATIENCE)
+        return {"tools": []}
+
+    options: dict[str, Any] = {"cancel": token, "timeout": 0.5 if way == "timeout" else None}
+    with scripted({"tools/call": mismatch, "tools/list": hold}) as (client, _):
+
+        def call() -> object:
+            if way == "future":
+                return client.call_tool.future("t", {"a": "x"}, **options).result(PATIENCE)
+            return client.call_tool("t", {"a": "x"}, **options)
+
+        with pytest.raises(syncmcp.RequestTimeout if way == "timeout" else RequestCancelled):
+            call()
+        over.set()
 
 
 @pytest.mark.requirement("XHD-15")

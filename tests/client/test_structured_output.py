@@ -452,7 +452,7 @@ def test_what_is_answered_by_hand_is_checked_too() -> None:
     "checks, end, way",
     [
         *product(("arguments", "result"), ("timeout", "token", "close"), ("blocking", "future")),
-        ("result", "cancel", "future"),  # there is no future while arguments are checked
+        *[("result", "cancel", "future")] * 2,  # there is no future while arguments are checked
     ],
 )
 def test_a_check_ends_with_its_call(
