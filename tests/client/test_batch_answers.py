@@ -174,10 +174,7 @@ def respond(status: int, body: bytes = b"") -> list[s.Step]:
 
 
 REFUSED: list[tuple[list[s.Step], type[syncmcp.McpError], dict[str, Any]]] = [
-    *(
-        (respond(status), HttpError, {"status": status, "delivery": "refused"})
-        for status in (400, 404, 415)
-    ),
+    (respond(404), HttpError, {"status": 404, "delivery": "refused"}),
     (respond(500), HttpError, {"status": 500, "delivery": "unknown"}),
     *(
         (respond(400, json.dumps(body).encode()), syncmcp.InvalidRequest, {"status": 400})

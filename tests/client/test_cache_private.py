@@ -5,13 +5,14 @@ from __future__ import annotations
 import base64
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
 import certifi
 import pytest
 import requests
-from requests.auth import AuthBase, HTTPBasicAuth
+from requests.auth import AuthBase
 
 import syncmcp
 from syncmcp import Http, Interceptor, Message
@@ -140,12 +141,12 @@ class Who:
     """Whoever requests are made for, as all the ways see it in which a program may say so."""
 
     def __init__(self, folder: Path) -> None:
-        self.file, self.basic = folder / "token", HTTPBasicAuth("", "secret")
+        self.file = folder / "token"
         self.auth, self.bearer, self.session = NamedAuth(), NamedBearer("token"), requests.Session()
         self.session.auth = self.auth
 
     def switch(self, name: str) -> None:
-        self.auth.name = self.bearer.name = self.basic.username = name
+        self.auth.name = self.bearer.name = name
         self.file.write_text(name)
 
     def headers(self) -> dict[str, str]:
@@ -154,19 +155,17 @@ class Who:
 
 SETTINGS: dict[str, Callable[[Who], dict[str, Any]]] = {
     "headers function": lambda who: {"headers": who.headers},
-    "headers function and token": lambda who: {"headers": who.headers, "auth": Bearer("token")},
     "token function": lambda who: {"auth": Bearer(lambda: who.auth.name)},
     "token file": lambda who: {"auth": Bearer(who.file)},
     "own auth": lambda who: {"auth": who.auth},
-    "own function": lambda who: {"auth": who.auth.__call__},
     "subclass": lambda who: {"auth": who.bearer},
-    "of requests": lambda who: {"auth": who.basic},
     "session": lambda who: {"session": who.session},
 }
 
 
-@ways
-@pytest.mark.parametrize("setting", SETTINGS)
+@pytest.mark.parametrize(
+    ("setting", "ask"), [*zip(SETTINGS, cycle([who, by_future]), strict=False)]
+)
 @pytest.mark.requirement("CCH-03")
 def test_each_user_is_told_their_own_where_the_user_may_change(
     ask: Ask, setting: str, mirror: Mirror, raw: RawServer, tmp_path: Path
@@ -184,9 +183,8 @@ def test_each_user_is_told_their_own_where_the_user_may_change(
         assert (len(mirror.asked), len(store.kept)) == (6, 1)
 
 
-@ways
 @pytest.mark.requirement("CCH-03")
-def test_nothing_private_is_kept_for_a_person_who_signs_in(ask: Ask) -> None:
+def test_nothing_private_is_kept_for_a_person_who_signs_in() -> None:
     server = Server("notebook", ttl_ms=60_000)
     server.add_tool(lambda: "", name="read")
     auth = OAuth(receiver=Person())
@@ -196,7 +194,7 @@ def test_nothing_private_is_kept_for_a_person_who_signs_in(ask: Ask) -> None:
         syncmcp.connect(Http(http.url, auth=auth), mode=STATELESS) as client,
     ):
         for lists in (1, 2):
-            assert ask(client) == "read"
+            assert (who if lists == 1 else by_future)(client) == "read"
             assert server.stats.requests["tools/list"] == lists
             auth.logout()
 

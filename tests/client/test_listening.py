@@ -30,6 +30,7 @@ from tests.support.stage import (
     logged,
     rotated,
     rotated_stateful,
+    rotated_with,
 )
 
 TOOLS = ChangeEvent("tools")
@@ -138,8 +139,7 @@ def test_leaving_the_loop_tells_the_server_and_neither_side_holds_anything(wire:
         assert connection._table.open_calls() == []
 
 
-@every_wire
-@pytest.mark.parametrize("what", ["subscription", "client", "client that drains"])
+@rotated_with("what", ["subscription", "client", "client that drains"])
 def test_closing_it_from_another_thread_wakes_who_waits(wire: Wire, what: str) -> None:
     server = shop()
     with wire.connect(server) as client:

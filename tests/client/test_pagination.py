@@ -8,6 +8,7 @@ import signal
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
+from itertools import cycle
 from typing import Any
 from unittest.mock import Mock
 
@@ -162,9 +163,10 @@ WIRES: Mapping[str, Callable[..., Any]] = {
     f"http-{STATELESS}": partial(over_http, response="auto", mode=STATELESS),
 }
 
-every_wire = pytest.mark.parametrize("wire", WIRES)
-# Those on which there are sessions, or at least processes.
-sessions = pytest.mark.parametrize("wire", [wire for wire in WIRES if wire != "http-2026-07-28"])
+# Each wire, and the ways in turn.
+wires_and_ways = pytest.mark.parametrize(
+    ("wire", "way"), [*zip(WIRES, cycle([blocking, future, iterated]), strict=False)]
+)
 
 
 def expected(way: Way) -> list[str]:
@@ -178,17 +180,13 @@ def _started_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 # -- the session ends -----------------------------------------------------------------------------
-@every_wire
-@every_way
-@pytest.mark.parametrize("lenient", [False, True])
+@wires_and_ways
 @pytest.mark.requirement("PAG-04", "CCH-07")
-def test_a_list_begins_anew_where_its_cursor_is_good_no_more(
-    wire: str, way: Way, lenient: bool
-) -> None:
+def test_a_list_begins_anew_where_its_cursor_is_good_no_more(wire: str, way: Way) -> None:
     library = Library()
     sessionless = wire == f"http-{STATELESS}"
     # Pages of two sessions are not put together though the server would.
-    library.lenient = lenient and not sessionless
+    library.lenient = not sessionless
     with WIRES[wire](library) as client:
         library.losses = 1
         assert way(client) == expected(way)
@@ -198,8 +196,13 @@ def test_a_list_begins_anew_where_its_cursor_is_good_no_more(
         assert blocking(client) == WHOLE
 
 
-@sessions
-@pytest.mark.parametrize("noticed", [False, True])
+@pytest.mark.parametrize(
+    ("wire", "noticed"),
+    [
+        *((f"stdio-{STATEFUL}", False), (f"stdio-{STATELESS}", True)),
+        *((f"json-{STATEFUL}", True), (f"events-{STATEFUL}", False)),
+    ],
+)
 @pytest.mark.requirement("PAG-04")
 def test_an_iterator_left_for_a_while_gives_nothing_twice(wire: str, noticed: bool) -> None:
     library = Library()
@@ -223,16 +226,15 @@ def test_what_a_server_lists_twice_is_given_twice_while_nothing_happens() -> Non
 
 
 @pytest.mark.parametrize(
-    ("wire", "options", "walks"),
+    ("wire", "options", "walks", "way"),
     [
-        (f"stdio-{STATEFUL}", {}, 3),
-        (f"json-{STATEFUL}", {}, 3),
-        (f"json-{STATEFUL}", {"retry": None}, 2),
-        (f"json-{STATEFUL}", {"retry": syncmcp.Retry(5)}, 5),
+        (f"stdio-{STATEFUL}", {}, 3, blocking),
+        (f"json-{STATEFUL}", {}, 3, future),
+        (f"json-{STATEFUL}", {}, 3, iterated),
+        (f"json-{STATEFUL}", {"retry": None}, 2, future),
+        (f"json-{STATEFUL}", {"retry": syncmcp.Retry(5)}, 5, blocking),
     ],
-    ids=repr,
 )
-@every_way
 @pytest.mark.requirement("PAG-04")
 def test_a_list_is_begun_as_often_as_a_request_is_sent_and_not_for_ever(
     wire: str, options: dict[str, Any], walks: int, way: Way
@@ -251,12 +253,13 @@ def test_a_list_is_begun_as_often_as_a_request_is_sent_and_not_for_ever(
         assert way(client) == WHOLE
 
 
-@pytest.mark.parametrize("wire", [wire for wire in WIRES if wire.endswith(STATEFUL)])
-@pytest.mark.parametrize("way", ["blocking", "future", "request"])
+@pytest.mark.parametrize(
+    ("wire", "way"), [("stdio", "blocking"), ("json", "future"), ("events", "request")]
+)
 @pytest.mark.requirement("PAG-04")
 def test_a_cursor_of_the_callers_is_not_sent_in_another_session(wire: str, way: str) -> None:
     library = Library()
-    with WIRES[wire](library) as client:
+    with WIRES[f"{wire}-{STATEFUL}"](library) as client:
         cursor = client.list_tools(cursor=None).next_cursor
         library.lose()
         fetch: dict[str, Callable[[], object]] = {
@@ -281,8 +284,7 @@ def test_without_sessions_a_cursor_goes_to_a_new_process_too() -> None:
 
 
 # -- the server refuses the cursor ----------------------------------------------------------------
-@every_wire
-@every_way
+@wires_and_ways
 @pytest.mark.requirement("CCH-07")
 def test_a_refused_cursor_begins_a_list_anew_once_and_a_second_refusal_is_the_end(
     wire: str, way: Way
@@ -323,9 +325,9 @@ def test_an_iterator_asks_for_kept_pages_anew_after_a_refusal() -> None:
         assert library.asked == [0, 2, 4, 0, 2, 4, 0, 2, 4, 6]
 
 
-@rotated_stateless
-@every_way
-@pytest.mark.parametrize("shorter", [0, SIZE, SIZE * 2])
+@rotated_stateless.with_rows(
+    "way, shorter", [(blocking, SIZE), (future, SIZE * 2), (iterated, 0), (iterated, SIZE * 2)]
+)
 @pytest.mark.requirement("CCH-04")
 def test_a_list_is_kept_as_long_as_the_page_that_may_be_kept_least(
     wire: Wire, way: Way, shorter: int, monkeypatch: pytest.MonkeyPatch
@@ -364,8 +366,9 @@ REFRESHED: dict[str, Callable[[Client, Library], object]] = {
 }
 
 
-@every_way
-@pytest.mark.parametrize("refresh", REFRESHED)
+@pytest.mark.parametrize(
+    ("way", "refresh"), [*zip(cycle([blocking, future, iterated]), REFRESHED, strict=False)]
+)
 @pytest.mark.parametrize("by", ["the client", "another client"])
 @pytest.mark.requirement("M-35")
 def test_a_page_that_was_fetched_alone_is_not_put_together_with_kept_ones(
@@ -431,17 +434,6 @@ def test_an_iterator_counts_kept_pages_as_they_are_needed_and_goes_on_with_them(
         assert library.asked == [0, 2, 4, 0, 2, 4, 6]
 
 
-@every_way
-def test_kept_pages_whose_cursors_go_in_circles_are_an_error(way: Way) -> None:
-    library = Library()
-    circle = {"tools": [], "ttlMs": 60_000, "cacheScope": "private", "nextCursor": "again"}
-    library.server.on_request("tools/list", lambda *_: circle)
-    with MEMORY.connect(library.server) as client:
-        for _ in range(2):
-            with pytest.raises(syncmcp.ProtocolError, match="repeated a cursor"):
-                way(client)
-
-
 @contextmanager
 def pages(*steps: Any, **options: Any) -> Iterator[tuple[Client, Scripted]]:
     """A client of a server that answers `tools/list` with these pages, one after another."""
@@ -477,8 +469,8 @@ LISTS: dict[str, dict[str, Any]] = {
 @pytest.mark.pitfall("19")
 @pytest.mark.parametrize("way", ["list", "iter"])
 @pytest.mark.parametrize("what", LISTS)
-@pytest.mark.parametrize("wire", ["memory", "stdio"])
-def test_a_list_has_all_its_pages_with_an_empty_cursor_too(wire: str, what: str, way: str) -> None:
+def test_a_list_has_all_its_pages_with_an_empty_cursor_too(what: str, way: str) -> None:
+    wire = "stdio" if what == "tools" else "memory"
     items = "resourceTemplates" if what == "resource_templates" else what
     method = "resources/templates/list" if what == "resource_templates" else f"{items}/list"
     odd, some = " Ünïcode/+&= %\n", LISTS[what]
@@ -537,6 +529,13 @@ def test_cursors_that_go_round_in_circles_are_an_error(way: Way) -> None:
             way(client)
         assert caught.value.method == "tools/list"
         assert cursors(peer, 3) == ["absent", "1", "2"]
+    library = Library()
+    kept = {"tools": [], "ttlMs": 60_000, "cacheScope": "private", "nextCursor": "again"}
+    library.server.on_request("tools/list", lambda *_: kept)
+    with MEMORY.connect(library.server) as client:
+        for _ in range(2):
+            with pytest.raises(ProtocolError, match="repeated a cursor"):
+                way(client)
 
 
 @every_way
@@ -557,8 +556,11 @@ def test_a_list_without_end_ends_at_the_limit_of_pages(way: Way, of: str) -> Non
 @every_way
 def test_the_items_of_all_pages_are_bounded(way: Way, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("syncmcp._client.pages.MAX_ITEMS", 3)
-    with pages(page("a", "b", nextCursor="1"), page("c")) as (client, _):
-        assert way(client) == ["a", "b", "c"]
+    # A list that begins anew counts anew.
+    again = [page("a", "b", nextCursor="1"), s.error(-32602, "unknown cursor")]
+    for before in ([], again if way is blocking else []):
+        with pages(*before, page("a", "b", nextCursor="1"), page("c")) as (client, _):
+            assert way(client) == ["a", "b", "c"]
     steps = [page("a", "b", nextCursor="1"), page("c", "d", nextCursor="2"), page()]
     with pages(*steps) as (client, peer):
         with pytest.raises(LimitExceeded, match="more than 3 items") as caught:
@@ -610,11 +612,3 @@ def test_the_bytes_and_values_of_all_pages_together_are_bounded(
         with pytest.raises(LimitExceeded, match=f"more than {most:,} {bound}"):
             way(client)
         assert len(cursors(peer, 3)) == 3
-
-
-def test_a_restart_of_a_list_counts_anew(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("syncmcp._client.pages.MAX_ITEMS", 3)
-    refused = s.error(-32602, "unknown cursor")
-    again = [page("a", "b", nextCursor="2"), page("c")]
-    with pages(page("a", "b", nextCursor="1"), refused, *again) as (client, _):
-        assert blocking(client) == ["a", "b", "c"]

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import wait
 from contextlib import ExitStack
 from functools import partial
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
@@ -141,22 +142,21 @@ if __name__ == "__main__":
     import syncmcp
 
     data = pickle.dumps(syncmcp.Client(sys.argv[1], mode=sys.argv[2]))
-    process = multiprocessing.get_context(sys.argv[3]).Process(target=call, args=(data,))
+    process = multiprocessing.get_context("fork").Process(target=call, args=(data,))
     process.start()
     process.join()
     sys.exit(process.exitcode)
 """
 
 
-@pytest.mark.parametrize("method", ["fork", "spawn"])
-def test_it_is_closed_at_the_end_of_a_worker_process(method: str, tmp_path: Path) -> None:
+def test_it_is_closed_at_the_end_of_a_worker_process(tmp_path: Path) -> None:
     stage = Stage()
     script = tmp_path / "program.py"
     script.write_text(WORKER, encoding="utf-8")
     root = str(Path(__file__).parents[2])
     with serve_http(stage.server) as http:
         subprocess.run(
-            [sys.executable, "-W", "error", str(script), http.url, STATEFUL, method],
+            [sys.executable, "-W", "error", str(script), http.url, STATEFUL],
             env={**os.environ, "PYTHONPATH": root},
             check=True,
             timeout=9 * programs.CEILING,  # two of them have to start
@@ -171,9 +171,8 @@ def test_errors_of_what_came_out_of_a_pickle_name_the_server() -> None:
     assert caught.value.server == "far away"
 
 
-OTHER_PROCESSES = pytest.mark.parametrize(
-    "wire", [wire for wire in WIRES if wire.transport != "memory"], ids=str
-)
+OTHER_PROCESSES = [wire for wire in WIRES if wire.transport != "memory"]
+WAYS = ["token", "future", "stream", "dropped", "notify", "roots"]
 
 
 def in_child(function: Callable[[], object]) -> int:
@@ -203,8 +202,9 @@ def reap() -> None:
     assert done.wait(PATIENCE)
 
 
-@OTHER_PROCESSES
-@pytest.mark.parametrize("way", ["token", "future", "stream", "dropped", "notify", "roots"])
+@pytest.mark.parametrize(
+    ("way", "wire"), [*zip(WAYS * 2, cycle(OTHER_PROCESSES), strict=False)], ids=str
+)
 @pytest.mark.pitfall("32")
 def test_nothing_in_a_forked_child_reaches_the_calls_of_its_parent(wire: Wire, way: str) -> None:
     stage, token = Stage(), CancelToken()
@@ -247,7 +247,7 @@ def test_nothing_in_a_forked_child_reaches_the_calls_of_its_parent(wire: Wire, w
         assert stage.stats.notifications.keys() <= {"notifications/initialized"}
 
 
-@OTHER_PROCESSES
+@pytest.mark.parametrize("wire", OTHER_PROCESSES, ids=str)
 @pytest.mark.pitfall("32")
 def test_the_open_calls_of_a_parent_fail_in_a_forked_child(wire: Wire) -> None:
     stage = Stage()

@@ -26,7 +26,7 @@ from syncmcp.types import Tool, ToolAnnotations
 from tests.support.scripts import Scripted, opening
 from tests.support.session_server import SessionServer, on, session_server
 from tests.support.shops import Shop
-from tests.support.stage import PATIENCE, STATEFUL, STATELESS, in_threads, logged
+from tests.support.stage import PATIENCE, STATEFUL, STATELESS
 from tests.transports.http_peer import Request
 
 ERAS = pytest.mark.parametrize("era", [STATEFUL, STATELESS])
@@ -57,59 +57,8 @@ def make(client: Client, kind: str, name: str, *args: Any, **options: Any) -> An
     return operation.future(*args, **options).result(PATIENCE)
 
 
-CUTS = {
-    "before anything was read": Cut("connect"),
-    "in the request": Cut("request", after=20),
-    "in the body": Cut("body", after=5),
-    "by a reset": Cut("sent", reset=True),
-}
-
-
-def posts(proxy: FaultProxy) -> list[Any]:
-    """The requests, without those for streams."""
-    return [exchange for exchange in proxy.exchanges if exchange.verb == "POST"]
-
-
-def cut_next(proxy: FaultProxy, cut: Cut, method: str) -> None:
-    if cut.at == "connect":
-        # A connection that is open already has its beginning behind it.
-        assert proxy.wait_for(lambda proxy: all(one.ended for one in posts(proxy)))
-        proxy.drop_idle()
-        proxy.queue(cut)
-    else:
-        proxy.queue(cut, method=method)
-
-
 # -- what may have been done -----------------------------------------------------------------------
-# Each place on each wire is in tests/transports/test_faults.py.
-@pytest.mark.pitfall("16")
-@pytest.mark.requirement("HTM-10")
-@ERAS
-@KINDS
-@pytest.mark.parametrize("place", CUTS)
-def test_what_was_cut_is_sent_again_only_without_harm(place: str, kind: str, era: Any) -> None:
-    cut = CUTS[place]
-    with shop(era) as (shop_, proxy, client):
-        cut_next(proxy, cut, "tools/list")
-        assert make(client, kind, "list_tools").tools[0].name == "buy"
-        cut_next(proxy, cut, "resources/read")
-        assert make(client, kind, "read_resource", "shop://prices").contents[0].text == "pears: 45"
-        most = 1 if cut.at == "connect" else 2  # the proxy saw no request in the first
-        for method in ("tools/list", "resources/read"):
-            sent = [one.message for one in posts(proxy) if one.method == method]
-            assert len({message["id"] for message in sent}) == len(sent) == most
-        cut_next(proxy, cut, "tools/call")
-        with pytest.raises(OutcomeUnknown) as caught:
-            make(client, kind, "call_tool", "buy")
-        assert (caught.value.delivery, caught.value.attempts) == ("unknown", 1)
-        assert shop_.sold <= 1
-        calls = proxy.sends("tools/call")
-        assert calls <= 1
-        cut_next(proxy, Cut("sent"), "tools/call")
-        assert make(client, kind, "call_tool", "buy", idempotent=True).text == "sold"
-        assert proxy.sends("tools/call") == calls + 2
-
-
+# What is cut on its way, at each place and on each wire, is in tests/transports/test_faults.py.
 HINTS: tuple[tuple[dict[str, bool] | None, bool], ...] = (
     ({"readOnlyHint": True}, True),
     ({"idempotentHint": True}, True),
@@ -131,7 +80,7 @@ def test_an_annotation_counts_only_where_the_server_is_trusted_and_the_tool_was_
         if listing:
             list(getattr(client, listing)())
         for number, (_, safe) in enumerate(HINTS):
-            cut_next(proxy, Cut("sent"), "tools/call")
+            proxy.queue(Cut("sent"), method="tools/call")
             if safe and trusted and listing:
                 assert client.call_tool(f"look{number}").text == "seen"
             else:
@@ -205,14 +154,13 @@ def refusing(times: int, status: int, **headers: str) -> Callable[[Request], boo
     return refuse
 
 
-@KINDS
 @pytest.mark.parametrize(
-    ("name", "status", "times"),
+    ("name", "status", "times", "kind"),
     [
-        *(("list_tools", status, 3) for status in (429, 502, 503, 504)),
-        *(("list_tools", status, 1) for status in (400, 401, 403, 405, 500)),
-        ("call_tool", 429, 3),
-        ("call_tool", 503, 1),
+        *(("list_tools", status, 3, "blocks") for status in (429, 502, 503, 504)),
+        *(("list_tools", status, 1, "future") for status in (400, 401, 403, 405, 500)),
+        *(("call_tool", 429, 3, kind) for kind in ("blocks", "future")),
+        ("call_tool", 503, 1, "blocks"),
     ],
 )
 def test_a_status_says_what_is_sent_again(name: str, status: int, times: int, kind: str) -> None:
@@ -333,25 +281,6 @@ def test_pauses_are_parts_of_a_bound_that_doubles(
     assert pauses == [0.25, 0.5, 1, 1.5, 1.5]
 
 
-@KINDS
-@pytest.mark.parametrize("end", ["cancel", "close"])
-def test_a_pause_ends_with_the_call_or_the_client(end: str, kind: str) -> None:
-    token = CancelToken()
-    with session_server() as server, logged("syncmcp.retry") as said:
-        client = connect(server, retry=Retry(budget=1000), timeout=None)
-        server.before = refusing(1, 429, Retry_After="900")
-
-        def stop() -> None:
-            assert "sending tools/list again" in said.get(timeout=PATIENCE)
-            token.cancel("enough") if end == "cancel" else client.close()
-
-        with client:
-            error, _ = in_threads(lambda: make(client, kind, "list_tools", cancel=token), stop)
-        ended = syncmcp.RequestCancelled if end == "cancel" else syncmcp.ClosedError
-        assert isinstance(error, ended)
-        assert server.count("tools/list") == 1
-
-
 # -- no connection ---------------------------------------------------------------------------------
 @contextmanager
 def coming_back(
@@ -407,7 +336,7 @@ def test_opening_waits_for_a_server_that_comes_back(
 def test_a_server_that_stays_away_is_given_up(sent: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     with shop(STATELESS) as (shop_, proxy, client), ExitStack() as down:
         if sent:  # before the server went away
-            cut_next(proxy, Cut("head", after=5), "tools/call")
+            proxy.queue(Cut("head", after=5), method="tools/call")
         else:
             down.enter_context(proxy.down())
 
@@ -440,8 +369,7 @@ def test_a_call_of_a_dead_server_is_repeated_if_it_may(
     monkeypatch.setattr(Backoff, "next", lambda self: 0.0)
     dies = [*opening(), s.expect("tools/call"), s.cut()]
     lives = [*opening(), s.expect("tools/call"), s.reply({"content": []})]
-    scripted = Scripted(*[dies] * 4, lives)
-    with scripted as peer, syncmcp.connect(Stdio(*peer.command), mode=OLD) as client:
+    with Scripted(*[dies] * 4, lives) as peer, syncmcp.connect(peer, mode=OLD) as client:
         for idempotent, attempts in ((False, 1), (True, 3)):
             with pytest.raises(OutcomeUnknown) as caught:
                 make(client, kind, "call_tool", "die", idempotent=idempotent)

@@ -31,6 +31,7 @@ from tests.support.stage import (
     is_gone,
     rotated,
     rotated_stateful,
+    rotated_with,
     tick,
 )
 
@@ -134,7 +135,7 @@ def test_on_a_server_that_does_not_offer_it_nothing_is_asked_to_be_a_task(wire: 
     assert studio.tasks.all == []
 
 
-@pytest.mark.parametrize("revision", ["2024-11-05", "2025-03-26", "2025-06-18", STATELESS])
+@pytest.mark.parametrize("revision", ["2025-06-18", STATELESS])
 @pytest.mark.requirement("RPC-17")
 def test_no_task_is_started_in_an_older_revision_or_without_the_extension(revision: Any) -> None:
     studio, stateless = Studio(), revision == STATELESS
@@ -316,11 +317,10 @@ def test_the_answer_that_began_a_task_is_not_kept_until_its_end(wire: Wire) -> N
 
 
 # -- giving up -------------------------------------------------------------------------------
-@every_wire
-@pytest.mark.parametrize("way", ["token", "event", "future", "timeout", "Ctrl-C"])
+@rotated_with("way", ["token", "event", "future", "timeout", "Ctrl-C"])
 @pytest.mark.requirement("CAN-03", "TSX-05")
 def test_giving_up_a_call_cancels_its_task_and_not_its_request(
-    way: str, wire: Wire, monkeypatch: pytest.MonkeyPatch
+    wire: Wire, way: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     studio, token, event = Studio(), CancelToken(), threading.Event()
     # Nobody looks at it before it is given up: so there is no request under way.
@@ -382,8 +382,7 @@ class Parked:
         assert self._event.wait(PATIENCE)
 
 
-@rotated_stateful
-@pytest.mark.parametrize("way", ["call", "start", "future", "start future"])
+@rotated_stateful.with_rows("way", ["call", "start", "future", "start future"])
 @pytest.mark.requirement("CAN-03")
 def test_a_call_that_becomes_a_task_after_its_end_is_left_alone(wire: Wire, way: str) -> None:
     studio, token, told = Studio(), CancelToken(), threading.Event()
@@ -452,41 +451,6 @@ def test_a_handle_that_came_as_a_future_is_let_go_with_its_client(revision: Any)
     del client, task
     with pytest.warns(ResourceWarning):
         assert gone()
-
-
-@pytest.mark.parametrize("way", ["timeout", "token", "future"])
-@both_eras
-def test_a_call_that_waits_for_a_thread_ends_in_time_and_so_does_its_task(
-    way: str, revision: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    studio, held = Studio(), threading.Event()
-
-    @studio.tool()
-    def hold() -> str:
-        held.set()
-        return str(studio.gate.wait())
-
-    studio.tasks.poll_interval_ms = 500
-    token, clock = CancelToken(), Clock(monkeypatch, "syncmcp._concurrency.timing")
-    options: dict[str, Any] = {"max_in_flight": 1, "timeout": None, "idle_timeout": None}
-    with Wire("http", revision).connect(studio, **options, **ON) as client:
-        parked = Parked(client)
-        call = client.call_tool.future("render", timeout=600, cancel=token)
-        parked.wait()
-        other = client.call_tool.future("hold")
-        assert held.wait(PATIENCE)
-        if way == "timeout":
-            clock.advance(600)
-            tick()
-        else:
-            token.cancel() if way == "token" else call.cancel()
-        with pytest.raises(RequestTimeout if way == "timeout" else RequestCancelled):
-            call.result(PATIENCE)
-        studio.running(0)
-        assert studio.stats.requests["tasks/cancel"] == 1
-        assert not other.done()
-        studio.gate.set()
-        other.result(PATIENCE)
 
 
 def test_a_call_of_a_handler_that_became_a_task_is_not_queued_behind_the_call_that_asked() -> None:

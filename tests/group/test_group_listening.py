@@ -16,11 +16,8 @@ from syncmcp import ChangeEvent, ClientGroup, ClosedError, NotSupported, UsageEr
 from syncmcp.group import GroupSubscription
 from syncmcp.testing import Server, ToolContext
 from syncmcp.types import PromptReference, ResourceTemplateReference
-from tests.support.parts import without_pauses
-from tests.support.session_server import FirstStreamLost, session_server
 from tests.support.shops import MISSING, known, shop
 from tests.support.stage import PATIENCE, STATEFUL, STATELESS, in_threads
-from tests.transports.http_peer import Request
 
 
 @pytest.fixture
@@ -180,29 +177,6 @@ class TestListening:
                 with pytest.raises(KeyboardInterrupt):
                     group.listen(tools=True)
             assert len(standing._listeners) == before
-
-
-@pytest.mark.parametrize("status", [200, 503])
-def test_what_changed_unheard_is_fetched(status: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A group lists what its servers have now: changes that nobody reported count, too."""
-    without_pauses(monkeypatch)
-    lost, names = FirstStreamLost(status), ["old"]
-
-    def answer(one: Request) -> bool:
-        if b"tools/list" not in one.body:
-            return lost(one)
-        tools = [{"name": name, "inputSchema": {"type": "object"}} for name in names]
-        server.result(one, {"tools": tools})
-        return True
-
-    with session_server() as server:
-        server.before, server.capabilities = answer, {"tools": {"listChanged": True}}
-        with ClientGroup({"a": server.url}, mode=STATEFUL) as group:
-            assert [tool.name for tool in group.tools.values()] == ["old"]
-            names[:] = ["new"]
-            lost.ended.set()
-            known(lambda: [tool.name for tool in group.tools.values()] == ["new"])
-        assert server.count("initialize") == 1
 
 
 class TestPing:

@@ -30,7 +30,7 @@ def result(*texts: str, **fields: Any) -> CallToolResult:
     return CallToolResult(content=[TextContent(text=text) for text in texts], **fields)
 
 
-def test_attributes_are_snake_case_and_the_wire_is_camel_case() -> None:
+def test_attributes_are_snake_case_and_the_wire_is_camel_case_and_plain_json() -> None:
     built = types.Tool(name="a", input_schema={"type": "object"}, meta={"k": 1})
     assert built.to_wire() == {"name": "a", "inputSchema": {"type": "object"}, "_meta": {"k": 1}}
     assert types.Tool.from_wire(built.to_wire()) == built
@@ -38,6 +38,13 @@ def test_attributes_are_snake_case_and_the_wire_is_camel_case() -> None:
     assert types.CallToolResult(content=[]).to_wire() == {"content": []}
     uri = "HTTPS://Example.COM:443/a b"
     assert types.Root.from_wire({"uri": uri}).uri == uri
+    message = types.PromptMessage(role="user", content=TextContent(text="x"))
+    assert message.to_wire() == {"role": "user", "content": {"type": "text", "text": "x"}}
+
+    url = types.ElicitRequestURLParams(message="m", url="https://example.com")
+    assert url.to_wire() == {"mode": "url", "message": "m", "url": "https://example.com"}
+    given = result("x", structured_content=(1, 2)).to_wire()
+    assert json.loads(json.dumps(given)) == given
 
 
 @given(
@@ -75,19 +82,6 @@ def test_a_misspelt_field_is_refused_where_a_program_makes_a_model() -> None:
     }
     received = {"content": [{"type": "text", "text": "a", "txet": "b"}], "isEror": True}
     assert made.from_wire(received).to_wire() == received
-
-
-def test_what_names_a_kind_is_written_even_if_left_out() -> None:
-    message = types.PromptMessage(role="user", content=TextContent(text="x"))
-    assert message.to_wire() == {"role": "user", "content": {"type": "text", "text": "x"}}
-
-    url = types.ElicitRequestURLParams(message="m", url="https://example.com")
-    assert url.to_wire() == {"mode": "url", "message": "m", "url": "https://example.com"}
-
-
-def test_to_wire_gives_plain_json() -> None:
-    given = result("x", structured_content=(1, 2)).to_wire()
-    assert json.loads(json.dumps(given)) == given
 
 
 @pytest.mark.parametrize("data", [{"a": 1}, [], 0, False, None])
@@ -197,7 +191,7 @@ def test_what_is_not_strict_base64_is_kept_and_refused_only_when_decoded(data: s
         assert model(data="AAEC", mime_type="x/y").decode() == b"\x00\x01\x02"
 
 
-def test_resource_contents_are_text_or_bytes() -> None:
+def test_resource_contents_are_text_or_bytes_and_sampling_content_one_block_or_several() -> None:
     result = types.ReadResourceResult.from_wire(
         {"contents": [{"uri": "a:b", "text": "", "blob": None}, {"uri": "a:c", "blob": "AA=="}]}
     )
@@ -205,9 +199,6 @@ def test_resource_contents_are_text_or_bytes() -> None:
     assert isinstance(text, types.TextResourceContents)
     assert isinstance(blob, types.BlobResourceContents)
     assert blob.decode() == b"\x00"
-
-
-def test_sampling_content_is_one_block_or_several() -> None:
     use = {"type": "tool_use", "id": "1", "name": "add", "input": {}}
     one = types.SamplingMessage.from_wire({"role": "assistant", "content": TEXT})
     several = types.SamplingMessage.from_wire({"role": "assistant", "content": [TEXT, use]})
@@ -217,7 +208,7 @@ def test_sampling_content_is_one_block_or_several() -> None:
     assert one.text == several.text == "hello"
 
 
-def test_null_is_as_good_as_absent_for_what_is_optional() -> None:
+def test_null_is_as_good_as_absent_and_words_may_be_new() -> None:
     nulls = ("title", "description", "outputSchema", "annotations", "icons", "_meta")
     tool: dict[str, Any] = {"name": "a", "inputSchema": {}, **dict.fromkeys(nulls)}
     listed = types.ListToolsResult.from_wire({"tools": [tool], "nextCursor": None, "_meta": None})
@@ -227,13 +218,15 @@ def test_null_is_as_good_as_absent_for_what_is_optional() -> None:
     capabilities = types.ServerCapabilities.from_wire({"tools": {"listChanged": None}})
     assert capabilities.tools is not None
     assert capabilities.tools.list_changed is False
-
-
-def test_a_result_without_content_is_an_empty_one() -> None:
     one, other = types.CallToolResult.from_wire({"structuredContent": {}}), tool_result(content=[])
     without = types.CallToolResult.from_wire({})
     one.content.append(TextContent(text="x"))
     assert other.content == without.content == []
+    log = types.LoggingMessageNotificationParams.from_wire({"level": "loud", "data": 1})
+    assert log.level == "loud"
+    message = {"role": "assistant", "content": TEXT, "model": "m", "stopReason": "bored"}
+    assert types.CreateMessageResult.from_wire(message).stop_reason == "bored"
+    assert types.Icon.from_wire({"src": "data:,", "theme": "sepia"}).theme == "sepia"
 
 
 NO_LIFETIMES: list[Any] = [1.5, "soon", None, {}]
@@ -253,14 +246,6 @@ def test_odd_metadata_of_a_list_never_fails_it(field: str, sent: Any, read: Any)
     listed = types.ListToolsResult.from_wire(wire)
     assert (listed.ttl_ms if field == "ttlMs" else listed.cache_scope) == read
     assert listed.next_cursor == ""  # an empty cursor is a cursor
-
-
-def test_open_enumerations_accept_what_is_not_known_yet() -> None:
-    log = types.LoggingMessageNotificationParams.from_wire({"level": "loud", "data": 1})
-    assert log.level == "loud"
-    message = {"role": "assistant", "content": TEXT, "model": "m", "stopReason": "bored"}
-    assert types.CreateMessageResult.from_wire(message).stop_reason == "bored"
-    assert types.Icon.from_wire({"src": "data:,", "theme": "sepia"}).theme == "sepia"
 
 
 def test_an_elicitation_of_unknown_mode_is_an_error() -> None:
