@@ -46,11 +46,6 @@ class Program:
     env: Mapping[str, str] = field(default_factory=dict)
     path: str = "/mcp"
 
-    @property
-    def listens(self) -> bool:
-        """Whether it listens on a port, and does not speak over its pipes."""
-        return any("{port}" in part for part in (*self.command, *self.env.values()))
-
     def ready(self, port: int = 0) -> Program:
         """Returns the program as it can be started, to listen on this port if it does."""
         # Node is looked for only here: a run without peers need not have it.
@@ -133,14 +128,6 @@ def _own(python: str | Path, module: str, *words: str, path: str = "/mcp") -> Pr
     """A program of ours, in ``servers/``."""
     command = (str(python), "-m", f"tests.system.peers.servers.{module}", *words)
     return Program(command, path=path)
-
-
-def own_server(module: str, python: str | Path, path: str) -> Mapping[str, Program]:
-    """A server of ours, which takes ``stdio`` or the port to listen on."""
-    return {
-        STDIO: _own(python, module, "stdio"),
-        HTTP: _own(python, module, "{port}", path=path),
-    }
 
 
 def _own_peer(

@@ -43,11 +43,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-pytestmark = [
-    pytest.mark.peer,
-    pytest.mark.usefixtures("table"),
-    pytest.mark.together("peers"),
-]
+pytestmark = pytest.mark.peer
 
 THREADS = 8
 ARGUMENTS = ["--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking"]
