@@ -131,29 +131,19 @@ def test_both_sides_sign_in(side: str, play: Play, monkeypatch: pytest.MonkeyPat
 
 
 @pytest.mark.peer
-@pytest.mark.parametrize(
-    ("python", "program"),
-    [
-        (venv_python("mcp-1.12"), "version_1.py"),
-        (Path(sys.executable), "version_1_syncmcp.py"),
-    ],
-    ids=["official", "syncmcp"],
-)
-def test_what_is_written_for_version_1_and_what_takes_its_place_say_the_same(
-    python: Path, program: str
-) -> None:
+def test_what_is_written_for_version_1_and_what_takes_its_place_say_the_same(play: Play) -> None:
     with serve_http(demo_server(page_size=4)) as http:
         said = subprocess.run(
-            [python, str(PROGRAMS / program), http.url],
+            [venv_python("mcp-1.12"), str(PROGRAMS / "version_1.py"), http.url],
             env=environment(),
             capture_output=True,
             text=True,
             timeout=6 * CEILING,
             check=False,
         )
-    assert said.stdout == (
-        "False {'city': 'Cairo', 'celsius': 31.0, 'sky': 'sun'}\n14 object\nint\n"
-    ), said.stderr
+        expected = "False {'city': 'Cairo', 'celsius': 31.0, 'sky': 'sun'}\n14 object\nint\n"
+        assert said.stdout == expected, said.stderr
+        assert play("version_1_syncmcp", http.url) == expected
 
 
 def test_the_page_shows_every_program_and_names_the_version_that_runs_here() -> None:
