@@ -43,7 +43,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-pytestmark = pytest.mark.peer
+pytestmark = [
+    pytest.mark.peer,
+]
 
 THREADS = 8
 ARGUMENTS = ["--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking"]
