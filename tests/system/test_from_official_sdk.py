@@ -7,17 +7,15 @@ import runpy
 import subprocess
 import sys
 import threading
-import urllib.error
-import urllib.request
 from collections.abc import Callable
 from contextlib import suppress
 from importlib import metadata
 from pathlib import Path
 from queue import SimpleQueue
-from typing import Any
 
 import mcp.client.stdio  # here: the stderr of servers goes where it went at the import
 import pytest
+import requests
 
 from syncmcp.testing import AuthorizationServer, Server, demo_server, serve_http
 from tests.support.pages import address_behind
@@ -85,14 +83,11 @@ def test_both_sides_answer_what_a_server_asks(
     assert '"files":1' in roots
 
 
-class Somebody(urllib.request.HTTPRedirectHandler):
+class Somebody:
     """A person with a browser, who agrees to everything and pastes where they end up."""
 
     def __init__(self) -> None:
         self._ends: SimpleQueue[str] = SimpleQueue()
-
-    def redirect_request(self, *_: Any, **__: Any) -> None:
-        """Go nowhere without us."""
 
     def visit(self, address: str) -> bool:
         """Do what the browser does, on a thread of its own."""
@@ -102,15 +97,12 @@ class Somebody(urllib.request.HTTPRedirectHandler):
         return True
 
     def _go(self, address: str) -> None:
-        opener = urllib.request.build_opener(self)
-        with pytest.raises(urllib.error.HTTPError) as redirect:
-            opener.open(address, timeout=PATIENCE)
-        with redirect.value as answer:
-            end = answer.headers["Location"]
+        answer = requests.get(address, allow_redirects=False, timeout=PATIENCE)
+        end = answer.headers["Location"]
         self._ends.put(end)
         # The official SDK's program listens nowhere, and asks for the address.
-        with suppress(urllib.error.URLError):
-            opener.open(end, timeout=PATIENCE).close()
+        with suppress(requests.ConnectionError):
+            requests.get(end, timeout=PATIENCE)
 
     def paste(self, prompt: str = "") -> str:
         """A yes to our question where to sign in, or the address that the browser ended up at."""
