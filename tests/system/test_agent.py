@@ -15,8 +15,8 @@ import pytest
 
 from syncmcp.testing import Server, ToolContext, serve_http
 from tests.cli.running import CTRL_C, CTRL_D, DOWN, ENTER, AtTerminal, at_terminal
-from tests.llm.double import Double, Turn, double
-from tests.llm.providers import ANTHROPIC, GEMINI, RESPONSES, Call, Provider
+from tests.llm.double import Turn, double
+from tests.llm.providers import ANTHROPIC, RESPONSES, Call, Provider
 from tests.support.stage import PATIENCE
 from tests.system.test_examples import environment, example
 
@@ -151,51 +151,28 @@ def test_without_a_key_tools_are_called_after_a_yes_ctrl_c_ends_a_call_and_comma
 # -- with the real packages, against providers on loopback
 
 
-def keys(**doubles: Double) -> dict[str, str]:
-    """The environment in which the packages find these providers."""
-    addresses = {
-        "anthropic": ("ANTHROPIC_BASE_URL", ""),
-        "openai": ("OPENAI_BASE_URL", "/v1"),
-        "gemini": ("GOOGLE_GEMINI_BASE_URL", ""),
-    }
-    found = {f"{name.upper()}_API_KEY": "key" for name in doubles}
-    for name, there in doubles.items():
-        variable, path = addresses[name]
-        found[variable] = f"{there.url}{path}"
-    return found
-
-
 def uses(provider: Provider, id: str, fruit: str, answer: str) -> list[list[str]]:
     """Two turns of a model: it wants a price, and says something of it."""
     call = Call(id, "price", {"fruit": fruit})
     return [provider.turn(calls=[call], reason="toolUse"), provider.turn(answer)]
 
 
-@pytest.mark.requirement("M-29")
 def test_the_model_is_changed_in_the_middle_of_a_conversation(shop: Shop) -> None:
-    with double() as claude, double() as gpt, double() as gemini:
+    with double() as claude, double() as gpt:
         claude.say(*uses(ANTHROPIC, "toolu_1", "pear", "Pears, says Claude."))
-        gemini.say(*uses(GEMINI, "g1", "plum", "Plums, says Gemini."))
         refusal = Turn(['{"error": {"message": "no such model"}}'], status=404)
         gpt.say(refusal, *uses(RESPONSES, "call_1", "fig", "Figs, says GPT."))
-        env = keys(anthropic=claude, openai=gpt, gemini=gemini)
+        env = {"ANTHROPIC_BASE_URL": claude.url, "OPENAI_BASE_URL": f"{gpt.url}/v1"}
+        env |= {"ANTHROPIC_API_KEY": "key", "OPENAI_API_KEY": "key"}
         with chat("--url", shop.url, "--model", "anthropic", **env) as person:
             says(person, "Which fruit?", *YES)
             person.sees("agent: Pears, says Claude.")
-            says(person, "/model gemini:gemini-3-pro")
-            person.sees("the model is <GeminiSampling gemini-3-pro>")
-            says(person, "And now?", *YES)
-            person.sees("agent: Plums, says Gemini.")
             says(person, "/model openai")
             says(person, "Who is there?")
             person.sees("no such model")
             says(person, "And then?", *YES)
             person.sees("agent: Figs, says GPT.")
-        assert "gemini-3-pro" in gemini.asked[0].path
-        told = str(gemini.asked[0].message["contents"])
-        for said in ("Which fruit?", "pears cost 30", "Pears, says Claude.", "And now?"):
-            assert said in told
         told = str(gpt.body["input"])
         assert "Who is there?" not in told
-        for said in ("pears cost 30", "Pears, says Claude.", "plums cost 30", "figs cost 30"):
+        for said in ("Which fruit?", "pears cost 30", "Pears, says Claude.", "figs cost 30"):
             assert said in told

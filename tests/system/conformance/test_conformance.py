@@ -139,6 +139,7 @@ def complaints(
                 said[scenario] = type(error).__name__
             (folder / name).write_text("")  # and the relay ends
         end.join()
+    assert said, (folder / "log").read_text("utf-8")
     return {scenario: judged(scenario, said[scenario], folder / "of") for scenario in said}
 
 

@@ -96,7 +96,7 @@ class Peer:
         call: A call that works.
         error: A call that fails.
         error_type: What `raise_for_error` (or the call itself) raises then.
-        progress: A call that reports ``progress_steps`` steps, if it has one.
+        progress: A call that reports three steps, if it has one.
         wait: A call that runs until it is cancelled, if it has one.
         questions: By column, a call in which it asks the client and tells what it was answered.
         roots_unasked: It asks for the roots of its own accord, and tells some time later.
@@ -114,7 +114,6 @@ class Peer:
     error: Call
     error_type: type[syncmcp.McpError] = syncmcp.ToolError
     progress: Call | None = None
-    progress_steps: int = 3
     wait: Call | None = None
     questions: Mapping[str, Call] = field(default_factory=dict)
     roots_unasked: bool = False

@@ -91,8 +91,7 @@ def reports_progress_in_order_before_the_result(row: Row, client: syncmcp.Client
         on_progress=lambda progress, total, message: seen.append((progress, total)),
     )
     assert row.peer.progress.text in result.text
-    steps = row.peer.progress_steps
-    everything: Sequence[tuple[float, float]] = [(step, steps) for step in range(1, steps + 1)]
+    everything: Sequence[tuple[float, float]] = [(1, 3), (2, 3), (3, 3)]
     if row.peer.progress_apart and row.transport != STDIO:
         assert seen
         assert seen == everything[: len(seen)]
