@@ -17,6 +17,7 @@ import tempfile
 import threading
 import traceback
 import warnings
+import weakref
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
@@ -26,6 +27,7 @@ from typing import Any, NoReturn, cast
 import pytest
 import requests
 
+from syncmcp._client.lifetime import close_all
 from syncmcp.ui.browser import Browser
 from tests.cli.running import DOWN, ENTER, AtTerminal, at_terminal
 from tests.ui.person import WAIT
@@ -173,8 +175,11 @@ def _become(command: list[str], cwd: Path, streams: list[int]) -> NoReturn:
         sys.modules["__main__"] = main = ModuleType("__main__", None)
         main.__file__ = file
         exec(compile(source, file, "exec"), vars(main))
+        # As at the end of an interpreter.
+        close_all()
+        weakref.finalize._shutdown = True  # type: ignore[attr-defined]
         vars(main).clear()
-        gc.collect()  # what is left open warns
+        gc.collect()  # what else is left open warns
         code = 0
     except SystemExit as end:
         code = end.code if isinstance(end.code, int) else 0 if end.code is None else 1
