@@ -6,7 +6,7 @@ import json
 import shlex
 import sys
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
@@ -15,8 +15,8 @@ import pytest
 
 from syncmcp.testing import Server, ToolContext, serve_http
 from tests.cli.running import CTRL_C, CTRL_D, DOWN, ENTER, AtTerminal, at_terminal
-from tests.llm.double import Double, Turn, double
-from tests.llm.providers import ANTHROPIC, GEMINI, RESPONSES, Call, Provider
+from tests.llm.double import Turn, double
+from tests.llm.providers import ANTHROPIC, RESPONSES, Call, Provider
 from tests.support.stage import PATIENCE
 from tests.system.test_examples import environment, example
 
@@ -63,19 +63,12 @@ def shop() -> Iterator[Shop]:
         yield there
 
 
-def started(line: str, **env: str) -> AbstractContextManager[AtTerminal]:
-    """A program at a terminal, which may take its time to start."""
-    variables: dict[str, Any] = {**environment(**env)}
-    return at_terminal(shell=line, patience=STARTED, **variables)
-
-
 @contextmanager
 def chat(*words: str, **env: str) -> Iterator[AtTerminal]:
-    """A person who is asked for the first line; the program ends well when they are done."""
+    """A person who may be asked for the first line; the program ends well when they are done."""
     command = [sys.executable, "-W", "error", example("agent.py"), *words]
-    line = f"exec {shlex.join(command)}"
-    with started(line, **env) as person:
-        person.sees("you>")
+    variables: dict[str, Any] = {**environment(**env)}
+    with at_terminal(shell=f"exec {shlex.join(command)}", patience=STARTED, **variables) as person:
         yield person
         prompted(person)
         person.types(CTRL_D)
@@ -85,7 +78,7 @@ def chat(*words: str, **env: str) -> Iterator[AtTerminal]:
 
 def prompted(person: AtTerminal) -> None:
     """Wait until a line can be typed."""
-    while person.screen.splitlines()[-1].strip() != "you>":
+    while not person.screen.endswith("you>"):
         person.changes(person.screen)
 
 
@@ -100,10 +93,21 @@ def says(person: AtTerminal, line: str, *keys: str) -> None:
         person.types(*keys)
 
 
-def test_without_a_key_tools_are_called_after_a_yes_and_not_after_a_no_and_ctrl_c_ends_a_call(
-    shop: Shop,
+def test_without_a_key_tools_are_called_after_a_yes_ctrl_c_ends_a_call_and_commands_answer(
+    shop: Shop, tmp_path: Path
 ) -> None:
-    with chat("--url", shop.url) as person:
+    command = {"command": sys.executable, "args": ["-m", "syncmcp.testing"]}
+    file = tmp_path / "mcp.json"
+    file.write_text(json.dumps({"mcpServers": {"mine": command}}))
+    broken = "http://127.0.0.1:1/mcp"
+    servers = ["--servers", str(file), "--url", shop.url, "--url", broken, "--root", "/usr"]
+    home = {"XDG_STATE_HOME": str(tmp_path / "state"), "HOME": str(tmp_path)}
+    with chat(*servers, **home) as person:
+        person.answers("Use it?", DOWN, ENTER)  # No comes first
+        says(person, "/servers")
+        person.sees("127.0.0.1:1 is failed: ")
+        person.sees("mine is open: speaks ")
+
         says(person, 'price {"fruit": "pear"}', *NO)
         person.sees("-> the call was not allowed: a person said no")
         person.sees("agent: That gave: the call was not allowed")
@@ -127,98 +131,24 @@ def test_without_a_key_tools_are_called_after_a_yes_and_not_after_a_no_and_ctrl_
         says(person, 'price {"fruit": "fig"}', *YES)
         person.sees("agent: That gave: figs cost 30")
 
-
-def test_a_broken_server_of_three_is_reported_and_every_command_answers(
-    shop: Shop, tmp_path: Path
-) -> None:
-    broken = "http://127.0.0.1:1/mcp"
-    command = [sys.executable, "-m", "syncmcp.testing"]
-    with chat("--url", shop.url, "--url", broken, "--root", "/usr", "--", *command) as person:
-        says(person, "/servers")
-        person.sees("127.0.0.1:1 is failed: ")
-        person.sees(f"{Path(sys.executable).name} is open: speaks ")
-        says(person, "/tools")
-        person.sees("price (127.0.0.1:")
-        person.sees(f"add ({Path(sys.executable).name}): Add two integers.")
         shop.server.tool(name="sell")(lambda: "sold")
-        says(person, "/refresh")
-        person.sees("17 tools")
-        says(person, f"/roots add {tmp_path}")
-        person.sees("/usr (ok)")
-        person.sees(f"{tmp_path} (ok)")
-        says(person, "count_files", *YES)
-        person.sees("-> ")
-        says(person, "/roots remove /nowhere")
-        person.sees("/roots: no such root: file:///nowhere")
-        says(person, "/model")
-        person.sees("the model is scripted")
-        says(person, "/model parrot")
-        person.sees("/model: no model 'parrot': there are anthropic, openai,")
-        says(person, "/help")
-        person.sees("/refresh   Ask all servers anew what they have.")
-        says(person, "/dance")
-        person.sees("there is no /dance; /help lists what there is")
+        for line, answer in {
+            "/tools": "add (mine): Add two integers.",
+            "/refresh": "17 tools",
+            f"/roots add {tmp_path}": f"{tmp_path} (ok)",
+            "/roots remove /nowhere": "/roots: no such root: file:///nowhere",
+            "/model": "the model is scripted",
+            "/model parrot": "/model: no model 'parrot': there are anthropic, openai,",
+            "/help": "/refresh   Ask all servers anew what they have.",
+            "/dance": "there is no /dance; /help lists what there is",
+        }.items():
+            says(person, line)
+            person.sees(answer)
         prompted(person)
         person.types("half a line", CTRL_C)
-        prompted(person)
-
-
-def test_a_server_that_dies_ends_its_call_and_comes_back_with_the_next(tmp_path: Path) -> None:
-    program = tmp_path / "mortal.py"
-    program.write_text(
-        "import os\n"
-        "from syncmcp.testing import Server\n"
-        "server = Server('mortal', capabilities={'tools': {}})\n"  # who listens connects again
-        "server.tool(name='die')(lambda: os._exit(3))\n"
-        "server.tool(name='live')(lambda: 'alive')\n"
-        "server.run_stdio()\n"
-    )
-    with chat("--", sys.executable, str(program)) as person:
-        says(person, "die", *YES)
-        person.sees("agent: That gave: ")
-        says(person, "/servers")
-        person.sees(" is lost: ")
-        says(person, "live", *YES)
-        person.sees("agent: That gave: alive")
-
-
-def test_a_server_of_a_file_in_this_folder_is_used_after_a_yes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    command = {"command": sys.executable, "args": ["-m", "syncmcp.testing"]}
-    Path("mcp.json").write_text(json.dumps({"mcpServers": {"mine": command}}))
-    line = shlex.join([sys.executable, example("agent.py"), "--servers", "mcp.json"])
-    home = {"XDG_STATE_HOME": str(tmp_path / "state"), "HOME": str(tmp_path)}
-    with started(f"exec {line}", **home) as person:
-        person.sees("Use it?")
-        person.types(ENTER)  # No comes first
-        assert person.ends() == 1
-        assert "mine" in person.screen
-    with started(f"exec {line}", **home) as person:
-        person.answers("Use it?", DOWN, ENTER)
-        person.sees("you>")
-        says(person, "/servers")
-        person.sees("mine is open")
-        says(person, "/quit")
-        assert person.ends() == 0
 
 
 # -- with the real packages, against providers on loopback
-
-
-def keys(**doubles: Double) -> dict[str, str]:
-    """The environment in which the packages find these providers."""
-    addresses = {
-        "anthropic": ("ANTHROPIC_BASE_URL", ""),
-        "openai": ("OPENAI_BASE_URL", "/v1"),
-        "gemini": ("GOOGLE_GEMINI_BASE_URL", ""),
-    }
-    found = {f"{name.upper()}_API_KEY": "key" for name in doubles}
-    for name, there in doubles.items():
-        variable, path = addresses[name]
-        found[variable] = f"{there.url}{path}"
-    return found
 
 
 def uses(provider: Provider, id: str, fruit: str, answer: str) -> list[list[str]]:
@@ -227,31 +157,22 @@ def uses(provider: Provider, id: str, fruit: str, answer: str) -> list[list[str]
     return [provider.turn(calls=[call], reason="toolUse"), provider.turn(answer)]
 
 
-@pytest.mark.requirement("M-29")
 def test_the_model_is_changed_in_the_middle_of_a_conversation(shop: Shop) -> None:
-    with double() as claude, double() as gpt, double() as gemini:
+    with double() as claude, double() as gpt:
         claude.say(*uses(ANTHROPIC, "toolu_1", "pear", "Pears, says Claude."))
-        gemini.say(*uses(GEMINI, "g1", "plum", "Plums, says Gemini."))
         refusal = Turn(['{"error": {"message": "no such model"}}'], status=404)
         gpt.say(refusal, *uses(RESPONSES, "call_1", "fig", "Figs, says GPT."))
-        env = keys(anthropic=claude, openai=gpt, gemini=gemini)
+        env = {"ANTHROPIC_BASE_URL": claude.url, "OPENAI_BASE_URL": f"{gpt.url}/v1"}
+        env |= {"ANTHROPIC_API_KEY": "key", "OPENAI_API_KEY": "key"}
         with chat("--url", shop.url, "--model", "anthropic", **env) as person:
             says(person, "Which fruit?", *YES)
             person.sees("agent: Pears, says Claude.")
-            says(person, "/model gemini:gemini-3-pro")
-            person.sees("the model is <GeminiSampling gemini-3-pro>")
-            says(person, "And now?", *YES)
-            person.sees("agent: Plums, says Gemini.")
             says(person, "/model openai")
             says(person, "Who is there?")
             person.sees("no such model")
             says(person, "And then?", *YES)
             person.sees("agent: Figs, says GPT.")
-        assert "gemini-3-pro" in gemini.asked[0].path
-        told = str(gemini.asked[0].message["contents"])
-        for said in ("Which fruit?", "pears cost 30", "Pears, says Claude.", "And now?"):
-            assert said in told
         told = str(gpt.body["input"])
         assert "Who is there?" not in told
-        for said in ("pears cost 30", "Pears, says Claude.", "plums cost 30", "figs cost 30"):
+        for said in ("Which fruit?", "pears cost 30", "Pears, says Claude.", "figs cost 30"):
             assert said in told

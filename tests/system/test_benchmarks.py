@@ -114,16 +114,6 @@ def test_the_page_and_the_picture_show_the_run_that_is_kept() -> None:
     assert {one["phase"] for one in summary["overshoot"]["phases"]} == PHASES.keys()
 
 
-def test_the_page_says_which_phase_ends_too_late() -> None:
-    summary = json.loads((DOCS / "bench.json").read_text(encoding="utf-8"))
-    late = {"phase": "JSON", "tls": False, "median": 0.12, "highest": 1.5}
-    summary["overshoot"] = {"aim": 0.1, "calls": 7, "phases": [late, {**late, "phase": "SSE"}]}
-    summary["overshoot"]["phases"][1]["median"] = 0.01
-    table = report.markdown(summary)
-    assert "| JSON | 120.0 ms | 1.50 s | - | - | missed |" in table
-    assert "| SSE | 10.0 ms | 1.50 s | - | - | met |" in table
-
-
 # -- what a tool call costs in Python, by counts that no machine changes
 
 # The functions that one call enters, those of other packages too, and the files of the library.

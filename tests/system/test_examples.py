@@ -4,21 +4,30 @@ from __future__ import annotations
 
 import doctest
 import functools
+import gc
 import json
+import logging
 import os
 import re
 import shlex
+import signal
 import subprocess
 import sys
+import tempfile
+import threading
+import traceback
+import warnings
+import weakref
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any, cast
+from types import ModuleType, SimpleNamespace
+from typing import Any, NoReturn, cast
 
 import pytest
 import requests
 
+from syncmcp._client.lifetime import close_all
 from syncmcp.ui.browser import Browser
 from tests.cli.running import DOWN, ENTER, AtTerminal, at_terminal
 from tests.ui.person import WAIT
@@ -38,43 +47,24 @@ EXAMPLES = sorted(
 
 # Without arguments, and without a terminal.
 SAYS = {
-    "agent": [
-        "you> /servers\ndemo is open: speaks ",
-        '"outputFormat":"plain"',
-        "-> Rain, mountains, and a fish market.",
-        "agent: Bergen:",
-    ],
+    "agent": ["demo is open: speaks ", '"outputFormat":"plain"', "agent: Bergen:"],
     "answer_by_hand": ["the server asks: Sign up for a maths fact a day.", '"name":"Ada"'],
     "approval_ui": [
-        "guide asks a model, for 500 tokens: What is Bergen known for?\n  yes, no, half? half\n",
-        "guide would get: Rain, in at most 250 tokens.\n  yes, no? yes\n",
         "answered: Rain, in at most 250 tokens.\n",
         "What does my user earn?\n  yes, no, half? no\ndenied: the person said no\n",
     ],
-    "batches": [
-        "apple: 2 (asked as 1 of 5)",
-        "pear: 3 (asked alone)",
-        "in turn: ['apple: 2 (asked alone)', 'pear",
-    ],
-    "cancellation": [
-        "timeout: ",
-        "future: cancelled True",
-        "token: the user closed the window",
-        "event: cancelled",
-    ],
+    "batches": ["apple: 2 (asked as 1 of 5)", "in turn: ['apple: 2 (asked alone)', 'pear"],
+    "cancellation": ["timeout: ", "future: cancelled True", "token: the user", "event: cancelled"],
     "cluster": ["20 calls, at least one by each of: ", "the sum is 380"],
     "completions": ["city: K -> Kobe, Kyoto", "not sent: prompt 'journey' needs 'city'"],
     "custom_method": ["counted by 42\n", "12 of lamp\n"],
     "demo": [
         "connected to syncmcp-demo",
-        "Add two integers.",
-        "a call that reports progress:\n  1 of 3: 2 left\n",
         "  3 of 3: 0 left\n  countdown -> lift-off\n",
         *(f"  {number} + {number} -> {2 * number}\n" for number in range(8)),
         "closed, and the server has ended\n",
     ],
     "diagnosis": [
-        "hangs: tools/call 'lookup', sent",
         "main, waits for the answer to",
         "tools/call: 3 requests, 1 of them RequestTimeout",
     ],
@@ -82,90 +72,43 @@ SAYS = {
     "futures": ["the nap of 0.1 s: ", "the nap of 0.3 s: ", "the error: "],
     "handle_logging": ['"level": "warning", "logger": "bank.audit", "data": {"amount": 100'],
     "interceptors": ["5 x tools/call done", "4 x tools/list ConnectFailed", "<- tools/list"],
-    "multiple_models": [
-        'AnthropicFormat: [{"name": "weather"',
-        'OpenAIChatFormat: [{"type": "function", "function": {"name": "weather"',
-        'GeminiFormat: [{"functionDeclarations": [{"name": "weather"',
-    ],
+    "multiple_models": ["AnthropicFormat: [{", "OpenAIChatFormat: [{", "GeminiFormat: [{"],
     "multiple_servers": [
         "attic is failed: [attic]: command not found",
-        "tools: market_search, buy_fish, library_search, buy_books",
-        "[market] asks: eel, for 9?\neel: accept",
-        "answering: market, library\n",
         "now: market_search, buy_fish, library_search, buy_books, harbour_search, buy_boats",
         "harbour has eel trap\nlibrary has all about eels\nmarket has eel\n",
-        "refused: 'one' and 'other' are the same server",
     ],
-    "own_http_server": [
-        "the page says: Open from 9 to 5.\n",
-        "a pear costs 45\na plum: is_error=True\nthe server saw 2 calls\n",
-    ],
+    "own_http_server": ["the page says: Open from 9 to 5.\n", "the server saw 2 calls\n"],
     "per_call_ui": ["Boris saw ['A table for Boris'] and has a table for 5", "no table"],
     "progress_messages": ["to a function, before the call returns:\n   33 %", "100 %", "lift-off"],
     "providing_roots": ["project: 3", "private: outside the roots", "private: 2"],
     "record_replay": [
-        "recorded:\n  tools: 14\n  1 of 2: 1 left\n  2 of 2: 0 left\n  lift-off\n",
         "<- notifications/progress\n  <- notifications/progress\n  <- an answer\nplayed:",
         "arguments.steps: recorded 2, asked 3",
         "has the secret: False",
     ],
-    "resuming": [
-        "the first process is told of stock://fruit\n",
-        "the second process missed stock://herbs\nthe same session: True\n",
-        "sessions: 1\n",
-    ],
-    "retries": [
-        "2 tools, asked for 2 times",
-        "costs 45, asked for 2 times",
-        "ordered 1 time: unknown",
-    ],
+    "resuming": ["the second process missed stock://herbs\nthe same session: True\n"],
+    "retries": ["costs 45, asked for 2 times", "ordered 1 time: unknown"],
     "returning_elicitations": ["not signed up: cancel"],
     "sampling_callback": ["not explained: ", "(cannot ask: standard input"],
     "sign_in": [
         "lets us in and has the tools: read",
-        "tokens were issued for: authorization_code, refresh_token",
         "logged out: somebody has to sign in again",
     ],
     "skills": [
         "skill://bank/refunds/SKILL.md: Give money back, can be loaded",
-        "Dear customer",
         "refused for its size: skill://shop/refunds/references/letter.md",
-        "checked: False, Nothing happened.",
     ],
     "streaming_results": ["1 of 3\n2 of 3\n3 of 3\nthe result: lift-off\nenough: Progress("],
-    "structured_output": [
-        "Ada, collected (2024)",
-        "['books'][1] lacks 'year'",
-        "all the same: 2 books",
-        "not sent: argument 'author' is not of type string",
-    ],
-    "subscriptions": [
-        "stock://fruit has changed: apple, plum",
-        "told on another thread: True, and stopped: True",
-        "the tools are now: sell, come_again",
-    ],
-    "tasks": [
-        "started: working, and there within a tenth of a second: False",
-        "asked: Which frame?",
-        "now: completed",
-        "fetched: a harbour, in oak",
-    ],
+    "structured_output": ["['books'][1] lacks 'year'", "all the same: 2 books"],
+    "subscriptions": ["stock://fruit has changed: apple, plum", "and stopped: True"],
+    "tasks": ["asked: Which frame?", "now: completed", "fetched: a harbour, in oak"],
     "templates": ["letters://..%2Fsecrets", "refused: the value of 'path' contains a segment"],
     "threads": ["9900\n", " closed>\n"],
-    "tool_annotations": [
-        "trusted: False\n  read {'page': 7}, which archive says only reads\n  burn",
-        "trusted: True\n  burn {'page': 7}, which archive says destroys\n  page 7: about eels; ",
-    ],
-    "tool_loop": [
-        "  order {'fruit': 'apples', 'pieces': 5}\n  order -> sold in sixes\nturn 3: toolUse\n",
-        "  order -> 6 apples are on their way\nturn 4: Apples cost less",
-    ],
+    "tool_annotations": ["trusted: True\n  burn {'page': 7}, which archive says destroys\n"],
+    "tool_loop": ["  order -> 6 apples are on their way\nturn 4: Apples cost less"],
     "tracing": ["nobody's\n00-00000000000000000000000000005afe-000000000000cafe-01\n00-"],
-    "url_elicitation": [
-        "bank sends you to http://127.0.0.1:",
-        "\n  It leads to a program on this computer.\n  done\n10 euros: paid\n",
-        "\n1000 euros: not paid: decline\n",
-    ],
+    "url_elicitation": ["  done\n10 euros: paid\n", "\n1000 euros: not paid: decline\n"],
 }
 
 # Files that a page names, without anything in them.
@@ -190,26 +133,90 @@ def environment(**more: str) -> dict[str, str]:
 
 
 def run(command: list[str], cwd: Path, said: str = "") -> str:
-    """Run a program as a reader would, who says this; return its output."""
+    """Run a program as a reader would, who says this; return its output.
+
+    In a forked child of this process: it has loaded the library already.
+    """
+    with ExitStack() as stack:
+        streams = [stack.enter_context(tempfile.TemporaryFile()) for _ in range(3)]
+        streams[0].write(said.encode())
+        streams[0].seek(0)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)  # forking a program with threads
+            child = os.fork()
+        if child == 0:
+            _become(command, cwd, [stream.fileno() for stream in streams])
+        code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        for stream in streams:
+            stream.seek(0)
+        _, printed, logged = (stream.read().decode() for stream in streams)
+    return judged(code, printed, logged)
+
+
+def _become(command: list[str], cwd: Path, streams: list[int]) -> NoReturn:
+    """Be the program to its end, with `-W error`."""
+    code = 1
+    try:
+        signal.alarm(_LONGEST)
+        for number, name in enumerate(("stdin", "stdout", "stderr")):
+            os.dup2(streams[number], number)
+            setattr(sys, name, os.fdopen(number, "w" if number else "r", closefd=False))
+        # What pytest has put there.
+        logging.root.handlers.clear()
+        sys.unraisablehook, threading.excepthook = sys.__unraisablehook__, threading.__excepthook__
+        warnings.resetwarnings()
+        warnings.simplefilter("error")
+        os.environ.update(environment())
+        os.chdir(cwd)
+        file, *words = command
+        source = words[0] if file == "-c" else Path(file).read_text("utf-8")
+        sys.argv = ["-c"] if file == "-c" else command
+        sys.path.insert(0, str(Path(file).parent))
+        sys.modules["__main__"] = main = ModuleType("__main__", None)
+        main.__file__ = file
+        exec(compile(source, file, "exec"), vars(main))
+        # As at the end of an interpreter.
+        close_all()
+        weakref.finalize._shutdown = True  # type: ignore[attr-defined]
+        vars(main).clear()
+        gc.collect()  # what else is left open warns
+        code = 0
+    except SystemExit as end:
+        code = end.code if isinstance(end.code, int) else 0 if end.code is None else 1
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+
+
+def judged(code: int, printed: str, logged: str) -> str:
+    """What a program has printed that ended well."""
+    assert code == 0, printed + logged
+    # What a handler raises is logged, and Python prints the log; nothing else is raised unseen.
+    failed = re.findall(r"^.* the handler of \S+ failed\nTraceback", logged, re.MULTILINE)
+    assert logged.count("Traceback") == len(failed), logged
+    return printed
+
+
+def run_alone(command: list[str], cwd: Path) -> str:
+    """Run a program that forks and spawns others, in an interpreter of its own."""
     ended = subprocess.run(
         [sys.executable, "-W", "error", *command],
         cwd=cwd,
         env=environment(),
-        input=said,
+        stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
         timeout=_LONGEST,
         check=False,
     )
-    assert ended.returncode == 0, ended.stdout + ended.stderr
-    # What a handler raises is logged, and Python prints the log; nothing else is raised unseen.
-    # A cluster of Dask that ends while one of its timers waits logs that, too.
-    stderr = re.sub(
+    # A cluster of Dask that ends while one of its timers waits logs that.
+    logged = re.sub(
         r"^\S+ \S+ - distributed\.(?:.|\n(?!\d{4}-))*", "", ended.stderr, flags=re.MULTILINE
     )
-    logged = re.findall(r"^.* the handler of \S+ failed\nTraceback", ended.stderr, re.MULTILINE)
-    assert stderr.count("Traceback") == len(logged), ended.stderr
-    return ended.stdout
+    return judged(ended.returncode, ended.stdout, logged)
 
 
 @contextmanager
@@ -230,7 +237,7 @@ def test_each_example_has_words_that_it_must_say() -> None:
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.stem)
 def test_the_example_runs(example: Path, tmp_path: Path) -> None:
-    printed = run([str(example)], tmp_path)
+    printed = (run_alone if example.stem == "cluster" else run)([str(example)], tmp_path)
     assert [words for words in SAYS[example.stem] if words not in printed] == []
 
 
@@ -277,154 +284,99 @@ def test_what_a_page_shows_runs_from_top_to_bottom(page: str, tmp_path: Path) ->
     assert after == ""
 
 
-class TestTheDemo:
-    """It shows what the server really said, not something that it knows beforehand."""
-
-    def test_another_server_gives_other_output(self, tmp_path: Path) -> None:
-        (tmp_path / "server.py").write_text(
-            "from syncmcp.testing import Server\n"
-            "server = Server('other server', version='9')\n"
-            "add = server.tool(name='add', description='Do not add.')\n"
-            "add(lambda a, b: f'{a} and {b} make seventeen')\n"
-            "server.run_stdio()\n"
-        )
-        printed = run([example("demo.py"), "--", sys.executable, "server.py"], tmp_path)
-        assert "connected to other server 9" in printed
-        assert "Do not add." in printed
-        assert printed.count("make seventeen") == 8
-        assert "countdown" not in printed
-
-    def test_a_server_that_cannot_be_started_is_explained(self) -> None:
-        command = [sys.executable, example("demo.py"), "--", "no-such-server-command"]
-        ended = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
-        assert ended.returncode == 1
-        assert ended.stderr.startswith("ConnectFailed: ")
-        assert "no-such-server-command" in ended.stderr
+# With these words, and what is said then: what must be printed.
+TOLD = {
+    "answer_by_hand.py Grace": ("", '"name":"Grace"'),
+    "approval_ui.py --ask": ("no\nhalf\nyes\n", "answered: Rain, in at most 250 tokens.\n"),
+    "per_call_ui.py Al Beatrice": ("", "Beatrice saw ['A table for Beatrice'] and has a table"),
+    "returning_elicitations.py --unattended": ("", 'com"}\nnot signed up: decline\nnot signed up:'),
+    "sampling_callback.py '40 + 4' --unattended": ("", "\n44\n"),
+    "url_elicitation.py --ask": ("n\nn\n", "10 euros: not paid: decline\n"),
+}
 
 
-class TestTheAgent:
-    def test_another_script_gives_other_answers(self, tmp_path: Path) -> None:
-        script = {
-            "person": ["Add up."],
-            "model": [
-                {"tool": "add", "arguments": {"a": 20, "b": 3}},
-                {"tool": "ask_user_preferences"},
-                {"tool": "ask_user_preferences"},
-                {"tool": "request_llm_help", "arguments": {"question": "Who?"}},
-            ],
-            "forms": [{"outputFormat": "json", "includeTimestamps": False}],
-        }
-        (tmp_path / "answers.json").write_text(json.dumps(script), encoding="utf-8")
-        printed = run([example("agent.py"), "--script", "answers.json"], tmp_path)
-        assert 'add {"a": 20, "b": 3}\n  -> 23\n' in printed
-        assert '"content":{"includeTimestamps":false,"outputFormat":"json"}' in printed
-        assert '-> {"action":"decline"}' in printed
-        assert "-> You said: Who?" in printed
-        assert "allow by policy: sampling: 1 message, 0 tools, at most 500 tokens" in printed
-
-    def test_at_the_terminal_a_person_answers_and_approves(self, tmp_path: Path) -> None:
-        script = {"model": [{"tool": "ask_user_preferences"}, "Done."]}
-        file = tmp_path / "answers.json"
-        file.write_text(json.dumps(script), encoding="utf-8")
-        with at_the_terminal(
-            example("agent.py"), "--ui", "terminal", "--script", str(file)
-        ) as person:
-            person.sees("━━ demo will run one of its tools, if you agree ━━")
-            person.answers("Call it?", DOWN, ENTER, "run", ENTER)
-            person.sees("━━ demo asks you to fill in a form ━━")
-            person.answers("What do you want to do?", DOWN, ENTER)
-            person.sees('-> {"action":"decline"}')
-            person.sees("agent: Done.")
-
-    def test_in_the_browser_a_person_answers_and_approves(self, tmp_path: Path) -> None:
-        script = {"person": ["Ask me."], "model": [{"tool": "ask_user_preferences"}, "Done."]}
-        (tmp_path / "answers.json").write_text(json.dumps(script), encoding="utf-8")
-        options = ["--ui", "browser", "--script", "answers.json"]
-        process = subprocess.Popen(
-            [sys.executable, "-W", "error", example("agent.py"), *options],
-            cwd=tmp_path,
-            env=environment(BROWSER="echo %s", PYTHONUNBUFFERED="1"),  # prints the link
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        try:
-            assert process.stdout is not None
-            assert process.stdout.readline() == "you> Ask me.\n"
-            link = SimpleNamespace(address=address_in(process.stdout.readline().strip()))
-            with Visitor(cast("Browser", link)) as person:
-                (call,) = person.waiting()
-                assert "demo" in call.text
-                person.send(call, "approve", word="run")
-                (form,) = person.waiting()
-                assert "How should answers look?" in form.text
-                with suppress(requests.ConnectionError):  # the program may end before its page
-                    person.send(form, "decline")
-            printed, _ = process.communicate(timeout=WAIT)
-            assert process.returncode == 0
-            assert '-> {"action":"decline"}' in printed
-            assert printed.endswith("agent: Done.\n")
-        finally:
-            process.kill()
-            process.communicate()
+@pytest.mark.parametrize("line", TOLD)
+def test_the_example_does_as_it_is_told(line: str, tmp_path: Path) -> None:
+    said, printed = TOLD[line]
+    name, *words = shlex.split(line)
+    assert printed in run([example(name), *words], tmp_path, said)
 
 
-class TestTheTutor:
-    @pytest.mark.parametrize(
-        ("problem", "answer"), [("40 + 4", "\n44\n"), ("x", "sums and products only")]
+def test_another_script_of_the_agent_gives_other_answers(tmp_path: Path) -> None:
+    script = {
+        "person": ["Add up."],
+        "model": [
+            {"tool": "add", "arguments": {"a": 20, "b": 3}},
+            {"tool": "ask_user_preferences"},
+            {"tool": "ask_user_preferences"},
+            {"tool": "request_llm_help", "arguments": {"question": "Who?"}},
+        ],
+        "forms": [{"outputFormat": "json", "includeTimestamps": False}],
+    }
+    (tmp_path / "answers.json").write_text(json.dumps(script), encoding="utf-8")
+    printed = run([example("agent.py"), "--script", "answers.json"], tmp_path)
+    assert 'add {"a": 20, "b": 3}\n  -> 23\n' in printed
+    assert '"content":{"includeTimestamps":false,"outputFormat":"json"}' in printed
+    assert '-> {"action":"decline"}' in printed
+    assert "-> You said: Who?" in printed
+    assert "allow by policy: sampling: 1 message, 0 tools, at most 500 tokens" in printed
+
+
+def test_the_agent_asks_and_is_approved_in_the_browser(tmp_path: Path) -> None:
+    script = {"person": ["Ask me."], "model": [{"tool": "ask_user_preferences"}, "Done."]}
+    (tmp_path / "answers.json").write_text(json.dumps(script), encoding="utf-8")
+    options = ["--ui", "browser", "--script", "answers.json"]
+    process = subprocess.Popen(
+        [sys.executable, "-W", "error", example("agent.py"), *options],
+        cwd=tmp_path,
+        env=environment(BROWSER="echo %s", PYTHONUNBUFFERED="1"),  # prints the link
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        text=True,
     )
-    def test_alone_it_explains(self, problem: str, answer: str, tmp_path: Path) -> None:
-        assert answer in run([example("sampling_callback.py"), problem, "--unattended"], tmp_path)
-
-    @pytest.mark.requirement("M-26")
-    def test_a_person_reviews_the_request_and_the_answer(self) -> None:
-        with at_the_terminal(example("sampling_callback.py"), "6 * 7") as person:
-            person.sees("━━ school asks a model for an answer ━━")
-            person.sees("Let the model answer?")
-            assert "42" not in person.screen
-            person.types(DOWN, DOWN, ENTER)
-            person.sees("━━ school will get this answer from the model, if you agree ━━")
-            person.answers("Send it?", DOWN, DOWN, ENTER)
-            person.sees("\nWrite 6 down 7 times.\nAdd it all up.\n42")
-
-
-class TestSigningUp:
-    @pytest.mark.requirement("M-28")
-    def test_functions_accept_decline_and_cancel(self, tmp_path: Path) -> None:
-        printed = run([example("returning_elicitations.py"), "--unattended"], tmp_path)
-        assert printed == (
-            'signed up: {"name": "Ada", "email": "ada@example.com"}\n'
-            "not signed up: decline\n"
-            "not signed up: cancel\n"
-        )
-
-    @pytest.mark.requirement("M-28")
-    def test_a_person_fills_in_field_by_field(self) -> None:
-        with at_the_terminal(example("returning_elicitations.py")) as person:
-            person.sees("━━ maths club asks you to fill in a form ━━")
-            person.answers("What do you want to do?", ENTER)
-            person.answers("“Name” *:", "Ada", ENTER)
-            person.answers("“E-mail” *:", "ada@example.com", ENTER)
-            person.answers("“Favourite number”:", ENTER)
-            person.answers("Ready to send?", DOWN, DOWN, ENTER)
-            person.sees('signed up: {"name": "Ada", "email": "ada@example.com"}')
+    try:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "you> Ask me.\n"
+        link = SimpleNamespace(address=address_in(process.stdout.readline().strip()))
+        with Visitor(cast("Browser", link)) as person:
+            (call,) = person.waiting()
+            assert "demo" in call.text
+            person.send(call, "approve", word="run")
+            (form,) = person.waiting()
+            assert "How should answers look?" in form.text
+            with suppress(requests.ConnectionError):  # the program may end before its page
+                person.send(form, "decline")
+        printed, _ = process.communicate(timeout=WAIT)
+        assert process.returncode == 0
+        assert '-> {"action":"decline"}' in printed
+        assert printed.endswith("agent: Done.\n")
+    finally:
+        process.kill()
+        process.communicate()
 
 
-class TestApproving:
-    def test_a_person_decides_line_by_line(self, tmp_path: Path) -> None:
-        said = "no\nhalf\nyes\n"
-        printed = run([example("approval_ui.py"), "--ask"], tmp_path, said)
-        first, second = printed.split("denied: the person said no\n")
-        assert "Rain" not in first
-        assert "guide would get: Rain, in at most 250 tokens." in second
-        assert second.endswith("answered: Rain, in at most 250 tokens.\n")
+@pytest.mark.requirement("M-26")
+def test_a_person_reviews_the_request_and_the_answer_of_the_tutor() -> None:
+    with at_the_terminal(example("sampling_callback.py"), "6 * 7") as person:
+        person.sees("━━ school asks a model for an answer ━━")
+        person.sees("Let the model answer?")
+        assert "42" not in person.screen
+        person.types(DOWN, DOWN, ENTER)
+        person.sees("━━ school will get this answer from the model, if you agree ━━")
+        person.answers("Send it?", DOWN, DOWN, ENTER)
+        person.sees("\nWrite 6 down 7 times.\nAdd it all up.\n42")
 
 
-def test_nobody_goes_where_the_person_would_not(tmp_path: Path) -> None:
-    printed = run([example("url_elicitation.py"), "--ask"], tmp_path, "n\nn\n")
-    assert "Confirm 10 euros. Go there (y/n)?" in printed
-    assert "10 euros: not paid: decline\n" in printed
-    assert "done" not in printed
+@pytest.mark.requirement("M-28")
+def test_a_person_signs_up_field_by_field() -> None:
+    with at_the_terminal(example("returning_elicitations.py")) as person:
+        person.sees("━━ maths club asks you to fill in a form ━━")
+        person.answers("What do you want to do?", ENTER)
+        person.answers("“Name” *:", "Ada", ENTER)
+        person.answers("“E-mail” *:", "ada@example.com", ENTER)
+        person.answers("“Favourite number”:", ENTER)
+        person.answers("Ready to send?", DOWN, DOWN, ENTER)
+        person.sees('signed up: {"name": "Ada", "email": "ada@example.com"}')
 
 
 @pytest.mark.requirement("M-25")
@@ -444,18 +396,3 @@ def test_files_are_counted_inside_the_roots_only(tmp_path: Path) -> None:
             (tmp_path / name / f"{number}").touch()
     printed = run([example("providing_roots.py"), "here", "there"], tmp_path)
     assert printed == ("here: 4\nthere: outside the roots\nadded there\nthere: 1\n")
-
-
-def test_another_process_answers_by_hand(tmp_path: Path) -> None:
-    printed = run([example("answer_by_hand.py"), "Grace"], tmp_path)
-    assert '"name":"Grace"' in printed.split("another process gets: ")[1]
-
-
-@pytest.mark.requirement("M-19")
-def test_each_caller_sees_its_own_question(tmp_path: Path) -> None:
-    printed = run([example("per_call_ui.py"), "Al", "Beatrice"], tmp_path)
-    assert printed == (
-        "Al saw ['A table for Al'] and has a table for 2\n"
-        "Beatrice saw ['A table for Beatrice'] and has a table for 8\n"
-        "without a window: no table\n"
-    )

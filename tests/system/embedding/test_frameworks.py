@@ -7,7 +7,6 @@ import os
 import re
 import signal
 import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
@@ -188,26 +187,14 @@ def test_requests_of_many_threads_are_at_the_server_at_one_time_and_errors_are_t
     assert "command not found" in answer.json()["error"]
 
 
-@pytest.mark.pitfall("3", "7")
-def test_the_application_runs_as_its_first_lines_say_and_leaves_no_server() -> None:
-    command = (sys.executable, "-m", "flask", "--app", str(EXAMPLES / "flask_app.py"), "run")
-    with http_server(Program((*command, "--port", "{port}"), path="")) as flask:
-        adding = [lambda n=n: post(flask.url, "add", a=n, b=n).json()["text"] for n in range(8)]
-        assert in_threads(*adding) == [str(2 * n) for n in range(8)]
-        (server,) = children(flask.pid)
-    assert wait_gone(server)
-
-
 # -- Celery: each process of a prefork worker has a client of its own
 
 
 @contextmanager
-def celery(
-    program: Path, files: Path, *words: str, **options: Any
-) -> Iterator[subprocess.Popen[str]]:
-    """A program that sends tasks, or is a worker."""
+def celery(files: Path, *words: str, **options: Any) -> Iterator[subprocess.Popen[str]]:
+    """The program that sends tasks, or is a worker."""
     with subprocess.Popen(
-        [FRAMEWORKS, "-W", "error::ResourceWarning", program, *words],
+        [FRAMEWORKS, "-W", "error::ResourceWarning", EXAMPLES / "celery_tasks.py", *words],
         cwd=ROOT,
         env=environment(CELERY_FILES=str(files)),
         stdin=subprocess.DEVNULL,
@@ -226,43 +213,22 @@ def is_server(pid: int) -> bool:
     return b"syncmcp.testing" in Path(f"/proc/{pid}/cmdline").read_bytes()
 
 
-@contextmanager
-def worked(program: Path, files: Path) -> Iterator[tuple[subprocess.Popen[str], str]]:
-    """A worker of two processes that has done the tasks of `program`; what that said of them.
-
-    The worker ends with the block, as asked. What it says is in the file ``log``.
-    """
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    with celery(program, files, **pipes) as sender, (files / "log").open("wb") as log:
-        assert sender.stdout is not None
-        assert "sent" in sender.stdout.readline(), sender.communicate()
-        prefork = ("worker", "--pool", "prefork", "--concurrency", "2")
-        with celery(program, files, *prefork, stdout=log, stderr=log) as worker:
-            out, err = sender.communicate(timeout=CEILING)
-            assert sender.returncode == 0, out + err
-            assert "Traceback" not in err
-            yield worker, out
-            worker.terminate()
-            assert worker.wait(CEILING) == 0, (files / "log").read_text("utf-8")
-
-
 @pytest.mark.peer
 @pytest.mark.pitfall("3", "7", "32")
 def test_each_process_of_a_worker_has_a_client_and_leaves_no_server(tmp_path: Path) -> None:
-    with worked(EXAMPLES / "celery_tasks.py", tmp_path) as (worker, said):
-        assert said == "[0, 2, 4, 6, 8, 10, 12, 14]\n"
-        processes = children(worker.pid)
-        assert not any(map(is_server, processes))
-        servers = [pid for process in processes for pid in children(process) if is_server(pid)]
-        assert servers
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with celery(tmp_path, **pipes) as sender, (tmp_path / "log").open("wb") as log:
+        assert sender.stdout is not None
+        assert "sent" in sender.stdout.readline(), sender.communicate()
+        prefork = ("worker", "--pool", "prefork", "--concurrency", "2")
+        with celery(tmp_path, *prefork, stdout=log, stderr=log) as worker:
+            said, err = sender.communicate(timeout=CEILING)
+            assert (sender.returncode, said) == (0, "[0, 2, 4, 6, 8, 10, 12, 14]\n"), err
+            assert "Traceback" not in err
+            processes = children(worker.pid)
+            assert not any(map(is_server, processes))
+            servers = [pid for process in processes for pid in children(process) if is_server(pid)]
+            assert servers
+            worker.terminate()
+            assert worker.wait(CEILING) == 0, (tmp_path / "log").read_text("utf-8")
     assert all(map(wait_gone, servers))
-
-
-@pytest.mark.peer
-@pytest.mark.pitfall("3", "32")
-def test_a_client_of_the_parent_is_refused_in_a_worker_and_unharmed(tmp_path: Path) -> None:
-    with worked(Path(__file__).with_name("forking_tasks.py"), tmp_path) as (_, said):
-        refused, anew = said.splitlines()
-    assert refused.startswith("ForkedError: this client belongs to the parent process")
-    assert anew == "3"
-    assert "the parent's client: 23" in (tmp_path / "log").read_text("utf-8")

@@ -29,8 +29,6 @@ def outcome(call, *arguments):
         return type(error).__name__
 """
 
-over_each = pytest.mark.parametrize("wire", ["http", "stdio"])
-
 
 def patched(code: str) -> AbstractContextManager[Program]:
     """Run `code` in a program whose standard library is gevent's."""
@@ -50,17 +48,14 @@ def target(wire: str, server: Server) -> Iterator[str]:
 
 @pytest.mark.peer
 @pytest.mark.pitfall("3")
-@over_each
-def test_the_example_runs(wire: str) -> None:
-    with serve_http(demo_server()) as http:
-        where = [http.url] if wire == "http" else []
-        said = finished(EXAMPLES / "gevent_program.py", *where, python=FRAMEWORKS)
+def test_the_example_runs() -> None:
+    said = finished(EXAMPLES / "gevent_program.py", python=FRAMEWORKS)
     assert said == "20 naps, the last: 19 rested\nothers were at work meanwhile: True\n"
 
 
 @pytest.mark.peer
 @pytest.mark.pitfall("3", "4", "14", "23")
-@over_each
+@pytest.mark.parametrize("wire", ["http", "stdio"])
 def test_greenlets_call_beside_each_other_and_limits_tokens_futures_and_closing_end_calls(
     wire: str,
 ) -> None:
@@ -138,20 +133,10 @@ for target in (SERVER, "http://127.0.0.1:9/mcp"):
 
 
 @pytest.mark.peer
-@pytest.mark.parametrize(
-    ("first", "advice"),
-    [
-        (LATE, "before `import syncmcp`"),
-        (
-            ALL.replace("()", "(thread=False, queue=False, subprocess=False)"),
-            "but not threading, queue, subprocess: ",
-        ),
-    ],
-    ids=["too late", "a part"],
-)
 @pytest.mark.pitfall("3")
-def test_what_would_hang_is_refused_when_it_is_opened(first: str, advice: str) -> None:
-    with running(TRY, python=FRAMEWORKS, first=first) as program:
+def test_what_would_hang_is_refused_when_it_is_opened() -> None:
+    with running(TRY, python=FRAMEWORKS, first=LATE) as program:
+        advice = "before `import syncmcp`"
         assert [advice in program.line() for _ in range(2)] == [True, True]
         assert program.end() == (0, "", "")
 

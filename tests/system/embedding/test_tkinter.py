@@ -112,11 +112,3 @@ def test_progress_is_shown_a_button_cancels_and_the_result_of_another_call_is_sh
         go_on.set()
         view.start()
         sees(view, "lift-off")
-
-
-def test_a_server_that_cannot_be_started_is_shown_too(screen: Any) -> None:
-    client = syncmcp.Client(syncmcp.Stdio("no-such-command"), lazy=True)
-    with shown(client, screen) as view:
-        view.start()
-        sees(view, "command not found")
-    client.close()

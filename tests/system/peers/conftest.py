@@ -10,7 +10,6 @@ import pytest
 import syncmcp
 from tests.system.peers.launch import HttpServer, http_server
 from tests.system.peers.peers import ROOT, STDIO, Row
-from tests.system.peers.table import PAGE, Table
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
@@ -52,22 +51,6 @@ def peers() -> Iterator[Peers]:
 def target(row: Row, peers: Peers) -> syncmcp.Stdio | str:
     """What to open a client of a row on; a server that listens runs from here on."""
     return peers.target(row)
-
-
-@pytest.fixture(scope="session")
-def table() -> Table:
-    """The table that this run fills."""
-    return Table(PAGE.read_text("utf-8") if PAGE.exists() else "")
-
-
-@pytest.hookimpl(wrapper=True)
-def pytest_runtest_call(item: pytest.Item) -> Generator[None, None, None]:
-    """Notes whether a test shows the cells of the table of sign-ins that it is marked with."""
-    with ExitStack() as stack:
-        for mark in item.iter_markers("signs_in"):
-            table: Table = item.funcargs["table"]  # type: ignore[attr-defined]
-            stack.enter_context(table.cell(*mark.args))
-        return (yield)
 
 
 @pytest.hookimpl(wrapper=True)

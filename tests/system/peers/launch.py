@@ -10,9 +10,8 @@ import tempfile
 import time
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-import syncmcp
 from tests.support.ports import free_port
 from tests.system.peers.peers import ROOT
 
@@ -95,15 +94,3 @@ def http_server(program: Program) -> Iterator[HttpServer]:
             yield server
         finally:
             server.stop()
-
-
-@contextmanager
-def client_of(program: Program, **options: Any) -> Iterator[syncmcp.Client]:
-    """A client with these options of the program, which runs for it, over stdio or on a port."""
-    if program.listens:
-        with http_server(program) as server, syncmcp.connect(server.url, **options) as client:
-            yield client
-    else:
-        target = syncmcp.Stdio(*program.ready().command, cwd=ROOT, stderr="devnull")
-        with syncmcp.connect(target, **options) as client:
-            yield client

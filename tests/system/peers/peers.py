@@ -46,11 +46,6 @@ class Program:
     env: Mapping[str, str] = field(default_factory=dict)
     path: str = "/mcp"
 
-    @property
-    def listens(self) -> bool:
-        """Whether it listens on a port, and does not speak over its pipes."""
-        return any("{port}" in part for part in (*self.command, *self.env.values()))
-
     def ready(self, port: int = 0) -> Program:
         """Returns the program as it can be started, to listen on this port if it does."""
         # Node is looked for only here: a run without peers need not have it.
@@ -101,7 +96,7 @@ class Peer:
         call: A call that works.
         error: A call that fails.
         error_type: What `raise_for_error` (or the call itself) raises then.
-        progress: A call that reports ``progress_steps`` steps, if it has one.
+        progress: A call that reports three steps, if it has one.
         wait: A call that runs until it is cancelled, if it has one.
         questions: By column, a call in which it asks the client and tells what it was answered.
         roots_unasked: It asks for the roots of its own accord, and tells some time later.
@@ -119,7 +114,6 @@ class Peer:
     error: Call
     error_type: type[syncmcp.McpError] = syncmcp.ToolError
     progress: Call | None = None
-    progress_steps: int = 3
     wait: Call | None = None
     questions: Mapping[str, Call] = field(default_factory=dict)
     roots_unasked: bool = False
@@ -133,14 +127,6 @@ def _own(python: str | Path, module: str, *words: str, path: str = "/mcp") -> Pr
     """A program of ours, in ``servers/``."""
     command = (str(python), "-m", f"tests.system.peers.servers.{module}", *words)
     return Program(command, path=path)
-
-
-def own_server(module: str, python: str | Path, path: str) -> Mapping[str, Program]:
-    """A server of ours, which takes ``stdio`` or the port to listen on."""
-    return {
-        STDIO: _own(python, module, "stdio"),
-        HTTP: _own(python, module, "{port}", path=path),
-    }
 
 
 def _own_peer(

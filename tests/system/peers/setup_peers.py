@@ -42,14 +42,12 @@ def node_home() -> Path:
 
 def node() -> Path:
     """The program ``node``."""
-    home = node_home()
-    return home / "node.exe" if os.name == "nt" else home / "bin" / "node"
+    return node_home() / "bin" / "node"
 
 
 def venv_python(name: str) -> Path:
     """The Python of one peer's virtual environment."""
-    place = VENVS / name
-    return place / "Scripts" / "python.exe" if os.name == "nt" else place / "bin" / "python"
+    return VENVS / name / "bin" / "python"
 
 
 def python_peers() -> Sequence[str]:
@@ -63,7 +61,8 @@ def install_npm_peers() -> str:
     Returns:
         What was done, for people.
     """
-    version = _output(node(), "--version")
+    asked = subprocess.run([node(), "--version"], check=True, capture_output=True, text=True)
+    version = asked.stdout.strip()
     if int(version.lstrip("v").split(".")[0]) < OLDEST_NODE:
         raise SystemExit(f"Node {version} is too old, {OLDEST_NODE} is needed: run `make venv`")
     files = [HERE / "package.json", HERE / "package-lock.json"]
@@ -91,7 +90,7 @@ def install_python_peer(name: str) -> str:
     wanted = _digest(sys.version, sys.base_prefix, requirements.read_text("utf-8"))
 
     def install() -> None:
-        venv.create(VENVS / name, clear=True, symlinks=os.name != "nt")
+        venv.create(VENVS / name, clear=True, symlinks=True)
         pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--quiet"]
         _run([*pip, "--python", venv_python(name), "install", "-r", requirements])
 
@@ -136,10 +135,6 @@ def unless_there(place: Path, wanted: str, install: Callable[[], None]) -> str:
 
 def _digest(*parts: str) -> str:
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()
-
-
-def _output(*command: str | Path) -> str:
-    return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
 
 
 def _run(command: Sequence[str | Path], env: dict[str, str] | None = None) -> None:

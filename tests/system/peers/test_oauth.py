@@ -41,8 +41,6 @@ if TYPE_CHECKING:
 
 pytestmark = [
     pytest.mark.peer,
-    pytest.mark.usefixtures("table"),
-    pytest.mark.together("peers"),
 ]
 ARGUMENTS = ["--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking"]
 DEMO_SCRIPT = "examples/server/simpleStreamableHttp.js"

@@ -24,15 +24,13 @@ from tests.system.peers.peers import (
     Peer,
     Row,
 )
-from tests.system.peers.table import PAGE, Table
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
-    from pathlib import Path
 
     from syncmcp.types import CallToolResult
 
-# With the others that fill the table.
+# With the others that use its servers.
 pytestmark = [pytest.mark.peer, pytest.mark.together("peers")]
 
 PATIENCE = 30.0
@@ -42,19 +40,23 @@ BATCHING = "2025-03-26"
 ANSWERING = [(peer.name, HTTP) for peer in (TYPESCRIPT, EVERYTHING, EVERYTHING_2025_03)]
 
 
-@pytest.mark.parametrize("row", ROWS, ids=str, scope="module")
+# What `auto` finds out is the last revision of the peer: one session shows both rows.
+TRIED = [row for row in ROWS if row.mode != row.peer.revisions[-1]]
+
+
+@pytest.mark.parametrize("row", TRIED, ids=str, scope="module")
 @pytest.mark.requirement("M-04", "M-06", "M-09", "M-24", "HTL-03", "RPC-12")
 @pytest.mark.pitfall("13", "14", "18", "30")
 def test_a_peer_does_all_that_its_row_says(
-    row: Row, target: syncmcp.Stdio | str, table: Table, subtests: pytest.Subtests
+    row: Row, target: syncmcp.Stdio | str, subtests: pytest.Subtests
 ) -> None:
     with syncmcp.connect(target, mode=row.mode, **ANSWERS) as client:
         for cell, check in CHECKS.items():
             limit = row.limit(cell)
             if limit is None or limit.half:
-                with subtests.test(cell), table.cell(row, cell):
+                with subtests.test(cell):
                     check(row, client)
-        if row.mode == BATCHING and row.transport != STDIO:
+        if row.revision == BATCHING and row.transport != STDIO:
             with subtests.test("batch"):
                 answers_a_batch_or_refuses_all_of_it(row, client)
 
@@ -89,8 +91,7 @@ def reports_progress_in_order_before_the_result(row: Row, client: syncmcp.Client
         on_progress=lambda progress, total, message: seen.append((progress, total)),
     )
     assert row.peer.progress.text in result.text
-    steps = row.peer.progress_steps
-    everything: Sequence[tuple[float, float]] = [(step, steps) for step in range(1, steps + 1)]
+    everything: Sequence[tuple[float, float]] = [(1, 3), (2, 3), (3, 3)]
     if row.peer.progress_apart and row.transport != STDIO:
         assert seen
         assert seen == everything[: len(seen)]
@@ -180,12 +181,3 @@ def ask_until_it_says_so(client: syncmcp.Client, call: Call) -> None:
     deadline = time.monotonic() + PATIENCE
     while call.text not in (text := ask(client, call).text):
         assert time.monotonic() < deadline, text
-
-
-def test_the_page_about_peers_is_what_this_run_has_seen(table: Table, tmp_path: Path) -> None:
-    """Runs last."""
-    assert table.worse() == []
-    now = table.render()
-    written = tmp_path / PAGE.name
-    written.write_text(now, "utf-8")
-    assert now == PAGE.read_text("utf-8"), f"what this run has seen is in {written}: copy it"

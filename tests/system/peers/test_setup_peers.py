@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
-import sys
 from functools import partial
 from pathlib import Path
 
@@ -33,10 +31,9 @@ def test_every_python_package_of_a_peer_is_pinned(name: str) -> None:
 
 
 @pytest.mark.peer
-def test_what_is_installed_already_is_left_alone() -> None:
-    program = Path(setup_peers.__file__)
-    done = subprocess.run([sys.executable, program], check=True, capture_output=True, text=True)
-    first, *others = done.stdout.splitlines()
+def test_what_is_installed_already_is_left_alone(capsys: pytest.CaptureFixture[str]) -> None:
+    setup_peers.main()
+    first, *others = capsys.readouterr().out.splitlines()
     assert [line for line in others if not line.endswith(": is there already")] == []
     assert len(others) == 2 + len(setup_peers.python_peers())
     assert first.startswith("peers: ")
