@@ -406,11 +406,11 @@ def _find_by_name(kind: str, name: str, offered: Iterable[Any]) -> Any:
             return one
         names.append(one.name)
     close = similar(name, names, 3)
-    hint = (
-        f"did you mean {' or '.join(close)}?"
-        if close
-        else "`syncmcp list TARGET` shows what there is"
-    )
+    hint = "`syncmcp list TARGET` shows what there is"
+    if "=" in name:
+        hint = f"name the {kind} before its arguments"
+    elif close:
+        hint = f"did you mean {' or '.join(close)}?"
     raise CommandError(f"the server has no {kind} {name!r}", hint=hint)
 
 

@@ -207,4 +207,5 @@ def find_server(
         hint = f"if {name} is a command, write -- before it"
     elif otherwise and Path(name).is_file() and config is None:
         hint = f"NAME --config {name} uses a server of this file"
-    raise CommandError(f"no server named {name!r}", hint=hint)
+    where = "" if config is None else f" in {config}"
+    raise CommandError(f"no server named {name!r}{where}", hint=hint)

@@ -122,6 +122,7 @@ def test_a_name_that_is_nearly_right_is_suggested(command: Command, demo: str) -
     assert ran.error["hint"] == "did you mean echo?"
     assert command("prompt", demo, "hallo").error["hint"] == "did you mean hello?"
     assert "syncmcp list" in command("call", demo, "zzz").error["hint"]
+    assert command("call", demo, "a=1").error["hint"] == "name the tool before its arguments"
 
 
 def test_a_resource_that_is_not_there_comes_with_a_hint(

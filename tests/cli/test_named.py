@@ -34,6 +34,7 @@ def test_a_file_gives_servers_names(command: Command, config: Path) -> None:
     assert command("call", "program", "greet", "-c", str(config)).out == "Hello, world!\n"
     ran = command("call", "wed", "greet", "-c", str(config))
     assert (ran.code, ran.error["hint"]) == (2, "did you mean web?")
+    assert ran.error["message"] == f"no server named 'wed' in {config}"
     for name, file in (("off", str(config)), ("broken", str(config)), ("web", "no-such-file")):
         assert command("ping", name, "-c", file).code == 2
 
