@@ -360,7 +360,7 @@ class _Said(logging.Handler):
         self.messages: SimpleQueue[str] = SimpleQueue()
 
     def emit(self, record: logging.LogRecord) -> None:
-        self.messages.put(record.getMessage())
+        self.messages.put(f"{record.levelname}: {record.getMessage()}")
 
 
 @contextmanager
