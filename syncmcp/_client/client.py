@@ -104,10 +104,12 @@ class Client:
         close_timeout: The longest that closing may take, in seconds.
         on_log: Called as ``(message)`` with each log message of the server, on a pool thread; see
             `LogHandler`. Or a `logging.Logger`: the messages go to its child logger with the name
-            of the server; see `LogRecords`.
+            of the server; see `LogRecords`. Since 2026-07-28 a server sends none before
+            `set_log_level`, or to a call without `log_level`.
         on_progress: Called as ``(progress, total, message)`` for every call, on a pool thread; see
             `ProgressHandler`.
         on_notification: Called with every notification as ``(method, params)``, on a pool thread.
+            Since 2026-07-28 servers notify of changes only while the client listens; see `listen`.
         on_handler_error: Called with the error of a handler as ``(error, context)``, on the thread
             of the handler and before the server gets an error: the exception of the handler, except
             `Refused` and `Denied`, or `InvalidAnswer` if its answer is invalid.
@@ -514,6 +516,8 @@ class Client:
 
     def on_notification(self, method: str, handler: NotificationHandler | None) -> None:
         """Set the handler of the notifications of one method.
+
+        Since 2026-07-28 servers notify of changes only while the client listens; see `listen`.
 
         Args:
             method: The method, ``"notifications/tools/list_changed"`` for example.

@@ -155,7 +155,8 @@ class NotificationHandler(Protocol):
 class LogHandler(Protocol):
     """Receives the server's log messages, on a pool thread, in the order of their arrival.
 
-    An exception is logged, and later messages are received as well.
+    Since 2026-07-28 a server sends none before `Client.set_log_level`, or to a call without
+    `log_level`. An exception is logged, and later messages are received as well.
 
     ::
 

@@ -221,7 +221,7 @@ class ReadResourceResult(CacheableResult):
 
     @property
     def blob(self) -> bytes:
-        """The bytes of the contents, if there are exactly one; text is encoded as UTF-8.
+        """The bytes of the contents, if there is exactly one; text is encoded as UTF-8.
 
         Raises:
             syncmcp.errors.InvalidOutput: There are no contents or several, or they are not valid

@@ -25,9 +25,9 @@ _HEAD = """\
 
 The tests open each of these servers with `syncmcp` and list its tools. They call a tool, one that
 fails, and one that reports progress, and cancel one. Then they call tools that ask for a model, a
-form, consent to a URL, or roots. The tool's result must contain the answer of the handler.
+form, consent to a URL, or roots.
 
-The test run writes this page. It fails if a *yes* would become *no*. `mode="auto"` detected the
+A test proves each *yes*. `mode="auto"` detected the
 revisions marked *auto*.
 """
 _TAIL = """\
