@@ -105,7 +105,7 @@ def mcp_client_options() -> Mapping[str, Any]:
 
 @pytest.fixture
 def mcp_client(mcp_server: Server, mcp_client_options: Mapping[str, Any]) -> Iterator[Client]:
-    """A `syncmcp.Client` connected to `mcp_server` in memory, closed after the test.
+    """A `syncmcp.Client` of `mcp_server` in memory, closed after the test.
 
     It connects at its first call, or by `open()`. Register the server's features before that: it
     declares its capabilities when the client connects.

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, Generic, Literal, TypeAlias,
 from typing_extensions import ParamSpec, Self, Unpack
 
 from syncmcp._base.checks import flag, seconds, whole_number
+from syncmcp._base.text import counted
 from syncmcp._client import operations
 from syncmcp._client.background import Frames, FutureDrive
 from syncmcp._client.core import HasCore
@@ -242,7 +243,7 @@ class Batch:
                 return UsageError("a batch collects calls within its `with` block")
             if self._oversize == "refuse" and len(self._calls) >= self._max_size:
                 return LimitExceeded(
-                    f"more than {self._max_size} calls in a batch (option max_size)",
+                    f"a batch of more than {counted(self._max_size, 'calls')} (option max_size)",
                     delivery="not_sent",
                     server=self._core.label,
                 )

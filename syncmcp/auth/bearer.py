@@ -9,7 +9,7 @@ from typing import TypeAlias
 import requests
 from requests.auth import AuthBase
 
-from syncmcp._base.checks import check_callable
+from syncmcp._base.checks import check_callable, kind_of
 from syncmcp._base.text import WORD
 from syncmcp.errors import AuthError, McpError, UsageError
 
@@ -68,8 +68,9 @@ class SecretSource:
     def _checked(self, text: object) -> str:
         word = text.strip() if isinstance(text, str) else ""
         if not WORD.fullmatch(word):
-            text = f"{self._name} must be one word of visible ASCII characters"
-            raise AuthError(text, delivery="not_sent")
+            other = "" if isinstance(text, str) else f", not {kind_of(text)}"
+            wrong = f"{self._name} must be one word of visible ASCII characters{other}"
+            raise AuthError(wrong, delivery="not_sent")
         return word
 
     def __repr__(self) -> str:
