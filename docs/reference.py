@@ -85,6 +85,7 @@ MADE = {
     "syncmcp.RequestFuture",
     "syncmcp.ResultStream",
     "syncmcp.Subscription",
+    "syncmcp._client.functions.ToolFunction",
     "syncmcp.executors.Outcome",
     "syncmcp.group.GroupSubscription",
     "syncmcp.handlers.pending.InputRequired",
@@ -162,7 +163,11 @@ class Options(SphinxDirective):
         for title, _, names in (line.partition(": ") for line in self.content if line):
             lines += [f"**{title}**", "", ".. list-table::", "   :widths: 1 3", ""]
             for name in names.split():
-                lines += [f"   * - ``{name}``", f"     - {' '.join(sentences.pop(name))}"]
+                lines += [
+                    f"   * - .. index:: {name} (option of {owner})",
+                    f"       .. _option-{name}:",
+                ]
+                lines += ["", f"       ``{name}``", f"     - {' '.join(sentences.pop(name))}"]
             lines.append("")
         if sentences:
             raise self.error(f"in no group: {', '.join(sentences)}")

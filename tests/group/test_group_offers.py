@@ -50,6 +50,9 @@ class TestNames:
             assert group.call_tool("x.find").text == "find of x"
             assert group.read_resource("x.shop://x/hours").text == "hours of x"
             assert group.server_of("prompts", "x.order") == ("a", "order")
+            wrong: Any = "prompt"
+            with pytest.raises(syncmcp.UsageError, match="kind must be one of .*, not 'prompt'"):
+                group.server_of(wrong, "x.order")
 
     @pytest.mark.parametrize("mode", [STATEFUL, STATELESS])
     def test_a_hook_is_told_the_name_that_the_group_knows_a_client_by(self, mode: Any) -> None:
