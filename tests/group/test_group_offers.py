@@ -51,7 +51,7 @@ class TestNames:
             assert group.read_resource("x.shop://x/hours").text == "hours of x"
             assert group.server_of("prompts", "x.order") == ("a", "order")
             wrong: Any = "prompt"
-            with pytest.raises(syncmcp.UsageError, match="kind must be one of .*, not 'prompt'"):
+            with pytest.raises(UsageError, match=r"kind must be one of .*, not 'prompt'"):
                 group.server_of(wrong, "x.order")
 
     @pytest.mark.parametrize("mode", [STATEFUL, STATELESS])
