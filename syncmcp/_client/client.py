@@ -478,7 +478,7 @@ class Client:
         """Set, replace or (with `None`) remove the handler of sampling requests.
 
         Raises:
-            UsageError: `handler` is no handler; or the client is open, and its handshake did not
+            UsageError: `handler` cannot be called; or the client is open, and its handshake did not
                 declare sampling (until 2025-11-25).
         """
         self._change_handlers(sampling=handler)

@@ -73,9 +73,12 @@ class Question:
         kind: What the question asks for.
         server: The server that asks; for a tool call, the server to be called. Only its
             `given_name` and its `identity` are facts.
-        request: The parameters of the server's request, or the tool call.
+        request: The parameters of the server's request: `CreateMessageRequestParams` for sampling,
+            `ElicitRequestFormParams`, `ElicitRequestURLParams` or `ListRootsRequestParams`. For a
+            tool call, the `ToolCall`.
         context: The context of the handler that would answer, if there is one.
-        answer: The answer to review, in the second review; `None` in the first.
+        answer: The answer to review, in the second review: `CreateMessageResult` or `ElicitResult`.
+            `None` in the first.
         roots: The roots that the server would get, if it asks for them.
     """
 
@@ -111,7 +114,9 @@ class Decision(enum.Enum):
     ALLOW = "allow"
     """Let the handler answer, the answer be sent, or the tool be called."""
     DENY = "deny"
-    """Refuse the question; a tool call raises `Denied`."""
+    """Refuse the question. A tool call raises `Denied`. For sampling the server gets an error, or
+    since 2026-07-28 the call of this client raises `Denied`; for a form or a link it gets
+    ``decline``, or ``cancel`` if nobody decided; for roots an empty list."""
     ASK = "ask"
     """Let a person decide."""
 
