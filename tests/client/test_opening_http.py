@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import syncmcp
-from syncmcp import CancelToken, RequestCancelled
+from syncmcp import AuthError, CancelToken, HttpError, RequestCancelled, ServerError
 from syncmcp.testing import ScriptedPeer
 from syncmcp.testing import script as s
 from syncmcp.types import ListToolsResult
@@ -58,6 +58,41 @@ def test_a_server_that_refuses_the_probe_over_http_is_initialized(server: str) -
         assert client.server.revision == OLD
         posted = [method for method in peer.transcript.methods() if method != "GET"]
         assert posted == ["server/discover", "initialize", "notifications/initialized", "ping"]
+
+
+@pytest.mark.requirement("VER-12", "VER-15")
+def test_a_400_that_names_a_stateless_revision_leads_to_no_handshake() -> None:
+    discovered = {"supportedVersions": [NEW], "capabilities": {}, "resultType": "complete"}
+    script = [
+        *answer(400, error(-32022, data={"supported": [NEW], "requested": "x"})),
+        s.expect("server/discover"),
+        s.reply(discovered),
+    ]
+    with ScriptedPeer(script) as peer, syncmcp.connect(peer.url) as client:
+        assert client.server.revision == NEW
+        assert peer.transcript.methods() == ["server/discover", "server/discover"]
+
+
+@pytest.mark.parametrize(
+    ("status", "code", "kind"),
+    [
+        (401, None, AuthError),
+        (503, None, HttpError),
+        (400, -32020, ServerError),  # only a modern server writes this
+    ],
+)
+@pytest.mark.requirement("VER-15")
+@pytest.mark.pitfall("8")
+def test_an_outage_says_nothing_about_the_era(
+    status: int, code: int | None, kind: type[syncmcp.McpError]
+) -> None:
+    body = b"not now" if code is None else error(code, "not now")
+    with ScriptedPeer(answer(status, body)) as peer:
+        with pytest.raises(kind, match="not now") as caught:
+            syncmcp.connect(peer.url, retry=None)
+        assert getattr(caught.value, "status", None) == status
+        assert getattr(caught.value, "code", None) == code
+        assert peer.transcript.methods() == ["server/discover"]
 
 
 SILENT = [s.expect("server/discover"), s.silence()]
