@@ -254,11 +254,9 @@ def process_signature(
             signature = ""
         elif hasattr(value, "model_fields"):
             signature = f"(*, {', '.join(map(argument, value.model_fields.items()))})"
-    # A default that is a function or class is named, if a program may name it; one that a factory
-    # makes is left out.
+    # A default that is a class is named; a function, or the result of a factory, is left out.
+    signature = signature and re.sub(r" ?= ?<(?:function .*?|factory)>", " = ...", signature)
     signature = signature and re.sub(r"<[\w\- ]*?'?(?:\w+\.)*(\w+)'?>", r"\1", signature)
-    signature = signature and re.sub(r" = (?:_\w+|open|print_to_stderr)\b", " = ...", signature)
-    signature = signature and re.sub(r" ?= ?factory\b", " = ...", signature)
     if signature and " idle_timeout: " in (inspect.getdoc(value) or ""):
         keywords = SIGNATURE if "*, " in signature else f"*, {SIGNATURE}"
         signature = signature.replace("**options: Unpack[CallOptions]", keywords)

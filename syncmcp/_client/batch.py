@@ -84,9 +84,9 @@ class Batch:
     >>> [future.result().text for future in sums]
     ['1', '2', '3']
 
-    A batch has the operations of a client that are one request, with the same arguments and
-    options. Each returns its `RequestFuture` at once; errors of a call are raised by its future
-    only. Invalid arguments raise at the call.
+    A batch has the operations of a client, except those of tasks and `resume`, with the same
+    arguments and options. Each returns its `RequestFuture` at once; errors of a call are raised by
+    its future only. Invalid arguments raise at the call.
 
     Where the revision has batches (2025-03-26), the first requests of the calls share a frame. A
     call that needs more requests (a list of many pages, say) sends the others alone. A call with

@@ -137,7 +137,8 @@ class BoundOperation(Generic[P, R]):
             TypeError: An argument is missing or unknown.
             UsageError: An argument is invalid, or the server does not have the feature.
             ClosedError: The client is not open.
-            McpError: Other errors of the operation are not raised here, but by ``result()``.
+            McpError: Other errors of the operation are not raised here, but by ``result()``. So are
+                `InvalidArguments`, and what a client cannot know before it is connected.
         """
         core = self._client._core
         options = take_options(self._operation, core, kwargs) if kwargs else core.resolve({})
@@ -167,7 +168,8 @@ class BoundOperation(Generic[P, R]):
             TypeError: An argument is missing or unknown.
             UsageError: An argument is invalid, or the server does not have the feature.
             ClosedError: The client is not open.
-            McpError: Other errors of the operation are not raised here, but by the iteration.
+            McpError: Other errors of the operation are not raised here, but by the iteration. So
+                are `InvalidArguments`, and what a client cannot know before it is connected.
         """
         core = self._client._core
         options = take_options(self._operation, core, kwargs) if kwargs else core.resolve({})

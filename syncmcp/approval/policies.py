@@ -114,9 +114,9 @@ class Decision(enum.Enum):
     ALLOW = "allow"
     """Let the handler answer, the answer be sent, or the tool be called."""
     DENY = "deny"
-    """Refuse the question. A tool call raises `Denied`. For sampling the server gets an error, or
-    since 2026-07-28 the call of this client raises `Denied`; for a form or a link it gets
-    ``decline``, or ``cancel`` if nobody decided; for roots an empty list."""
+    """Refuse the question. For a tool call `Approval.before_call` raises `Denied`. For sampling the
+    server gets an error, or since 2026-07-28 the call of this client raises `Denied`; for a form or
+    a link it gets ``decline``, or ``cancel`` if nobody decided; for roots an empty list."""
     ASK = "ask"
     """Let a person decide."""
 

@@ -40,7 +40,7 @@ from syncmcp._connection.options import CallOptions
 from syncmcp._protocol.capabilities import Undeclared
 from syncmcp._protocol.subscription import ChangeFilter
 from syncmcp.errors import McpError, NotSupported, UsageError
-from syncmcp.group.catalog import Catalog, Find, Kind, NameHook, by_key, completable
+from syncmcp.group.catalog import KINDS, Catalog, Find, Kind, NameHook, by_key, completable
 from syncmcp.group.listening import GroupSubscription, listen
 from syncmcp.group.member import (
     GroupOptions,
@@ -366,8 +366,10 @@ class ClientGroup:
             The name of the server, and the item's name (or URI, or URI template) there.
 
         Raises:
-            UsageError: There is no such item.
+            UsageError: There is no such kind, or no such item.
         """
+        if kind not in KINDS:
+            raise UsageError(f"kind must be one of {', '.join(KINDS)}, not {kind!r}")
         found = self._state.catalog.find(kind, key)
         return found.server, found.name
 

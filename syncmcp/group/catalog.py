@@ -404,8 +404,6 @@ class Catalog:
         A name that begins with another server's name is not enough. Raises a `UsageError` if no
         server has the item, or several do.
         """
-        if kind not in self.offers:
-            raise UsageError(f"kind must be one of {', '.join(self.offers)}, not {kind!r}")
         offers = self.offers[kind]
         found = offers.get(key)
         if found is not None:

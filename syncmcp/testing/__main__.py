@@ -39,7 +39,7 @@ def main() -> int:
         signal.signal(number, lambda *_: stop.set())
     try:
         serving = serve_http(server, port=options.http, response=options.response)
-    except (OSError, OverflowError) as error:
+    except (OSError, ValueError) as error:
         parser.error(f"cannot listen on port {options.http}: {error}")
     with serving as http:
         print(http.url, flush=True)

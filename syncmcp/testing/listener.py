@@ -85,6 +85,8 @@ class Listener:
     def __init__(
         self, accept: Callable[[socket.socket, int], Callable[[], object]], port: int = 0
     ) -> None:
+        if not 0 <= port <= 65_535:  # `create_server` would leave its socket open
+            raise ValueError(f"port must be 0 to 65535, not {port}")
         self._socket = socket.create_server((HOST, port), backlog=128)
         self.port: int = self._socket.getsockname()[1]
         self.accepted = 0

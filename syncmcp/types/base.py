@@ -247,7 +247,7 @@ class Result(MetaModel):
     result_type: str | None = None
 
     def __iter__(self) -> NoReturn:
-        """Raise a `TypeError`: only lists of items are iterated over."""  # pydantic's: the fields
+        """Raise a `TypeError`: only lists of items are iterated over."""
         raise TypeError(
             f"{type(self).__name__} is not iterable: read its attributes; to follow a call, write"
             " .stream(...)"

@@ -368,6 +368,42 @@ for forks in (False, True):
         os.killpg(other.popen.pid, signal.SIGKILL)  # the fork has lived on
 
 
+def test_two_processes_of_eight_threads_lose_no_update_and_neither_starves(path: Path) -> None:
+    store = FileStore(path)
+    code = f"""
+from concurrent.futures import ThreadPoolExecutor
+from syncmcp.auth import Deadline, FileStore
+
+store = FileStore({str(path)!r})
+
+def count(_):
+    with store.lock({KEY!r}, Deadline({WAIT})):
+        entry = store.load({KEY!r}) or dict(count=0)
+        store.save({KEY!r}, dict(count=entry["count"] + 1))
+
+say("ready")
+while store.load("go") is None:
+    os.sched_yield()
+with ThreadPoolExecutor(8) as pool:
+    list(pool.map(count, range(16)))
+say("counted")
+while store.load("stop") is None:
+    with store.lock({KEY!r}, Deadline({WAIT})):
+        pass
+"""
+    with running(code) as one, running(code) as other:
+        assert (one.line(), other.line()) == ("ready", "ready")
+        store.save("go", {})
+        assert (one.line(), other.line()) == ("counted", "counted")
+        assert store.load(KEY) == {"count": 32}
+        # Nor do those that take the lock again at once starve us.
+        for _ in range(20):
+            with store.lock(KEY, Deadline(WAIT)):
+                pass
+        store.save("stop", {})
+        assert (one.end(), other.end()) == ((0, "", ""), (0, "", ""))
+
+
 # -- the keyring of the desktop, whatever it can hold
 
 

@@ -209,7 +209,7 @@ USAGE_ERRORS: dict[str, Mistake] = {
             lambda client: client.call_tool("add", handlers=Handlers(elicitation=lambda *_: None)),
         )
     ),
-    "roots must be a list, not int": lambda _: connect(SHOP, roots=5),
+    "roots must be a list, not int: write [...]": lambda _: connect(SHOP, roots=5),
     "must be a string or a conversation": lambda client: ToolLoop(print, client).run(None),
     "seconds must be a number of seconds or None, not 'x'": lambda _: testing.Hold(
         "head", seconds="x"

@@ -13,7 +13,7 @@ import pytest
 import syncmcp
 from syncmcp import CancelToken, HeaderMismatch, HttpError, RequestCancelled
 from syncmcp.testing import Server
-from tests.support.stage import PATIENCE, STATELESS, Clock, Wire
+from tests.support.stage import PATIENCE, STATELESS, Clock, Wire, in_threads
 from tests.transports.http_peer import Request, serving
 
 NEW = Wire("http", STATELESS)
@@ -121,6 +121,37 @@ def scripted(answers: dict[str, Any]) -> Iterator[tuple[syncmcp.Client, list[Req
 
     with serving(script) as raw, syncmcp.connect(raw.url, mode=STATELESS) as client:
         yield client, raw.requests
+
+
+@pytest.mark.requirement("XHD-13")
+def test_threads_that_list_and_call_at_once_use_one_whole_schema_or_the_other() -> None:
+    turn = threading.Event()
+
+    def listed(one: Request) -> dict[str, Any]:
+        header = "B" if turn.is_set() else "A"
+        return {"tools": [{"name": "t", "inputSchema": schema(a=marked(header))}]}
+
+    with scripted({"tools/list": listed, "tools/call": {"content": []}}) as (client, requests):
+        client.list_tools()
+
+        def call() -> None:
+            for _ in range(20):
+                client.call_tool("t", {"a": "x"})
+
+        def list_again() -> None:
+            turn.set()
+            client.list_tools()
+
+        assert in_threads(call, call, list_again) == [None] * 3
+        client.call_tool("t", {"a": "x"})
+    mirrored = [
+        [name for name in one.headers if "param" in name]
+        for one in requests
+        if one.message["method"] == "tools/call"
+    ]
+    assert len(mirrored) == 41
+    assert all(names in (["mcp-param-a"], ["mcp-param-b"]) for names in mirrored)
+    assert mirrored[-1] == ["mcp-param-b"]
 
 
 DISCOVERED = {

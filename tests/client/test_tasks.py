@@ -453,6 +453,41 @@ def test_a_handle_that_came_as_a_future_is_let_go_with_its_client(revision: Any)
         assert gone()
 
 
+@pytest.mark.parametrize("way", ["timeout", "token", "future"])
+@both_eras
+def test_a_call_that_waits_for_a_thread_ends_in_time_and_so_does_its_task(
+    way: str, revision: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    studio, held = Studio(), threading.Event()
+
+    @studio.tool()
+    def hold() -> str:
+        held.set()
+        return str(studio.gate.wait())
+
+    studio.tasks.poll_interval_ms = 500
+    token, clock = CancelToken(), Clock(monkeypatch, "syncmcp._concurrency.timing")
+    options: dict[str, Any] = {"max_in_flight": 1, "timeout": None, "idle_timeout": None}
+    with Wire("http", revision).connect(studio, **options, **ON) as client:
+        parked = Parked(client)
+        call = client.call_tool.future("render", timeout=600, cancel=token)
+        parked.wait()
+        other = client.call_tool.future("hold")
+        assert held.wait(PATIENCE)
+        if way == "timeout":
+            clock.advance(600)
+            tick()
+        else:
+            token.cancel() if way == "token" else call.cancel()
+        with pytest.raises(RequestTimeout if way == "timeout" else RequestCancelled):
+            call.result(PATIENCE)
+        studio.running(0)
+        assert studio.stats.requests["tasks/cancel"] == 1
+        assert not other.done()
+        studio.gate.set()
+        other.result(PATIENCE)
+
+
 def test_a_call_of_a_handler_that_became_a_task_is_not_queued_behind_the_call_that_asked() -> None:
     studio = Studio()
     studio.gate.set()

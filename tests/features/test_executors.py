@@ -214,15 +214,27 @@ def test_each_process_opens_one_client_and_closes_it_at_its_end() -> None:
     assert set(errors(killed)) <= {"OutcomeUnknown", "ConnectionLost"}
 
 
-@pytest.mark.pitfall("16")
-def test_calls_spread_over_a_cluster_and_one_on_a_killed_worker_is_made_once() -> None:
+def test_calls_spread_over_the_workers_of_a_cluster() -> None:
     seen = run("dask")
     assert errors(seen["many"]) == [None] * 12
     assert len({one["worker"] for one in seen["many"]}) > 1
     assert seen["told"] == [[done, 12] for done in range(1, 13)]
     assert seen["orders"] == 12  # equal calls are different calls
-    first, *others = seen["once"]["outcomes"]
+    is_isolated(seen["isolated"])
+    # An idempotent call is made again on another worker.
+    first, *others = seen["twice"]["outcomes"]
+    assert first["text"] == "ordered"
+    assert first["worker"] != seen["twice"]["victim"]
+    assert seen["twice"]["orders"] == 2
+    assert errors(others) == [None] * 6
+
+
+@pytest.mark.pitfall("16")
+def test_a_call_on_a_killed_worker_is_made_once_where_dask_repeats_nothing() -> None:
+    """The recipe of examples/many_servers/cluster.py."""
+    once = run("once")["once"]
+    first, *others = once["outcomes"]
     assert (first["error"], first["delivery"]) == ("OutcomeUnknown", "unknown")
-    assert seen["once"]["orders"] == 1
+    assert once["orders"] == 1
     assert set(errors(others)) <= {None, "OutcomeUnknown"}
     assert errors(others).count(None) >= len(others) - 1 > 0  # one may wait at the killed worker

@@ -74,6 +74,10 @@ def meanwhile(job: Callable[[], object]) -> Iterator[None]:
     thread.join(PATIENCE)
 
 
+def kill(pid: str) -> None:
+    os.kill(int(pid), signal.SIGKILL)
+
+
 def is_there(pid: str) -> bool:
     try:
         os.kill(int(pid), 0)
@@ -99,18 +103,22 @@ def isolated(executor: Executor) -> list[dict[str, Any]]:
     )
 
 
-def killed(executor: Executor, book: Book) -> dict[str, Any]:
-    """A worker is killed while it has a call."""
+def killed(executor: Executor, book: Book, *, again: bool) -> dict[str, Any]:
+    """A worker is killed while it has a call; `again`: the call may be made twice."""
+    victims: list[str] = []
 
     def killer() -> None:
-        os.kill(int(book.wait(1)), signal.SIGKILL)
+        victims.append(book.wait(1))
+        kill(victims[0])
+        if again:
+            book.wait(2)
         book.let_go()
 
-    calls = [Call("call_tool", "order", {"book": str(book.path)})]
+    calls = [Call("call_tool", "order", {"book": str(book.path)}, idempotent=again)]
     calls += [Call("call_tool", "pid")] * 6
     with meanwhile(killer):
         outcomes = in_order(fan_out(config(), calls, executor))
-    return {"outcomes": outcomes, "orders": len(book.lines())}
+    return {"outcomes": outcomes, "orders": len(book.lines()), "victim": victims[0]}
 
 
 def on_processes(directory: str) -> dict[str, Any]:
@@ -123,32 +131,50 @@ def on_processes(directory: str) -> dict[str, Any]:
     servers = {one["text"] for one in seen["many"]}
     seen["left"] = [pid for pid in servers if is_there(pid)]
     with ProcessPoolExecutor(1, mp_context=context) as executor:
-        seen["killed"] = killed(executor, Book(directory, "pool"))
+        seen["killed"] = killed(executor, Book(directory, "pool"), again=False)
     return seen
 
 
-def on_dask(directory: str) -> dict[str, Any]:
-    """As in examples/many_servers/cluster.py: Dask does not run the tasks of lost workers again."""
-    import dask.config
+@contextmanager
+def cluster() -> Iterator[Any]:
+    """A client of a cluster with two workers."""
     from distributed import Client as Dask
     from distributed import LocalCluster
 
-    with (
-        dask.config.set({"distributed.scheduler.allowed-failures": 0}),
-        LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=":0") as local,
-        Dask(local) as client,
-    ):
+    local = LocalCluster(n_workers=2, threads_per_worker=1, processes=True, dashboard_address=":0")
+    with local, Dask(local) as client:
         client.wait_for_workers(2)
-        executor, shop = client.get_executor(), Book(directory, "shop")
+        yield client
+
+
+def on_dask(directory: str) -> dict[str, Any]:
+    seen: dict[str, Any] = {}
+    with cluster() as dask:
+        executor = dask.get_executor()
+        shop = Book(directory, "shop")
         shop.let_go()
         told: list[tuple[float, float | None]] = []
         calls = [Call("call_tool", "order", {"book": str(shop.path)})] * 12
-        many = fan_out(config(), calls, executor, on_done=lambda *news: told.append(news[:2]))
-        seen: dict[str, Any] = {"many": in_order(many), "told": told, "orders": len(shop.lines())}
-        return {**seen, "once": killed(executor, Book(directory, "once"))}
+        seen["many"] = in_order(
+            fan_out(config(), calls, executor, on_done=lambda *news: told.append(news[:2]))
+        )
+        seen["told"] = told
+        seen["orders"] = len(shop.lines())
+        seen["isolated"] = isolated(executor)
+        seen["twice"] = killed(executor, Book(directory, "twice"), again=True)
+    return seen
+
+
+def on_dask_without_repetition(directory: str) -> dict[str, Any]:
+    """As in examples/many_servers/cluster.py: Dask does not run the tasks of lost workers again."""
+    import dask.config
+
+    with dask.config.set({"distributed.scheduler.allowed-failures": 0}), cluster() as client:
+        return {"once": killed(client.get_executor(), Book(directory, "once"), again=False)}
 
 
 if __name__ == "__main__":
     with tempfile.TemporaryDirectory() as directory:
-        run = {"processes": on_processes, "dask": on_dask}[sys.argv[1]]
+        runs = {"processes": on_processes, "dask": on_dask, "once": on_dask_without_repetition}
+        run = runs[sys.argv[1]]
         print(json.dumps(run(directory)))

@@ -67,6 +67,19 @@ def test_a_program_ends_by_itself_with(end: str) -> None:
     says(ENDS[end] + "\nsay('end')\n", "end")
 
 
+@pytest.mark.pitfall("1")
+def test_a_client_is_closed_from_a_signal_handler() -> None:
+    code = """
+client = syncmcp.connect(SERVER)
+signal.signal(signal.SIGUSR1, lambda *_: client.close())
+try:
+    client.call_tool("wait", on_progress=lambda *_: os.kill(os.getpid(), signal.SIGUSR1))
+except syncmcp.ClosedError:
+    say("closed")
+"""
+    says(code, "closed")
+
+
 # -- Ctrl-C --------------------------------------------------------------------------------------
 
 

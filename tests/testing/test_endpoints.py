@@ -29,6 +29,7 @@ from syncmcp.testing import (
     serve_http,
     wsgi_app,
 )
+from syncmcp.testing.__main__ import main as demo_program
 from tests.support.stage import Stage
 from tests.testing.wires import (
     MODERN,
@@ -505,3 +506,16 @@ def test_importing_the_package_loads_no_server() -> None:
     program += "print('syncmcp.testing.server.server' in before, 'asyncio' in sys.modules)"
     done = subprocess.check_output([sys.executable, "-c", program], timeout=PATIENCE * 3)
     assert done.split() == [b"False", b"False"]
+
+
+def test_a_port_that_cannot_be_had_is_a_mistake_of_the_caller(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("signal.signal", lambda *_: None)
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        for port in (99_999, taken.getsockname()[1]):
+            monkeypatch.setattr(sys, "argv", ["demo", "--http", str(port)])
+            with pytest.raises(SystemExit) as ended:
+                demo_program()
+            assert ended.value.code == 2
+            assert f"error: cannot listen on port {port}: " in capsys.readouterr().err

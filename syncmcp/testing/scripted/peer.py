@@ -56,8 +56,8 @@ class ScriptedPeer(Closing):
     are answered as usual: notifications with 202, GET with 405, DELETE with 200.
 
     Close it, or use it in a `with` statement. An invalid step ends its script and the connection,
-    with the event "failed: ..." in the transcript, and `close` raises an
-    error that says what is wrong.
+    with the event "failed: ..." in the transcript, and `close` raises
+    an error that says what is wrong.
 
     Args:
         scripts: The scripts, at least one.

@@ -55,6 +55,8 @@ def serve_http(
 
     Raises:
         TypeError: `server`, `port` or `authorization_server` is something else.
+        ValueError: `port` is not within 0 to 65535.
+        OSError: The port is taken.
     """
     if not isinstance(server, Server):
         raise TypeError(f"server must be a Server, not {kind_of(server)}")

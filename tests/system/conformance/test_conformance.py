@@ -11,6 +11,7 @@ import os
 import re
 import subprocess
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable
 from functools import cache
@@ -22,7 +23,9 @@ from tests.system.conformance.client import SCENARIOS, SIGNING_IN, Context, play
 from tests.system.peers.setup_peers import NODE_MODULES, node
 
 SUITE = NODE_MODULES / "@modelcontextprotocol" / "conformance" / "dist" / "index.js"
+# A scenario waits for its turn within the limit of the suite.
 TIMEOUT_MS = 100_000
+SLOWEST = 30.0
 
 mark = pytest.mark
 NEW = ("2026-07-28",)
@@ -132,14 +135,17 @@ def complaints(
             scenario, url = call
             name = scenario.rpartition("/")[2]
             context = json.loads((folder / f"{name}.json").read_text("utf-8") or "{}")
-            said[scenario] = ""
+            said[scenario], begun = "", time.monotonic()
             try:
                 client(scenario, url, context)
             except Exception as error:
                 said[scenario] = type(error).__name__
+            if time.monotonic() - begun > SLOWEST:
+                said[scenario] += " too late"
             (folder / name).write_text("")  # and the relay ends
         end.join()
     assert said, (folder / "log").read_text("utf-8")
+    assert suite.returncode == 0, (folder / "log").read_text("utf-8")
     return {scenario: judged(scenario, said[scenario], folder / "of") for scenario in said}
 
 
@@ -195,6 +201,25 @@ def test_the_table_has_every_scenario_of_the_suite_on_all_its_wires() -> None:
 
 
 @pytest.mark.peer
-def test_a_client_that_does_nothing_does_not_pass(tmp_path: Path) -> None:
-    found = complaints(tmp_path, lambda *_: None, "--scenario", "initialize")
-    assert found == {"initialize": ["no check succeeded"]}
+@pytest.mark.parametrize("scenario", [name for name in TABLE if TABLE[name][0] == ADDED])
+def test_extensions_pass_on_the_newest_wire_too(scenario: str, tmp_path: Path) -> None:
+    options = ("--scenario", scenario, "--spec-version", NEW[0], "--force")
+    assert complaints(tmp_path, play, *options) == {scenario: []}
+
+
+def end_with_an_error(scenario: str, url: str, context: Context) -> None:
+    play(scenario, url, context)
+    raise LookupError
+
+
+@pytest.mark.peer
+@pytest.mark.parametrize(
+    ("client", "complaint"),
+    [(lambda *_: None, "no check succeeded"), (end_with_an_error, "it ended with 'LookupError'")],
+    ids=["that does nothing", "that ends with an error"],
+)
+def test_a_client_does_not_pass(
+    client: Callable[[str, str, Context], None], complaint: str, tmp_path: Path
+) -> None:
+    found = complaints(tmp_path, client, "--scenario", "initialize")
+    assert found == {"initialize": [complaint]}
