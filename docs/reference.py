@@ -61,7 +61,7 @@ for named in NAMED:
                     setattr(named, member, value)
 
 
-# The tags by which models tell types apart are no part of what a reader needs.
+# The tags by which models tell types apart are not part of what a reader needs.
 for alias in ("ContentBlock", "ResourceContents", "SamplingMessageContentBlock"):
     tagged = get_args(getattr(syncmcp.types, alias))[0]
     plain = reduce(or_, (get_args(member)[0] for member in get_args(tagged)))
@@ -71,10 +71,19 @@ for alias in ("ContentBlock", "ResourceContents", "SamplingMessageContentBlock")
 
 # Types without a public name are spelled in signatures.
 SPELLED = {
-    "CacheUse": get_args(CacheUse),
-    "OutputCheck": get_args(OutputCheck),
-    "Oversize": get_args(Oversize),
-    "Undeclared": get_args(Undeclared),
+    "AllPages": "ALL_PAGES",
+    "Allow": "str | Collection[str] | Callable[[str, str], bool]",
+    "CacheUse": f"Literal{[*get_args(CacheUse)]}",
+    "EventBody": "Iterator[bytes]",
+    "OutputCheck": f"Literal{[*get_args(OutputCheck)]}",
+    "Oversize": f"Literal{[*get_args(Oversize)]}",
+    "Undeclared": f"Literal{[*get_args(Undeclared)]}",
+}
+
+# Public, so that the parts of the library reach them; programs have no use for them.
+INTERNAL = {
+    *("Question.answered", "Question.progressed", "Question.end", "Session.take"),
+    *("Recording.behind", "Recording.transport", "Replay.behind", "Replay.transport"),
 }
 
 # Programs get these from the library, and do not make them.
@@ -89,6 +98,7 @@ MADE = {
     "syncmcp.executors.Outcome",
     "syncmcp.group.GroupSubscription",
     "syncmcp.handlers.pending.InputRequired",
+    "syncmcp.servers_file.ServerEntry",
     "syncmcp.servers_file.ServersFile",
     "syncmcp.tasks.ToolTask",
     "syncmcp.testing.Planned",
@@ -260,8 +270,9 @@ def process_signature(
     if signature and " idle_timeout: " in (inspect.getdoc(value) or ""):
         keywords = SIGNATURE if "*, " in signature else f"*, {SIGNATURE}"
         signature = signature.replace("**options: Unpack[CallOptions]", keywords)
-    for alias, values in SPELLED.items():
-        signature = signature and re.sub(rf"\b{alias}\b", f"Literal{[*values]}", signature)
+    for alias, spelled in SPELLED.items():
+        signature = signature and re.sub(rf"\b{alias}\b", spelled, signature)
+    signature = signature and signature.replace("*unnamed: Never", "*")
     signature = signature and re.sub(r", _\w+: .*(?=\)$)", "", signature)
     return signature, returns and re.sub(r"^Steps\[(.*)\]$|builtins\.", r"\1", returns)
 
@@ -298,6 +309,8 @@ def process_docstring(
     for number, line in enumerate(lines):
         if line.lstrip().startswith(":type: "):
             line = re.sub(r"\b(?:[a-z_]\w*\.)+(\w+)", r"\1", line)  # noqa: PLW2901
+            for alias, spelled in SPELLED.items():
+                line = re.sub(rf"\b{alias}\b", spelled, line)  # noqa: PLW2901
         lines[number] = re.sub(r"\(spec(?=[:\s])", f"({SPECIFICATION}", line)
     first = next((number for number, line in enumerate(lines) if not line), len(lines))
     added = []
@@ -332,6 +345,14 @@ def process_docstring(
         lines += ["", f"{text}."]
 
 
+def skip_member(
+    _app: Sphinx, _what: str, _name: str, value: Any, _skip: bool, _options: object
+) -> bool | None:
+    """Leave out what only other parts of the library call."""
+    function = value.fget if isinstance(value, property) else value
+    return True if getattr(function, "__qualname__", "") in INTERNAL else None
+
+
 def public(base: type) -> bool:
     """Whether it is a model on the page of types that adds fields."""
     return base.__name__ in syncmcp.types.__all__ and bool(inspect.get_annotations(base))
@@ -348,3 +369,4 @@ def setup(app: Sphinx) -> None:
     app.connect("autodoc-process-signature", process_signature)
     app.connect("autodoc-process-docstring", process_sentences, priority=400)  # before napoleon
     app.connect("autodoc-process-docstring", process_docstring)
+    app.connect("autodoc-skip-member", skip_member)

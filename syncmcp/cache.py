@@ -76,7 +76,7 @@ class MemoryCache:
         max_bytes: The most bytes of all results together. A single larger result is not stored.
 
     Raises:
-        UsageError: A limit is no whole number of at least 1.
+        UsageError: A limit is not a whole number of at least 1.
     """
 
     def __init__(self, max_entries: int = 1024, max_bytes: int = 32 * 1024 * 1024) -> None:

@@ -164,7 +164,7 @@ class Http:
     Args:
         url: The MCP endpoint, ``http://`` or ``https://``; for HTTP+SSE that of its event stream.
         transport: ``"auto"`` detects it; ``"streamable"`` never falls back to HTTP+SSE;
-            ``"sse"`` uses HTTP+SSE only (2024-11-05).
+            ``"sse"`` uses HTTP+SSE only, the transport of servers from before 2025-03-26.
         headers: Sent with every request: a mapping, or a function without arguments that returns
             one. The client copies a mapping when it is made. The function runs on the thread that
             sends.
@@ -423,7 +423,7 @@ def check_url(url: object, remedy: str = "for a command use Stdio(...)") -> None
         host = parts.netloc.rpartition("@")[2]
         # Of an escape in a name `requests` makes the letter; a zone of IPv6 has one.
         usable = bool(parts.hostname) and parts.port != 0 and ("%" not in host or host[0] == "[")
-    except ValueError:  # brackets that do not match, a port that is no number or beyond 65535
+    except ValueError:  # brackets that do not match, a port that is not a number or beyond 65535
         usable = False
     if not usable:
         raise UsageError(f"{redact_url(url)!r} is not a URL with a valid host and port")

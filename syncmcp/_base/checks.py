@@ -33,7 +33,7 @@ def check_headers(headers: object, source: str) -> None:
     """Check the headers that a program wants to be sent.
 
     Raises:
-        UsageError: They are no mapping of strings to strings, or HTTP does not allow a name or
+        UsageError: They are not a mapping of strings to strings, or HTTP does not allow a name or
             value. The error names `source`, and quotes no values: most are secrets.
     """
     if not isinstance(headers, Mapping):
@@ -134,7 +134,7 @@ def _check_takes(handler: Callable[..., object], name: str, arguments: tuple[str
 def program_failed(name: str, error: Exception) -> UsageError:
     """The error of a call in which code of the program failed, which was given as `name`.
 
-    That is no failure of the network: nothing is sent again. The text of `error` may have secrets.
+    The network did not fail: nothing is sent again. The text of `error` may have secrets.
     """
     return UsageError(f"{name} failed: {type(error).__name__}")
 
@@ -169,7 +169,7 @@ def positive_seconds(value: Any, name: str) -> float:
 
 
 def whole_number(value: Any, name: str) -> int:
-    """Return a limit; `UsageError` if it is no whole number of at least 1."""
+    """Return a limit; `UsageError` if it is not a whole number of at least 1."""
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
         raise UsageError(f"{name} must be a whole number of at least 1, not {value!r}")
     return int(value)

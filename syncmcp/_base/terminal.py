@@ -89,7 +89,7 @@ def _output() -> TextIO:
 
 
 def _terminal_number() -> int | None:
-    """The descriptor of stdin; `None` if that is no terminal, or a stand-in for one."""
+    """The descriptor of stdin; `None` if that is not a terminal, or a stand-in for one."""
     if not _is_terminal(sys.stdin):
         return None
     try:

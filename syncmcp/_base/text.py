@@ -15,7 +15,7 @@ from typing import Any
 
 MASK = "***"
 
-# Shorter values (like "1" or "debug") are no secrets, and masking them would make text unreadable.
+# Shorter values (like "1" or "debug") are not secrets, and masking them would make text unreadable.
 _SHORTEST_SECRET = 6
 
 # A value in quotes, at any depth of escaping, up to its closing quote, or to the end of the text.

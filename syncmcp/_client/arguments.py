@@ -38,7 +38,7 @@ def prompt_params(
 ) -> dict[str, Any]:
     """The parameters of `prompts/get` (server/prompts#getting-a-prompt).
 
-    `UsageError` if an argument is no string, or, with a `Prompt`, is missing or unknown.
+    `UsageError` if an argument is not a string, or, with a `Prompt`, is missing or unknown.
     """
     described = prompt if isinstance(prompt, types.Prompt) else None
     name: Any = prompt if described is None else described.name

@@ -395,7 +395,7 @@ def _variables_hint(command: Stdio, error: ConnectionLost) -> tuple[str, str | N
     words = frozenset(re.findall(r"\w{3,}", last_words))
     wanted = sorted(words & (os.environ.keys() - given.keys()))
     if wanted:
-        # The server chose these words: they are no advice of ours.
+        # The server chose these words: the text is not to read like advice.
         names = ", ".join(wanted[:3])
         text = f"; its stderr names {names}, which it did not get"
         return text, "use env= to pass the variables that it may have"

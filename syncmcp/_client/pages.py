@@ -254,7 +254,7 @@ class PageGuard:
         self._pages += 1
         if self._pages > self._limit:
             raise LimitExceeded(
-                f"the list has more than {self._limit} pages (option max_pages)",
+                f"the list has more pages than {self._limit} (option max_pages)",
                 method=self._method,
             )
 

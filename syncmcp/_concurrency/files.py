@@ -90,7 +90,7 @@ def open_private(path: Path) -> BinaryIO:
     Windows has no modes: there, the permissions of the directory decide, and are not checked.
 
     Raises:
-        UnusableFile: It belongs to another user, is open to other users, or is no regular file.
+        UnusableFile: It belongs to another user, is open to other users, or is not a regular file.
         OSError: It cannot be opened.
     """
     descriptor = os.open(path, _READ)

@@ -94,7 +94,7 @@ _MOST_LINES = 100
 MAX_HEAD = 256 * 1024
 """The most bytes of the headers of one response: whoever reads a header takes time for each."""
 
-# Longer ones are no cookies to us: to read one takes quadratic time.
+# Longer cookies are ignored: to read one takes quadratic time.
 _LONGEST_COOKIE = 8 * 1024
 
 # An ordinary header. Its value does not begin with whitespace: there is only one way to divide a
@@ -492,7 +492,7 @@ class Adapter(HTTPAdapter):
     def close(self) -> None:
         # Otherwise urllib3 leaves the connections to the garbage collector.
         for manager in (self.poolmanager, *self.proxy_manager.values()):
-            for key in manager.pools.keys():  # noqa: SIM118 - a copy; it is no dict
+            for key in manager.pools.keys():  # noqa: SIM118 - a copy; it is not a dict
                 pool = manager.pools.get(key)
                 if pool is not None:
                     pool.close()

@@ -91,7 +91,7 @@ class Dialect(Protocol):
     def read_result(self, method: str, result: Any) -> dict[str, Any] | InputRound | TaskState:
         """Return `result` if it is final; else the server's questions, or the task it became.
 
-        `ProtocolError` if it is no object, or of a kind that was not agreed on.
+        `ProtocolError` if it is not an object, or of a kind that was not agreed on.
         """
         ...
 

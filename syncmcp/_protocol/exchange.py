@@ -82,7 +82,7 @@ def exchange(
     request then has the `delivery` of the call, not of that request.
 
     Raises:
-        ProtocolError: The result is no object, or of a kind that was not agreed on.
+        ProtocolError: The result is not an object, or of a kind that was not agreed on.
         UrlElicitationRequired: The server requires URLs that no handler opens or the person does
             not agree to, or requires the same URLs again after the person visited them.
         InvalidQuestion: It requires a URL that must not be shown; the cause is the server's error.

@@ -105,7 +105,7 @@ class MalformedRequest(NamedTuple):
 
 
 class InvalidMessage(NamedTuple):
-    """JSON that is no valid message; `id` is that of the request it responds to, if readable."""
+    """JSON that is not a valid message; `id` is that of the request it responds to, if readable."""
 
     reason: str
     id: Id | None
@@ -216,7 +216,7 @@ def _read_wreck(frame: bytes, reason: str, max_values: int) -> list[Message]:
 
 
 def _objects_of_array(frame: bytes, max_values: int) -> list[bytes]:
-    """The objects in an array, whatever is in them; none if `frame` is no array."""
+    """The objects in an array, whatever is in them; none if `frame` is not an array."""
     if _ARRAY.match(frame) is None:
         return []
     found: list[bytes] = []

@@ -72,8 +72,8 @@ def is_prefixed(key: object) -> bool:
 def merge_meta(params: Mapping[str, Any], meta: Mapping[str, Any] | None) -> dict[str, Any]:
     """The caller's `_meta`: that in its `params`, updated with `meta`, whose keys were checked.
 
-    `UsageError` if that in `params` is no mapping or has an invalid key, or the trace context does
-    not have the shape of one.
+    `UsageError` if that in `params` is not a mapping or has an invalid key, or the trace context
+    does not have the shape of one.
     """
     given = params.get("_meta", {})
     if not isinstance(given, Mapping):

@@ -136,7 +136,7 @@ class _Reader:
         return "".join(self._parts)
 
     def read(self) -> None:
-        """Read all of it; `UnsupportedSchema` if it is no pattern, or too large."""
+        """Read all of it; `UnsupportedSchema` if it is not a pattern, or too large."""
         while self._at < len(self._pattern):
             self._piece(self._pattern[self._at])
             if self.size > MAX_PATTERN:

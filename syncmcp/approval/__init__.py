@@ -108,7 +108,7 @@ class Approval:
 
     Raises:
         UsageError: The policy or reviewer lacks its method, a callback is a coroutine function, or
-            `limit` is no `RateLimit`.
+            `limit` is not a `RateLimit`.
     """
 
     def __init__(

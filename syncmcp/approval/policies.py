@@ -305,7 +305,7 @@ class Rules:
         otherwise: Decides if no rule matches.
 
     Raises:
-        UsageError: One of `rules` is no `Rule`, or `otherwise` is neither policy nor decision.
+        UsageError: One of `rules` is not a `Rule`, or `otherwise` is neither policy nor decision.
     """
 
     def __init__(

@@ -139,7 +139,7 @@ def require_pkce(auth_server: AuthServer) -> None:
 def canonical_resource(url: str) -> str:
     """The canonical URI of an MCP server (basic/authorization/index#canonical-server-uri).
 
-    Without user, query and fragment, which are no part of it and may be secret.
+    Without user, query and fragment, which are not part of it and may be secret.
     """
     path = split_url(url).path
     return f"{origin_of(url)}{'' if path == '/' else path}"
@@ -185,7 +185,7 @@ def _server_metadata_urls(issuer: str) -> list[str]:
     (basic/authorization/authorization-server-discovery#authorization-server-metadata-discovery)
 
     Raises:
-        DiscoveryFailed: `issuer` is no issuer identifier (RFC 8414 §2).
+        DiscoveryFailed: `issuer` is not an issuer identifier (RFC 8414 §2).
     """
     try:
         parts = split_url(issuer)

@@ -125,7 +125,7 @@ def form_request(
         form["client_id"] = registration.client_id
         form["client_secret"] = secret
     elif method == "client_secret_basic" and secret is not None:
-        # Both are form-encoded first, so that a colon in the id is no separator (RFC 6749 §2.3.1).
+        # Both are form-encoded first: a colon in the id does not separate them (RFC 6749 §2.3.1).
         # A blank becomes %20, because some servers do not decode a plus.
         pair = f"{quote(registration.client_id, safe='')}:{quote(secret, safe='')}"
         # Servers on the official Python SDK read the client id from the body.

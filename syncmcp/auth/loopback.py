@@ -71,7 +71,7 @@ class LoopbackReceiver:
     error page and have no effect. The port is open only while a login is in progress.
 
     Without a browser on this computer, the URL is shown. The person may open it on another computer
-    and paste the URL that the browser there ends up at. After ten lines that are no answer, the
+    and paste the URL that the browser there ends up at. After ten lines that are not an answer, the
     person is not asked any more.
 
     The browser runs on a daemon thread, ``syncmcp-redirect[browser]``, and `show` and `ask` on

@@ -69,7 +69,6 @@ class Waiting(Protocol):
         Raises:
             LoginRequired: No person can be reached.
             RequestTimeout: The deadline passed.
-            ExchangeAborted: The HTTP exchange on this thread was aborted.
         """
         ...
 
@@ -96,7 +95,6 @@ class Receiver(Protocol):
         Raises:
             LoginRequired: No person can be asked.
             RequestTimeout: The deadline passed.
-            ExchangeAborted: The HTTP exchange on this thread was aborted.
         """
         ...
 
@@ -138,8 +136,8 @@ class PasteReceiver:
     """Shows a URL to a person, who pastes the URL that the browser ends up at.
 
     For computers without a browser. Nothing listens at the redirect URI: the browser shows an
-    error, but its address bar contains the callback. After ten lines that are no answer the sign-in
-    ends with `LoginRequired`. `show` and `ask` run on a daemon thread,
+    error, but its address bar contains the callback. After ten lines that are not an answer the
+    sign-in ends with `LoginRequired`. `show` and `ask` run on a daemon thread,
     ``syncmcp-redirect[prompt]``, which may outlive the login.
 
     Args:
@@ -218,12 +216,12 @@ class _PasteLogin:
 class ConsolePrompt(Generic[T]):
     """Prompts a person for an answer, on a thread of its own, as input cannot be interrupted.
 
-    It gives up after `MOST_PROMPTS` lines that are no answer. Without `ask` it only shows the text:
-    a function that shows a dialog returns when somebody closes it.
+    It gives up after `MOST_PROMPTS` lines that are not an answer. Without `ask` it only shows the
+    text: a function that shows a dialog returns when somebody closes it.
 
     Attributes:
-        text: What to show before the prompt, and again after an empty line that is no answer.
-        read: Reads a line; `None` if it is no answer, and the person is prompted again.
+        text: What to show before the prompt, and again after an empty line that is not an answer.
+        read: Reads a line; `None` if it is not an answer, and the person is prompted again.
         ended: Called at the end, on the thread of the prompt.
         secret: Removed from `failure`.
         failure: Why no answer can be entered; `None` before that.

@@ -125,8 +125,8 @@ def register(
         response = yield _registration_request(server.registration_endpoint, metadata, None)
     if not auth_server.published and not json_members(response):
         raise DiscoveryFailed(
-            "the server requires a sign-in, but does not say where, and is no authorization server"
-            " itself",
+            "the server requires a sign-in, but does not say where, and is not an authorization"
+            " server itself",
             status=response.status,
             hint="if it takes a token that you get elsewhere, pass token= to Http",
         )

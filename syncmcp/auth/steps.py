@@ -117,7 +117,7 @@ class AuthChallenge:
 def parse_challenges(header: str) -> list[Challenge]:
     """Parse the values of all ``WWW-Authenticate`` headers, joined by commas.
 
-    Text that is no challenge is skipped. If a parameter is repeated, its first value is used.
+    Text that is not a challenge is skipped. If a parameter is repeated, its first value is used.
     Nothing beyond `MAX_CHALLENGE` characters is read.
     """
     header = header[:MAX_CHALLENGE]
@@ -168,7 +168,7 @@ def json_members(response: HttpResponse) -> dict[str, Any]:
 
 
 def json_body(response: HttpResponse) -> Any:
-    """The JSON value in a response's body; `None` if the body is no valid JSON."""
+    """The JSON value in a response's body; `None` if the body is not valid JSON."""
     try:
         value: Any = json.loads(response.body)
         # A lone surrogate cannot be encoded into a request.
@@ -191,7 +191,7 @@ def error_code(code: object) -> str | None:
 def printable(words: object, otherwise: str) -> str:
     """A server's text for an error message: one line, printable, shortened, secrets removed.
 
-    It is `otherwise` if `words` are no text, or an empty one.
+    It is `otherwise` if `words` is not a text, or is empty.
     """
     text = words if isinstance(words, str) else ""
     shown = "".join(one if one.isprintable() else " " for one in text[:_MAX_SHOWN])

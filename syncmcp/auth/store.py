@@ -101,8 +101,8 @@ class MemoryStore:
         raise TypeError("a store in memory stays in its process: use a FileStore to share one")
 
 
-# A longer file, in bytes, is no token store. A longer entry, in bytes, is not saved: a server could
-# leave no space for the others.
+# A longer file, in bytes, is not a token store. A longer entry, in bytes, is not saved: a server
+# could leave no space for the others.
 _LONGEST: Final = 16 * 1024 * 1024
 _LONGEST_ENTRY: Final = 1024 * 1024
 
@@ -161,7 +161,7 @@ class FileStore:
 
         Raises:
             AuthError: The file cannot be read, belongs to another user, can be read by another
-                user, or is no token store.
+                user, or is not a token store.
         """
         with _as_auth_errors():
             return self._file.read().get(key)

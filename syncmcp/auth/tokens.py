@@ -136,7 +136,7 @@ class Login:
         """Read a stored JSON object.
 
         Raises:
-            AuthError: The object is no login, or mixes several authorization servers.
+            AuthError: The object is not a login, or mixes several authorization servers.
         """
         try:
             login = cls(

@@ -132,7 +132,7 @@ def listen(
                 what = event.uri or f"the list of {event.kind}"
                 changed = "may have changed" if event.missed else "changed"
                 session.out.show(event._asdict(), f"{what} {changed}")
-        except KeyboardInterrupt:  # the usual end, which is no error
+        except KeyboardInterrupt:  # the usual end, which is not an error
             raise typer.Exit(Exit.INTERRUPTED) from None
 
 

@@ -321,7 +321,7 @@ def _hint(word: str, known: Set[str]) -> str:
 
 
 def check_server_name(name: object) -> None:
-    """Refuse a name that is no good begin of keys, which people and models read."""
+    """Refuse a name that is not a good beginning of keys, which people and models read."""
     text(name, "the name of a server")
     if visible(str(name)) != name:
         raise UsageError(f"the name of a server has control or hidden characters: {name!a}")
@@ -357,7 +357,7 @@ def run_all(
     """Run jobs on threads of their own; return the result or error of each.
 
     Jobs that have not ended within `limit` seconds go on, and are missing in the result. Any
-    exception that is no `McpError` is raised.
+    exception that is not an `McpError` is raised.
     """
     # Idle threads end at once (`linger`), so that the pool needs no closing after an interrupt.
     workers = DaemonPool("syncmcp-group", MAX_PARALLEL, linger=0.0)

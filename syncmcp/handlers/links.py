@@ -85,7 +85,7 @@ class Link:
         """Parse a URL: ``https``, or ``http`` to this computer (``localhost``, loopback addresses).
 
         Raises:
-            UnsafeLink: It is no such URL, or it is written in a misleading way.
+            UnsafeLink: It is not such a URL, or it is written in a misleading way.
         """
         _check_characters(url)
         web = _match_web_url(url)

@@ -294,7 +294,7 @@ class ServerReview:
 
 
 # What a secret may be: one word. Code could be written so that it passes for one, or be named: such
-# words of letters only, joined by dots or slashes, are no secret.
+# words of letters only, joined by dots or slashes, are not secrets.
 _OPAQUE = re.compile(r"(?![A-Za-z_-]+(?:[./][A-Za-z_-]+)+\Z)[A-Za-z0-9_][A-Za-z0-9_.~+/=%-]*")
 _PASSWORD = re.compile(r"(?<=://)([A-Za-z0-9_.~%-]*):[A-Za-z0-9_.~%+-]+(?=@)")
 _MASKED_PASSWORD = rf"\1:{MASK}"

@@ -169,7 +169,7 @@ def _date(value: str) -> float | None:
 
 
 def redirect_target(response: requests.Response, method: str, url: str) -> str | None:
-    """The URL to follow a redirect to; `None` if the response is no redirect.
+    """The URL to follow a redirect to; `None` if the response is not a redirect.
 
     Only redirects to the same origin are followed, because the request contains secrets, and only
     those that keep the method and with it the body.
@@ -216,7 +216,7 @@ def post_url(url: str, named: bytes) -> str:
     would receive our secrets.
 
     Raises:
-        ProtocolError: `named` is no URL, too long, contains a user, or leads to another origin.
+        ProtocolError: `named` is not a URL, too long, contains a user, or leads to another origin.
     """
     if len(named) > MAX_ADDRESS:
         raise ProtocolError(f"the server's event `endpoint` has more than {MAX_ADDRESS:,} bytes")
@@ -390,7 +390,7 @@ def _retry(event: bytes, default: float | None) -> float | None:
 def _without_data(event: bytes) -> tuple[dict[bytes, bytes], bytes]:
     """Split an event into the last valid line of each other field, and its data.
 
-    An id with NUL and a `retry` that is no number are not valid; sseclient would take them.
+    An id with NUL and a `retry` that is not a number are not valid; sseclient would take them.
     """
     data = bytearray()  # one buffer, as for an incomplete event
     fields: dict[bytes, bytes] = {}

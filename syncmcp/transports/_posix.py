@@ -343,7 +343,7 @@ class PosixProcess:
         self.close_output()
         self.close_errors()
         self.release()
-        # The server is no child of this process: prevents a warning of `Popen.__del__`.
+        # The server is not a child of this process: prevents a warning of `Popen.__del__`.
         self._popen.returncode = 0
 
 

@@ -47,7 +47,7 @@ _log = logger("syncmcp.stdio")
 
 _BOM = b"\xef\xbb\xbf"
 
-# An object, or (2025-03-26) an array of objects. "[INFO] ready" is no frame.
+# An object, or (2025-03-26) an array of objects. "[INFO] ready" is not a frame.
 _FRAME = re.compile(rb"[ \t]*(?:\{|\[[ \t]*\{)")
 
 # How long, in seconds, the error for a lost connection waits for the end of stderr, after it waited

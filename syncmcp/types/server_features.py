@@ -240,7 +240,7 @@ class CallToolResult(Result):
         """Return the structured content; where there is none, the text, decoded as JSON.
 
         Raises:
-            syncmcp.errors.InvalidOutput: There is no structured content, and the text is no JSON.
+            syncmcp.errors.InvalidOutput: There is no structured content, and the text is not JSON.
         """
         if self.has_data:
             return self.data

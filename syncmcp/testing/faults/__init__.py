@@ -89,7 +89,7 @@ class Hold(Fault):
         seconds: Seconds after which the exchange goes on without a release; `None` for no limit.
 
     Raises:
-        ValueError: As for `Fault`; or `seconds` is no number of seconds.
+        ValueError: As for `Fault`; or `seconds` is not a number of seconds.
     """
 
     seconds: float | None = None

@@ -48,8 +48,8 @@ class FaultProxy(Closing):
         url: The URL that clients connect to.
 
     Raises:
-        TypeError: The target is no string.
-        ValueError: It is no ``http://`` URL.
+        TypeError: The target is not a string.
+        ValueError: It is not an ``http://`` URL.
     """
 
     def __init__(self, target: str, *, tls: ssl.SSLContext | None = None) -> None:
@@ -108,7 +108,8 @@ class FaultProxy(Closing):
             target: The URL of the server, with the same path as the first one.
 
         Raises:
-            ValueError: The target is no ``http://`` URL, or its path differs from the first one's.
+            ValueError: The target is not an ``http://`` URL, or its path differs from that of the
+                first one.
         """
         address, path = _split_target(target)
         if path != self._path:

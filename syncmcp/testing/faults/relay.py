@@ -138,7 +138,7 @@ def frame_piece(piece: bytes, framing: Framing) -> tuple[bytes, int]:
 def split_events(body: Iterable[bytes]) -> Iterator[tuple[bytes, bool]]:
     """Split an event stream after each blank line; yield each part and whether it is an event.
 
-    Comments are no events, and neither is the rest after the last blank line.
+    Comments are not events, and neither is the rest after the last blank line.
     """
     rest = b""
     for piece in body:

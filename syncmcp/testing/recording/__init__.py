@@ -11,7 +11,7 @@ number of a connection, ``connection``, and one of these members:
     A message or a batch of the client or of the server. ``for`` is the id of the request on whose
     own stream it was received, ``status`` the HTTP status of an error.
 ``got_text``
-    A frame of the server that was no JSON, as text.
+    A frame of the server that was not JSON, as text.
 ``withdrawn``
     The id of a request that the client stopped waiting for.
 ``failed``

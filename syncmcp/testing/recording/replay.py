@@ -309,7 +309,7 @@ class Replay(TransportSource):
             compared; returns the value to compare. Runs on the threads that send.
 
     Raises:
-        UsageError: The file cannot be read, or is no recording, or `order` is unknown.
+        UsageError: The file cannot be read, or is not a recording, or `order` is unknown.
     """
 
     def __init__(

@@ -41,7 +41,7 @@ def listen_http(answer: Answer, port: int = 0) -> Listener:
     """Return a listener whose connections are answered by `answer`, on their own threads."""
 
     def serve(connection: socket.socket) -> None:
-        # Tests have clients that disconnect during a request; that is no error here.
+        # Tests have clients that disconnect during a request; that is not an error here.
         with suppress(OSError):
             try:
                 _Connection(connection, answer).serve()

@@ -225,9 +225,9 @@ class Server(Dispatcher):
         `resource`.
 
         Raises:
-            ValueError: `template` is no URI template, or its URIs cannot be matched; see
+            ValueError: `template` is not a URI template, or its URIs cannot be matched; see
                 `syncmcp.templates.UriTemplate.match`.
-            TypeError: The decorated function needs an argument that is no variable.
+            TypeError: The decorated function needs an argument that is not a variable.
         """
         _check_uri(template, "resource_template")
         named: Any = {"name": name, "title": title}
