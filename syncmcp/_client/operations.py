@@ -33,13 +33,11 @@ from syncmcp._client.tool_calls import (
 from syncmcp._connection.options import CallOptions, check_log_level, did_you_mean
 from syncmcp._connection.tool_schemas import OutputCheck
 from syncmcp._protocol.exchange import exchange
-from syncmcp._protocol.jsonrpc import INVALID_PARAMS
 from syncmcp._protocol.steps import Steps
 from syncmcp.errors import (
     HeaderMismatch,
     InvalidParams,
     NotSupported,
-    ResourceNotFound,
     ServerError,
 )
 from syncmcp.handlers.pending import BY_HAND, Answerable, InputRequired, as_offer
@@ -249,8 +247,6 @@ def read_resource(
     except ServerError as error:
         if "{" in params["uri"]:
             error.hint = "fill in a URI template with syncmcp.templates.UriTemplate"
-        if error.code == INVALID_PARAMS:
-            raise ResourceNotFound(*error.args, **error.__dict__) from error
         raise
     return validate(types.ReadResourceResult, raw, "resources/read")
 

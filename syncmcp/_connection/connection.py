@@ -446,8 +446,8 @@ class Connection:
         outcome: Any = ...  # stays, for an error that answers nothing: there may be any number
         if isinstance(message, jsonrpc.Result):
             outcome = message.result
-        elif late is not None or self._table.get(message.id) is not None:
-            outcome = error_of_response(message, out, self.label, self._wire.secrets)
+        elif (asked := self._table.get(message.id)) is not None or late is not None:
+            outcome = error_of_response(message, asked, out, self.label, self._wire.secrets)
         call = None if outcome is ... else self._take(message.id, outcome)
         if call is None:
             text = "[%s] sent a response to no open request, id %r"

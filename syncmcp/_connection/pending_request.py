@@ -20,6 +20,7 @@ from syncmcp.errors import (
     OutcomeUnknown,
     RequestCancelled,
     RequestTimeout,
+    ResourceNotFound,
     ServerError,
     fresh,
 )
@@ -194,12 +195,20 @@ class PendingRequest:
 
 
 def error_of_response(
-    message: jsonrpc.Error, out: Outgoing | None, server: str, secrets: Secrets
+    message: jsonrpc.Error,
+    request: PendingRequest | None,
+    out: Outgoing | None,
+    server: str,
+    secrets: Secrets,
 ) -> ServerError:
-    """The error in a response; `out` is the request whose HTTP stream it came on."""
-    error = ServerError.from_wire(
-        message.code, secrets.quote(message.message), message.data, server=server
-    )
+    """The error in the response to `request`; `out` is the one whose HTTP stream it came on."""
+    text, code = secrets.quote(message.message), message.code
+    error: ServerError
+    if request is not None and (request.method, code) == ("resources/read", jsonrpc.INVALID_PARAMS):
+        # Since 2026-07-28 a missing resource has this code.
+        error = ResourceNotFound(text, code=code, data=message.data, server=server)
+    else:
+        error = ServerError.from_wire(code, text, message.data, server=server)
     if out is not None:
         error.status = out.status
     return error

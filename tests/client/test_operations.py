@@ -39,6 +39,7 @@ from syncmcp.types import (
     PromptReference,
 )
 from syncmcp.types.server_features import set_origin
+from tests.support.intercepting import Seen
 from tests.support.scripts import NEW, OLD, REVISIONS, STATEFUL, WIRES, opening, talk
 from tests.support.stage import PATIENCE, Stage, Wire, rotated
 
@@ -187,10 +188,17 @@ def test_the_client_reports_progress_of_a_request_of_the_servers() -> None:
 )
 def test_the_servers_error_keeps_code_message_and_data(code: int, kind: type[ServerError]) -> None:
     script = [*opening(), s.expect("resources/read"), s.error(code, "gone", {"uri": "acme://x"})]
-    with talk(script) as (_, client), pytest.raises(ServerError) as caught:
+    seen = Seen()
+    with (
+        talk(script, interceptors=[seen]) as (_, client),
+        pytest.raises(ServerError) as caught,
+    ):
         client.read_resource("acme://x")
     error = caught.value
     assert type(error) is kind
+    assert [
+        type(answer.error) for hook, answer in seen.of("resources/read") if hook == "ended"
+    ] == [kind]
     assert (error.code, error.message, error.data) == (code, "gone", {"uri": "acme://x"})
     assert error.method == "resources/read"
 

@@ -153,13 +153,13 @@ def test_the_error_of_a_response_has_all_that_it_says() -> None:
     secrets = Secrets()
     secrets.give("hunter22")
     message = jsonrpc.Error(1, -5, "not hunter22", {"more": 1})
-    error = error_of_response(message, None, "shop", secrets)
+    error = error_of_response(message, None, None, "shop", secrets)
     said = (error.code, error.message, error.data, error.server, error.status)
     assert said == (-5, "not ***", {"more": 1}, "shop", 0)
     out: Any = SimpleNamespace(status=418)
-    assert error_of_response(message, out, "shop", secrets).status == 418
+    assert error_of_response(message, None, out, "shop", secrets).status == 418
     message = jsonrpc.Error(1, -32000, "bad hunter22 " + "x y " * 100_000, None)
-    error = error_of_response(message, None, "shop", secrets)
+    error = error_of_response(message, None, None, "shop", secrets)
     assert error.message.startswith("bad *** x y")  # the beginning of a long one
     assert error.message.endswith(" more characters)")
     assert len(error.message) < 20_000
