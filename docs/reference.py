@@ -7,10 +7,9 @@ import inspect
 import json
 import re
 import sys
-from functools import reduce
-from operator import or_
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, get_args
+from types import UnionType
+from typing import TYPE_CHECKING, Any, Union, get_args
 
 from docutils.parsers.rst import directives, roles
 from sphinx.domains.python import PyXRefRole
@@ -24,7 +23,10 @@ from syncmcp._client.requests import Request, Resume
 from syncmcp._connection.options import CacheUse, ResolvedOptions
 from syncmcp._connection.tool_schemas import OutputCheck
 from syncmcp._protocol.capabilities import Undeclared
+from syncmcp.approval import policies
 from syncmcp.group import Routed
+from syncmcp.handlers.roots import Status
+from syncmcp.llm._sampling import Settings
 from syncmcp.tasks import StartTask
 
 if TYPE_CHECKING:
@@ -64,19 +66,31 @@ for named in NAMED:
 # The tags by which models tell types apart are not part of what a reader needs.
 for alias in ("ContentBlock", "ResourceContents", "SamplingMessageContentBlock"):
     tagged = get_args(getattr(syncmcp.types, alias))[0]
-    plain = reduce(or_, (get_args(member)[0] for member in get_args(tagged)))
+    plain = Union[tuple(get_args(member)[0] for member in get_args(tagged))]  # noqa: UP007
     for module in [each for name, each in sys.modules.items() if name.startswith("syncmcp.")]:
         if alias in vars(module):
             setattr(module, alias, plain)
+
+# autodoc writes the parts of such an alias as links.
+for page in (Path(__file__).parent / "api").glob("*.md"):
+    for name in re.findall(r"automodule:: (\S+)", page.read_text("utf-8")):
+        for alias in sys.modules[name].__all__:
+            if isinstance(value := getattr(sys.modules[name], alias), UnionType):
+                setattr(sys.modules[name], alias, Union[get_args(value)])  # noqa: UP007
 
 # Types without a public name are spelled in signatures.
 SPELLED = {
     "AllPages": "ALL_PAGES",
     "Allow": "str | Collection[str] | Callable[[str, str], bool]",
+    "Answer": policies.Answer,
     "CacheUse": f"Literal{[*get_args(CacheUse)]}",
     "EventBody": "Iterator[bytes]",
     "OutputCheck": f"Literal{[*get_args(OutputCheck)]}",
     "Oversize": f"Literal{[*get_args(Oversize)]}",
+    "Request": " | ".join(
+        getattr(kind, "__forward_arg__", "ToolCall") for kind in get_args(policies.Request)
+    ),
+    "Status": f"Literal{[*get_args(Status)]}",
     "Undeclared": f"Literal{[*get_args(Undeclared)]}",
 }
 
@@ -117,7 +131,26 @@ SIGNATURE = ", ".join(
 )
 
 
-SPECIFICATION = "`spec <https://modelcontextprotocol.io/specification>`__"
+# The arguments of `ModelSampling`, as those of one of its subclasses.
+SETTINGS = ", ".join(
+    f"{key}: {kind.__forward_arg__} = ..." for key, kind in Settings.__annotations__.items()
+)
+
+SPECIFICATION = "https://modelcontextprotocol.io/specification"
+
+
+def with_links(line: str) -> str:
+    """A line with links to the specification: ``(spec: ...)``, and addresses of its pages."""
+
+    def linked(match: re.Match[str]) -> str:
+        page, section = match["page"].removesuffix("/index"), match["section"] or ""
+        stateful = page in ("basic/lifecycle", "basic/utilities/tasks")
+        revision = "2025-11-25" if stateful else "2026-07-28"
+        return f"(`{page}{section} <{SPECIFICATION}/{revision}/{page}{section}>`__"
+
+    line = re.sub(r"\(spec(?=[:\s])", f"(`spec <{SPECIFICATION}>`__", line)
+    address = r"\((?P<page>(?:basic|client|server)/[\w/-]+)(?P<section>#[\w-]+)?(?=[),; ])"
+    return re.sub(address, linked, line)
 
 
 class Summary(SphinxDirective):
@@ -263,7 +296,9 @@ def process_signature(
         if name in MADE or getattr(value, "_is_protocol", False) or "**facts:" in signature:
             signature = ""
         elif hasattr(value, "model_fields"):
-            signature = f"(*, {', '.join(map(argument, value.model_fields.items()))})"
+            fields = ", ".join(map(argument, value.model_fields.items()))
+            signature = f"(*, {fields})" if fields else ""
+    signature = signature and signature.replace("Bounds = (None, None)", "Bounds = Bounds()")
     # A default that is a class is named; a function, or the result of a factory, is left out.
     signature = signature and re.sub(r" ?= ?<(?:function .*?|factory)>", " = ...", signature)
     signature = signature and re.sub(r"<[\w\- ]*?'?(?:\w+\.)*(\w+)'?>", r"\1", signature)
@@ -273,6 +308,7 @@ def process_signature(
     for alias, spelled in SPELLED.items():
         signature = signature and re.sub(rf"\b{alias}\b", spelled, signature)
     signature = signature and signature.replace("*unnamed: Never", "*")
+    signature = signature and re.sub(r"\*\*settings: \S*Settings\]", SETTINGS, signature)
     signature = signature and re.sub(r", _\w+: .*(?=\)$)", "", signature)
     return signature, returns and re.sub(r"^Steps\[(.*)\]$|builtins\.", r"\1", returns)
 
@@ -304,14 +340,12 @@ def process_docstring(
     short = name.rpartition(".")[2]
     if what == "data" and lines and lines[0] in str(type(value).__doc__):
         lines.clear()  # the docstring of the type of the value
-    if lines and lines[0].startswith("Alias for field number"):
-        lines.clear()  # the field of a tuple, whose name and type say enough
     for number, line in enumerate(lines):
         if line.lstrip().startswith(":type: "):
             line = re.sub(r"\b(?:[a-z_]\w*\.)+(\w+)", r"\1", line)  # noqa: PLW2901
             for alias, spelled in SPELLED.items():
                 line = re.sub(rf"\b{alias}\b", spelled, line)  # noqa: PLW2901
-        lines[number] = re.sub(r"\(spec(?=[:\s])", f"({SPECIFICATION}", line)
+        lines[number] = with_links(line)
     first = next((number for number, line in enumerate(lines) if not line), len(lines))
     added = []
     if what == "exception":
@@ -348,9 +382,11 @@ def process_docstring(
 def skip_member(
     _app: Sphinx, _what: str, _name: str, value: Any, _skip: bool, _options: object
 ) -> bool | None:
-    """Leave out what only other parts of the library call."""
+    """Leave out what only other parts of the library call, and fields of tuples."""
     function = value.fget if isinstance(value, property) else value
-    return True if getattr(function, "__qualname__", "") in INTERNAL else None
+    internal = getattr(function, "__qualname__", "") in INTERNAL
+    # The docstring of a tuple describes its fields.
+    return True if internal or type(value).__name__ == "_tuplegetter" else None
 
 
 def public(base: type) -> bool:

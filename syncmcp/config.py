@@ -45,7 +45,7 @@ Headers = Mapping[str, str] | Callable[[], Mapping[str, str]]
 """Header names and values, or a function that returns them before each HTTP request."""
 
 Stderr = Literal["log", "inherit", "devnull"] | Callable[[str], None] | str | os.PathLike[str]
-"""Where a server's stderr goes; its last lines are kept for errors anyhow.
+"""Where a server's stderr goes; errors show its last lines in any case.
 
 ``"log"``: to the logger ``syncmcp.stderr``. ``"inherit"``: to the stderr of this process.
 ``"devnull"``: nowhere. A function: called with each line, on the thread that reads the stderr. A

@@ -581,7 +581,7 @@ class InterceptorFailed(McpError):
 
 
 class Denied(McpError):
-    """A policy or a person denied something.
+    """A policy or a person denied a tool call, which was not sent; or a question, whose call was.
 
     Attributes:
         kind: What was to be approved: ``"sampling"``, ``"form"``, ``"url"``, ``"roots"`` or
@@ -604,7 +604,7 @@ class Refused(McpError):
     """Raise this in a handler to answer a question of the server with a JSON-RPC error.
 
     Until 2025-11-25 the error is sent to the server unchanged. In 2026-07-28, where an answer
-    cannot be an error, the call that the question belongs to raises it.
+    cannot be an error, the call raises it (-32603 if the handler failed); the call was sent.
 
     Attributes:
         code: The JSON-RPC error code sent to the server.

@@ -52,13 +52,16 @@ _INHERITED_OPTIONS = ("handlers", "headers", "meta", "undeclared")
 
 
 class TaskUpdate(NamedTuple):
-    """The status of a task; see `ToolTask`."""
+    """The status of a task; see `ToolTask`.
+
+    Attributes:
+        status: ``"working"``, ``"input_required"``, ``"completed"``, ``"failed"`` or
+            ``"cancelled"``.
+        message: The status message of the server, for people.
+    """
 
     status: str
-    """``"working"``, ``"input_required"``, ``"completed"``, ``"failed"`` or ``"cancelled"``."""
-
     message: str | None
-    """The status message of the server, for people."""
 
 
 class ToolTask:

@@ -204,7 +204,7 @@ class UriTemplate:
 
         Raises:
             UsageError: The template cannot be matched, `ambiguity` says why; or `unchecked` names
-                a variable that there is not.
+                an unknown variable.
         """
         if not isinstance(uri, str):
             raise UsageError(f"uri must be a string, not {uri!r}")

@@ -483,13 +483,15 @@ def main() -> None:
     """Read the command line, and chat."""
     parser = argparse.ArgumentParser(description="A chat with a model that uses your servers.")
     parser.add_argument("--model", default="scripted", metavar="PROVIDER[:NAME]")
-    parser.add_argument("--servers", action="append", default=[], metavar="FILE", help="mcpServers")
-    parser.add_argument("--trust", action="store_true", help="the files, without being asked")
+    parser.add_argument(
+        "--servers", action="append", default=[], metavar="FILE", help="a file with mcpServers"
+    )
+    parser.add_argument("--trust", action="store_true", help="use these files without asking")
     parser.add_argument("--url", action="append", default=[], help="a server")
-    parser.add_argument("--root", action="append", default=[], help="where servers may work")
+    parser.add_argument("--root", action="append", default=[], help="a folder for the servers")
     parser.add_argument("--ui", choices=("terminal", "browser", "none"), help="where you are asked")
     parser.add_argument(
-        "--script", type=Path, metavar="FILE", help="JSON, for when nobody is there"
+        "--script", type=Path, metavar="FILE", help="JSON with the answers of a person"
     )
     parser.add_argument("command", nargs="*", help="a server, after --")
     options = parser.parse_args()

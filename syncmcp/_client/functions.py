@@ -130,6 +130,7 @@ class ToolFunction:
 
         Raises:
             UsageError: An argument is invalid.
+            TypeError: An argument of a call is missing or unknown.
             McpError: A call failed, and `return_errors` is false.
         """
         limit = whole_number(max_in_flight, "max_in_flight")

@@ -124,7 +124,7 @@ class BoundOperation(Generic[P, R]):
         >>> future.result(timeout=5).text
         '3'
 
-        The arguments are described where the operation is that blocks: `help(client.call_tool)`.
+        For the arguments see the blocking operation, such as `help(client.call_tool)`.
 
         Returns:
             A `RequestFuture`, which is a `concurrent.futures.Future`. Its ``result(timeout)`` waits
@@ -155,7 +155,7 @@ class BoundOperation(Generic[P, R]):
         1 2
         2 2
 
-        The arguments are described where the operation is that blocks: `help(client.call_tool)`.
+        For the arguments see the blocking operation, such as `help(client.call_tool)`.
 
         Returns:
             A `ResultStream`. Iterating over it, on the thread that iterates, waits for and yields

@@ -56,16 +56,16 @@ class Progress(NamedTuple):
     >>> with client.call_tool.stream("countdown", {"steps": 1, "delay": 0.1}) as items:
     ...     print(next(item for item in items if isinstance(item, syncmcp.Progress)))
     Progress(progress=1, total=1, message='0 left')
+
+    Attributes:
+        progress: Grows with each report; without a `total` its unit is unknown.
+        total: The value of `progress` at the end; `None` if the server did not say.
+        message: What the server is doing, as text for people; `None` if the server did not say.
     """
 
     progress: float
-    """Grows with each report; without a `total` its unit is unknown."""
-
     total: float | None
-    """The value of `progress` at the end; `None` if the server did not say."""
-
     message: str | None
-    """What the server is doing, as text for people; `None` if the server did not say."""
 
 
 class RequestFuture(concurrent.futures.Future[R]):

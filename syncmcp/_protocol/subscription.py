@@ -37,18 +37,21 @@ SUBSCRIPTION_NOTIFICATIONS = frozenset((*_LISTS, _UPDATED, ACKNOWLEDGED))
 
 
 class ChangeEvent(NamedTuple):
-    """A change, or a possible change, at the server."""
+    """A change, or a possible change, at the server.
+
+    Attributes:
+        kind: What changed: ``"tools"``, ``"prompts"`` or ``"resources"`` for one of these lists
+            (that of resources includes the templates), ``"resource"`` for the content of one
+            resource.
+        uri: The URI of the resource; `None` for a list. May be below the URI that was subscribed
+            to.
+        missed: True if the server did not notify of this change: the connection was interrupted,
+            and changes during the interruption are not reported afterwards.
+    """
 
     kind: Kind
-    """What changed: ``"tools"``, ``"prompts"`` or ``"resources"`` for one of these lists (that of
-    resources includes the templates), ``"resource"`` for the content of one resource."""
-
     uri: str | None = None
-    """The URI of the resource; `None` for a list. May be below the URI that was subscribed to."""
-
     missed: bool = False
-    """True if the server did not notify of this change: the connection was interrupted, and changes
-    during the interruption are not reported afterwards."""
 
 
 class ChangeFilter(NamedTuple):

@@ -40,16 +40,19 @@ By = Literal["policy", "person", "remembered", "limit", "timeout", "withdrawn", 
 
 
 class ToolCall(NamedTuple):
-    """A tool call of this client, before it is sent."""
+    """A tool call of this client, before it is sent.
+
+    Attributes:
+        tool: The name of the tool.
+        arguments: The arguments of the call, by name.
+        annotations: The server's annotations of the tool; meaningless unless the server is trusted.
+        definition: The tool as the server lists it, for display; not to be relied on.
+    """
 
     tool: str
-    """The name of the tool."""
     arguments: Mapping[str, Any]
-    """The arguments of the call, by name."""
     annotations: ToolAnnotations | None
-    """The server's annotations of the tool; meaningless unless the server is trusted."""
     definition: Tool | None = None
-    """The tool as the server lists it, for display; as little to be relied on."""
 
     def __repr__(self) -> str:  # arguments may be confidential
         return f"ToolCall({self.tool!r}, {len(self.arguments)} arguments)"

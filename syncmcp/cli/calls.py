@@ -356,7 +356,7 @@ def prompt(
     found = _find_by_name("prompt", name, client.list_prompts(**session.request_options()))
     offered = found.arguments or ()
     required = [one.name for one in offered if one.required and one.name not in given]
-    if required:
+    if required and not given.keys() - {one.name for one in offered}:  # `get_prompt` names these
         raise _missing(required, f"write {' '.join(f'{name}=TEXT' for name in required)}")
     result = client.get_prompt(found, given, **session.request_options())
     said = (f"{message.role}: {_block_text(message.content)}" for message in result.messages)

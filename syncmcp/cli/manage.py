@@ -388,13 +388,13 @@ def _server_facts(entry: ServerEntry) -> dict[str, Any]:
 
 roots_app = typer.Typer(
     cls=_ListByDefault,
-    help="The directories that servers may work in, if you agree.\n\n"
+    help="The directories and files that servers may work in, if you agree.\n\n"
     "Without a subcommand, it lists them.",
     rich_markup_mode=None,
 )
 
 _AsRoots = Annotated[bool, typer.Option("--json", help="Print them as JSON, as in the protocol.")]
-_PATH = "A directory, or a file: URI."
+_PATH = "A directory or a file, also as a file: URI."
 _Path = Annotated[str, typer.Argument(metavar="PATH", help=_PATH)]
 _Known = Annotated[str, typer.Argument(metavar="PATH", help=_PATH, autocompletion=complete_roots)]
 

@@ -328,7 +328,7 @@ class Settings:
         typer.Option(
             "--yes",
             "-y",
-            help="Call tools without asking; without a terminal, allow roots and --model.",
+            help="Agree to tool calls, and without a terminal to roots and --model.",
         ),
     ] = False
     header: Annotated[

@@ -58,16 +58,19 @@ ENDED_STATES: Final = frozenset({"failed", "disabled", "closed"})
 
 
 class ServerStatus(NamedTuple):
-    """The status of one server of a group."""
+    """The status of one server of a group.
+
+    Attributes:
+        state: See `State`.
+        error: The error, if the server failed or its connection was lost.
+        server: The server's description, while the group has a connection to it.
+        left_out: For each item of the server that the group does not have, which one and why.
+    """
 
     state: State
-    """See `State`."""
     error: McpError | None = None
-    """The error, if the server failed or its connection was lost."""
     server: ConnectedServer | None = None
-    """The server's description, while the group has a connection to it."""
     left_out: tuple[str, ...] = ()
-    """For each item of the server that the group does not have, which one and why."""
 
 
 class GroupMember:

@@ -107,6 +107,14 @@ class ConnectedServer:
     """The connected server: its name in the program, and what it declared about itself.
 
     The declarations are for display; the library neither verifies nor trusts them.
+
+    Attributes:
+        name: The name that the program gave the server: the only name to show as a fact. By default
+            the command or the URL, shortened and with secrets removed: then it does not tell
+            servers apart.
+        identity: Equal if, and only if, it is the same server, whatever its name.
+        trusted: Whether the program chose to trust the server's annotations of its tools.
+        revision: The negotiated protocol revision.
     """
 
     def __init__(
@@ -121,17 +129,9 @@ class ConnectedServer:
         self._result = negotiated.result
         self._extensions = frozenset(extensions)
         self.name = name
-        """The name that the program gave the server: the only name to show as a fact.
-
-        By default the command or the URL, shortened and with secrets removed: then it does not tell
-        servers apart.
-        """
         self.identity = ServerIdentity(name) if identity is None else identity
-        """Equal if, and only if, it is the same server, whatever its name."""
         self.trusted = trusted
-        """Whether the program chose to trust the server's annotations of its tools."""
         self.revision: str = negotiated.dialect.revision
-        """The negotiated protocol revision."""
 
     @property
     def given_name(self) -> str | None:
@@ -232,13 +232,15 @@ class ProgressHandler(Protocol):
 
 
 class CausingCall(NamedTuple):
-    """The client's request during which the server asked a question."""
+    """The client's request during which the server asked a question.
+
+    Attributes:
+        method: ``"tools/call"``, for example.
+        params: The parameters of the request, without `_meta`.
+    """
 
     method: str
-    """``"tools/call"``, for example."""
-
     params: dict[str, Any] | None
-    """The parameters of the request, without `_meta`."""
 
 
 class HandlerContext:

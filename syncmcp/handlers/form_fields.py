@@ -207,25 +207,29 @@ ABSENT: Final = Absent.ABSENT
 
 
 class Option(NamedTuple):
-    """One option of a choice."""
+    """One option of a choice.
+
+    Attributes:
+        value: The value that is sent.
+        title: The text to show; the value if the server gave no title.
+    """
 
     value: str
-    """The value that is sent."""
-
     title: str
-    """The text to show; the value if the server gave no title."""
 
 
 class Bounds(NamedTuple):
     """The minimum and maximum of a field.
 
     They bound the number of characters of a text, the value of a number, the number of choices.
+
+    Attributes:
+        minimum: The smallest value or count, inclusive; `None` for no bound.
+        maximum: The largest value or count, inclusive; `None` for no bound.
     """
 
     minimum: int | float | None = None
-    """The smallest value or count, inclusive; `None` for no bound."""
     maximum: int | float | None = None
-    """The largest value or count, inclusive; `None` for no bound."""
 
 
 _UNBOUNDED: Final = Bounds()

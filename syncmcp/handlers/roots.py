@@ -57,14 +57,17 @@ _HIDDEN_SEPARATOR = re.compile(r"%2f", re.IGNORECASE)
 
 
 class RootStatus(NamedTuple):
-    """A root and whether it can be accessed at this moment."""
+    """A root and whether it can be accessed at this moment.
+
+    Attributes:
+        root: The root, as it is sent to servers.
+        path: Its path on this computer.
+        status: ``"ok"``, ``"missing"`` or ``"unreadable"``.
+    """
 
     root: Root
-    """The root, as it is sent to servers."""
     path: Path
-    """Its path on this computer."""
     status: Status
-    """``"ok"``, ``"missing"`` or ``"unreadable"``."""
 
 
 class Roots:

@@ -163,7 +163,8 @@ class ModelFormat(ABC):
     Data of the provider are plain dicts, as in its HTTP API: no package of the provider is needed.
     Names of tools and arguments that the provider does not accept, and schemas, are adapted in
     requests, and the changes are reversed in answers; so use one format object for a request and
-    its answer. Its only state is the tools; it is thread-safe.
+    its answer. Its only state is the tools; it is thread-safe. Use one of the formats below: this
+    base class is not meant for subclasses of your own.
 
     Args:
         tools: The tools that are offered to the model.

@@ -126,7 +126,7 @@ MAX_BYTES: Final = 4 * 1024 * 1024
 
 
 class ServersFile(Mapping[str, ServerEntry]):
-    """The servers of a file by name, in the file's order; returned by `read`.
+    """The servers of a file by name, in the file's order: a mapping, returned by `read`.
 
     >>> from pathlib import Path
     >>> from syncmcp import servers_file
@@ -137,7 +137,7 @@ class ServersFile(Mapping[str, ServerEntry]):
 
     A name in a guarded file proves nothing, so rules and budgets that allow something do not match
     it. They match a name that the program gives: as `name=` of a client, or as a key of a group
-    that differs from the name in the file.
+    that differs from the name in the file. Another name raises `KeyError`, which lists the names.
 
     Attributes:
         path: The path of the file.
@@ -178,14 +178,17 @@ class ServersFile(Mapping[str, ServerEntry]):
 
 
 class EditorFile(NamedTuple):
-    """A configuration file of an editor."""
+    """A configuration file of an editor.
+
+    Attributes:
+        editor: The editor that reads the file.
+        scope: Whether the file is the person's own, or belongs to a project.
+        path: Where the file is.
+    """
 
     editor: Literal["Claude Desktop", "VS Code", "Cursor"]
-    """The editor that reads the file."""
     scope: Literal["user", "project"]
-    """Whether the file is the person's own, or belongs to a project."""
     path: Path
-    """Where the file is."""
 
 
 def read(

@@ -198,7 +198,7 @@ class ServerEntry:
             raise problem
         parsed = self._parse()
         if self.disabled:
-            raise self._error("the file disables this server", "disabled")
+            raise self._error('the file disables this server, by "disabled": true')
         approved = self._approved_review() if self._rules.guarded else None
         made: Stdio | Http
         if parsed.command is None:

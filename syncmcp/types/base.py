@@ -104,6 +104,17 @@ def _end_at_first_invalid_item(schema: Any) -> None:
             _end_at_first_invalid_item(part)
 
 
+class _Signature:
+    """Builds a model: pydantic then gives it the signature that `help()` shows."""
+
+    def __get__(self, instance: object, model: type[BaseModel]) -> object:
+        model.model_rebuild(raise_errors=False)
+        made = vars(model)["__signature__"]
+        if made is self:
+            raise AttributeError("__signature__")
+        return made.__get__(instance, model)
+
+
 class WireModel(BaseModel):
     """The base of every model.
 
@@ -123,6 +134,10 @@ class WireModel(BaseModel):
     )
 
     if not TYPE_CHECKING:  # type checkers know the fields
+
+        def __init_subclass__(cls, **options: Any) -> None:
+            super().__init_subclass__(**options)
+            cls.__signature__ = _Signature()
 
         def __init__(self, /, *values: Any, **data: Any) -> None:
             fields = type(self).model_fields

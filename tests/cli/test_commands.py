@@ -192,6 +192,8 @@ def test_prompts_are_filled_in(command: Command, demo: str) -> None:
     missing = command("prompt", demo, "translate")
     assert (missing.code, missing.error["message"]) == (2, "an argument is missing: text")
     assert missing.error["hint"] == "write text=TEXT"
+    misspelt = command("prompt", demo, "translate", "txt=x").error["message"]
+    assert misspelt.startswith("prompt 'translate' has no argument 'txt'")
 
 
 def test_arguments_of_prompts_and_templates_are_completed(command: Command, demo: str) -> None:

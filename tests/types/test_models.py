@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import pickle
 from collections.abc import Iterator
@@ -82,6 +83,17 @@ def test_a_misspelt_field_is_refused_where_a_program_makes_a_model() -> None:
     }
     received = {"content": [{"type": "text", "text": "a", "txet": "b"}], "isEror": True}
     assert made.from_wire(received).to_wire() == received
+
+
+def test_help_shows_the_fields_of_a_model_that_was_never_used() -> None:
+    class Fresh(WireModel):
+        count: int
+
+    class Unfinished(Fresh):
+        other: Missing  # type: ignore[name-defined]  # noqa: F821
+
+    assert str(inspect.signature(Fresh)) == "(*values: Any, count: int, **data: Any) -> None"
+    assert "count" not in inspect.signature(Unfinished).parameters
 
 
 @pytest.mark.parametrize("data", [{"a": 1}, [], 0, False, None])
