@@ -26,7 +26,6 @@ from syncmcp._protocol.capabilities import Undeclared
 from syncmcp.approval import policies
 from syncmcp.group import Routed
 from syncmcp.handlers.roots import Status
-from syncmcp.llm._sampling import Settings
 from syncmcp.tasks import StartTask
 
 if TYPE_CHECKING:
@@ -120,6 +119,7 @@ MADE = {
     "syncmcp.testing.ScriptedConnection",
     "syncmcp.testing.Session",
     "syncmcp.testing.ToolContext",
+    "syncmcp.types.WireModel",
 }
 
 
@@ -131,16 +131,14 @@ SIGNATURE = ", ".join(
 )
 
 
-# The arguments of `ModelSampling`, as those of one of its subclasses.
-SETTINGS = ", ".join(
-    f"{key}: {kind.__forward_arg__} = ..." for key, kind in Settings.__annotations__.items()
-)
+# Of the glossary; not in code.
+TERMS = r"(?<![`\w.-])(?:pool thread|in flight|idempotent|handshake)(?![`=:\w-])"
 
 SPECIFICATION = "https://modelcontextprotocol.io/specification"
 
 
 def with_links(line: str) -> str:
-    """A line with links to the specification: ``(spec: ...)``, and addresses of its pages."""
+    """A line with links to the glossary, and to the specification and its pages."""
 
     def linked(match: re.Match[str]) -> str:
         page, section = match["page"].removesuffix("/index"), match["section"] or ""
@@ -148,6 +146,8 @@ def with_links(line: str) -> str:
         revision = "2025-11-25" if stateful else "2026-07-28"
         return f"(`{page}{section} <{SPECIFICATION}/{revision}/{page}{section}>`__"
 
+    if ">>>" not in line:
+        line = re.sub(TERMS, r":term:`\g<0>`", line)
     line = re.sub(r"\(spec(?=[:\s])", f"(`spec <{SPECIFICATION}>`__", line)
     address = r"\((?P<page>(?:basic|client|server)/[\w/-]+)(?P<section>#[\w-]+)?(?=[),; ])"
     return re.sub(address, linked, line)
@@ -292,12 +292,9 @@ def process_signature(
     """Show what a program may give, and what an operation returns when it is called."""
     if name == "syncmcp.connect":  # the options of `Client`, which is on the same page
         return "(target: Target, **options)", returns
-    if what in ("class", "exception") and signature:
-        if name in MADE or getattr(value, "_is_protocol", False) or "**facts:" in signature:
-            signature = ""
-        elif hasattr(value, "model_fields"):
-            fields = ", ".join(map(argument, value.model_fields.items()))
-            signature = f"(*, {fields})" if fields else ""
+    hidden = name in MADE or getattr(value, "_is_protocol", False)
+    if what in ("class", "exception") and (hidden or "**facts:" in (signature or "")):
+        signature = ""
     signature = signature and signature.replace("Bounds = (None, None)", "Bounds = Bounds()")
     # A default that is a class is named; a function, or the result of a factory, is left out.
     signature = signature and re.sub(r" ?= ?<(?:function .*?|factory)>", " = ...", signature)
@@ -308,18 +305,9 @@ def process_signature(
     for alias, spelled in SPELLED.items():
         signature = signature and re.sub(rf"\b{alias}\b", spelled, signature)
     signature = signature and signature.replace("*unnamed: Never", "*")
-    signature = signature and re.sub(r"\*\*settings: \S*Settings\]", SETTINGS, signature)
+    signature = signature and re.sub(r"(\*\*settings): \S*Settings\]", r"\1", signature)
     signature = signature and re.sub(r", _\w+: .*(?=\)$)", "", signature)
     return signature, returns and re.sub(r"^Steps\[(.*)\]$|builtins\.", r"\1", returns)
-
-
-def argument(item: tuple[str, Any]) -> str:
-    """A field of a model, with its default if that is short."""
-    name, field = item
-    if field.is_required():
-        return name
-    plain = isinstance(field.default, str | int | float | None)
-    return f"{name}={field.default!r}" if plain else f"{name}=..."
 
 
 def process_sentences(
@@ -366,6 +354,15 @@ def process_docstring(
         lines += ["", f"Operations: {', '.join(f'`Client.{key}`' for key in collected)}."]
     if added:
         lines[first:first] = ["", *added]
+    if what in ("class", "exception"):  # arguments and errors come before the attributes
+        others: list[str] = []
+        attributes: list[str] = []
+        block = others
+        for line in lines:
+            if line and line[0] != " ":
+                block = attributes if line.startswith(".. attribute::") else others
+            block.append(line)
+        lines[:] = [*others, "", *attributes]
     if isinstance(value, Routed):
         lines[first:] = [
             "",

@@ -75,12 +75,12 @@ class Stdio:
         cwd: The working directory of the child; by default that of this process.
         stderr: Where its stderr goes: ``"log"`` (the logger ``syncmcp.stderr``), ``"inherit"``
             (the stderr of this process), ``"devnull"``, a function that is called with each line on
-            the thread that reads them, or the path of a file to append to. The last lines are kept
-            for errors anyhow.
+            the thread that reads them, or the path of a file to append to. Errors show its
+            last lines in any case.
         restart: ``"on-exit"``: if the server has ended, the next call starts it again, after a
             pause that grows with each time; ``"never"``: the client has to be opened again.
         max_frame: The longest message accepted from the server, in bytes. A message may have one
-            value for each 16 bytes of this, at least 100,000 and at most four million.
+            JSON value for each 16 bytes, at least 100,000 and at most four million.
         grace: How long the server may take to end, in seconds: first after its stdin was closed,
             then after it was asked to terminate. Then its whole process tree is killed, on Linux
             with processes that have left its process group.
@@ -181,7 +181,7 @@ class Http:
         proxies: Proxy URLs by scheme; by default those of the environment (`HTTPS_PROXY`,
             `NO_PROXY`).
         max_body: The longest response body or event accepted, in bytes. A message may have one
-            value for each 16 bytes of this, at least 100,000 and at most four million.
+            JSON value for each 16 bytes, at least 100,000 and at most four million.
         session_id: The `Client.session_id` of another client, to resume its session (until
             2025-11-25).
         last_event_id: The `Client.last_event_id` of that client: the server sends again the events

@@ -130,14 +130,14 @@ class McpError(Exception):
     ...     print(error.method, error.kind, error.seconds, error.delivery)
     tools/call total 0.1 unknown
 
-    A message may quote a server. In `str()`, and so in tracebacks, control and hidden characters
-    are replaced by a visible notation, and each further line begins with a bar. The attributes
-    have the unchanged text, without secrets.
+    A message may quote a server. `str()` makes control and hidden characters visible, and begins
+    each further line with a bar. The attributes have the unchanged text, without secrets. An error
+    that you raise takes its attributes as keywords: ``Denied("not now", by="nobody")``.
 
     Attributes:
         server: The name of the server (option `name`; its command or URL by default), or `None`.
         method: The JSON-RPC method concerned, or `None`.
-        attempts: How often the request was sent, or was to be sent; see `Retry`.
+        attempts: How often the client sent the request, or tried to; see `Retry`.
         hint: What to do, or what the cause may be, as far as the library can guess; else `None`.
     """
 

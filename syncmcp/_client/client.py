@@ -131,10 +131,11 @@ class Client:
             as ``(context)`` on a pool thread and returns them. Roots can be added to an empty list
             later. See `roots`.
         approval: A policy, or an `Approval`, that reviews the questions of a server before and
-            after a handler answers them. Without it, the handlers decide alone.
+            after a handler answers them, but not the tool calls of the program. Without it, the
+            handlers decide alone.
         human_timeout: How long, in seconds, a handler or a person may take for an answer before
-            the question is refused; `None` for no limit. The time limits of a call pause while
-            handlers answer its questions, for this long in all.
+            the question is refused, or the form cancelled; `None` for no limit. The time limits of
+            a call pause while handlers answer its questions, for this long in all.
         max_handlers: The most handlers that run at one time. A handler does not count while it
             calls the client or waits for a person's approval.
         max_questions: The most questions that wait for a handler (until 2025-11-25); further
@@ -363,7 +364,8 @@ class Client:
         Raises:
             ConnectFailed: The server cannot be reached or started.
             RequestTimeout: Opening took longer than `open_timeout`.
-            ProtocolError: The client and the server have no revision in common.
+            ProtocolError: The client and the server have no revision in common. Some servers answer
+                with an error: `UnsupportedVersion`, `MethodNotFound` or another `ServerError`.
             McpError: The first requests failed in another way.
         """
         self._core.check_process()

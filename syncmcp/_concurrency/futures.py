@@ -117,7 +117,7 @@ class RequestFuture(concurrent.futures.Future[R]):
 
     @property
     def attempts(self) -> int:
-        """How often the request was sent, or was to be sent; see `Retry`."""
+        """How often the client has sent the request, or tried to; see `Retry`."""
         return self._attempts
 
     def cancel(self) -> bool:

@@ -64,7 +64,7 @@ _SHOWN: Final = 200
 
 
 class UnsafeUrl(AuthError):
-    """A server named a URL that must not be used, for this `reason`; nothing was sent there."""
+    """A URL, which a server named as a rule, must not be used; nothing was sent there."""
 
     reason: str = ""
     delivery: Delivery = "not_sent"
@@ -286,6 +286,4 @@ def _unsafe(url: object, reason: str) -> UnsafeUrl:
     text = redact(str(url))
     # Not cut: what is secret in it is masked by its whole value, later.
     shown = ascii(text) if len(text) <= _SHOWN else "(too long to be shown)"
-    return UnsafeUrl(
-        f"the client refuses a URL that the server named: {reason}: {shown}", reason=reason
-    )
+    return UnsafeUrl(f"the client refuses to use a URL: {reason}: {shown}", reason=reason)

@@ -40,7 +40,7 @@ By = Literal["policy", "person", "remembered", "limit", "timeout", "withdrawn", 
 
 
 class ToolCall(NamedTuple):
-    """A tool call of this client, before it is sent.
+    """A tool call that a `ToolLoop` wants to make.
 
     Attributes:
         tool: The name of the tool.

@@ -484,7 +484,7 @@ class OpenAISampling(ModelSampling):
         client: An `openai.OpenAI`; by default one with the key of the environment
             (``OPENAI_API_KEY``).
         api: Responses, or Chat Completions.
-        settings: See `ModelSampling`.
+        settings: The other arguments of `ModelSampling`.
 
     Raises:
         UsageError: See `ModelSampling`.

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from syncmcp.testing.recording import Recording
     from syncmcp.testing.recording.replay import Replay
     from syncmcp.testing.recording.state import NotRecorded
-    from syncmcp.testing.scripted import Received, Transcript
+    from syncmcp.testing.scripted import Received, ScriptError, Transcript
     from syncmcp.testing.scripted.peer import ScriptedConnection, ScriptedPeer
     from syncmcp.testing.server.authorization import AuthorizationServer
     from syncmcp.testing.server.context import ToolContext
@@ -65,6 +65,7 @@ __all__ = [
     "Recording",
     "Replay",
     "RpcError",
+    "ScriptError",
     "ScriptedConnection",
     "ScriptedPeer",
     "Server",
@@ -93,7 +94,7 @@ _LAZY = {
         "recording": "Recording",
         "recording.replay": "Replay",
         "recording.state": "NotRecorded",
-        "scripted": "Received Transcript",
+        "scripted": "Received ScriptError Transcript",
         "scripted.peer": "ScriptedConnection ScriptedPeer",
         "server.authorization": "AuthorizationServer",
         "server.context": "ToolContext",

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Iterator, Mapping
+from inspect import Parameter, Signature
 from typing import (
     TYPE_CHECKING,
     Annotated,
@@ -105,14 +106,19 @@ def _end_at_first_invalid_item(schema: Any) -> None:
 
 
 class _Signature:
-    """Builds a model: pydantic then gives it the signature that `help()` shows."""
+    """The signature of a model that `help()` shows: its fields, by their names in Python.
 
-    def __get__(self, instance: object, model: type[BaseModel]) -> object:
-        model.model_rebuild(raise_errors=False)
-        made = vars(model)["__signature__"]
-        if made is self:
-            raise AttributeError("__signature__")
-        return made.__get__(instance, model)
+    pydantic's own has the JSON names, and needs a model that is built.
+    """
+
+    def __get__(self, instance: object, model: type[BaseModel]) -> Signature:
+        parameters = []
+        for name, field in model.model_fields.items():
+            default = Parameter.empty
+            if not field.is_required():
+                default = field.get_default(call_default_factory=True)
+            parameters.append(Parameter(name, Parameter.KEYWORD_ONLY, default=default))
+        return Signature(parameters)
 
 
 class WireModel(BaseModel):
@@ -137,7 +143,7 @@ class WireModel(BaseModel):
 
         def __init_subclass__(cls, **options: Any) -> None:
             super().__init_subclass__(**options)
-            cls.__signature__ = _Signature()
+            cls._set_signature()
 
         def __init__(self, /, *values: Any, **data: Any) -> None:
             fields = type(self).model_fields
@@ -154,6 +160,10 @@ class WireModel(BaseModel):
 
         # As in pydantic's own: validation does not call it, which would take longer.
         __init__.__pydantic_base_init__ = True
+
+    @classmethod
+    def _set_signature(cls) -> None:
+        cls.__signature__ = _Signature()  # type: ignore[assignment]
 
     @classmethod
     def from_wire(cls, value: Any) -> Self:
@@ -199,12 +209,14 @@ class WireModel(BaseModel):
         that uses the model first.
         """
         with build_lock:
-            return super().model_rebuild(
+            built = super().model_rebuild(
                 force=force,
                 raise_errors=raise_errors,
                 _parent_namespace_depth=0,
                 _types_namespace=_types_namespace,
             )
+            cls._set_signature()  # again: pydantic has just replaced it
+            return built
 
 
 class TaggedModel(WireModel):

@@ -66,7 +66,7 @@ _FENCE: Final = re.compile(
     r"^(?P<fence> *`{3,})[^\n]*\n(?P<code>.*?)^(?P=fence)$", re.DOTALL | re.MULTILINE
 )
 _DIRECTIVE: Final = re.compile(
-    r"^(?P<fence>`{3,})\{[^\n]*\n.*?^(?P=fence)$", re.DOTALL | re.MULTILINE
+    r"^(?P<fence>`{3,})\{(?!glossary)[^\n]*\n.*?^(?P=fence)$", re.DOTALL | re.MULTILINE
 )
 _COMMENT: Final = re.compile(r"<!--.*?-->", re.DOTALL)
 _ROW: Final = re.compile(r"^\|(.*)\|$", re.MULTILINE)

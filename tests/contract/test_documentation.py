@@ -34,7 +34,15 @@ DOCS = ROOT / "docs"
 PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted(DOCS.rglob("*.md"))]
 
 # What is drawn or printed, and what gives orders to Sphinx.
-NO_CODE = ("text", "{toctree}", "{container}", "{measured}", "{eval-rst}", "{include}")
+NO_CODE = (
+    "text",
+    "{toctree}",
+    "{glossary}",
+    "{container}",
+    "{measured}",
+    "{eval-rst}",
+    "{include}",
+)
 
 # Commands of a shell that are not the project's.
 FOREIGN = ("jq", "kill")

@@ -296,9 +296,7 @@ def test_the_error_names_the_url_and_what_is_wrong_with_it(way: str, url: str, r
     with pytest.raises(UnsafeUrl) as caught:
         ways.get(way, judge.check)(url)
     assert caught.value.reason == reason
-    assert (
-        caught.value.message == f"the client refuses a URL that the server named: {reason}: '{url}'"
-    )
+    assert caught.value.message == f"the client refuses to use a URL: {reason}: '{url}'"
 
 
 def test_a_long_url_is_left_out_of_the_error() -> None:

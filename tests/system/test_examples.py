@@ -84,7 +84,7 @@ SAYS = {
     "providing_roots": ["project: 3", "private: outside the roots", "private: 2"],
     "record_replay": [
         "<- notifications/progress\n  <- notifications/progress\n  <- an answer\nplayed:",
-        "arguments.steps: recorded 2, asked 3",
+        "arguments.steps: recorded 2; asked 3",
         "has the secret: False",
     ],
     "resuming": ["the second process missed stock://herbs\nthe same session: True\n"],

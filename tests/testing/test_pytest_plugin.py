@@ -191,7 +191,7 @@ def test_a_cassette_is_recorded_once_and_replayed_afterwards(pytester: pytest.Py
     pytester.makepyfile(test_weather=hides)
     told("not recorded (--mcp-record=all records again):", passed=1, errors=1)
     pytester.makepyfile(test_weather=WEATHER.replace("Bergen", "Oslo"))
-    told('*arguments.city: recorded "Bergen", asked "Oslo"*', failed=1)
+    told('*arguments.city: recorded "Bergen"; asked "Oslo"*', failed=1)
     told("told: it is 1 in Oslo 1", "--mcp-record=all", passed=1)
     told("told: it is 1 in Oslo 0", "--mcp-record=none", passed=1)
 

@@ -189,8 +189,8 @@ class TestWhatWasNotRecorded:
             with pytest.raises(NotRecorded) as caught:
                 client.call_tool("price", {"item": "quince", "currency": "NOK"})
             assert caught.value.differences == (
-                'arguments.item: recorded "pear", asked "quince"',
-                'arguments.currency: recorded nothing, asked "NOK"',
+                'arguments.item: recorded "pear"; asked "quince"',
+                'arguments.currency: recorded nothing; asked "NOK"',
             )
             assert str(caught.value).startswith(
                 "tools/call [replay of shop.jsonl]: it was not recorded with these parameters:\n"
@@ -224,7 +224,7 @@ class TestWhatWasNotRecorded:
         record(wire, path)
         visit, recording = Visit(size=4), Replay(path)
         with visit.client(recording, mode=wire.revision) as client:
-            with pytest.raises(NotRecorded, match=r"content\.size: recorded 3, asked 4") as caught:
+            with pytest.raises(NotRecorded, match=r"content\.size: recorded 3; asked 4") as caught:
                 client.call_tool("order", {"item": "pear"})
             assert ("elicitation/create" in str(caught.value)) == (wire.revision == STATEFUL)
         assert len(recording.unexpected) == 1

@@ -85,15 +85,18 @@ def test_a_misspelt_field_is_refused_where_a_program_makes_a_model() -> None:
     assert made.from_wire(received).to_wire() == received
 
 
-def test_help_shows_the_fields_of_a_model_that_was_never_used() -> None:
+def test_help_shows_the_fields_of_a_model_by_their_names_before_and_after_its_first_use() -> None:
     class Fresh(WireModel):
-        count: int
+        is_new: bool
+        parts: list[int] = pydantic.Field(default_factory=list)
 
     class Unfinished(Fresh):
-        other: Missing  # type: ignore[name-defined]  # noqa: F821
+        other: Missing | None = None  # type: ignore[name-defined]  # noqa: F821
 
-    assert str(inspect.signature(Fresh)) == "(*values: Any, count: int, **data: Any) -> None"
-    assert "count" not in inspect.signature(Unfinished).parameters
+    assert str(inspect.signature(Fresh)) == "(*, is_new, parts=[])"
+    assert Fresh.from_wire({"isNew": True}).to_wire() == {"isNew": True}
+    assert str(inspect.signature(Fresh)) == "(*, is_new, parts=[])"
+    assert str(inspect.signature(Unfinished)) == "(*, is_new, parts=[], other=None)"
 
 
 @pytest.mark.parametrize("data", [{"a": 1}, [], 0, False, None])

@@ -296,7 +296,8 @@ class Replay(TransportSource):
     the list has changed.
 
     The n-th connection plays the n-th recorded connection, and later ones the last. A call whose
-    request was not recorded fails with `NotRecorded`.
+    request was not recorded fails with `NotRecorded`. One that timed out or was cancelled when it
+    was recorded gets no answer: it waits for its own timeout.
 
     Args:
         path: A file that a `Recording` has written. It is read by the constructor.

@@ -55,7 +55,7 @@ def differences(recorded: Any, asked: Any, path: str = "") -> Iterator[str]:
         for number, (one, other) in enumerate(zip(recorded, asked, strict=True)):
             yield from differences(one, other, f"{path}[{number}]")
     elif not _values_match(recorded, asked):
-        yield f"{path or 'all of it'}: recorded {_shorten(recorded)}, asked {_shorten(asked)}"
+        yield f"{path or 'all of it'}: recorded {_shorten(recorded)}; asked {_shorten(asked)}"
 
 
 def _values_match(recorded: Any, asked: Any) -> bool:

@@ -134,7 +134,7 @@ class Browser:
 
     @property
     def code(self) -> str:
-        """The six characters that every page shows, for a person to tell them from fake ones.
+        """Six letters and digits that every page shows, for a person to tell it from a fake one.
 
         Starts the web server. Show it where only the person sees it.
 
