@@ -335,13 +335,13 @@ class Chat:
             self._screen.say(f"{key} ({server}): {about}")
 
     def servers(self, _: str) -> None:
-        """Say how each server stands."""
+        """Show the state of each server."""
         for name, status in self.group.status.items():
             there = status.server and f"speaks {status.server.revision}"
             self._screen.say(f"{name} is {status.state}: {status.error or there or 'not used'}")
 
     def refresh(self, _: str) -> None:
-        """Ask all servers anew what they have."""
+        """Fetch all lists of the servers again."""
         self.group.refresh()
         self._screen.say(f"{len(self.group.tools)} tools")
 

@@ -226,12 +226,13 @@ A server is a URL, or a command after --:
 syncmcp tools https://example.com/mcp
 
 syncmcp call add a:=1 b:=2 -- python server.py
+"""
 
-Results go to stdout. An error goes to stderr, in words on a terminal, else as one line of JSON.
-Exit codes: 0 done, 1 the server failed or cannot do it, you refused, or stdout cannot be written, 2
-usage, an unusable file, or a server of a file is not approved, 3 sign in first, 4 not reached, 5
-the tool reported failure, 6 timeout, 7 you cancelled a server's form, 130 Ctrl-C, 141 the reader of
-the output has gone. At a question of a server, Ctrl-C only cancels or declines.
+_OUTPUT = """Results go to stdout. Errors go to stderr: as a sentence at a terminal, elsewhere as a
+line of JSON. Exit codes: 0 done, 1 the server failed or cannot do it, you refused, or stdout cannot
+be written, 2 usage, an unusable file, or a server of a file is not approved, 3 sign in first, 4 not
+reached, 5 the tool reported failure, 6 timeout, 7 you cancelled a server's form, 130 Ctrl-C, 141
+the reader of the output has gone. At a question of a server, Ctrl-C only cancels or declines.
 """
 
 _GROUPS = {
@@ -284,6 +285,8 @@ def command_tree() -> Any:
                 usage = [piece.strip("{}") for piece in one.get_usage_pieces(context)]
                 one.get_usage_pieces = lambda ctx, usage=usage: usage
                 one.display_type_rich = lambda ctx: ""
+                if one.name == "target":  # "[required]" would not be true behind --
+                    one.get_help_record = lambda ctx, one=one: (one.metavar, one.help)
             elif one.name == "help" and isinstance(command, ServerCommand):
                 one.help = f"{one.help} -h leaves out the shared options."
     return tree
@@ -295,6 +298,7 @@ _COMPLETE = "_SYNCMCP_COMPLETE"
 app = typer.Typer(
     name="syncmcp",
     help=_ABOUT,
+    epilog=_OUTPUT,
     cls=_Commands,
     context_settings={"help_option_names": ["--help", "-h"]},
     invoke_without_command=True,

@@ -321,7 +321,8 @@ class Settings:
     """The options of every command that speaks to a server; their help describes them."""
 
     json: Annotated[
-        bool, typer.Option("--json", help="Print the protocol's own result as JSON.")
+        bool,
+        typer.Option("--json", help="Print JSON: the protocol's own result, where there is one."),
     ] = False
     yes: Annotated[
         bool,

@@ -139,7 +139,7 @@ def test_without_a_key_tools_are_called_after_a_yes_ctrl_c_ends_a_call_and_comma
             "/roots remove /nowhere": "/roots: no such root: file:///nowhere",
             "/model": "the model is scripted",
             "/model parrot": "/model: no model 'parrot': there are anthropic, openai,",
-            "/help": "/refresh   Ask all servers anew what they have.",
+            "/help": "/refresh   Fetch all lists of the servers again.",
             "/dance": "there is no /dance; /help lists what there is",
         }.items():
             says(person, line)
