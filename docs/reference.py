@@ -107,7 +107,7 @@ MADE = {
     "syncmcp.RequestFuture",
     "syncmcp.ResultStream",
     "syncmcp.Subscription",
-    "syncmcp._client.functions.ToolFunction",
+    "syncmcp.ToolFunction",
     "syncmcp.executors.Outcome",
     "syncmcp.group.GroupSubscription",
     "syncmcp.handlers.pending.InputRequired",
@@ -132,7 +132,8 @@ SIGNATURE = ", ".join(
 
 
 # Of the glossary; not in code.
-TERMS = r"(?<![`\w.-])(?:pool thread|in flight|idempotent|handshake)(?![`=:\w-])"
+WORDS = "pool thread|in flight|idempotent|handshake|guarded|step-up|stateful|servers file|tool loop"
+TERMS = rf"(?<![`\w.-])(?:{WORDS})(?![`=:\w-])"
 
 SPECIFICATION = "https://modelcontextprotocol.io/specification"
 
@@ -146,7 +147,7 @@ def with_links(line: str) -> str:
         revision = "2025-11-25" if stateful else "2026-07-28"
         return f"(`{page}{section} <{SPECIFICATION}/{revision}/{page}{section}>`__"
 
-    if ">>>" not in line:
+    if not re.match(r"\s*(?:>>>|\.\. |:|│)", line):
         line = re.sub(TERMS, r":term:`\g<0>`", line)
     line = re.sub(r"\(spec(?=[:\s])", f"(`spec <{SPECIFICATION}>`__", line)
     address = r"\((?P<page>(?:basic|client|server)/[\w/-]+)(?P<section>#[\w-]+)?(?=[),; ])"
@@ -341,6 +342,8 @@ def process_docstring(
             del lines[lines.index("Inherited attributes:") :]
         bases = [base.__name__ for base in value.__bases__ if base.__name__[0] != "_"]
         added = [f"Base: {', '.join(f'`{base}`' for base in bases)}."]
+        if value in syncmcp.ServerError.codes.values():
+            added[0] += f" Code: {value.code}."
     elif inspect.isclass(value) and hasattr(value, "model_fields"):
         inherited = value.model_fields.keys() - inspect.get_annotations(value).keys()
         bases = filter(public, value.__mro__[1:])

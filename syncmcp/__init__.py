@@ -68,6 +68,7 @@ if TYPE_CHECKING:
     from syncmcp import tools as tools
     from syncmcp import ui as ui
     from syncmcp._client.batch import Batch
+    from syncmcp._client.functions import ToolFunction
     from syncmcp._client.subscriptions import Listener, Subscription
     from syncmcp.approval import AllowAll, Approval, AutoApprove, DenyAll, RateLimit, Rule, Rules
     from syncmcp.executors import Call, Outcome, fan_out
@@ -120,6 +121,7 @@ __all__ = [
     "Stdio",
     "Subscription",
     "Target",
+    "ToolFunction",
     "ToolLoop",
     "ToolTask",
     "connect",
@@ -135,6 +137,7 @@ _LAZY = {
     name: module
     for module, names in {
         "syncmcp._client.batch": ("Batch",),
+        "syncmcp._client.functions": ("ToolFunction",),
         "syncmcp._client.subscriptions": ("Listener", "Subscription"),
         "syncmcp.approval": (
             "AllowAll",

@@ -96,7 +96,7 @@ class Completer:
             `suggest` was called again meanwhile, or `dismiss` was called.
 
         Raises:
-            UsageError: There is no such argument.
+            UsageError: There is no such argument; checked if `ref` is an object that lists them.
             McpError: The request failed.
         """
         token = CancelToken()

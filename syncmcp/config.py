@@ -79,8 +79,9 @@ class Stdio:
             last lines in any case.
         restart: ``"on-exit"``: if the server has ended, the next call starts it again, after a
             pause that grows with each time; ``"never"``: the client has to be opened again.
-        max_frame: The longest message accepted from the server, in bytes. A message may have one
-            JSON value for each 16 bytes, at least 100,000 and at most four million.
+        max_frame: The longest message accepted from the server, in bytes. A message may have a
+            limited number of JSON values: one for each 16 bytes, at least 100,000 and at most four
+            million.
         grace: How long the server may take to end, in seconds: first after its stdin was closed,
             then after it was asked to terminate. Then its whole process tree is killed, on Linux
             with processes that have left its process group.
@@ -169,8 +170,8 @@ class Http:
             one. The client copies a mapping when it is made. The function runs on the thread that
             sends.
         token: A bearer token, sent as ``Authorization: Bearer TOKEN``. For one that expires use
-            `auth`. It excludes `auth`, a `session` with `auth`, the same header, and a function for
-            headers.
+            `auth`. Do not combine it with `auth`, with a `session` that has `auth` or this header,
+            or with a function for `headers`.
         auth: A `requests` authentication object, such as those of `syncmcp.auth`, or a pair of
             user name and password. `~/.netrc` is never read.
         session: A `requests.Session` whose headers, auth, proxies, TLS and cookies are used. With
@@ -180,8 +181,9 @@ class Http:
         cert: A client certificate: its path, or the paths of certificate and key.
         proxies: Proxy URLs by scheme; by default those of the environment (`HTTPS_PROXY`,
             `NO_PROXY`).
-        max_body: The longest response body or event accepted, in bytes. A message may have one
-            JSON value for each 16 bytes, at least 100,000 and at most four million.
+        max_body: The longest response body or event accepted, in bytes. A message may have a
+            limited number of JSON values: one for each 16 bytes, at least 100,000 and at most four
+            million.
         session_id: The `Client.session_id` of another client, to resume its session (until
             2025-11-25).
         last_event_id: The `Client.last_event_id` of that client: the server sends again the events

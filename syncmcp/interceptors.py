@@ -2,6 +2,8 @@
 
 For logging, metrics, rate limits, fault injection::
 
+    from syncmcp import Interceptor
+
     class Log(Interceptor):
         def ended(self, answer):
             print(answer.method, answer.elapsed, answer.error or "done")

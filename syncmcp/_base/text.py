@@ -214,7 +214,7 @@ def several_lines(text: str) -> str:
 
 
 def shorten(text: str, limit: int) -> str:
-    """Cut a text to at most `limit` characters, and say how many were left out.
+    """Cut a text to its first `limit` characters, and say how many were left out.
 
     For a text that may be huge, call this before `visible`, which examines every character.
     """

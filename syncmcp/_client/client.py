@@ -112,7 +112,7 @@ class Client:
             Since 2026-07-28 servers notify of changes only while the client listens; see `listen`.
         on_handler_error: Called with the error of a handler as ``(error, context)``, on the thread
             of the handler and before the server gets an error: the exception of the handler, except
-            `Refused` and `Denied`, or `InvalidAnswer` if its answer is invalid.
+            `Refused` and `Denied`; `InvalidAnswer` if an answer does not fit its form.
         client_info: The name and version that the client sends to the server; those of syncmcp by
             default.
         max_in_flight: The most requests in flight at one time; further requests are queued.

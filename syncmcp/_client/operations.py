@@ -460,8 +460,8 @@ def complete(
 
     Args:
         ref: A `Prompt` or `ResourceTemplate` from a list: then the names of arguments are
-            checked. Or the name of a prompt; a URI template, which begins with a scheme and
-            has ``://`` or an expression in braces; or a `PromptReference` or
+            checked, if it lists any. Or the name of a prompt; a URI template, which begins with a
+            scheme and has ``://`` or an expression in braces; or a `PromptReference` or
             `ResourceTemplateReference`.
         argument_name: The argument to complete.
         value: The beginning of its value, as typed so far.

@@ -125,7 +125,7 @@ class CancelToken:
 
     @property
     def reason(self) -> str | None:
-        """The reason given to `cancel`, or `None`."""
+        """The reason given to `cancel` or `after`, which has a default; or `None`."""
         return self._reason
 
     def wait(self, timeout: float | None = None) -> bool:

@@ -91,10 +91,10 @@ class CallOptions(TypedDict, total=False):
         ProtocolError: The answer violates the protocol.
         LimitExceeded: The answer exceeds a limit of the client.
         TooManyRounds: The server asked more often than the client's `max_rounds` (2026-07-28).
-        Refused: A handler refused a question of the call (2026-07-28).
+        Refused: A handler refused a question of the call, or failed (2026-07-28).
         Denied: A policy or a person denied the sampling that a call asked for (2026-07-28).
-        InvalidAnswer: A handler gave an answer that the question does not allow (2026-07-28); it
-            was not sent, but the call was.
+        InvalidAnswer: A handler's answer does not fit its form (2026-07-28); it was not sent, but
+            the call was.
         InterceptorFailed: An interceptor failed.
     """
 

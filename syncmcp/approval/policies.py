@@ -261,7 +261,7 @@ class Rule:
         decision: The decision.
         server: The name that the program gave the server; `None` matches every server. A rule that
             allows never matches the default name of a server, which other servers may have, too,
-            nor one that a file of servers chose which needs approval; the other rules do.
+            nor a name from a servers file that needs approval; the other rules do.
         kind: The kind of question; `None` matches every kind.
 
     Raises:
@@ -341,7 +341,7 @@ class AutoApprove:
 
     Args:
         server: The name that the program gave the server; never a default name, which other servers
-            may have, too, nor one that a file of servers chose which needs approval.
+            may have, too, nor a name from a servers file that needs approval.
         per: The length of the sliding window of the budget, in seconds.
         calls: The maximum of questions in `per` seconds; `None` for no limit.
         tokens: The maximum of tokens (`max_tokens` of requests) in `per` seconds; `None` for no

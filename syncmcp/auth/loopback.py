@@ -87,8 +87,8 @@ class LoopbackReceiver:
         show: Shows a text to the person, before a prompt or if no browser was opened; by default on
             stderr. Without `ask` the question whether to sign in is shown at the terminal instead.
         ask: Shows a prompt and returns the line that the person enters. By default `input`, if
-            stdin is a terminal, and stdout or stderr is one, after half a second in which no line
-            came: what was typed before answers nothing.
+            stdin is a terminal, and stdout or stderr is one. It ignores input until no line has
+            come for half a second.
 
     Raises:
         UsageError: The arguments make no valid redirect URI, or `show` or `ask` cannot be called

@@ -144,8 +144,7 @@ class PasteReceiver:
         show: Shows a text to the person. Without `ask` the question whether to sign in is shown at
             the terminal instead.
         ask: Shows a prompt, and returns the line that the person enters. By default `input`; at a
-            terminal after half a second in which no line came: what was typed before answers
-            nothing.
+            terminal it ignores input until no line has come for half a second.
         redirect_uri: The redirect URI that the client is, or will be, registered with.
 
     Raises:

@@ -138,7 +138,7 @@ def documented(text: str) -> float | tuple[float, ...]:
 def found(path: str) -> Any:
     """The object that a dotted name stands for; without a package, a name of `syncmcp`."""
     if path == "Client.tool(...).map":
-        path = "syncmcp._client.functions.ToolFunction.map"
+        path = "syncmcp.ToolFunction.map"
     names = path.split(".")
     if names[0] != "syncmcp":
         names.insert(0, "syncmcp")
