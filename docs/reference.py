@@ -147,7 +147,7 @@ def with_links(line: str) -> str:
         revision = "2025-11-25" if stateful else "2026-07-28"
         return f"(`{page}{section} <{SPECIFICATION}/{revision}/{page}{section}>`__"
 
-    if not re.match(r"\s*(?:>>>|\.\. |:|│)", line):
+    if not re.match(r"\s*(?:>>>|\.\. |:|[│├└])", line):
         line = re.sub(TERMS, r":term:`\g<0>`", line)
     line = re.sub(r"\(spec(?=[:\s])", f"(`spec <{SPECIFICATION}>`__", line)
     address = r"\((?P<page>(?:basic|client|server)/[\w/-]+)(?P<section>#[\w-]+)?(?=[),; ])"
