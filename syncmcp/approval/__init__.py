@@ -101,7 +101,8 @@ class Approval:
         policy: Decides first; by default a person is always asked.
         reviewer: Asks a person. Without a reviewer, a question that needs a person is denied.
         limit: A rate limit for each server; beyond it, everything that counts is denied. Questions
-            that the policy denies, and read-only tools of trusted servers, do not count.
+            that the policy denies do not count, nor read-only tools of trusted servers unless the
+            policy itself allows them.
         audit: Called with a record of every decision, on the thread of the question. If the
             question is withdrawn or expires while a person is asked, it is called on the thread
             that ended the question. Its exceptions are logged and have no effect.

@@ -12,6 +12,7 @@ from pydantic import BaseModel
 
 from syncmcp.testing import RpcError, Server, demo_server
 from syncmcp.testing.server.wire import REVISIONS
+from syncmcp.types import ToolAnnotations
 from tests.testing.talks import text_of
 from tests.testing.wires import PATIENCE, Memory, initialize, modern
 
@@ -166,6 +167,22 @@ def test_parameters_may_be_called_anything_and_a_coroutine_is_no_tool() -> None:
 
     with pytest.raises(TypeError, match="coroutine"):
         server.add_tool(tool)
+
+
+def test_annotations_of_a_tool_are_json_or_a_model_and_are_sent_by_their_names_in_json() -> None:
+    server = Server()
+    for name, given in (
+        ("json", {"readOnlyHint": True}),
+        ("model", ToolAnnotations(read_only_hint=True)),
+    ):
+        server.tool(name=name, annotations=given)(lambda: 1)
+    with Memory(server) as client:
+        client.start()
+        tools = client.call("tools/list")["result"]["tools"]
+    assert [tool["annotations"] for tool in tools] == [{"readOnlyHint": True}] * 2
+    wrong: Any = 3
+    with pytest.raises(TypeError, match="annotations must be a mapping, such as"):
+        server.add_tool(lambda: 1, name="wrong", annotations=wrong)
 
 
 def test_bad_arguments_and_failures_are_results_and_other_errors_are_errors(

@@ -133,7 +133,7 @@ class Tool(Binding):
         self,
         function: Callable[..., Any],
         *,
-        annotations: Mapping[str, Any] | None = None,
+        annotations: Mapping[str, Any] | BaseModel | None = None,
         input_schema: Mapping[str, Any] | None = None,
         output_schema: Mapping[str, Any] | None = None,
         meta: Mapping[str, Any] | None = None,
@@ -145,6 +145,10 @@ class Tool(Binding):
         self.output_schema = (
             dict(output_schema) if output_schema is not None else _schema_of(self.returns)
         )
+        if isinstance(annotations, BaseModel):
+            annotations = annotations.model_dump(mode="json", by_alias=True, exclude_none=True)
+        elif not isinstance(annotations, Mapping | None):
+            raise TypeError("annotations must be a mapping, such as {'readOnlyHint': True}")
         self._annotations = dict(annotations) if annotations else None
         self._meta = dict(meta) if meta else None
         if task_support not in (None, *get_args(TaskSupport)):

@@ -8,7 +8,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial, wraps
-from typing import Any, Concatenate, Literal, TypeAlias, TypeVar, get_args
+from typing import TYPE_CHECKING, Any, Concatenate, Literal, TypeAlias, TypeVar, get_args
 
 from typing_extensions import ParamSpec
 
@@ -26,6 +26,9 @@ from syncmcp.testing.server.features import (
 )
 from syncmcp.testing.server.session import Session
 from syncmcp.testing.server.wire import Batches, Message
+
+if TYPE_CHECKING:
+    from syncmcp.types import ToolAnnotations
 
 ListKind: TypeAlias = Literal["tools", "resources", "prompts"]
 
@@ -138,7 +141,7 @@ class Server(Dispatcher):
         name: str | None = None,
         title: str | None = None,
         description: str | None = None,
-        annotations: Mapping[str, Any] | None = None,
+        annotations: Mapping[str, Any] | ToolAnnotations | None = None,
         input_schema: Mapping[str, Any] | None = None,
         output_schema: Mapping[str, Any] | None = None,
         meta: Mapping[str, Any] | None = None,
@@ -155,11 +158,14 @@ class Server(Dispatcher):
         a whole result (a dict with a `content` list). An exception becomes a result with `isError`;
         an `RpcError` becomes a JSON-RPC error.
 
+        The `annotations` are JSON, such as ``{"readOnlyHint": True}``, or a `ToolAnnotations`.
+
         With `task_support` "optional" or "required" the tool runs as a task if the client asks for
         one (2025-11-25) or declares the extension for tasks (2026-07-28); see `tasks`.
 
         Raises:
-            TypeError: It is used without parentheses, as ``@server.tool``.
+            TypeError: It is used without parentheses, as ``@server.tool``; or `annotations` is
+                something else.
         """
         make = partial(
             Tool,
