@@ -58,6 +58,7 @@ ARGUMENTS = [
 # What Chromium reports of a form that did not pass, and of a connection that has ended.
 EXPECTED = re.compile(
     "status of 422|ERR_CONNECTION_(REFUSED|RESET)|ERR_EMPTY_RESPONSE|ERR_SOCKET_NOT_CONNECTED"
+    "|ERR_CONTENT_LENGTH_MISMATCH"  # the program has gone while it answered
 )
 HOSTILE = '"><script>document.title="forged"</script><img src=x onerror=alert(1)>\u202e\x1b[0m'
 
@@ -144,7 +145,10 @@ def ask(tab: Page, how: Callable[..., Any], *about: Any) -> Asked[Any]:
 
 
 def press(tab: Page, name: str) -> None:
-    tab.get_by_role("button", name=name, exact=True).click()
+    button = tab.get_by_role("button", name=name, exact=True)
+    button.wait_for()
+    tab.wait_for_load_state()  # with its script, which checks what is sent
+    button.click()
 
 
 def hold_timers(tab: Page) -> None:
