@@ -299,7 +299,7 @@ class HttpError(TransportError):
     """The server answered with an HTTP status or body that does not answer the request.
 
     Attributes:
-        status: The HTTP status code; 0 if no response is concerned.
+        status: The HTTP status code; 0 if there was no response.
         body: The beginning of the response body, with secrets removed.
         retry_after: The seconds that the server asks to wait before a retry, or `None`.
     """
@@ -496,17 +496,6 @@ class HeaderMismatch(ServerError, code=-32020):
 
 class MissingCapability(ServerError, code=-32021):
     """The client did not declare a required capability (2026-07-28): `hint` names the option."""
-
-    def __init__(self, message: str = "", **facts: Any) -> None:
-        super().__init__(message, **facts)
-        data = self.data if isinstance(self.data, dict) else {}
-        required = data.get("requiredCapabilities")
-        named = required if isinstance(required, dict) else {}
-        options = [f"{name}=" for name in ("sampling", "elicitation", "roots") if name in named]
-        if named.get("elicitation", {}) == {"url": {}}:  # a plain function answers forms only
-            options[options.index("elicitation=")] += "Elicitation(form=..., url=...)"
-        if options and self.hint is None:
-            self.hint = f"give the client a handler: {', '.join(options)}"
 
 
 class UnsupportedVersion(ServerError, code=-32022):

@@ -126,7 +126,7 @@ def fan_out(
     >>> from concurrent.futures import ThreadPoolExecutor
     >>> calls = [("add", {"a": 1, "b": number}) for number in range(3)]
     >>> with ThreadPoolExecutor() as executor:
-    ...     outcomes = syncmcp.fan_out(client, calls, executor)  # in the order of their ends
+    ...     outcomes = syncmcp.fan_out(client, calls, executor)  # in the order in which they end
     ...     print(sorted((outcome.index, outcome.result().text) for outcome in outcomes))
     [(0, '1'), (1, '2'), (2, '3')]
 

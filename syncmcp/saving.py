@@ -57,7 +57,7 @@ def save(
         The path.
 
     Raises:
-        UsageError: `content` is of another type, `path` names no file, or `max_bytes` is no
+        UsageError: `content` is of another type, `path` names no file, or `max_bytes` is not a
             whole number of at least 1.
         LimitExceeded: There are more bytes; nothing was written.
         InvalidOutput: A result does not have exactly one content, or the content is invalid

@@ -88,7 +88,7 @@ class UriTemplate:
         template: The text of the template.
 
     Raises:
-        BadTemplate: The text is not a valid template, no string, or longer than 4,096 characters.
+        BadTemplate: It is not a string, not a valid template, or longer than 4,096 characters.
     """
 
     def __init__(self, template: str) -> None:

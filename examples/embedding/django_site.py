@@ -35,7 +35,7 @@ def add(request: HttpRequest) -> HttpResponse:
     numbers = {name: int(request.GET[name]) for name in ("a", "b")}
     try:
         result = client.call_tool("add", numbers).raise_for_error()
-    except syncmcp.TransportError as error:
+    except syncmcp.McpError as error:
         return JsonResponse({"error": str(error)}, status=502)
     return JsonResponse({"sum": result.text})
 

@@ -32,7 +32,7 @@ def create_app(client: syncmcp.Client | None = None) -> Flask:
     @app.errorhandler(syncmcp.McpError)
     def failed(error: syncmcp.McpError) -> tuple[dict[str, Any], int]:
         """Tell the cause by the status: the request, a late server, or the connection."""
-        if isinstance(error, (syncmcp.ToolError, syncmcp.ServerError)):
+        if isinstance(error, (syncmcp.UsageError, syncmcp.ToolError, syncmcp.ServerError)):
             status = 422
         elif isinstance(error, syncmcp.RequestTimeout):
             status = 504

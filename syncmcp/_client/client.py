@@ -82,7 +82,7 @@ class Client:
 
     The examples of the methods run in such a block, with this `server` and `client`.
 
-    A client opens its connection on `with` or `open()`, and may be opened again after `close()`.
+    A client connects with `with` or `open()`, and may be opened again after `close()`.
     All methods are thread-safe: any thread may call the client or close it, at any time. Pickling
     a client keeps its configuration, not its connection. Each process that unpickles it has one
     client of that configuration, which opens at its first call and closes when the process ends.
@@ -119,7 +119,7 @@ class Client:
         max_pages: The most pages that are fetched of a list.
         lazy: Open the connection at the first call, once for all threads, if `open()` was not
             called before.
-        name: The name of the server in logs, errors and questions; its command or host by default.
+        name: The name of the server in logs, errors and questions; its command or URL by default.
         trusted: Whether to believe the annotations of the server's tools. Nothing else makes a
             server trusted.
         sampling: Called as ``(request, context)`` on a pool thread, answers the server's sampling

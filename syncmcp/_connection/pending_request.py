@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 from syncmcp._concurrency.timing import Alarm, Deadline, Latch, monotonic
 from syncmcp._connection.options import ResolvedOptions
 from syncmcp._protocol import jsonrpc
+from syncmcp._protocol.capabilities import hint_for_missing
 from syncmcp._protocol.revisions import IDEMPOTENT_REQUESTS
 from syncmcp._protocol.subscription import LISTEN, ChangeFilter
 from syncmcp._protocol.tasks import RESULT
@@ -17,6 +18,7 @@ from syncmcp.errors import (
     ConnectionLost,
     LimitExceeded,
     McpError,
+    MissingCapability,
     OutcomeUnknown,
     RequestCancelled,
     RequestTimeout,
@@ -209,6 +211,8 @@ def error_of_response(
         error = ResourceNotFound(text, code=code, data=message.data, server=server)
     else:
         error = ServerError.from_wire(code, text, message.data, server=server)
+        if isinstance(error, MissingCapability):
+            error.hint = hint_for_missing(message.data)
     if out is not None:
         error.status = out.status
     return error

@@ -41,6 +41,24 @@ def declares(capabilities: Mapping[str, Any], path: tuple[str, ...]) -> bool:
     return True
 
 
+def hint_for_missing(data: object) -> str | None:
+    """How a client declares what the `data` of the error `MissingCapability` name."""
+    named = _members(_members(data).get("requiredCapabilities"))
+    options = {name: f"{name}=" for name in ("sampling", "elicitation", "roots") if name in named}
+    # A plain function answers forms only, and is given no tools.
+    if named.get("elicitation") == {"url": {}}:
+        options["elicitation"] += "Elicitation(form=..., url=...)"
+    if "tools" in _members(named.get("sampling")):
+        options["sampling"] += "Sampling(model, tools=True)"
+    if options:
+        return f"give the client a handler: {', '.join(options.values())}"
+    return "switch it on with extensions={NAME: {}}" if _members(named.get("extensions")) else None
+
+
+def _members(value: object) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
 SAMPLING = "sampling/createMessage"
 ELICITATION = "elicitation/create"
 ROOTS = "roots/list"

@@ -408,7 +408,7 @@ class HandlerContext:
         client/elicitation#completion-notifications-for-url-mode-elicitation.
 
         Returns:
-            Whether the visit is completed. `True` at once if the server has reported it, also if
+            Whether the visit is completed. `True` at once if the server has reported it, even if
             it did so before it asked again with the same id. `False` when `timeout` has passed, and
             at once when no report can come any more: the question was not answered with consent,
             `cancel` was cancelled, or the session has ended, which cancels `cancel`. The same

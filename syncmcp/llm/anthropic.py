@@ -248,7 +248,7 @@ class AnthropicAccumulator:
 
 
 class AnthropicSampling(ModelSampling):
-    """Lets a model of Anthropic's answer for a server, or be the model of a `ToolLoop`.
+    """Lets an Anthropic model answer for a server, or be the model of a `ToolLoop`.
 
     See `ModelSampling`. `client` is an `anthropic.Anthropic`, or a client of the same package for
     another cloud; by default one with the key of the environment (``ANTHROPIC_API_KEY``).

@@ -474,7 +474,7 @@ class OpenAIChatAccumulator:
 
 
 class OpenAISampling(ModelSampling):
-    """Lets a model of OpenAI's answer for a server, or be the model of a `ToolLoop`.
+    """Lets an OpenAI model answer for a server, or be the model of a `ToolLoop`.
 
     See `ModelSampling` for the other arguments. For other providers with an API like OpenAI's, pass
     a client with their `base_url`; most support only ``api="chat"``.

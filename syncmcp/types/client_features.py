@@ -153,7 +153,7 @@ class _MessageBase(MetaModel):
 
     @property
     def blocks(self) -> list[SamplingMessageContentBlock]:
-        """The content as a list, also if it is a single block."""
+        """The content as a list, even if it is a single block."""
         return self.content if isinstance(self.content, list) else [self.content]
 
     @property

@@ -12,6 +12,7 @@ from syncmcp._protocol.capabilities import (
     OfferedCapabilities,
     Unavailable,
     check_extensions,
+    hint_for_missing,
 )
 from syncmcp._protocol.negotiate import ClientHello
 from syncmcp._protocol.revisions import (
@@ -216,3 +217,27 @@ def test_whatever_a_server_writes_for_yes_or_no_is_one() -> None:
         assert "resources/subscribe" in closed("2025-11-25", {"resources": {"subscribe": no}})
     for partless in (True, "subscribe", ["subscribe"], 5, None):
         assert "resources/subscribe" in closed("2025-11-25", {"resources": partless})
+
+
+@pytest.mark.parametrize(
+    ("required", "hint"),
+    [
+        ({"elicitation": {"form": {}}}, "give the client a handler: elicitation="),
+        (
+            {"elicitation": {"url": {}}, "roots": {}},
+            "give the client a handler: elicitation=Elicitation(form=..., url=...), roots=",
+        ),
+        (
+            {"sampling": {"tools": {}}},
+            "give the client a handler: sampling=Sampling(model, tools=True)",
+        ),
+        ({"extensions": {"io.example/tasks": {}}}, "switch it on with extensions={NAME: {}}"),
+        ({"extensions": 1, "other": {}}, None),
+        ("all", None),
+    ],
+)
+def test_a_missing_capability_names_the_option_that_declares_it(
+    required: Any, hint: str | None
+) -> None:
+    assert hint_for_missing({"requiredCapabilities": required}) == hint
+    assert hint_for_missing(required) is None
