@@ -209,7 +209,7 @@ class TestTheDoor:
         Asked(browser.form, form(), context())
         pages = [
             *visitor.waiting(),
-            *map(visitor.get, ("", "state", "static/page.js", "static/page.css", "no-such-page")),
+            *map(visitor.get, ("", "state", "page.js", "no-such-page")),
             visitor.get("", Host="evil.example"),
             visitor.post("", {}),
         ]
@@ -927,7 +927,7 @@ class TestForeignText:
     @staticmethod
     def assert_harmless(page: Page) -> None:
         (script,) = page.all("script")
-        assert script["src"].endswith("/static/page.js")
+        assert script["src"].endswith("/page.js")
         assert not page.all("img")
         for control in "\x00\x1b\u202e":
             assert control not in page.source

@@ -9,6 +9,7 @@ import secrets
 import socket
 import sys
 import threading
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
@@ -66,6 +67,11 @@ def make_visible(value: Any) -> Any:
     return value
 
 
+def _file(name: str, kind: str) -> Response:
+    # Not by Flask, whose file stays open if the connection breaks.
+    return Response(Path(__file__).with_name("static").joinpath(name).read_bytes(), mimetype=kind)
+
+
 class _App(Flask):
     jinja_options = {"finalize": make_visible, "undefined": StrictUndefined}  # noqa: RUF012 - as in Flask
 
@@ -106,11 +112,10 @@ class Pages:
         app.add_url_rule("/open/<token>", "open", self._open)
         app.add_url_rule("/open", "enter", self._enter, methods=["POST"])
         app.register_error_handler(HTTPException, self._error_page)
-        blueprint = Blueprint(
-            "pages", __name__, url_prefix=f"/{self._access.path_prefix}", static_folder="static"
-        )
+        blueprint = Blueprint("pages", __name__, url_prefix=f"/{self._access.path_prefix}")
         # Pages for those who do not get in have the same look: it tells nothing.
-        app.add_url_rule("/page.css", "style", lambda: blueprint.send_static_file("page.css"))
+        app.add_url_rule("/page.css", "style", partial(_file, "page.css", "text/css"))
+        blueprint.add_url_rule("/page.js", "script", partial(_file, "page.js", "text/javascript"))
         blueprint.add_url_rule("/", "index", self._index)
         blueprint.add_url_rule("/state", "state", self._state)
         blueprint.add_url_rule(
