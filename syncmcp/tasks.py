@@ -35,7 +35,14 @@ from syncmcp._protocol.exchange import TaskPoller, exchange
 from syncmcp._protocol.steps import Send, Steps
 from syncmcp._protocol.tasks import AUGMENTED, CANCEL, GET, TaskState
 from syncmcp._protocol.tasks import EXTENSION as _EXTENSION
-from syncmcp.errors import HeaderMismatch, InvalidParams, McpError, NotSupported, fresh
+from syncmcp.errors import (
+    HeaderMismatch,
+    InvalidParams,
+    McpError,
+    NotSupported,
+    UsageError,
+    fresh,
+)
 
 if TYPE_CHECKING:
     from syncmcp._client.core import ClientCore, HasCore
@@ -456,12 +463,18 @@ def task(
         id: The `id` of the first handle.
         tool: The tool's name; the result is then checked against its output schema.
         options: `handlers`, `meta`, `headers` and `undeclared` of all requests about the task.
+
+    Raises:
+        TypeError: There is no such option.
+        UsageError: An argument is invalid, or an option of one call.
     """
     text(id, "id")
     if tool is not None:
         text(tool, "tool")
     core = self._core
-    inherited = core.resolve(_inherited(options))
+    inherited = core.resolve(options)
+    if others := options.keys() - _INHERITED_OPTIONS:
+        raise UsageError(f"{min(others)} is an option of the calls of the handle, not of task")
     return ToolTask(
         _TaskFollower(self, TaskPoller(id, None, None, core.settings.max_rounds), tool, inherited)
     )

@@ -5,8 +5,8 @@ levels of the RFC are supported. A value is never parsed as a template. In most 
 values are percent-encoded. Whatever the values are, scheme, user, host, port and the beginnings of
 query and fragment are those of the template, and no segment of the path becomes ``.`` or ``..``.
 
-The RFC defines no matching. `UriTemplate.match` reads a URI by one regular expression, if the
-template is one of which each URI can have been expanded from one set of values only.
+The RFC defines no matching. `UriTemplate.match` reads a URI by one regular expression. It needs a
+template that expands to each of its URIs from one set of values only.
 """
 
 from __future__ import annotations

@@ -439,7 +439,8 @@ class Client:
     def last_event_id(self) -> str | None:
         """The id of the last event on the stream of messages that belong to no request.
 
-        For `Http(last_event_id=...)`; `None` without such a stream, or if its events have no ids.
+        Pass it to `Http(last_event_id=...)`. `None` if there is no such stream, or if its events
+        have no ids.
         """
         connection = self._core.connection
         return None if connection is None else connection.transport.last_event_id

@@ -87,11 +87,11 @@ class OAuth(TokenAuth):
         UsageError: An argument is invalid, or contradicts another one.
 
     Notes:
-        `allow` or `issuer` agrees to an issuer without asking, and decides alone: a stored login at
-        another issuer is not used. With `allow`, the token may be for a parent path of the MCP
-        server (`SignInRequest.resource`); an issuer whose page belongs to another site and that
-        does not promise the parameter ``iss`` still needs the person or `issuer`
-        (`SignInRequest.page`).
+        With `allow` or `issuer` nobody is asked. A stored login at another issuer is then not used.
+        With `allow`, the token may be for a parent path of the MCP server
+        (`SignInRequest.resource`). A person is still asked about an issuer whose sign-in page
+        belongs to another site (`SignInRequest.page`), unless the issuer promises the parameter
+        ``iss`` or is named by `issuer`.
     """
 
     def __init__(
