@@ -322,13 +322,13 @@ class Chat:
     # -- commands
 
     def help(self, _: str) -> None:
-        """Say what can be typed."""
+        """List the commands."""
         for word, command in COMMANDS.items():
             self._screen.say(f"{word:10} {command.__doc__}")
         self._screen.say("/quit      End the chat, as the end of the input does.")
 
     def tools(self, _: str) -> None:
-        """List what the model can use, and whose it is."""
+        """List the tools of the model, and their servers."""
         for key, tool in self.group.tools.items():
             server, _name = self.group.server_of("tools", key)
             about = visible(shorten(tool.description or "", 100))  # one line
@@ -356,7 +356,7 @@ class Chat:
             self._screen.say(f"{root.path} ({root.status})")
 
     def model(self, words: str) -> None:
-        """Go on with another model: `anthropic`, `openai:gpt-5.6-terra`; or say which it is."""
+        """Go on with another model: `anthropic`, `openai:gpt-5.6-terra`; or show this one."""
         if words:
             self._model = model_named(words)
         self._screen.say(f"the model is {self._model!r}")

@@ -443,7 +443,7 @@ def _hint(error: BaseException) -> str | None:
         if SEARCHED in error.message:
             return INSTALL
         own = "" if error.exit_code is None or error.hint is None else f"{in_words(error.hint)}; "
-        return f"{own}`syncmcp doctor` checks each step of connecting"
+        return f"{own.replace('?;', '?')}`syncmcp doctor` checks each step of connecting"
     if isinstance(error, RequestTimeout):
         if error.kind == "login":  # no option of the command changes it
             return "`syncmcp auth login` asks you again"
