@@ -7,13 +7,13 @@ from collections import OrderedDict
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
-from syncmcp._base.checks import seconds, whole_number
+from syncmcp._base.checks import finite_seconds, seconds, whole_number
 from syncmcp._client.arguments import Completable
 from syncmcp._client.client import Client
 from syncmcp._concurrency.cancel import CancelToken
 from syncmcp._connection.options import CallOptions
 from syncmcp._protocol.jsonrpc import size_of
-from syncmcp.errors import MethodNotFound, NotSupported, RequestCancelled, UsageError
+from syncmcp.errors import MethodNotFound, NotSupported, RequestCancelled
 
 if TYPE_CHECKING:
     from syncmcp.types import Completion
@@ -64,10 +64,7 @@ class Completer:
     ) -> None:
         self._client = client
         self._ref = ref
-        checked = seconds(pause, "pause")
-        if checked is None:
-            raise UsageError("pause must be a number of seconds, not None")
-        self._pause = checked
+        self._pause = finite_seconds(pause, "pause")
         self._timeout = seconds(timeout, "timeout")
         self._remembered = whole_number(remembered, "remembered")
         # Guards what follows; not held during a request.

@@ -104,7 +104,7 @@ class ToolTask:
 
     @property
     def status(self) -> str | None:
-        """The status at the last poll; `None` before the first one. See `TaskUpdate`."""
+        """The last status: see `TaskUpdate`. `None` at first for a handle of `Client.task`."""
         update = self._follower.update
         return None if update is None else update.status
 
@@ -116,7 +116,7 @@ class ToolTask:
 
     @property
     def state(self) -> Task | None:
-        """The state that the server returned last; `None` before the first poll.
+        """The state that the server returned last; `None` at first for a handle of `Client.task`.
 
         Raises:
             InvalidOutput: The server returned something that is not a task.

@@ -8,7 +8,7 @@ from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
 from syncmcp import types
-from syncmcp._base.checks import seconds, whole_number
+from syncmcp._base.checks import finite_seconds, whole_number
 from syncmcp._base.text import logger
 from syncmcp._concurrency.timing import Deadline, monotonic
 from syncmcp._connection.connection import Connection
@@ -23,7 +23,6 @@ from syncmcp.errors import (
     HttpError,
     McpError,
     SessionLost,
-    UsageError,
 )
 
 __all__ = ["Retry"]
@@ -95,8 +94,7 @@ class Retry:
     def __post_init__(self) -> None:
         whole_number(self.attempts, "attempts")
         for name in ("budget", "pause", "longest_pause"):
-            if seconds(getattr(self, name), name) is None:
-                raise UsageError(f"{name} must be a number of seconds, not {getattr(self, name)!r}")
+            finite_seconds(getattr(self, name), name)
 
     def _delay_before(self, retry: int, error: McpError) -> float:
         """The pause before the given retry (1 for the first), in seconds."""

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 from typing_extensions import Self
 
-from syncmcp._base.checks import check_callable, seconds
+from syncmcp._base.checks import check_callable, finite_seconds, seconds
 from syncmcp._base.text import logger
 from syncmcp._client.core import ClientCore, HasCore
 from syncmcp._client.listening import SessionSubscription, StreamSubscription, SubscriptionBackend
@@ -293,9 +293,7 @@ def refresh(
 ) -> Listener:
     """Fetch a list or resource whenever it has changed; see `Client.on_tools_changed`."""
     _check_callables(handler, on_error, next(iter(wanted.kinds), "result"))
-    pause = seconds(debounce, "debounce")
-    if pause is None:
-        raise UsageError("debounce must be a number of seconds, not None")
+    pause = finite_seconds(debounce, "debounce")
     listener = _Refresher(core, fetch, handler, pause, on_error)
     listener.backend = open_subscription(core, wanted, listener._inbox, deadline, undeclared)
     return listener

@@ -112,7 +112,10 @@ WRONG: list[tuple[str, Callable[[Any], object]]] = [
     (f"handler {PLAIN}", lambda client: client.on_tools_changed(coroutine)),
     (f"on_error {PLAIN}", lambda client: client.on_tools_changed(print, on_error=coroutine)),
     ("debounce must be a number", lambda client: client.on_tools_changed(print, debounce=None)),
-    ("debounce must be 0 or more", lambda client: client.on_tools_changed(print, debounce=-1)),
+    (
+        "debounce must be a number of seconds, 0 or more, not -1",
+        lambda client: client.on_tools_changed(print, debounce=-1),
+    ),
     ("uri must be a non-empty string", lambda client: client.on_resource_updated("", print)),
     ("handler must be callable", lambda client: client.on_prompts_changed(5)),
     ("name", lambda client: client.start_task("")),
