@@ -160,20 +160,12 @@ def seconds(value: float | None, name: str) -> float | None:
     return None if value >= threading.TIMEOUT_MAX else float(value)
 
 
-def finite_seconds(value: float, name: str) -> float:
-    """Return a duration in seconds that has an end; `UsageError` if it has none."""
-    given: object = value
-    number = not isinstance(given, bool) and isinstance(given, (int, float))
-    if not number or not 0 <= value < threading.TIMEOUT_MAX:
-        raise UsageError(f"{name} must be a number of seconds, 0 or more, not {value!r}")
-    return float(value)
-
-
-def positive_seconds(value: Any, name: str) -> float:
-    """Return a duration in seconds; `UsageError` unless it is positive and finite."""
+def finite_seconds(value: Any, name: str, *, positive: bool = False) -> float:
+    """Return a duration in seconds that has an end; `UsageError` if it is invalid."""
     number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    if not number or not 0 < value < threading.TIMEOUT_MAX:
-        raise UsageError(f"{name} must be a positive number of seconds, not {value!r}")
+    if not number or not 0 <= value < threading.TIMEOUT_MAX or (positive and value == 0):
+        wanted = "a positive number of seconds" if positive else "a number of seconds, 0 or more"
+        raise UsageError(f"{name} must be {wanted}, not {value!r}")
     return float(value)
 
 

@@ -16,7 +16,7 @@ from typing import Any, Final, TypeAlias
 
 from syncmcp import types
 from syncmcp._base import __version__
-from syncmcp._base.checks import flag, positive_seconds, seconds, text, whole_number
+from syncmcp._base.checks import finite_seconds, flag, seconds, text, whole_number
 from syncmcp._base.text import redact
 from syncmcp._client import lifetime
 from syncmcp._client.opening import Target, label_of
@@ -79,7 +79,7 @@ class Settings:
             put(limit, seconds(getattr(self, limit), limit))
         put("probe_timeout", seconds(self.probe_timeout, "probe_timeout") or 0.0)
         if self.ping_interval is not None:
-            put("ping_interval", positive_seconds(self.ping_interval, "ping_interval"))
+            put("ping_interval", finite_seconds(self.ping_interval, "ping_interval", positive=True))
         for field in fields(self):
             if field.name.startswith("max_"):
                 put(field.name, whole_number(getattr(self, field.name), field.name))

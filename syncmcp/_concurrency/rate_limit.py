@@ -7,7 +7,7 @@ from collections import deque
 from functools import partial
 from typing import Any
 
-from syncmcp._base.checks import positive_seconds, whole_number
+from syncmcp._base.checks import finite_seconds, whole_number
 from syncmcp._base.text import counted
 from syncmcp._concurrency import timing
 from syncmcp.errors import UsageError
@@ -22,7 +22,7 @@ class SlidingWindow:
         for name, value in (("calls", calls), ("tokens", tokens)):
             if value is not None:
                 whole_number(value, name)
-        positive_seconds(per, "per")
+        finite_seconds(per, "per", positive=True)
         self.calls = calls
         self.tokens = tokens
         self.per = per

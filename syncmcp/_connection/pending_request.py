@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 from syncmcp._concurrency.timing import Alarm, Deadline, Latch, monotonic
 from syncmcp._connection.options import ResolvedOptions
 from syncmcp._protocol import jsonrpc
-from syncmcp._protocol.capabilities import hint_for_missing
+from syncmcp._protocol.capabilities import server_error
 from syncmcp._protocol.revisions import IDEMPOTENT_REQUESTS
 from syncmcp._protocol.subscription import LISTEN, ChangeFilter
 from syncmcp._protocol.tasks import RESULT
@@ -18,7 +18,6 @@ from syncmcp.errors import (
     ConnectionLost,
     LimitExceeded,
     McpError,
-    MissingCapability,
     OutcomeUnknown,
     RequestCancelled,
     RequestTimeout,
@@ -210,9 +209,7 @@ def error_of_response(
         # Since 2026-07-28 a missing resource has this code.
         error = ResourceNotFound(text, code=code, data=message.data, server=server)
     else:
-        error = ServerError.from_wire(code, text, message.data, server=server)
-        if isinstance(error, MissingCapability):
-            error.hint = hint_for_missing(message.data)
+        error = server_error(code, text, message.data, server=server)
     if out is not None:
         error.status = out.status
     return error

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, Literal, NamedTuple
 
 from syncmcp._protocol.metadata import is_prefixed
-from syncmcp.errors import UsageError
+from syncmcp.errors import MissingCapability, ServerError, UsageError
 
 Undeclared = Literal["refuse", "try"]
 """The option for requests whose capability the server does not declare: fail, or send anyway."""
@@ -41,8 +41,15 @@ def declares(capabilities: Mapping[str, Any], path: tuple[str, ...]) -> bool:
     return True
 
 
-def hint_for_missing(data: object) -> str | None:
-    """How a client declares what the `data` of the error `MissingCapability` name."""
+def server_error(code: int, message: str, data: object, **facts: Any) -> ServerError:
+    """The error that a server sent; its hint says how to declare a capability that is missing."""
+    error = ServerError.from_wire(code, message, data, **facts)
+    if isinstance(error, MissingCapability):
+        error.hint = _hint_for_missing(data)
+    return error
+
+
+def _hint_for_missing(data: object) -> str | None:
     named = _members(_members(data).get("requiredCapabilities"))
     options = {name: f"{name}=" for name in ("sampling", "elicitation", "roots") if name in named}
     # A plain function answers forms only, and is given no tools.

@@ -11,7 +11,8 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from syncmcp._base.text import quote
-from syncmcp.errors import McpError, ProtocolError, RequestCancelled, ServerError
+from syncmcp._protocol.capabilities import server_error
+from syncmcp.errors import McpError, ProtocolError, RequestCancelled
 
 EXTENSION = "io.modelcontextprotocol/tasks"
 """The identifier of the extension, since 2026-07-28."""
@@ -122,6 +123,6 @@ def failed_error(error: Any) -> McpError:
     )
     if type(code) is not int or type(message) is not str:
         return ProtocolError("the task failed, and the server does not say how", method=GET)
-    failure = ServerError.from_wire(code, quote(message), error.get("data"))
+    failure = server_error(code, quote(message), error.get("data"))
     failure.method = AUGMENTED
     return failure

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import requests
 
-from syncmcp._base.checks import check_object, positive_seconds, text
+from syncmcp._base.checks import check_object, finite_seconds, text
 from syncmcp._base.text import redact
 from syncmcp._concurrency.forks import delaying_forks
 from syncmcp._concurrency.single_flight import SharedAttempt
@@ -128,7 +128,7 @@ class OAuth(TokenAuth):
         self._receiver = _make_receiver(receiver, redirect_uri)
         self._allowed = None if allow is None else Allowed(allow)
         self._agreed: SignInRequest | None = None
-        self._login_timeout = positive_seconds(login_timeout, "login_timeout")
+        self._login_timeout = finite_seconds(login_timeout, "login_timeout", positive=True)
         super().__init__(
             url,
             store=store,

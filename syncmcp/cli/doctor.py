@@ -142,7 +142,7 @@ def _check_certificate(target: Http, link: socket.socket, host: str) -> Finding:
         return Finding("certificate", "warning", said, "should the URL begin with http://?")
 
 
-_SLOW_SECONDS = 2.0
+_SLOW_SECONDS = 1.0
 _PINGS = 5
 
 _MARKS: dict[str, tuple[str, str]] = {

@@ -12,7 +12,7 @@ from syncmcp._protocol.capabilities import (
     OfferedCapabilities,
     Unavailable,
     check_extensions,
-    hint_for_missing,
+    server_error,
 )
 from syncmcp._protocol.negotiate import ClientHello
 from syncmcp._protocol.revisions import (
@@ -239,5 +239,6 @@ def test_whatever_a_server_writes_for_yes_or_no_is_one() -> None:
 def test_a_missing_capability_names_the_option_that_declares_it(
     required: Any, hint: str | None
 ) -> None:
-    assert hint_for_missing({"requiredCapabilities": required}) == hint
-    assert hint_for_missing(required) is None
+    assert server_error(-32021, "no", {"requiredCapabilities": required}).hint == hint
+    assert server_error(-32021, "no", required).hint is None
+    assert server_error(-32020, "no", {"requiredCapabilities": required}).hint is None

@@ -180,6 +180,8 @@ def test_requests_of_many_threads_are_at_the_server_at_one_time_and_errors_are_t
         assert texts == keys
         assert post(url, "echo").status_code == 422
         assert post(url, "no such tool").status_code == 422
+        listed = requests.post(f"{url}/tools/echo", json=["text"], timeout=6 * PATIENCE)
+        assert listed.status_code == 422
     stage.server.close()
     with served(syncmcp.Stdio("no-such-command")) as url:
         answer = post(url, "echo", text="x")
