@@ -21,6 +21,7 @@ from syncmcp._protocol.tasks import (
     TaskState,
     cancelled_error,
     created_task_id,
+    failed_error,
     related_task_id,
     with_related_task,
 )
@@ -537,3 +538,9 @@ def test_messages_say_which_task_they_belong_to_and_results_which_they_created()
 def test_an_error_about_a_cancelled_task_quotes_little_of_its_message() -> None:
     error = cancelled_error(TaskState("t", "cancelled", 1, {"statusMessage": "x" * 100_000}))
     assert len(error.message) < 2 * 16 * 1024
+
+
+def test_the_error_of_a_failed_task_has_the_hint_of_its_kind() -> None:
+    data = {"requiredCapabilities": {"roots": {}}}
+    error = failed_error({"code": -32021, "message": "no roots", "data": data})
+    assert error.hint == "give the client a handler: roots="
