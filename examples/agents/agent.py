@@ -283,7 +283,7 @@ class Chat:
                 if word in COMMANDS:
                     COMMANDS[word](self, rest.strip())
                 elif word.startswith("/"):
-                    self._screen.say(f"there is no {word}; /help lists what there is")
+                    self._screen.say(f"there is no {word}; /help lists the commands")
                 elif word:
                     self._ask(line)
             except syncmcp.McpError as error:
@@ -337,8 +337,8 @@ class Chat:
     def servers(self, _: str) -> None:
         """Show the state of each server."""
         for name, status in self.group.status.items():
-            there = status.server and f"speaks {status.server.revision}"
-            self._screen.say(f"{name} is {status.state}: {status.error or there or 'not used'}")
+            about = status.error or (status.server and f"revision {status.server.revision}")
+            self._screen.say(f"{name}: {status.state}{f', {about}' if about else ''}")
 
     def refresh(self, _: str) -> None:
         """Fetch all lists of the servers again."""

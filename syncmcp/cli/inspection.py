@@ -95,7 +95,7 @@ def listen(
         ),
     ] = None,
 ) -> None:
-    """Print each change that a server notifies, until Ctrl-C.
+    """Print each change that a server reports, until Ctrl-C.
 
     Without options and URIs, it watches all lists.
 

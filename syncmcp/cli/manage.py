@@ -403,7 +403,7 @@ _Known = Annotated[str, typer.Argument(metavar="PATH", help=_PATH, autocompletio
 def show_roots(json: _AsRoots = False) -> None:
     """List the roots.
 
-    Servers do not see a root that is missing.
+    Servers see only roots that exist.
 
     For example: syncmcp roots list
     """

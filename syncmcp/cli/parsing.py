@@ -338,7 +338,7 @@ class Settings:
             "--header",
             "-H",
             metavar="NAME:VALUE",
-            help="Send this HTTP header; NAME:@FILE reads it.",
+            help="Send this HTTP header; NAME:@FILE reads the value.",
         ),
     ] = None
     bearer: Annotated[
@@ -382,7 +382,7 @@ class Settings:
         str,
         typer.Option(
             metavar="REVISION",
-            help="Use this revision of the protocol; 'legacy': an older one.",
+            help="Use this revision of the protocol; 'legacy': one with a handshake.",
             autocompletion=complete_revisions,
         ),
     ] = "auto"
@@ -398,7 +398,7 @@ class Settings:
         float | None,
         typer.Option(
             metavar="SECONDS",
-            help="The longest silence, once a call has had a message.  [default: 60]",
+            help="The longest silence after the first message of a call.  [default: 60]",
             callback=check_seconds,
         ),
     ] = None

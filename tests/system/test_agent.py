@@ -105,8 +105,8 @@ def test_without_a_key_tools_are_called_after_a_yes_ctrl_c_ends_a_call_and_comma
     with chat(*servers, **home) as person:
         person.answers("Use it?", DOWN, ENTER)  # No comes first
         says(person, "/servers")
-        person.sees("127.0.0.1:1 is failed: ")
-        person.sees("mine is open: speaks ")
+        person.sees("127.0.0.1:1: failed, ")
+        person.sees("mine: open, revision ")
 
         says(person, 'price {"fruit": "pear"}', *NO)
         person.sees("-> the call was not allowed: a person said no")
@@ -140,7 +140,7 @@ def test_without_a_key_tools_are_called_after_a_yes_ctrl_c_ends_a_call_and_comma
             "/model": "the model is scripted",
             "/model parrot": "/model: no model 'parrot': there are anthropic, openai,",
             "/help": "/refresh   Fetch all lists of the servers again.",
-            "/dance": "there is no /dance; /help lists what there is",
+            "/dance": "there is no /dance; /help lists the commands",
         }.items():
             says(person, line)
             person.sees(answer)

@@ -47,7 +47,7 @@ EXAMPLES = sorted(
 
 # Without arguments, and without a terminal.
 SAYS = {
-    "agent": ["demo is open: speaks ", '"outputFormat":"plain"', "agent: Bergen:"],
+    "agent": ["demo: open, revision ", '"outputFormat":"plain"', "agent: Bergen:"],
     "answer_by_hand": ["the server asks: Sign up for a maths fact a day.", '"name":"Ada"'],
     "approval_ui": [
         "answered: Rain, in at most 250 tokens.\n",
