@@ -20,7 +20,7 @@ copyright = "2026, syncmcp contributors"
 version = release = syncmcp.__version__
 
 extensions = [
-    "reference",  # before autodoc, which imports functions that it replaces
+    "reference",  # before autodoc: it replaces functions that autodoc imports
     "myst_parser",
     "sphinx.ext.autodoc",
     "sphinx.ext.autosummary",
@@ -34,7 +34,7 @@ html_css_files = ["columns.css"]
 html_js_files = ["copy.js"]
 
 # Annotations name types by their bare names, and several models have a field called `type`.
-# Summaries name members of the module that they stand in.
+# Summaries list members of the module on whose page they are.
 suppress_warnings = ["autosummary.import_cycle", "ref.python"]
 myst_heading_anchors = 3
 myst_enable_extensions = ["deflist"]
@@ -54,7 +54,7 @@ napoleon_use_ivar = False
 
 
 def describe_page(_app, _name, _template, context, doctree):  # type: ignore[no-untyped-def]
-    """Give the first sentences of a page to search engines, or its title."""
+    """Set the description of a page for search engines: its first sentences, or its title."""
     if doctree is None:  # an index that Sphinx makes
         return
     described = ""
@@ -70,5 +70,5 @@ def describe_page(_app, _name, _template, context, doctree):  # type: ignore[no-
 
 
 def setup(app: Sphinx) -> None:
-    """Change what the theme gets."""
+    """Add the descriptions of pages to the data of the theme."""
     app.connect("html-page-context", describe_page)

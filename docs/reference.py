@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from docutils.parsers.rst.states import Inliner
     from sphinx.application import Sphinx
 
-# To autodoc an operation is an attribute, until it can look through to the function.
+# autodoc documents an operation as an attribute, unless it can unwrap the function.
 Operation.__wrapped__ = property(lambda operation: operation.steps)  # type: ignore[attr-defined]
 Routed.__wrapped__ = property(lambda routed: routed.operation.steps)  # type: ignore[attr-defined]
 Routed.__call__ = Operation.__call__  # type: ignore[attr-defined]
@@ -44,8 +44,8 @@ for called, kind in CALLED.items():
     setattr(syncmcp.Client, called, kind.__call__)
 
 
-# Classes that a page documents have what they inherit from classes that no page does; those that
-# serve a `Server` of the test kit are its own business.
+# Classes that a page documents get the members that they inherit from classes without a page. The
+# members of `Dispatcher` are internal to the `Server` of the test kit.
 NAMED = {
     value
     for page in (Path(__file__).parent / "api").glob("*.md")
@@ -62,7 +62,7 @@ for named in NAMED:
                     setattr(named, member, value)
 
 
-# The tags by which models tell types apart are not part of what a reader needs.
+# Readers do not need the tags by which models distinguish the types of a union.
 for alias in ("ContentBlock", "ResourceContents", "SamplingMessageContentBlock"):
     tagged = get_args(getattr(syncmcp.types, alias))[0]
     plain = Union[tuple(get_args(member)[0] for member in get_args(tagged))]  # noqa: UP007
@@ -70,7 +70,7 @@ for alias in ("ContentBlock", "ResourceContents", "SamplingMessageContentBlock")
         if alias in vars(module):
             setattr(module, alias, plain)
 
-# autodoc writes the parts of such an alias as links.
+# autodoc writes the parts of a `typing.Union` as links, so such aliases become one.
 for page in (Path(__file__).parent / "api").glob("*.md"):
     for name in re.findall(r"automodule:: (\S+)", page.read_text("utf-8")):
         for alias in sys.modules[name].__all__:
@@ -93,7 +93,7 @@ SPELLED = {
     "Undeclared": f"Literal{[*get_args(Undeclared)]}",
 }
 
-# Public, so that the parts of the library reach them; programs have no use for them.
+# Public only for other parts of the library; programs do not need them.
 INTERNAL = {
     *("Question.answered", "Question.progressed", "Question.end", "Session.take"),
     *("Recording.behind", "Recording.transport", "Replay.behind", "Replay.transport"),
@@ -123,7 +123,7 @@ MADE = {
 }
 
 
-# The options of all calls, as a signature has them; ``...`` stands for the client's setting.
+# The options of all calls, as in a signature; ``...`` stands for the client's setting.
 DEFAULTS = vars(ResolvedOptions)
 SIGNATURE = ", ".join(
     f"{key}: {kind.__forward_arg__} = {repr(DEFAULTS[key]) if key in DEFAULTS else '...'}"
@@ -131,7 +131,7 @@ SIGNATURE = ", ".join(
 )
 
 
-# Of the glossary; not in code.
+# Terms of the glossary, which are linked except in code.
 WORDS = "pool thread|in flight|idempotent|handshake|guarded|step-up|stateful|servers file|tool loop"
 TERMS = rf"(?<![`\w.-])(?:{WORDS})(?![`=:\w-])"
 
@@ -139,7 +139,7 @@ SPECIFICATION = "https://modelcontextprotocol.io/specification"
 
 
 def with_links(line: str) -> str:
-    """A line with links to the glossary, and to the specification and its pages."""
+    """Return a line with links to the glossary, and to the specification and its pages."""
 
     def linked(match: re.Match[str]) -> str:
         page, section = match["page"].removesuffix("/index"), match["section"] or ""
@@ -178,7 +178,7 @@ class Summary(SphinxDirective):
             lines += [f"**{title}**", ""] if title else []
             lines += [".. autosummary::", "   :nosignatures:", ""]
             lines += [f"   ~{home}.{name}" for name in names if name not in plain] + [""]
-            # A value has the docstring of its type, which says nothing of the value.
+            # A value has the docstring of its type, which does not describe the value.
             links = ", ".join(f":py:obj:`~{home}.{name}`" for name in plain)
             lines += [f"Values and types: {links}.", ""] * any(plain)
         if "members" in self.options:
@@ -219,14 +219,14 @@ class Options(SphinxDirective):
 
 
 def directive(home: str, name: str) -> str:
-    """The directive that documents a member of a class."""
+    """Return the directive that documents a member of a class."""
     module, _, owner = home.rpartition(".")
     member = vars(getattr(importlib.import_module(module), owner)).get(name)
     return "autoproperty" if isinstance(member, property) else "automethod"
 
 
 def described(home: str, name: str) -> bool:
-    """Whether a class, function or operation has a docstring of its own."""
+    """Return whether a class, function or operation has a docstring of its own."""
     if home.rpartition(".")[2][:1].isupper():
         return True
     value = getattr(importlib.import_module(home), name)
@@ -240,7 +240,7 @@ class Measured(SphinxDirective):
     final_argument_whitespace = True
 
     def run(self) -> list[nodes.Node]:
-        """Read the figures anew each time the page is built."""
+        """Read the figures each time the page is built."""
         source = Path(self.env.srcdir) / "bench.json"
         self.env.note_dependency(str(source))
         rows = json.loads(source.read_text(encoding="utf-8"))["rows"]
@@ -255,7 +255,7 @@ class Measured(SphinxDirective):
 
 
 def amount(figure: float, unit: str) -> str:
-    """Megabytes, or seconds in a handy size."""
+    """Return megabytes, or seconds in a suitable unit."""
     if unit == "MB":
         return f"{figure:.0f} MB"
     if figure >= 1:
@@ -272,7 +272,7 @@ def name_role(
     options: dict[str, object] | None = None,
     content: list[str] | None = None,
 ) -> tuple[list[nodes.Node], list[nodes.system_message]]:
-    """Code; names of classes and what they have, and names with an underscore, are linked."""
+    """Format as code; link names of classes and their members, and names with an underscore."""
     if re.fullmatch(r"[A-Z]\w*[a-z]\w*(\.\w+)*|syncmcp(\.\w+)+", text):
         return PyXRefRole()("py:obj", rawtext, f".{text}", lineno, inliner, options or {}, ())
     if re.fullmatch(r"[a-z]+(_[a-z]+)+", text):
@@ -290,7 +290,7 @@ def process_signature(
     signature: str | None,
     returns: str | None,
 ) -> tuple[str | None, str | None]:
-    """Show what a program may give, and what an operation returns when it is called."""
+    """Show the arguments that a program may pass, and the result of calling an operation."""
     if name == "syncmcp.connect":  # the options of `Client`, which is on the same page
         return "(target: Target, **options)", returns
     hidden = name in MADE or getattr(value, "_is_protocol", False)
@@ -382,7 +382,7 @@ def process_docstring(
 def skip_member(
     _app: Sphinx, _what: str, _name: str, value: Any, _skip: bool, _options: object
 ) -> bool | None:
-    """Leave out what only other parts of the library call, and fields of tuples."""
+    """Leave out members that only other parts of the library call, and fields of tuples."""
     function = value.fget if isinstance(value, property) else value
     internal = getattr(function, "__qualname__", "") in INTERNAL
     # The docstring of a tuple describes its fields.
@@ -390,14 +390,14 @@ def skip_member(
 
 
 def public(base: type) -> bool:
-    """Whether it is a model on the page of types that adds fields."""
+    """Return whether a class is a model on the page of types that adds fields."""
     return base.__name__ in syncmcp.types.__all__ and bool(inspect.get_annotations(base))
 
 
 def setup(app: Sphinx) -> None:
-    """Add the directives, the role of names, and what is done to signatures and docstrings."""
+    """Add the directives, the role for names, and the handlers of signatures and docstrings."""
     app.setup_extension("sphinx.ext.autodoc")
-    app.setup_extension("sphinx.ext.napoleon")  # first: what it makes is changed here
+    app.setup_extension("sphinx.ext.napoleon")  # first: its output is changed here
     app.add_directive("measured", Measured)
     app.add_directive("options", Options)
     app.add_directive("summary", Summary)

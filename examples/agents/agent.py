@@ -1,14 +1,14 @@
-"""A host: you chat with a model at the terminal, and it uses the tools of any number of servers.
+"""A host: a chat at the terminal with a model that uses the tools of any number of servers.
 
 ``python examples/agents/agent.py``                     needs no key: type ``add {"a": 1, "b": 2}``
 ``python examples/agents/agent.py --model anthropic``   or ``openai``, ``openai-chat``, ``gemini``
 ``python examples/agents/agent.py --model openai:gpt-5.6-terra --servers mcp.json --root .``
 ``python examples/agents/agent.py --url https://example.com/mcp -- my-server --its-option``
-``python examples/agents/agent.py --script said.json``  nobody is there: see the class `Script`
+``python examples/agents/agent.py --script FILE``       needs no person: see the class `Script`
 
-You are asked before a tool is called, and for whatever servers want to know: here, or on a page
-with ``--ui browser``. Ctrl-C ends what the model is doing, and the chat goes on. ``/help`` lists
-the commands. Keys are those of ``ANTHROPIC_API_KEY``, ``OPENAI_API_KEY`` and ``GEMINI_API_KEY``.
+The program asks you before it calls a tool, and shows you the questions of servers: here, or in a
+browser with ``--ui browser``. Ctrl-C cancels the current turn; the chat continues. ``/help`` lists
+the commands. Keys come from ``ANTHROPIC_API_KEY``, ``OPENAI_API_KEY`` and ``GEMINI_API_KEY``.
 """
 
 from __future__ import annotations
@@ -50,65 +50,65 @@ try:
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TaskID, TextColumn
 except ModuleNotFoundError:
-    sys.exit("the chat is drawn by rich: install syncmcp-client[terminal]")
+    sys.exit("this program needs rich: install syncmcp-client[terminal]")
 
-with suppress(ImportError):  # there is none on Windows
-    import_module("readline")  # `input` then edits its line, and remembers the ones before
+with suppress(ImportError):  # Windows has no readline
+    import_module("readline")  # gives `input` line editing and a history
 
-BUNDLED: Final = syncmcp.Stdio(sys.executable, "-m", "syncmcp.testing")
+DEMO: Final = syncmcp.Stdio(sys.executable, "-m", "syncmcp.testing")
 
 
 # -- the models
 
 
-class Wish(BaseModel):
-    """A turn in which the model wants a tool."""
+class ToolRequest(BaseModel):
+    """A turn in which the model requests a tool."""
 
     tool: str
     arguments: dict[str, Any] = {}
 
 
 class Script(BaseModel):
-    """What is said where nobody is: by the person, by the model, and into forms."""
+    """The file of ``--script``: lines of the person, turns of the model, and answers to forms."""
 
     person: list[str] = ["/servers", "Find out how I like my answers, then tell me about Bergen."]
-    model: list[Wish | str] = [
-        Wish(tool="ask_user_preferences"),
-        Wish(tool="request_llm_help", arguments={"question": "What is Bergen known for?"}),
-        "Rain, mountains, and a fish market.",  # the server asked for this one
-        Wish(tool="weather", arguments={"city": "Bergen"}),
+    model: list[ToolRequest | str] = [
+        ToolRequest(tool="ask_user_preferences"),
+        ToolRequest(tool="request_llm_help", arguments={"question": "What is Bergen known for?"}),
+        "Rain, mountains, and a fish market.",  # for the sampling request of the server
+        ToolRequest(tool="weather", arguments={"city": "Bergen"}),
         "Bergen: rain, mountains, fish, and 9.5 degrees today.",
     ]
     forms: list[dict[str, str | int | float | bool | list[str]]] = [{"outputFormat": "plain"}]
 
 
 class ScriptedModel:
-    """A model without a provider: it says what a script has, then does what it is told."""
+    """A model without a provider: it plays a script, then calls the tools that typed lines name."""
 
-    def __init__(self, turns: Iterable[Wish | str] = ()) -> None:
+    def __init__(self, turns: Iterable[ToolRequest | str] = ()) -> None:
         self._turns = iter(turns)
 
     def __call__(
         self, request: CreateMessageRequestParams, context: syncmcp.HandlerContext
     ) -> CreateMessageResult:
-        """Answer with a text, or by asking for a tool."""
-        turn = next(self._turns, None) or self._obey(request)
+        """Answer with a text or a request for a tool."""
+        turn = next(self._turns, None) or self._unscripted(request)
         answer = partial(CreateMessageResult, role="assistant", model="scripted")
-        if isinstance(turn, Wish):
+        if isinstance(turn, ToolRequest):
             id = f"call-{len(request.messages)}"
             use = ToolUseContent(id=id, name=turn.tool, input=turn.arguments)
             return answer(content=use, stop_reason="toolUse")
-        context.show(turn)  # a model that streams shows what it has written so far
+        context.show(turn)  # a model that streams passes its text so far
         return answer(content=TextContent(text=turn), stop_reason="endTurn")
 
-    def _obey(self, request: CreateMessageRequestParams) -> Wish | str:
+    def _unscripted(self, request: CreateMessageRequestParams) -> ToolRequest | str:
         last = request.messages[-1]
         for block in last.blocks:
             if isinstance(block, ToolResultContent):
-                return f"That gave: {words_of(block)}"
+                return f"The result is: {text_of(block)}"
         name, _, arguments = last.text.partition(" ")
         if name in {tool.name for tool in request.tools or ()}:
-            return Wish(tool=name, arguments=json.loads(arguments or "{}"))
+            return ToolRequest(tool=name, arguments=json.loads(arguments or "{}"))
         return f"You said: {last.text}"
 
     def __repr__(self) -> str:
@@ -122,72 +122,72 @@ MODELS: Final[Mapping[str, tuple[Callable[[str], syncmcp.SamplingHandler], str]]
     "gemini": (GeminiSampling, "gemini-3.8-flash"),
     "scripted": (lambda _: ScriptedModel(), ""),
 }
-"""By their names: how to reach a model, and which one unless that is said."""
+"""By provider: the function that makes a model, and the name of the default model."""
 
 
-def model_named(words: str) -> syncmcp.SamplingHandler:
-    """The model ``provider`` or ``provider:name``."""
-    provider, _, name = words.partition(":")
+def model_named(text: str) -> syncmcp.SamplingHandler:
+    """Return the model for ``provider`` or ``provider:name``."""
+    provider, _, name = text.partition(":")
     if provider not in MODELS:
-        raise syncmcp.UsageError(f"no model {words!r}: there are {', '.join(MODELS)}")
-    make, usual = MODELS[provider]
-    return make(name or usual)
+        raise syncmcp.UsageError(f"no model {text!r}: there are {', '.join(MODELS)}")
+    make, default = MODELS[provider]
+    return make(name or default)
 
 
 # -- the screen
 
 
 class Screen:
-    """The terminal. One at a time has it: who writes, who types, or a question of a server's."""
+    """The terminal. A lock serialises output, typed lines and questions of servers."""
 
     def __init__(self) -> None:
         self._console = Console(highlight=False, markup=False, emoji=False)
-        self._free = threading.RLock()
-        self._asked = False
+        self._lock = threading.RLock()
+        self._question_open = False
         self._bars: Progress | None = None
         self._rows: dict[str, TaskID] = {}
-        self._written = 0
+        self._printed = 0
 
-    def say(self, words: object = "") -> None:
-        """Print a line. Whatever others wrote cannot do anything to the terminal."""
-        with self._free:
-            self._console.out(visible(str(words), lines=True))
+    def say(self, text: object = "") -> None:
+        """Print a line. Control characters of servers and models have no effect on the terminal."""
+        with self._lock:
+            self._console.out(visible(str(text), lines=True))
 
     def line(self) -> str:
-        """What the person types; a question waits until it is there."""
-        with self._free:
+        """Read a line from the person. Questions of servers wait until it is complete."""
+        with self._lock:
             return input("you> ")
 
     def text(self, so_far: str) -> None:
-        """Print what the model has written since the last time."""
-        with self._free:
-            if not self._written:
+        """Print the part of the model's text that is not printed yet."""
+        with self._lock:
+            if not self._printed:
                 self._console.out("agent: ", end="")
-            self._console.out(visible(so_far[self._written :], lines=True), end="")
-            self._written = len(so_far)
+            self._console.out(visible(so_far[self._printed :], lines=True), end="")
+            self._printed = len(so_far)
 
     def step(self, step: Step) -> None:
         """Print a step of the loop."""
         if isinstance(step, ModelTurn):
-            if not self._written and step.result.text:
+            if not self._printed and step.result.text:
                 self.text(step.result.text)
             self.end_of_text()
         elif isinstance(step, ToolStarted):
             self.progress(step.use, 0, None, None)
         elif isinstance(step, ToolFinished):
             self._end_bar(step.use)
-            asked = visible(f"{step.use.name} {json.dumps(step.use.input, ensure_ascii=False)}")
-            # Set in, so that no server writes a line that could be the host's.
-            given = shorten(words_of(step.result), 2000).replace("\n", "\n     ")
-            self.say(f"{shorten(asked, 500)}\n  -> {given}")
+            call = visible(f"{step.use.name} {json.dumps(step.use.input, ensure_ascii=False)}")
+            # Indented, so no text of a server looks like a line of this program.
+            result = shorten(text_of(step.result), 2000).replace("\n", "\n     ")
+            self.say(f"{shorten(call, 500)}\n  -> {result}")
 
     def progress(
         self, use: ToolUseContent, done: float, total: float | None, message: str | None
     ) -> None:
-        """Draw how far a tool is. Called on pool threads."""
-        if self._asked or not self._console.is_terminal:
-            return  # a report is not worth waiting for a person
-        with self._free:
+        """Draw the progress of a tool. Called on pool threads."""
+        if self._question_open or not self._console.is_terminal:
+            return  # skip this report instead of waiting for the person's answer
+        with self._lock:
             if self._bars is None:
                 name = TextColumn("{task.description}", markup=False)
                 self._bars = Progress(
@@ -196,36 +196,36 @@ class Screen:
                 self._bars.start()
             if use.id not in self._rows:
                 self._rows[use.id] = self._bars.add_task("", total=None)
-            words = visible(shorten(f"{use.name} {message or ''}", 60))
+            text = visible(shorten(f"{use.name} {message or ''}", 60))
             row = self._rows[use.id]
-            self._bars.update(row, completed=done, total=total, description=words, refresh=True)
+            self._bars.update(row, completed=done, total=total, description=text, refresh=True)
 
     @contextmanager
-    def lent(self) -> Iterator[None]:
-        """Let a question have the terminal."""
-        with self._free:
+    def for_question(self) -> Iterator[None]:
+        """Reserve the terminal for a question of a server."""
+        with self._lock:
             self._end_bars()
-            self._asked = True
+            self._question_open = True
             try:
                 yield
             finally:
-                self._asked = False
+                self._question_open = False
 
     def end_of_text(self) -> None:
-        """Begin a new line, if the model has written something."""
-        with self._free:
-            if self._written:
+        """End the line of the model's text, if there is one."""
+        with self._lock:
+            if self._printed:
                 self._console.out()
-            self._written = 0
+            self._printed = 0
 
     def end_of_turn(self) -> None:
-        """Leave nothing of it behind."""
-        with self._free:
+        """Remove the progress bars, and end the line of the text."""
+        with self._lock:
             self._end_bars()
             self.end_of_text()
 
     def _end_bar(self, use: ToolUseContent) -> None:
-        with self._free:
+        with self._lock:
             row = self._rows.pop(use.id, None)
             if self._bars is not None and row is not None:
                 self._bars.remove_task(row)
@@ -239,8 +239,8 @@ class Screen:
         self._rows.clear()
 
 
-def words_of(result: ToolResultContent) -> str:
-    """The text of what a tool gave; of anything else, what it is."""
+def text_of(result: ToolResultContent) -> str:
+    """Return the text of a tool's result; other content is shown as its type."""
     return " ".join(
         block.text if isinstance(block, TextContent) else f"[{block.type}]"
         for block in result.content
@@ -254,10 +254,10 @@ class Chat:
     """A conversation with models that use the servers of a group.
 
     Args:
-        model: The first of them.
-        servers: By their names.
-        screen: Where it happens.
-        options: For the clients of all servers.
+        model: The first model.
+        servers: The servers, by name.
+        screen: The terminal.
+        options: Options of the clients of all servers.
     """
 
     def __init__(
@@ -270,11 +270,11 @@ class Chat:
         self.group = syncmcp.ClientGroup(servers, sampling=self._answer, **options)
         self._model = model
         self._screen = screen
-        # In no provider's words: any model can go on with it.
-        self._said: list[SamplingMessage] = []
+        # In MCP's own format, so another model can continue the conversation.
+        self._messages: list[SamplingMessage] = []
 
     def run(self, lines: Iterable[str]) -> None:
-        """Do what each line wants, until there are no more or one of them is ``/quit``."""
+        """Handle each line: a command, or a message to the model. ``/quit`` ends the chat."""
         for line in lines:
             word, _, rest = line.strip().partition(" ")
             if word == "/quit":
@@ -283,7 +283,7 @@ class Chat:
                 if word in COMMANDS:
                     COMMANDS[word](self, rest.strip())
                 elif word.startswith("/"):
-                    self._screen.say(f"there is no {word}; /help lists the commands")
+                    self._screen.say(f"unknown command {word}; /help lists the commands")
                 elif word:
                     self._ask(line)
             except syncmcp.McpError as error:
@@ -292,31 +292,31 @@ class Chat:
                 self._screen.say(f"{word}: stopped")
 
     def _ask(self, line: str) -> None:
-        """Have the model answer, by way of any tools."""
+        """Let the model answer; it may call tools."""
         screen = self._screen
         loop = syncmcp.ToolLoop(
             self._model,
             self.group,
-            timeout=None,  # a person is there to stop it
+            timeout=None,  # the person can press Ctrl-C
             on_step=screen.step,
             on_text=screen.text,
             on_progress=screen.progress,
         )
-        said = [*self._said, SamplingMessage(role="user", content=TextContent(text=line))]
+        messages = [*self._messages, SamplingMessage(role="user", content=TextContent(text=line))]
         try:
             with cancelled_by_ctrl_c() as token:
-                self._said = loop.run(said, cancel=token).messages
+                self._messages = loop.run(messages, cancel=token).messages
             screen.end_of_turn()
-        except Exception as error:  # those of a provider's package, too
+        except Exception as error:  # including errors of a provider's package
             screen.end_of_turn()
             screen.say(f"stopped: {shorten(str(error), 500)}")
-            # What was done stays said, where the error has it.
-            self._said = settled(getattr(error, "messages", None) or self._said)
+            # If the error carries the messages so far, the conversation keeps them.
+            self._messages = completed(getattr(error, "messages", None) or self._messages)
 
     def _answer(
         self, request: CreateMessageRequestParams, context: syncmcp.HandlerContext
     ) -> CreateMessageResult:
-        """A server asks for a model: it gets the one that is there at the moment."""
+        """Answer a server's sampling request with the current model."""
         return self._model(request, context)
 
     # -- commands
@@ -325,10 +325,10 @@ class Chat:
         """List the commands."""
         for word, command in COMMANDS.items():
             self._screen.say(f"{word:10} {command.__doc__}")
-        self._screen.say("/quit      End the chat, as the end of the input does.")
+        self._screen.say("/quit      End the chat, as Ctrl-D does.")
 
     def tools(self, _: str) -> None:
-        """List the tools of the model, and their servers."""
+        """List the tools and their servers."""
         for key, tool in self.group.tools.items():
             server, _name = self.group.server_of("tools", key)
             about = visible(shorten(tool.description or "", 100))  # one line
@@ -345,9 +345,9 @@ class Chat:
         self.group.refresh()
         self._screen.say(f"{len(self.group.tools)} tools")
 
-    def roots(self, words: str) -> None:
-        """List where servers may work; or `add` or `remove` a folder."""
-        change, _, folder = words.partition(" ")
+    def roots(self, text: str) -> None:
+        """List the roots; or `add` or `remove` a folder."""
+        change, _, folder = text.partition(" ")
         if change == "add":
             self.group.roots.add(folder)
         elif change == "remove":
@@ -355,10 +355,10 @@ class Chat:
         for root in self.group.roots.list():
             self._screen.say(f"{root.path} ({root.status})")
 
-    def model(self, words: str) -> None:
-        """Go on with another model: `anthropic`, `openai:gpt-5.6-terra`; or show this one."""
-        if words:
-            self._model = model_named(words)
+    def model(self, text: str) -> None:
+        """Continue with another model, such as `openai:gpt-5.6-terra`; or show the current one."""
+        if text:
+            self._model = model_named(text)
         self._screen.say(f"the model is {self._model!r}")
 
 
@@ -378,8 +378,8 @@ def cancelled_by_ctrl_c() -> Iterator[syncmcp.CancelToken]:
     token = syncmcp.CancelToken()
 
     def stop(*_: object) -> None:
-        signal.signal(signal.SIGINT, signal.default_int_handler)  # a second one does not ask
-        # Not here: the thread that is interrupted may be in the middle of anything.
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # a second Ctrl-C interrupts
+        # Not on this thread: it may hold a lock that a callback of the token needs.
         threading.Thread(target=token.cancel, args=("Ctrl-C",)).start()
 
     before = signal.signal(signal.SIGINT, stop)
@@ -389,17 +389,17 @@ def cancelled_by_ctrl_c() -> Iterator[syncmcp.CancelToken]:
         signal.signal(signal.SIGINT, before)
 
 
-def settled(said: list[SamplingMessage]) -> list[SamplingMessage]:
-    """A conversation without the last wish for tools, which nobody fulfilled."""
-    wished = said and any(isinstance(block, ToolUseContent) for block in said[-1].blocks)
-    return said[:-1] if wished else said
+def completed(messages: list[SamplingMessage]) -> list[SamplingMessage]:
+    """Return the messages without a final request for tools that has no results."""
+    pending = messages and any(isinstance(item, ToolUseContent) for item in messages[-1].blocks)
+    return messages[:-1] if pending else messages
 
 
 # -- the program
 
 
-def typed(screen: Screen) -> Iterator[str]:
-    """What a person types, line by line; Ctrl-C takes a line back."""
+def typed_lines(screen: Screen) -> Iterator[str]:
+    """Yield the lines that a person types. Ctrl-C discards the current line."""
     while True:
         try:
             line = screen.line()
@@ -411,15 +411,15 @@ def typed(screen: Screen) -> Iterator[str]:
             yield line
 
 
-def recited(script: Script, screen: Screen) -> Iterator[str]:
-    """What the script says in a person's place."""
+def scripted_lines(script: Script, screen: Screen) -> Iterator[str]:
+    """Print and yield the lines of the script."""
     for line in script.person:
         screen.say(f"you> {line}")
         yield line
 
 
 def scripted_forms(script: Script) -> syncmcp.FormHandler:
-    """Return what answers forms from the script, and declines once it has ended."""
+    """Return a handler that answers forms from the script, and declines all further forms."""
     contents = iter(script.forms)
 
     def fill_in(request: ElicitRequestFormParams, context: syncmcp.HandlerContext) -> ElicitResult:
@@ -429,8 +429,8 @@ def scripted_forms(script: Script) -> syncmcp.FormHandler:
     return fill_in
 
 
-class Somebody(NamedTuple):
-    """Who answers forms, who approves everything else, and who approves servers of files."""
+class Interface(NamedTuple):
+    """The handler of forms and links, the approval, and the function that approves servers."""
 
     elicitation: Any
     approval: syncmcp.Approval
@@ -438,8 +438,8 @@ class Somebody(NamedTuple):
 
 
 @contextmanager
-def somebody(ui: str, script: Script, screen: Screen) -> Iterator[Somebody]:
-    """Yield who is there, by what was chosen on the command line."""
+def open_interface(ui: str, script: Script, screen: Screen) -> Iterator[Interface]:
+    """Yield the interface that ``--ui`` chooses."""
 
     def report(record: AuditRecord) -> None:
         if record.by != "person":
@@ -449,38 +449,38 @@ def somebody(ui: str, script: Script, screen: Screen) -> Iterator[Somebody]:
     if ui == "terminal":
         from syncmcp.ui.terminal import AskOnTerminal, Terminal
 
-        terminal = Terminal(beside=screen.lent)
+        terminal = Terminal(beside=screen.for_question)
         asking = AskOnTerminal(terminal=terminal, audit=report)
-        yield Somebody(terminal, asking, terminal.approve)
+        yield Interface(terminal, asking, terminal.approve)
     elif ui == "browser":
         from syncmcp.ui.browser import AskInBrowser, Browser
 
         with Browser() as browser:
-            yield Somebody(browser, AskInBrowser(browser=browser, audit=report))
+            yield Interface(browser, AskInBrowser(browser=browser, audit=report))
     else:
-        # Nothing is approved by itself: a program that runs alone has to say so.
+        # An `Approval` denies by default, so a run without a person has to allow everything.
         approval = syncmcp.Approval(syncmcp.AllowAll(), audit=report)
-        yield Somebody(scripted_forms(script), approval)
+        yield Interface(scripted_forms(script), approval)
 
 
 def named_servers(
     options: argparse.Namespace, approve: servers_file.Approve | None
 ) -> Mapping[str, Source]:
-    """The servers of the command line, by their names; the bundled one if there are none."""
+    """Return the servers of the command line, by name; without any, the demo server."""
     found: dict[str, Source] = {}
     for path in options.servers:
         found |= servers_file.read(path, approve=approve, trust=options.trust)
     for url in options.url:
-        where = urlsplit(url)
-        name = where.netloc.rpartition("@")[2]  # names are shown: without a password
-        found[name + where.path if name in found else name] = url
+        parts = urlsplit(url)
+        name = parts.netloc.rpartition("@")[2]  # names are printed, so omit the password
+        found[name + parts.path if name in found else name] = url
     if options.command:
         found[Path(options.command[0]).name] = syncmcp.Stdio(*options.command)
-    return found or {"demo": BUNDLED}
+    return found or {"demo": DEMO}
 
 
 def main() -> None:
-    """Read the command line, and chat."""
+    """Read the command line, and run the chat."""
     parser = argparse.ArgumentParser(description="A chat with a model that uses your servers.")
     parser.add_argument("--model", default="scripted", metavar="PROVIDER[:NAME]")
     parser.add_argument(
@@ -491,35 +491,35 @@ def main() -> None:
     parser.add_argument("--root", action="append", default=[], help="a folder for the servers")
     parser.add_argument("--ui", choices=("terminal", "browser", "none"), help="where you are asked")
     parser.add_argument(
-        "--script", type=Path, metavar="FILE", help="JSON with the answers of a person"
+        "--script", type=Path, metavar="FILE", help="JSON: lines, turns of the model, and forms"
     )
     parser.add_argument("command", nargs="*", help="a server, after --")
     options = parser.parse_args()
     screen = Screen()
     try:
-        said = options.script.read_bytes() if options.script else None
-        script = Script() if said is None else Script.model_validate_json(said)
+        file: Path | None = options.script
+        script = Script.model_validate_json(file.read_bytes()) if file else Script()
     except (OSError, ValidationError) as error:
         parser.error(f"--script: {error}")
-    alone = options.script is not None or not sys.stdin.isatty()
-    ui = options.ui or ("none" if alone else "terminal")
-    real = options.model != "scripted" or options.servers or options.url or options.command
-    if real and alone and not (options.ui or options.script):
-        parser.error("nobody is here to be asked; --script FILE or --ui none approves everything")
+    unattended = options.script is not None or not sys.stdin.isatty()
+    ui = options.ui or ("none" if unattended else "terminal")
+    chosen = options.model != "scripted" or options.servers or options.url or options.command
+    if chosen and unattended and not (options.ui or options.script):
+        parser.error("no terminal to ask at; --script FILE or --ui none approves everything")
     model = model_named(options.model)
-    if alone and options.model == "scripted":
+    if unattended and options.model == "scripted":
         model = ScriptedModel(script.model)
-    with somebody(ui, script, screen) as there:
+    with open_interface(ui, script, screen) as interface:
         chat = Chat(
             model,
-            named_servers(options, there.approve),
+            named_servers(options, interface.approve),
             screen,
             roots=options.root,
-            elicitation=there.elicitation,
-            approval=there.approval,
+            elicitation=interface.elicitation,
+            approval=interface.approval,
         )
         with chat.group:
-            chat.run(recited(script, screen) if alone else typed(screen))
+            chat.run(scripted_lines(script, screen) if unattended else typed_lines(screen))
 
 
 if __name__ == "__main__":

@@ -1,11 +1,11 @@
-"""One tool for the models of several providers, and a host that changes its model in between.
+"""One tool in the formats of several providers, and a conversation that changes its model.
 
-``python examples/agents/multiple_models.py``  show the tool in each format
+``python examples/agents/multiple_models.py``  shows the tool in each format
 ``python examples/agents/multiple_models.py "How is the weather in Bergen?"``
-    and ask whoever has a key
+    also asks each model whose key is set
 
-Keys come from ``ANTHROPIC_API_KEY``, ``OPENAI_API_KEY`` and ``GEMINI_API_KEY``. Each model goes on
-with the conversation that the one before it has had; the client notices nothing.
+Keys come from ``ANTHROPIC_API_KEY``, ``OPENAI_API_KEY`` and ``GEMINI_API_KEY``. Each model
+continues the conversation of the previous one, with the same client.
 """
 
 from __future__ import annotations
@@ -45,22 +45,22 @@ MODELS: dict[str, Callable[[], ModelSampling]] = {
 
 
 def converse(client: syncmcp.Client, question: str) -> None:
-    """Ask each model that there is a key for, in one conversation."""
-    said: list[SamplingMessage] = []
+    """Ask each model whose key is set, in one conversation."""
+    messages: list[SamplingMessage] = []
     for key, model in MODELS.items():
         if key not in os.environ:
             print(f"no {key}")
             continue
-        said.append(SamplingMessage(role="user", content=TextContent(text=question)))
-        result = syncmcp.ToolLoop(model(), client).run(said, tools=["weather"])
+        messages.append(SamplingMessage(role="user", content=TextContent(text=question)))
+        result = syncmcp.ToolLoop(model(), client).run(messages, tools=["weather"])
         print(f"{result.result.model}: {result.text}")
-        said = result.messages
+        messages = result.messages
         question = "Do you agree? Look again."
-    print(f"{len(said)} messages")
+    print(f"{len(messages)} messages")
 
 
 def main() -> None:
-    """Render a tool, and have it used."""
+    """Print a tool in each format; if there is a question, ask the models."""
     parser = argparse.ArgumentParser(description="One tool for several models.")
     parser.add_argument("question", nargs="?")
     options = parser.parse_args()

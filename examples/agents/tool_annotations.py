@@ -1,7 +1,7 @@
-"""What a server says of its tools: shown to a person as its word, believed only if it is trusted.
+"""A server's annotations of its tools: shown to a person, believed only if the server is trusted.
 
-A person is asked about each tool that a model wants to use. About one that only reads, nobody is
-asked where the program trusts the server that says so.
+A person decides on each tool call of a model. If the program trusts the server, a call of a tool
+that the server marks as read-only needs no decision.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from syncmcp.types import ToolUseContent as Use
 
 
 def archive() -> Server:
-    """A server with a tool that reads and one that destroys, and says so."""
+    """Create a server with two tools: their annotations say that one reads and one destroys."""
     server = Server("archive")
 
     @server.tool(annotations={"readOnlyHint": True})
@@ -31,36 +31,36 @@ def archive() -> Server:
 
 
 class Person:
-    """Decides on calls; this one lets nothing be destroyed."""
+    """A reviewer in place of a person; it denies calls that destroy something."""
 
     def review(self, question: Question) -> Verdict:
-        """Show the call and what the server says of its tool."""
+        """Print the call and the server's claim about the tool, and decide."""
         call = question.request
         if not isinstance(call, ToolCall) or call.annotations is None:
             return Verdict.deny("unknown")
-        burns = call.annotations.destructive_hint is True
-        says = "destroys" if burns else "only reads"
-        print(f"  {call.tool} {dict(call.arguments)}, which {question.server.name} says {says}")
-        return Verdict.deny("nothing is destroyed here") if burns else Verdict.allow()
+        destroys = call.annotations.destructive_hint is True
+        claim = "it destroys" if destroys else "it only reads"
+        print(f"  {call.tool} {dict(call.arguments)}: {question.server.name} claims that {claim}")
+        return Verdict.deny("nothing is destroyed here") if destroys else Verdict.allow()
 
 
 def model(
     request: CreateMessageRequestParams, context: syncmcp.HandlerContext
 ) -> CreateMessageResult:
-    """Read a page and burn it, and say what came of it."""
+    """Request both tools, then answer with their results."""
     if len(request.messages) == 1:
         uses = [Use(id=tool, name=tool, input={"page": 7}) for tool in ("read", "burn")]
         return CreateMessageResult(
             role="assistant", content=[*uses], model="demo", stop_reason="toolUse"
         )
     results = [result.to_wire() for result in request.messages[-1].blocks]
-    said = "; ".join(result["content"][0]["text"] for result in results)
-    content = TextContent(text=said)
+    text = "; ".join(result["content"][0]["text"] for result in results)
+    content = TextContent(text=text)
     return CreateMessageResult(role="assistant", content=content, model="demo")
 
 
 def main() -> None:
-    """Have the model at work, on a server that is trusted and on one that is not."""
+    """Run the tool loop with an untrusted and with a trusted server."""
     for trusted in (False, True):
         print(f"trusted: {trusted}")
         with syncmcp.connect(archive(), name="archive", trusted=trusted) as client:

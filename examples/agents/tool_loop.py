@@ -1,6 +1,6 @@
-"""A model uses a server's tools until it has an answer: two at once, then one that is refused.
+"""A model calls tools until it has an answer: two calls at once, then one that fails.
 
-The model is a function here, which goes by what it was told last. Call yours in its place.
+The model here is a function that looks only at the last results. Replace it with a real model.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from syncmcp.types import (
 
 
 def shop() -> Server:
-    """A server with two tools."""
+    """Create a server with two tools."""
     server = Server("shop")
 
     @server.tool()
     def price(fruit: str) -> dict[str, int]:
-        """Say what one costs."""
+        """Return the price of one piece."""
         return {"cents": {"apples": 30, "pears": 45}[fruit]}
 
     @server.tool()
@@ -40,22 +40,22 @@ def shop() -> Server:
 def model(
     request: CreateMessageRequestParams, context: syncmcp.HandlerContext
 ) -> CreateMessageResult:
-    """Ask for both prices, order what costs less, and order again if that was refused."""
-    told = [block for block in request.messages[-1].blocks if isinstance(block, ToolResultContent)]
-    if not told:
-        return wants(("price", {"fruit": "apples"}), ("price", {"fruit": "pears"}))
-    if len(told) == 2:
-        apples, pears = (result.structured_content["cents"] for result in told)
+    """Request both prices, order the cheaper fruit, and order again if that failed."""
+    results = [item for item in request.messages[-1].blocks if isinstance(item, ToolResultContent)]
+    if not results:
+        return request_tools(("price", {"fruit": "apples"}), ("price", {"fruit": "pears"}))
+    if len(results) == 2:
+        apples, pears = (result.structured_content["cents"] for result in results)
         fruit = "apples" if apples < pears else "pears"
-        return wants(("order", {"fruit": fruit, "pieces": 5}))
-    if told[0].is_error:
-        return wants(("order", {"fruit": "apples", "pieces": 6}))
+        return request_tools(("order", {"fruit": fruit, "pieces": 5}))
+    if results[0].is_error:
+        return request_tools(("order", {"fruit": "apples", "pieces": 6}))
     text = TextContent(text="Apples cost less; six are on their way.")
     return CreateMessageResult(role="assistant", content=text, model="demo", stop_reason="endTurn")
 
 
-def wants(*calls: tuple[str, dict[str, str | int]]) -> CreateMessageResult:
-    """Return a turn in which the model asks for tools."""
+def request_tools(*calls: tuple[str, dict[str, str | int]]) -> CreateMessageResult:
+    """Return a turn in which the model requests tools."""
     uses: list[SamplingMessageContentBlock] = [
         ToolUseContent(id=f"call-{number}", name=name, input=arguments)
         for number, (name, arguments) in enumerate(calls)
@@ -64,7 +64,7 @@ def wants(*calls: tuple[str, dict[str, str | int]]) -> CreateMessageResult:
 
 
 def show(step: Step) -> None:
-    """Print a step, on the thread that runs the loop."""
+    """Print a step of the loop. Called on the thread that runs the loop."""
     if isinstance(step, ModelTurn):
         print(f"turn {step.iteration}: {step.result.text or step.result.stop_reason}")
     elif isinstance(step, ToolStarted):
@@ -74,7 +74,7 @@ def show(step: Step) -> None:
 
 
 def main() -> None:
-    """Have some fruit ordered."""
+    """Let the model order fruit."""
     with syncmcp.connect(shop()) as client:
         loop = syncmcp.ToolLoop(model, client, max_iterations=5, timeout=30, on_step=show)
         result = loop.run("Order five of what costs less.")

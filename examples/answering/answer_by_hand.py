@@ -1,4 +1,4 @@
-"""A call that waits for an answer as JSON, and another process that answers it (2026-07-28).
+"""One process begins a call and saves it as JSON; another one answers and ends it (2026-07-28).
 
 ``python examples/answering/answer_by_hand.py [NAME]``
 """
@@ -17,20 +17,20 @@ from syncmcp.types import CallToolResult, ElicitResult
 
 
 def ask(url: str, file: Path) -> None:
-    """Begin a call, and put down what the server asks."""
+    """Begin a call, and save the server's question in a file."""
     with syncmcp.connect(url) as client:
         pending = client.begin_tool("signup_math_facts", can=("form",))
         if not isinstance(pending, syncmcp.InputRequired):
-            raise SystemExit("the server asked nothing")
+            raise SystemExit("the server asked no question")
         for question in pending.questions.values():
             print(f"the server asks: {(question.params or {}).get('message')}")
-        # It holds the server's state of the call: keep it as you keep a password.
+        # The file has the server's state of the call: protect it like a password.
         file.touch(mode=0o600)
         file.write_text(json.dumps(pending.to_json()), encoding="utf-8")
 
 
 def answer(url: str, file: Path, name: str) -> None:
-    """Take the call up again, minutes or days later, and answer."""
+    """Load the call, minutes or days later, and send the answer."""
     saved = json.loads(file.read_text(encoding="utf-8"))
     pending: syncmcp.InputRequired[CallToolResult] = syncmcp.InputRequired.from_json(saved)
     content = ElicitResult.accept({"name": name, "email": f"{name.lower()}@example.com"})
@@ -41,13 +41,13 @@ def answer(url: str, file: Path, name: str) -> None:
 
 
 def main() -> None:
-    """Run a server, ask here, and answer in a process of its own."""
+    """Run a server, begin the call here, and answer it in another process."""
     if len(sys.argv) == 4:
         answer(sys.argv[1], Path(sys.argv[2]), sys.argv[3])
         return
     name = sys.argv[1] if len(sys.argv) == 2 else "Ada"
-    with serve_http(demo_server()) as http, TemporaryDirectory() as place:
-        file = Path(place) / "pending.json"
+    with serve_http(demo_server()) as http, TemporaryDirectory() as folder:
+        file = Path(folder) / "pending.json"
         ask(http.url, file)
         subprocess.run([sys.executable, __file__, http.url, str(file), name], check=True)
 

@@ -1,4 +1,4 @@
-"""Several people on one connection: each sees the questions of their own call, and no others.
+"""Several people on one connection: each sees only the questions of their own call.
 
 ``python examples/answering/per_call_ui.py [NAME ...]``
 """
@@ -14,7 +14,7 @@ from syncmcp.types import ElicitRequestFormParams, ElicitResult
 
 
 def restaurant() -> Server:
-    """A server that asks each guest something."""
+    """Create a server that asks each guest for the number of people."""
     server = Server("restaurant")
 
     @server.tool()
@@ -31,7 +31,7 @@ def restaurant() -> Server:
 
 
 class Window:
-    """What one person sees; a real one would open a dialogue."""
+    """The window of one person; a real one would open a dialogue."""
 
     def __init__(self, owner: str) -> None:
         self.owner = owner
@@ -40,20 +40,20 @@ class Window:
     def __call__(
         self, request: ElicitRequestFormParams, context: syncmcp.HandlerContext
     ) -> ElicitResult:
-        """Show a form, and answer with as many people as the name has letters."""
+        """Record the message, and answer with the number of letters of the owner's name."""
         self.seen.append(request.message)
         return ElicitResult.accept({"people": len(self.owner)})
 
 
-def nobody(request: ElicitRequestFormParams, context: syncmcp.HandlerContext) -> ElicitResult:
-    """Answer for calls that brought no window, and where the call is not known (until 2025)."""
+def no_window(request: ElicitRequestFormParams, context: syncmcp.HandlerContext) -> ElicitResult:
+    """Decline: the call has no window, or the client does not know the call (until 2025-11-25)."""
     return ElicitResult.decline()
 
 
 def main() -> None:
-    """Book tables for everybody at the same time."""
+    """Book tables for all people at the same time, then one without a window."""
     windows = [Window(name) for name in sys.argv[1:] or ["Ann", "Boris", "Chandra"]]
-    with syncmcp.connect(restaurant(), elicitation=nobody) as client:
+    with syncmcp.connect(restaurant(), elicitation=no_window) as client:
 
         def book(window: Window) -> str:
             handlers = syncmcp.Handlers(elicitation=window)
@@ -63,8 +63,8 @@ def main() -> None:
         with ThreadPoolExecutor(len(windows)) as pool:
             for window, booked in zip(windows, pool.map(book, windows), strict=True):
                 print(f"{window.owner} saw {window.seen} and has {booked}")
-        alone = client.call_tool("book", {"guest": "Nobody"})
-        print(f"without a window: {alone.raise_for_error().text}")
+        declined = client.call_tool("book", {"guest": "Dana"})
+        print(f"without a window: {declined.raise_for_error().text}")
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
-"""A server counts files, but only inside the roots that it was told of.
+"""A server counts files, but only inside the roots that the client provides.
 
-``python examples/answering/providing_roots.py``  tries it on two directories made for it
+``python examples/answering/providing_roots.py``  uses two temporary directories
 ``python examples/answering/providing_roots.py ROOT PATH ...``
-    tries it on yours; the first is the root
+    uses these paths; the first one is the root
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from syncmcp.handlers.roots import contains
 
 
 def analyse(root: Path, paths: list[Path]) -> None:
-    """Have the files below each path counted; first with one root, then with all of them."""
+    """Count the files below each path: first with one root, then with every path as a root."""
     server = syncmcp.Stdio(sys.executable, "-m", "syncmcp.testing")
     with syncmcp.connect(server, roots=[root]) as client:
         for path in paths:
@@ -29,20 +29,20 @@ def analyse(root: Path, paths: list[Path]) -> None:
 
 
 def count(client: syncmcp.Client, path: Path) -> None:
-    """Ask the server. It promises to keep to the roots; nothing makes it."""
+    """Call the tool. The server itself checks the roots; the client cannot enforce them."""
     found = client.call_tool("count_files", {"path": str(path)}).raise_for_error().data
     print(f"{path.name}: {found['files'] if found['inside'] else 'outside the roots'}")
 
 
 def main() -> None:
-    """Analyse what the command line says."""
+    """Analyse the paths of the command line, or two temporary directories."""
     paths = [Path(argument).resolve() for argument in sys.argv[1:]]
     if paths:
         analyse(paths[0], paths)
         return
-    with TemporaryDirectory() as place:
+    with TemporaryDirectory() as folder:
         for name, files in (("project", 3), ("private", 2)):
-            directory = Path(place).resolve() / name
+            directory = Path(folder).resolve() / name
             directory.mkdir()
             for number in range(files):
                 (directory / f"{number}.txt").write_text("hello\n", encoding="utf-8")

@@ -1,8 +1,8 @@
-"""A form of a server's, filled in by a person at the terminal, who may also say no, or nothing.
+"""A server asks for a form: a person at the terminal fills it in, declines it or cancels it.
 
-``python examples/answering/returning_elicitations.py``  you are asked
+``python examples/answering/returning_elicitations.py``  asks you (extra ``terminal``)
 ``python examples/answering/returning_elicitations.py --unattended``
-    three functions answer, each its way
+    asks three functions: one accepts, one declines, one cancels
 """
 
 from __future__ import annotations
@@ -18,22 +18,22 @@ from syncmcp.ui.terminal import Terminal
 
 
 def accept(request: ElicitRequestFormParams, context: syncmcp.HandlerContext) -> ElicitResult:
-    """Fill the form in. What is not required may be left out."""
+    """Fill in the form. Fields that are not required may be omitted."""
     return ElicitResult.accept({"name": "Ada", "email": "ada@example.com"})
 
 
 def decline(request: ElicitRequestFormParams, context: syncmcp.HandlerContext) -> ElicitResult:
-    """Say no: the server had better not ask again."""
+    """Refuse to fill in the form."""
     return ElicitResult.decline()
 
 
 def cancel(request: ElicitRequestFormParams, context: syncmcp.HandlerContext) -> ElicitResult:
-    """Decide nothing, as somebody who closes the window does."""
+    """Leave the form without a decision, as a person does who closes a window."""
     return ElicitResult.cancel()
 
 
 def sign_up(elicitation: Terminal | syncmcp.FormHandler) -> str:
-    """Call the tool, which asks back, and return what came of it."""
+    """Call the tool, which asks for the form; return a sentence about the outcome."""
     server = syncmcp.Stdio(sys.executable, "-m", "syncmcp.testing")
     with syncmcp.connect(server, name="maths club", elicitation=elicitation) as client:
         answer = json.loads(client.call_tool("signup_math_facts").raise_for_error().text)
@@ -45,9 +45,9 @@ def sign_up(elicitation: Terminal | syncmcp.FormHandler) -> str:
 def main() -> None:
     """Sign up for a maths fact a day."""
     parser = argparse.ArgumentParser(description="Sign up for a maths fact a day.")
-    parser.add_argument("--unattended", action="store_true", help="do not ask")
+    parser.add_argument("--unattended", action="store_true", help="let functions answer")
     options = parser.parse_args()
-    logging.basicConfig(format="%(message)s")  # says so if there is no terminal to ask on
+    logging.basicConfig(format="%(message)s")  # shows the warning if there is no terminal
     for elicitation in (accept, decline, cancel) if options.unattended else (Terminal(),):
         print(sign_up(elicitation))
 

@@ -1,9 +1,9 @@
-"""A server asks for a model, and a person reviews both the request and the answer.
+"""A server asks a model, and a person reviews both the request and the model's answer.
 
 ``python examples/answering/sampling_callback.py "12 * 7"``  reviewed at the terminal
 ``python examples/answering/sampling_callback.py "12 * 7" --ui browser``  reviewed in the browser
 ``python examples/answering/sampling_callback.py "12 * 7" --unattended``
-    nobody looks, and you say so
+    approves everything without a review
 """
 
 from __future__ import annotations
@@ -19,23 +19,23 @@ from syncmcp.types import CreateMessageRequestParams, CreateMessageResult, TextC
 def tutor(
     request: CreateMessageRequestParams, context: syncmcp.HandlerContext
 ) -> CreateMessageResult:
-    """Be the model; a real one would be called here, with `request.system_prompt` and the rest."""
+    """Answer in place of a model. A real one also needs `request.system_prompt`, for example."""
     found = re.search(r"(\d+)\s*([*+])\s*(\d+)", request.messages[-1].text)
     if found is None:
-        raise syncmcp.Refused(1, "this model knows sums and products only")
+        raise syncmcp.Refused(1, "this model knows only sums and products")
     first, sign, second = int(found[1]), found[2], int(found[3])
     if sign == "+":
         lines = [f"Start at {first}.", f"Go {second} further.", f"{first + second}"]
     else:
         lines = [f"Write {first} down {second} times.", "Add it all up.", f"{first * second}"]
     for number in range(len(lines)):
-        context.show("\n".join(lines[: number + 1]))  # whoever reviews can watch it being written
+        context.show("\n".join(lines[: number + 1]))  # the reviewer sees partial text
     content = TextContent(text="\n".join(lines))
     return CreateMessageResult(role="assistant", content=content, model="tutor")
 
 
 def reviewer(ui: str) -> syncmcp.Approval:
-    """Return who reviews."""
+    """Return the approval for the chosen user interface."""
     if ui == "browser":
         from syncmcp.ui.browser import AskInBrowser
 
@@ -48,11 +48,11 @@ def reviewer(ui: str) -> syncmcp.Approval:
 
 
 def main() -> None:
-    """Have a problem explained."""
-    parser = argparse.ArgumentParser(description="Have a problem explained.")
+    """Let the tutor explain a problem."""
+    parser = argparse.ArgumentParser(description="Let a model explain a problem.")
     parser.add_argument("problem", nargs="?", default="12 * 7")
     parser.add_argument("--ui", choices=("terminal", "browser"), default="terminal")
-    parser.add_argument("--unattended", dest="ui", action="store_const", const="nobody")
+    parser.add_argument("--unattended", dest="ui", action="store_const", const="none")
     options = parser.parse_args()
     server = syncmcp.Stdio(sys.executable, "-m", "syncmcp.testing")
     with syncmcp.connect(

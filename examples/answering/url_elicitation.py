@@ -1,7 +1,7 @@
-"""A server sends a person to a page, for what no form may ask, and says when that is done.
+"""A server sends a person to a web page, and reports when the visit is done.
 
-``python examples/answering/url_elicitation.py``  a function agrees to small sums, and goes there
-``python examples/answering/url_elicitation.py --ask``  you are asked, and your browser goes there
+``python examples/answering/url_elicitation.py``  a function agrees to small sums
+``python examples/answering/url_elicitation.py --ask``  asks you, and opens your browser
 """
 
 from __future__ import annotations
@@ -21,26 +21,26 @@ from syncmcp.testing import Server, ToolContext
 from syncmcp.types import ElicitRequestURLParams, ElicitResult
 from syncmcp.ui import visible
 
-visits: dict[str, Callable[[], None]] = {}  # what happens when somebody comes to a path
-under_way: list[threading.Thread] = []  # each goes to a page, and waits for the news of it
+visits: dict[str, Callable[[], None]] = {}  # by path: the function that a visit calls
+followers: list[threading.Thread] = []  # each opens a page, and waits for its completion
 
 
 class Page(BaseHTTPRequestHandler):
-    """The bank's own page, where it would ask for a password."""
+    """The bank's page. It may ask for a password, which a form must not do."""
 
     def do_GET(self) -> None:
-        """Show the page."""
+        """Show the page, and confirm the payment."""
         self.send_response(200)
         self.end_headers()
         self.wfile.write(b"Thank you. You may close this page.")
         visits.pop(self.path, lambda: None)()
 
     def log_message(self, format: str, *args: object) -> None:
-        """Keep quiet."""
+        """Log nothing."""
 
 
 def bank(address: str) -> Server:
-    """A server that pays when somebody has been to its page."""
+    """Create a server that pays after a person has visited its page."""
     server = Server("bank")
 
     @server.tool()
@@ -54,7 +54,7 @@ def bank(address: str) -> Server:
 
         visits[f"/{ticket}"] = confirm
         answer = context.elicit_url(f"Confirm {euros} euros.", f"{address}/{ticket}", ticket)
-        if answer["action"] == "accept":  # the person agreed, and is not done yet
+        if answer["action"] == "accept":  # the consent; the visit comes later
             confirmed.wait(60)
         visits.pop(f"/{ticket}", None)
         return "paid" if confirmed.is_set() else f"not paid: {answer['action']}"
@@ -62,42 +62,42 @@ def bank(address: str) -> Server:
     return server
 
 
-def visitor(agrees: Callable[[str], bool], go: Callable[[str], object]) -> syncmcp.Elicitation:
-    """Return what answers links: it shows all of them, and fetches nothing before the yes."""
+def visitor(agrees: Callable[[str], bool], load: Callable[[str], object]) -> syncmcp.Elicitation:
+    """Return a handler for links. It shows each link, and opens it only after the consent."""
 
     def follow(url: str, context: syncmcp.HandlerContext) -> None:
-        go(url)
-        print("  done" if context.wait_completed(timeout=60) else "  the bank says nothing")
+        load(url)
+        print("  done" if context.wait_completed(timeout=60) else "  no report from the bank")
 
     def visit(request: ElicitRequestURLParams, context: syncmcp.HandlerContext) -> ElicitResult:
         link = Link.read(request.url)
         print(f"{context.server.name} sends you to {link.url}", *link.warnings, sep="\n  ")
         if not agrees(visible(request.message)):
             return ElicitResult.decline()
-        under_way.append(threading.Thread(target=follow, args=(link.url, context)))
-        under_way[-1].start()
-        return ElicitResult.accept()  # at once: it says that you agreed, not that you are done
+        followers.append(threading.Thread(target=follow, args=(link.url, context)))
+        followers[-1].start()
+        return ElicitResult.accept()  # at once: this is the consent, not the end of the visit
 
     return syncmcp.Elicitation(url=visit)
 
 
 def main() -> None:
-    """Pay a little, then a lot."""
+    """Pay a small sum, then a large one."""
     parser = argparse.ArgumentParser(description="Pay, with a visit to the bank's page.")
     parser.add_argument("--ask", action="store_true", help="ask you, and use your browser")
     if parser.parse_args().ask:
-        you = visitor(lambda message: input(f"{message} Go there (y/n)? ") == "y", webbrowser.open)
+        links = visitor(lambda text: input(f"{text} Go there (y/n)? ") == "y", webbrowser.open)
     else:
-        you = visitor(lambda message: "1000" not in message, urllib.request.urlopen)
+        links = visitor(lambda text: "1000" not in text, urllib.request.urlopen)
     with ThreadingTCPServer(("127.0.0.1", 0), Page) as pages:
         threading.Thread(target=pages.serve_forever, args=(0.02,)).start()
         server = bank(f"http://127.0.0.1:{pages.server_address[1]}")
-        # Only this revision has a server say when a visit is done.
-        with syncmcp.connect(server, name="bank", mode="2025-11-25", elicitation=you) as client:
+        # Only in this revision does a server report the end of a visit.
+        with syncmcp.connect(server, name="bank", mode="2025-11-25", elicitation=links) as client:
             for euros in (10, 1000):
                 result = client.call_tool("pay", {"euros": euros}).text
-                while under_way:
-                    under_way.pop().join()
+                while followers:
+                    followers.pop().join()
                 print(f"{euros} euros: {result}")
         pages.shutdown()
 

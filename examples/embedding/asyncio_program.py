@@ -1,4 +1,4 @@
-"""asyncio: a coroutine awaits calls, gives them up, and answers what a server asks."""
+"""asyncio: a coroutine awaits calls, cancels them, and answers a question of the server."""
 
 from __future__ import annotations
 
@@ -14,34 +14,34 @@ SERVER = syncmcp.Stdio(sys.executable, "-m", "syncmcp.testing")
 
 
 async def call_tool(client: syncmcp.Client, name: str, arguments: dict[str, Any]) -> CallToolResult:
-    """Call a tool while other coroutines run. Cancelling this cancels the call at the server."""
+    """Call a tool without blocking the loop. Cancelling the task cancels the call at the server."""
     result = await asyncio.wrap_future(client.call_tool.future(name, arguments))
     return result.raise_for_error()
 
 
 async def fill_in(request: ElicitRequestFormParams) -> ElicitResult:
-    """Answer a form, as slowly as a person would."""
+    """Answer a form after a delay, as a person would."""
     await asyncio.sleep(0.1)
     print(f"the server asks: {request.message}")
     return ElicitResult.accept({"name": "Ada", "email": "ada@example.com"})
 
 
 async def main() -> None:
-    """Do many things at once on one thread."""
+    """Open a client, make several calls, and close it, without blocking the loop."""
     loop = asyncio.get_running_loop()
 
-    def on_a_worker(request: ElicitRequestFormParams, context: HandlerContext) -> ElicitResult:
-        # Handlers run on threads of the client: this one waits there for a coroutine here.
-        asked = asyncio.run_coroutine_threadsafe(fill_in(request), loop)
+    def handle_form(request: ElicitRequestFormParams, context: HandlerContext) -> ElicitResult:
+        # The client runs this on another thread, which waits for a coroutine on the loop.
+        answer = asyncio.run_coroutine_threadsafe(fill_in(request), loop)
 
-        def give_up() -> None:
-            asked.cancel()
+        def stop() -> None:
+            answer.cancel()
 
-        context.cancel.on_cancel(give_up)  # nobody wants to know any more
-        return asked.result()
+        context.cancel.on_cancel(stop)  # the server needs no answer any more
+        return answer.result()
 
-    # Opening and closing block; on another thread they do not hold up the loop.
-    client = await asyncio.to_thread(syncmcp.connect, SERVER, elicitation=on_a_worker)
+    # Opening and closing block, so they run on another thread.
+    client = await asyncio.to_thread(syncmcp.connect, SERVER, elicitation=handle_form)
     try:
         sums = [call_tool(client, "add", {"a": n, "b": n}) for n in range(5)]
         print([result.text for result in await asyncio.gather(*sums)])
@@ -49,7 +49,7 @@ async def main() -> None:
         try:
             await asyncio.wait_for(call_tool(client, "sleep", {"seconds": 60}), timeout=0.2)
         except asyncio.TimeoutError:
-            print("not waited for, and the server knows")
+            print("timed out, and the call is cancelled")
 
         print((await call_tool(client, "signup_math_facts", {})).text)
     finally:

@@ -1,4 +1,4 @@
-"""Django: a view that blocks and a view that awaits, on one client.
+"""Django: a blocking view and an asynchronous view share one client.
 
 python django_site.py runserver --noreload 8000
 curl 'http://127.0.0.1:8000/add?a=1&b=2'
@@ -26,12 +26,12 @@ settings.configure(
     SECRET_KEY=secrets.token_hex(),
 )
 
-# One for the process; the first view that calls opens it. With a project: in a module of an app.
+# One client for the process; the first call opens it. In a project, put it in a module of an app.
 client = syncmcp.Client(SERVER, lazy=True, timeout=30.0)
 
 
 def add(request: HttpRequest) -> HttpResponse:
-    """Block the thread of this request, and no other."""
+    """Call a tool. Blocks only the thread of this request."""
     numbers = {name: int(request.GET[name]) for name in ("a", "b")}
     try:
         result = client.call_tool("add", numbers).raise_for_error()
@@ -40,14 +40,14 @@ def add(request: HttpRequest) -> HttpResponse:
     return JsonResponse({"sum": result.text})
 
 
-async def naps(request: HttpRequest) -> HttpResponse:
-    """Await five calls at once; under ASGI the loop serves others meanwhile."""
+async def parallel(request: HttpRequest) -> HttpResponse:
+    """Await five calls at once. Under ASGI the loop serves other requests during the calls."""
     calls = [client.call_tool.future("sleep", {"seconds": 0.1}) for _ in range(5)]
     results = await asyncio.gather(*map(asyncio.wrap_future, calls))
-    return JsonResponse({"naps": [result.raise_for_error().text for result in results]})
+    return JsonResponse({"results": [result.raise_for_error().text for result in results]})
 
 
-urlpatterns = [path("add", add), path("naps", naps)]
+urlpatterns = [path("add", add), path("parallel", parallel)]
 application = get_wsgi_application()
 
 if __name__ == "__main__":

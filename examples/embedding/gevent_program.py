@@ -1,4 +1,4 @@
-"""gevent: greenlets in the place of threads, with a server over HTTP or in a child process.
+"""gevent: greenlets instead of threads, with a server over HTTP or in a child process.
 
 python gevent_program.py [URL]
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from gevent import monkey
 
-monkey.patch_all()  # all of it, and before syncmcp is imported
+monkey.patch_all()  # everything, and before `import syncmcp`
 
 import sys
 
@@ -18,10 +18,10 @@ import syncmcp
 
 
 def main(target: syncmcp.Target) -> None:
-    """Make twenty calls at once, and let somebody else work meanwhile."""
+    """Make twenty calls at once, and check that another greenlet runs during the calls."""
     with syncmcp.connect(target) as client:
 
-        def nap(number: int) -> str:
+        def call(number: int) -> str:
             result = client.call_tool("sleep", {"seconds": 0.3}, timeout=30)
             return f"{number} {result.raise_for_error().text}"
 
@@ -33,11 +33,11 @@ def main(target: syncmcp.Target) -> None:
                 gevent.sleep(0.01)
                 ticks += 1
 
-        ticking = gevent.spawn(tick)
-        naps = Pool(20).map(nap, range(20))
-        ticking.kill()
-        print(f"{len(naps)} naps, the last: {naps[-1]}")
-        print(f"others were at work meanwhile: {ticks > 1}")
+        ticker = gevent.spawn(tick)
+        results = Pool(20).map(call, range(20))
+        ticker.kill()
+        print(f"{len(results)} results, the last: {results[-1]}")
+        print(f"another greenlet ran: {ticks > 1}")
 
 
 if __name__ == "__main__":

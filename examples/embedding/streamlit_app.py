@@ -1,4 +1,4 @@
-"""Streamlit: the script runs anew at each click, the client stays.
+"""Streamlit: each click runs the script again, with the same client.
 
 streamlit run streamlit_app.py
 """
@@ -17,7 +17,7 @@ SERVER = syncmcp.Stdio(sys.executable, "-m", "syncmcp.testing")
 
 @st.cache_resource
 def shared_client() -> syncmcp.Client:
-    """One client for all visitors and all runs of the script."""
+    """Return one client for all visitors and all runs of the script."""
     return syncmcp.Client(SERVER, lazy=True, timeout=30.0)
 
 
@@ -31,7 +31,7 @@ if st.button("Add"):
         st.error(str(error))
 
 if st.button("Count down"):
-    # Callbacks run on threads of the client, where Streamlit draws nothing: iterate here instead.
+    # Streamlit draws only on the thread of the script. Callbacks run on others, so iterate here.
     bar = st.progress(0.0)
     for item in client.call_tool.stream("countdown", {"steps": 3, "delay": 0.1}):
         if isinstance(item, syncmcp.Progress):

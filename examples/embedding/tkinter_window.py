@@ -1,6 +1,6 @@
-"""tkinter: calls run in the background, and only the thread of the window touches the window.
+"""tkinter: calls run in the background, and only the window's thread changes the window.
 
-The same holds for Qt, GTK and wx: what is tkinter's here is in `Window`.
+For Qt, GTK or wx, replace `Window` and `main`; the rest is independent of tkinter.
 """
 
 from __future__ import annotations
@@ -22,24 +22,24 @@ SERVER = syncmcp.Stdio(sys.executable, "-m", "syncmcp.testing")
 
 
 class Bridge:
-    """Takes work from any thread to the one thread that may touch the window."""
+    """Passes functions from any thread to the thread that may change the window."""
 
     def __init__(self) -> None:
         self._jobs: SimpleQueue[Callable[[], object]] = SimpleQueue()
 
     def post(self, job: Callable[[], object]) -> None:
-        """Have `job` done soon. Any thread may call this; it never blocks."""
+        """Queue `job` for the window's thread. Any thread may call this; it never blocks."""
         self._jobs.put(job)
 
-    def do_waiting(self) -> None:
-        """Do what was posted. For the thread of the window alone."""
+    def run_jobs(self) -> None:
+        """Run the queued jobs. Only the window's thread may call this."""
         with contextlib.suppress(Empty):
             while True:
                 self._jobs.get_nowait()()
 
 
 class Countdown:
-    """A call that can be started and cancelled, and tells how it is going through a bridge."""
+    """A call that can be started and cancelled, and that shows its state through a bridge."""
 
     def __init__(
         self, client: syncmcp.Client, bridge: Bridge, show: Callable[[str], object]
@@ -50,7 +50,7 @@ class Countdown:
         self._call: Future[CallToolResult] | None = None
 
     def start(self) -> None:
-        """Return at once, also where the server has yet to be started."""
+        """Start the call. Returns at once, even if the server must start first."""
         self.cancel()
         self._call = self._client.call_tool.future(
             "countdown", {"steps": 30, "delay": 0.1}, on_progress=self._progressed
@@ -58,7 +58,7 @@ class Countdown:
         self._call.add_done_callback(lambda call: self._bridge.post(lambda: self._ended(call)))
 
     def cancel(self) -> None:
-        """Withdraw the call, if there is one."""
+        """Cancel the call, if one was started."""
         if self._call is not None:
             self._call.cancel()
 
@@ -86,17 +86,17 @@ class Window:
         countdown = Countdown(client, self._bridge, self.text.set)
         self.start = tkinter.Button(root, text="Start", command=countdown.start)
         self.cancel = tkinter.Button(root, text="Cancel", command=countdown.cancel)
-        for part in (tkinter.Label(root, textvariable=self.text), self.start, self.cancel):
-            part.pack(padx=40, pady=8)
-        self._look()
+        for widget in (tkinter.Label(root, textvariable=self.text), self.start, self.cancel):
+            widget.pack(padx=40, pady=8)
+        self._poll()
 
-    def _look(self) -> None:
-        self._bridge.do_waiting()
-        self._root.after(50, self._look)
+    def _poll(self) -> None:
+        self._bridge.run_jobs()
+        self._root.after(50, self._poll)
 
 
 def main() -> None:
-    """Show the window until somebody closes it."""
+    """Show the window until it is closed."""
     import tkinter
 
     with contextlib.closing(syncmcp.Client(SERVER, lazy=True)) as client:

@@ -1,8 +1,8 @@
-"""The tour: start a server, see what it offers, call its tools, one by one and all at once.
+"""A tour: start a server, list its tools, and call them one by one and in parallel.
 
-``python examples/first_steps/demo.py``  starts the demo server that comes with syncmcp;
+``python examples/first_steps/demo.py``  starts the demo server of syncmcp;
 ``python examples/first_steps/demo.py -- python my_server.py``
-    any other server over stdio.
+    starts any other server over stdio.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ BUNDLED = (sys.executable, "-m", "syncmcp.testing")
 
 
 def main(command: list[str]) -> int:
-    """Start the server, look around, end it; return the exit code."""
+    """Start the server, show the tour, close the client, and return the exit code."""
     print(f"starting {' '.join(command)}")
     try:
         with syncmcp.connect(syncmcp.Stdio(*command)) as client:
@@ -30,7 +30,7 @@ def main(command: list[str]) -> int:
 
 
 def tour(client: syncmcp.Client) -> None:
-    """Print what the server is, what it has, and what its tools answer."""
+    """Print the name of the server, its tools, and results of two tools."""
     info = client.server.info
     name = f"{info.name} {info.version}" if info else "a server without a name"
     print(f"connected to {name}, speaking {client.server.revision}")
@@ -56,12 +56,12 @@ def tour(client: syncmcp.Client) -> None:
 
 
 def show(progress: float, total: float | None, message: str | None) -> None:
-    """Print one report of progress."""
+    """Print one progress report."""
     print(f"  {progress:g} of {total or 0:g}: {message}")
 
 
 def server_command(arguments: list[str]) -> list[str]:
-    """Return what to start, from the command line."""
+    """Return the command that starts the server."""
     if not arguments:
         return list(BUNDLED)
     if arguments[0] != "--" or len(arguments) == 1:

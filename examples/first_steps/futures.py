@@ -10,21 +10,21 @@ from syncmcp.types import CallToolResult
 
 
 def main() -> None:
-    """Take three naps at the same time."""
+    """Run three calls of different lengths at the same time."""
     server = syncmcp.Stdio(sys.executable, "-m", "syncmcp.testing")
     with syncmcp.connect(server) as client:
         calls: dict[Future[CallToolResult], float] = {
-            client.call_tool.future("sleep", {"seconds": nap}): nap for nap in (0.3, 0.1, 0.2)
+            client.call_tool.future("sleep", {"seconds": n}): n for n in (0.3, 0.1, 0.2)
         }
 
-        # Whichever is ready first comes first.
+        # Print each result as soon as it arrives.
         pending = set(calls)
         while pending:
             done, pending = wait(pending, return_when=FIRST_COMPLETED)
             for call in done:
-                print(f"the nap of {calls[call]} s: {call.result().text}")
+                print(f"the call of {calls[call]} s: {call.result().text}")
 
-        # An error is raised by `result()`, and nowhere before.
+        # A failed call raises its error in `result()`; `exception()` returns the error.
         missing = client.call_tool.future("no such tool")
         print(f"the error: {type(missing.exception()).__name__}")
 

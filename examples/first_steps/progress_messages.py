@@ -1,4 +1,4 @@
-"""The progress of a call, told to a function or iterated over while the call runs."""
+"""The progress of a call, passed to a callback or iterated over while the call runs."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ import syncmcp
 
 
 def main() -> None:
-    """Count down twice."""
+    """Follow one call with a callback, and another one with an iterator."""
     server = syncmcp.Stdio(sys.executable, "-m", "syncmcp.testing")
     with syncmcp.connect(server) as client:
-        print("to a function, before the call returns:")
+        print("with a callback, before the call returns:")
         client.call_tool("countdown", {"steps": 3, "delay": 0.05}, on_progress=show)
 
-        print("as a loop of one's own:")
+        print("with an iterator, while the call runs:")
         call = client.call_tool.future("countdown", {"steps": 3, "delay": 0.05})
         for report in call.progress(timeout=10):
             show(*report)
@@ -22,7 +22,7 @@ def main() -> None:
 
 
 def show(progress: float, total: float | None, message: str | None) -> None:
-    """Print one report."""
+    """Print one progress report."""
     share = f"{100 * progress / total:3.0f} %" if total else f"{progress:g}"
     print(f"  {share}  {message or ''}")
 

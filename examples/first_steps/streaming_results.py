@@ -1,4 +1,4 @@
-"""A call as a loop: what it sends while it runs, and its result as the last item."""
+"""A call as a loop: progress and log messages while it runs, and the result as the last item."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from syncmcp.types import CallToolResult
 
 
 def main() -> None:
-    """Count down, and leave a second countdown in the middle."""
+    """Iterate over a whole call, and leave the loop of a second call."""
     server = syncmcp.Stdio(sys.executable, "-m", "syncmcp.testing")
     with syncmcp.connect(server) as client:
         for item in client.call_tool.stream("countdown", {"steps": 3, "delay": 0.05}):
@@ -22,8 +22,8 @@ def main() -> None:
                 print("the log:", item.data)
 
         for item in client.call_tool.stream("countdown", {"steps": 100, "delay": 0.05}):
-            print("enough:", item)
-            break  # which cancels the call
+            print("first item:", item)
+            break  # leaving the loop cancels the call
 
 
 if __name__ == "__main__":

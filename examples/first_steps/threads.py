@@ -1,4 +1,4 @@
-"""One client, many threads: opened here, called there, closed somewhere else."""
+"""One client for many threads: any thread may open, call or close it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import syncmcp
 
 
 def main() -> None:
-    """Add up a hundred numbers on eight threads."""
+    """Call a tool on eight threads, and close the client on another one."""
     client = syncmcp.connect(syncmcp.Stdio(sys.executable, "-m", "syncmcp.testing"))
 
     def add(number: int) -> int:

@@ -1,4 +1,4 @@
-"""Call a tool and read what it gives, with the official SDK."""
+"""Call a tool and read its result, with the official SDK."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Call a tool and read what it gives, with syncmcp."""
+"""Call a tool and read its result, with syncmcp."""
 
 from __future__ import annotations
 

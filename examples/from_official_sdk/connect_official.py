@@ -1,4 +1,4 @@
-"""Open a child process, a server at a URL, and one of the oldest kind, with the official SDK."""
+"""Connect to a child process, a server at a URL, and an HTTP+SSE server, with the official SDK."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ async def main() -> None:
     async with httpx2.AsyncClient(
         headers={"X-Tenant": "library"}
     ) as http:
-        wire = streamable_http_client(
+        transport = streamable_http_client(
             url, http_client=http
         )
-        async with Client(wire) as client:
+        async with Client(transport) as client:
             tools = await client.list_tools()
             print(len(tools.tools))
 

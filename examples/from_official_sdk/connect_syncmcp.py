@@ -1,4 +1,4 @@
-"""Open a child process, a server at a URL, and one of the oldest kind, with syncmcp."""
+"""Connect to a child process, a server at a URL, and an HTTP+SSE server, with syncmcp."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""See what went wrong, with the official SDK."""
+"""Handle errors, with the official SDK."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ async def main() -> None:
             pass
     except Exception as group:  # `except*` since 3.11
         assert "ConnectError" in repr(group)
-        print("nobody is there")
+        print("cannot connect")
 
 
 asyncio.run(main())

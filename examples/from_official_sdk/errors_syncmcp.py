@@ -1,4 +1,4 @@
-"""See what went wrong, with syncmcp."""
+"""Handle errors, with syncmcp."""
 
 from __future__ import annotations
 
@@ -27,4 +27,4 @@ try:
     with syncmcp.connect("http://127.0.0.1:9/mcp"):
         pass
 except syncmcp.ConnectFailed:
-    print("nobody is there")
+    print("cannot connect")

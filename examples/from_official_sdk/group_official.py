@@ -1,4 +1,4 @@
-"""Use many servers as one, with the official SDK."""
+"""Use a group of servers as one client, with the official SDK."""
 
 from __future__ import annotations
 

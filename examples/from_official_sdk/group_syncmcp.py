@@ -1,4 +1,4 @@
-"""Use many servers as one, with syncmcp."""
+"""Use a group of servers as one client, with syncmcp."""
 
 from __future__ import annotations
 

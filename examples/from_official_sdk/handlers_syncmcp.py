@@ -1,4 +1,4 @@
-"""Answer what a server asks: a model, a form, the roots, with syncmcp."""
+"""Answer the questions of a server: sampling, a form, the roots, with syncmcp."""
 
 from __future__ import annotations
 

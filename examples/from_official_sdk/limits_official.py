@@ -1,4 +1,4 @@
-"""Give a call a time limit, and cancel one, with the official SDK."""
+"""Set a timeout for a call, and cancel a call, with the official SDK."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ async def main() -> None:
             )
         except MCPError as error:
             assert error.code == REQUEST_TIMEOUT
-            print("too late")
+            print("timed out")
 
         call = asyncio.create_task(
             client.call_tool("sleep", {"seconds": 60})

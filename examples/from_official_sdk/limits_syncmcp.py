@@ -1,4 +1,4 @@
-"""Give a call a time limit, and cancel one, with syncmcp."""
+"""Set a timeout for a call, and cancel a call, with syncmcp."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ with syncmcp.connect(SERVER) as client:
             timeout=0.2,
         )
     except syncmcp.RequestTimeout:
-        print("too late")
+        print("timed out")
 
     call = client.call_tool.future(
         "sleep", {"seconds": 60}

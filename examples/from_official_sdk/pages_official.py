@@ -1,4 +1,4 @@
-"""List everything that comes in pages, with the official SDK."""
+"""List all pages of tools, with the official SDK."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""List everything that comes in pages, with syncmcp."""
+"""List all pages of tools, with syncmcp."""
 
 from __future__ import annotations
 

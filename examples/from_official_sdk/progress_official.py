@@ -1,4 +1,4 @@
-"""Be told how far a call is, with the official SDK."""
+"""Print the progress of a call, with the official SDK."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Be told how far a call is, with syncmcp."""
+"""Print the progress of a call, with syncmcp."""
 
 from __future__ import annotations
 

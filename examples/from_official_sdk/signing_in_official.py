@@ -54,10 +54,10 @@ async def show(address: str) -> None:
 
 
 async def read_answer() -> AuthorizationCodeResult:
-    # Or a web server of your own at redirect_uris.
+    # Or run a web server at redirect_uris.
     line = await asyncio.to_thread(input, "Address: ")
-    said = dict(httpx2.URL(line).params)
-    return AuthorizationCodeResult(**said)
+    params = dict(httpx2.URL(line).params)
+    return AuthorizationCodeResult(**params)
 
 
 async def main() -> None:
@@ -76,10 +76,10 @@ async def main() -> None:
         callback_handler=read_answer,
     )
     async with httpx2.AsyncClient(auth=login) as http:
-        wire = streamable_http_client(
+        transport = streamable_http_client(
             url, http_client=http
         )
-        async with Client(wire) as client:
+        async with Client(transport) as client:
             tools = await client.list_tools()
             print(tools.tools[0].name)
 

@@ -1,4 +1,4 @@
-"""Make several calls at one time, with the official SDK."""
+"""Make several calls in parallel, with the official SDK."""
 
 from __future__ import annotations
 

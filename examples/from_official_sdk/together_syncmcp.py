@@ -1,4 +1,4 @@
-"""Make several calls at one time, with syncmcp."""
+"""Make several calls in parallel, with syncmcp."""
 
 from __future__ import annotations
 

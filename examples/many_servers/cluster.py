@@ -1,10 +1,10 @@
-"""Calls of a tool on a cluster of Dask: workers in processes of their own, each with a server.
+"""Call a tool on a Dask cluster, where each worker process starts its own server.
 
-Needs ``distributed``. On a real cluster only the line that makes the cluster is another one.
+Needs ``distributed``. On a real cluster, only the line with `LocalCluster` differs.
 
-Dask runs the tasks of a lost worker again, whatever they do. Here that is switched off at the
-scheduler: a call whose worker is lost has an `OutcomeUnknown` as its error, and the program decides
-what to do. For calls that only read, leave the line out.
+By default Dask runs the jobs of a lost worker again, even if they have an effect. This program sets
+``allowed-failures`` to 0: the call of a lost worker ends with an `OutcomeUnknown`, and the program
+decides what to do. For calls that only read, omit this line.
 """
 
 from __future__ import annotations
@@ -12,15 +12,15 @@ from __future__ import annotations
 import sys
 
 import dask.config
-from distributed import Client as Dask
+from distributed import Client as DaskClient
 from distributed import LocalCluster
 
 import syncmcp
 
 
 def main() -> None:
-    """Add many numbers."""
-    # What each worker opens for itself.
+    """Add numbers on the workers, and print the sum."""
+    # Each worker process opens its own client with this configuration.
     config = syncmcp.Client(syncmcp.Stdio(sys.executable, "-m", "syncmcp.testing"), name="adder")
     calls = [("add", {"a": number, "b": number}) for number in range(20)]
     workers = set()
@@ -28,12 +28,12 @@ def main() -> None:
     with (
         dask.config.set({"distributed.scheduler.allowed-failures": 0}),
         LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=":0") as cluster,
-        Dask(cluster) as client,
+        DaskClient(cluster) as dask_client,
     ):
-        for outcome in syncmcp.fan_out(config, calls, client.get_executor()):
+        for outcome in syncmcp.fan_out(config, calls, dask_client.get_executor()):
             total += int(outcome.result().text)
             workers.add(outcome.worker)
-    print(f"{len(calls)} calls, at least one by each of: {', '.join(sorted(workers))}")
+    print(f"{len(calls)} calls on these workers: {', '.join(sorted(workers))}")
     print(f"the sum is {total}")
 
 

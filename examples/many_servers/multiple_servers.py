@@ -1,4 +1,4 @@
-"""Several servers as one: merged tools, one that is broken, servers that come and go."""
+"""A group of servers: merged tools, a server that cannot be opened, and changes at run time."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from syncmcp.types import ElicitRequestFormParams, ElicitResult
 
 
 def shop(name: str, stock: dict[str, int]) -> Server:
-    """A server that sells something, and asks before it does."""
+    """A server that sells things, and asks for confirmation before each sale."""
     server = Server(name)
 
     @server.tool()
     def search(word: str) -> str:
-        """Find what is in stock."""
+        """Find things in stock."""
         return ", ".join(sorted(thing for thing in stock if word in thing))
 
     @server.tool(name=f"buy_{name}")
     def buy(thing: str, context: ToolContext) -> str:
         """Buy something."""
         answer = context.elicit(
-            f"{thing}, for {stock[thing]}?", {"type": "object", "properties": {}}
+            f"Buy {thing} for {stock[thing]}?", {"type": "object", "properties": {}}
         )
         return f"{thing}: {answer['action']}"
 
@@ -31,13 +31,13 @@ def shop(name: str, stock: dict[str, int]) -> Server:
 
 
 def agree(request: ElicitRequestFormParams, context: HandlerContext) -> ElicitResult:
-    """One handler for all: the context says who asks."""
+    """Answer the questions of all servers; `context.server` is the server that asks."""
     print(f"[{context.server.name}] asks: {request.message}")
     return ElicitResult.accept({})
 
 
 def main() -> None:
-    """Open three servers of which one is broken, use the others, and let one join."""
+    """Open three servers, of which one fails; use the others; add and remove a server."""
     servers: dict[str, Source] = {
         "market": shop("fish", {"eel": 9, "carp": 4}),
         "library": shop("books", {"all about eels": 20}),
@@ -45,7 +45,7 @@ def main() -> None:
     }
     with ClientGroup(servers, elicitation=agree) as group:
         for name, status in group.status.items():
-            print(f"{name} is {status.state}" + (f": {status.error}" if status.error else ""))
+            print(f"{name}: {status.state}" + (f", {status.error}" if status.error else ""))
         print("tools:", ", ".join(group.tools))
         print("resources:", ", ".join(group.resources))
 
@@ -53,12 +53,12 @@ def main() -> None:
         print(group.call_tool("buy_fish", {"thing": "eel"}).text)
         print(group.read_resource("books://hours").text)
 
-        wrong = group.ping(timeout=10)
-        print("answering:", ", ".join(name for name, error in wrong.items() if error is None))
+        errors = group.ping(timeout=10)
+        print("answered:", ", ".join(name for name, error in errors.items() if error is None))
 
         group.add("harbour", shop("boats", {"eel trap": 30}))
         group.remove("attic")
-        print("now:", ", ".join(group.tools))
+        print("tools now:", ", ".join(group.tools))
         found = {
             name: done.result().text
             for name, done in group.as_completed(

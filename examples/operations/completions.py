@@ -1,4 +1,4 @@
-"""Somebody types, and is offered completions, key by key."""
+"""Complete the arguments of a prompt while a person types."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ CITIES = {
 
 
 def atlas() -> Server:
-    """A server whose cities depend on the country."""
+    """A server that completes countries, and the cities of the chosen country."""
     server = Server("atlas")
 
     @server.prompt()
@@ -37,22 +37,22 @@ def atlas() -> Server:
 
 
 def main() -> None:
-    """Fill the arguments of a prompt in, and get it."""
-    with syncmcp.connect(atlas()) as client, ThreadPoolExecutor() as keyboard:
+    """Complete both arguments of a prompt, then get the prompt."""
+    with syncmcp.connect(atlas()) as client, ThreadPoolExecutor() as pool:
         (journey,) = client.list_prompts().prompts
         completer = Completer(client, journey)
 
         arguments: dict[str, str] = {}
         for argument, word in (("country", "Jap"), ("city", "K")):
-            # One question for each key. Each outdates the one before, whose answer is None.
-            questions = [
-                keyboard.submit(completer.suggest, argument, word[:length], dict(arguments))
+            # One call for each key. A newer call supersedes the older one, which returns None.
+            calls = [
+                pool.submit(completer.suggest, argument, word[:length], dict(arguments))
                 for length in range(1, len(word) + 1)
             ]
-            answers = [question.result() for question in questions]
-            # The threads may have begun in another order than the keys came.
-            offered = answers[-1] or completer.suggest(argument, word, arguments)
-            values = offered.values if offered else []
+            results = [call.result() for call in calls]
+            # Threads may start in any order, so the call for the last key may be superseded, too.
+            completion = results[-1] or completer.suggest(argument, word, arguments)
+            values = completion.values if completion else []
             print(f"{argument}: {word} -> {', '.join(values)}")
             arguments[argument] = values[-1]
 

@@ -1,4 +1,4 @@
-"""Methods of one's own, on both sides and in both directions, with a typed result."""
+"""Custom methods: requests of the client and of the server, and a notification."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from syncmcp.testing import Server, ToolContext
 
 
 class Stock(BaseModel):
-    """What the warehouse answers."""
+    """The result of the method `acme/count`."""
 
     item: str
     pieces: int
 
 
 def warehouse() -> Server:
-    """A server with a method that no revision knows, which asks back before it answers."""
+    """A server with a custom method, which sends a request to the client before it answers."""
     server = Server("warehouse")
 
     def count(params: dict[str, Any], context: ToolContext) -> dict[str, Any]:
@@ -33,17 +33,17 @@ def warehouse() -> Server:
 
 
 def main() -> None:
-    """Ask the warehouse for lamps, and answer what it asks."""
-    client = syncmcp.Client(warehouse(), mode="legacy")  # where servers may ask, too
+    """Count the lamps in the warehouse, and answer the request of the server."""
+    client = syncmcp.Client(warehouse(), mode="legacy")  # a revision in which servers send requests
     client.on_request("acme/badge", badge)
-    client.on_notification("acme/counted", lambda params: print(f"counted by {params['by']}"))
+    client.on_notification("acme/counted", lambda params: print(f"counted by badge {params['by']}"))
     with client:
         stock = client.request("acme/count", {"item": "lamp"}, result=Stock)
-        print(f"{stock.pieces} of {stock.item}")
+        print(f"{stock.item}: {stock.pieces} pieces")
 
 
 def badge(params: dict[str, Any], context: syncmcp.HandlerContext) -> dict[str, Any]:
-    """Answer the server."""
+    """Answer the request `acme/badge` of the server."""
     if params["door"] != 7:
         raise syncmcp.Refused(1, "not my door")
     return {"number": 42}

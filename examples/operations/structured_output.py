@@ -1,4 +1,4 @@
-"""Data from a tool, checked by the schema that the tool announced, and read by type."""
+"""Structured output: validated against the tool's schema, and parsed into a class."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ server = Server("library")
 
 @dataclass
 class Book:
-    """What a program wants to know of a book."""
+    """A book: the server derives a schema from it, and the client parses results into it."""
 
     title: str
     year: int
@@ -21,7 +21,7 @@ class Book:
 
 @server.tool()
 def newest(author: str) -> Book:
-    """The newest book of an author."""
+    """Return the newest book of an author."""
     return Book(f"{author}, collected", 2024)
 
 
@@ -32,12 +32,12 @@ def newest(author: str) -> Book:
     }
 )
 def shelf(author: str) -> dict[str, Any]:
-    """All books of an author; the cataloguer was in a hurry."""
+    """Return all books of an author; the second one lacks its year."""
     return {"books": [{"title": "Letters", "year": 1999}, {"title": "Notes"}]}
 
 
 def main() -> None:
-    """Read a book, come across a bad record, and make a mistake."""
+    """Parse a valid result, then get an invalid result, then pass an invalid argument."""
     with syncmcp.connect(server, validate_input=True) as client:
         book = client.call_tool("newest", {"author": "Ada"}).parse(Book)
         print(f"{book.title} ({book.year})")
@@ -47,7 +47,7 @@ def main() -> None:
         except syncmcp.InvalidOutput as error:
             print(error.message)
             books = error.result.data["books"] if error.result else []
-            print(f"all the same: {len(books)} books")
+            print(f"the invalid result has {len(books)} books")
 
         try:
             client.call_tool("newest", {"author": 1815})

@@ -1,4 +1,4 @@
-"""A stock that changes: follow it in a loop, have a function called, have a list fetched again."""
+"""Get notified of changes: in a loop, on another thread, and with the new list of tools."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ FRUIT = "stock://fruit"
 
 
 def shop(stock: list[str]) -> Server:
-    """A server whose stock can be read, and which tells when it changes."""
+    """A server with a stock as a resource, which notifies its clients of changes."""
     server = Server("shop")
 
     @server.resource(FRUIT)
@@ -21,7 +21,7 @@ def shop(stock: list[str]) -> Server:
 
     @server.tool()
     def sell(item: str) -> str:
-        """Sell one."""
+        """Sell one item."""
         stock.remove(item)
         server.resource_updated(FRUIT)
         return f"one {item} is sold"
@@ -30,26 +30,26 @@ def shop(stock: list[str]) -> Server:
 
 
 def main() -> None:
-    """Sell fruit until there is none."""
+    """Sell fruit, and follow the changes in three ways."""
     stock = ["apple", "pear", "plum"]
     server = shop(stock)
     with syncmcp.connect(server) as client:
-        # In a loop: it ends after two events, and the server is told.
+        # In a loop. After two events, the loop and the subscription end.
         with client.listen(uris=[FRUIT], timeout=10, stop_after=2) as events:
             client.call_tool("sell", {"item": "pear"})
             for event in events:
-                left = client.read_resource(FRUIT).contents[0].to_wire()["text"]
-                print(f"{event.uri} has changed: {left}")
-                if left == "apple, plum":
+                fruit = client.read_resource(FRUIT).text
+                print(f"{event.uri} has changed: {fruit}")
+                if fruit == "apple, plum":
                     client.call_tool("sell", {"item": "plum"})
 
-        # On a thread of its own, until it is stopped.
-        told = threading.Event()
-        listener = client.listen(uris=[FRUIT]).run_in_thread(lambda event: told.set())
+        # In a function on another thread, until `stop` is called.
+        notified = threading.Event()
+        listener = client.listen(uris=[FRUIT]).run_in_thread(lambda event: notified.set())
         client.call_tool("sell", {"item": "apple"})
-        print(f"told on another thread: {told.wait(10)}, and stopped: {listener.stop(10)}")
+        print(f"notified on another thread: {notified.wait(10)}, stopped: {listener.stop(10)}")
 
-        # The new list, a moment after it has changed.
+        # After a change, the client fetches the new list and calls the function.
         fetched = threading.Event()
 
         def show(tools: list[Tool]) -> None:

@@ -1,4 +1,4 @@
-"""Work that takes longer than a connection: start it, leave, come back for its result."""
+"""Start a task, close the client, and fetch the result later with another client."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ FORM = {"type": "object", "properties": {"frame": {"type": "string"}}, "required
 
 
 def studio(canvas: threading.Event) -> Server:
-    """A server whose pictures take as long as it takes for a canvas to come."""
+    """A server that paints a picture as a task, after a canvas has arrived."""
     server = Server("studio")
 
     @server.tool(task_support="required")
@@ -31,36 +31,36 @@ def studio(canvas: threading.Event) -> Server:
 
 def answer(request: ElicitRequestFormParams, context: syncmcp.HandlerContext) -> ElicitResult:
     """Choose a frame."""
-    print(f"asked: {request.message}")
+    print(f"question: {request.message}")
     return ElicitResult(action="accept", content={"frame": "oak"})
 
 
-def order(server: Server, notes: Path) -> None:
-    """Start the work, and write down which it is."""
+def order(server: Server, id_file: Path) -> None:
+    """Start the task, and store its id."""
     with syncmcp.connect(server, extensions=TASKS, elicitation=answer) as client:
         task = client.start_task("paint", {"subject": "a harbour"})
-        print(f"started: {task.status}, and there within a tenth of a second: {task.wait(0.1)}")
-        notes.write_text(task.id or "", encoding="utf-8")
+        print(f"started: {task.status}; ended within 0.1 s: {task.wait(0.1)}")
+        id_file.write_text(task.id or "", encoding="utf-8")
 
 
-def fetch(server: Server, notes: Path) -> None:
-    """Come back for it: this might be another program, on another day."""
+def fetch(server: Server, id_file: Path) -> None:
+    """Fetch the result, as another program could on another day."""
     with syncmcp.connect(server, extensions=TASKS, elicitation=answer) as client:
-        task = client.task(notes.read_text(encoding="utf-8"), tool="paint")
+        task = client.task(id_file.read_text(encoding="utf-8"), tool="paint")
         for update in task:
-            print(f"now: {update.status}")
-        print(f"fetched: {task.result(timeout=60).text}")
+            print(f"status: {update.status}")
+        print(f"result: {task.result(timeout=60).text}")
 
 
 def main() -> None:
-    """Order a picture, and fetch it."""
+    """Order a picture, let the canvas arrive, and fetch the picture."""
     canvas = threading.Event()
     server = studio(canvas)
     with TemporaryDirectory() as directory:
-        notes = Path(directory, "task")
-        order(server, notes)
+        id_file = Path(directory, "task")
+        order(server, id_file)
         canvas.set()
-        fetch(server, notes)
+        fetch(server, id_file)
 
 
 if __name__ == "__main__":

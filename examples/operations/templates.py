@@ -1,4 +1,4 @@
-"""A family of resources, named by a template: from values to a URI, and back."""
+"""Resource templates: make a URI from values, and get the values from a URI."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from syncmcp.testing import Server
 
 
 def archive() -> Server:
-    """A server of letters, by person and year, and of files by their path."""
+    """A server with letters (by person, year and page) and files (by path)."""
     server = Server("archive")
 
     @server.resource_template("letters://{person}{?year,page}", mime_type="text/plain")
@@ -29,11 +29,11 @@ def archive() -> Server:
 
 
 def main() -> None:
-    """Read letters and a file, and see what is refused."""
+    """Read letters and a file, and show a refused value and an ambiguous template."""
     with syncmcp.connect(archive()) as client, TemporaryDirectory() as folder:
         letters, files = client.list_resource_templates().resource_templates
 
-        print("from values to a URI:")
+        print("the URI, its contents and its values:")
         wanted: list[dict[str, str | int]] = [
             {"person": "Ada Lovelace", "year": 1843},
             {"person": "Who? {me} & #1", "page": 2},
@@ -43,7 +43,7 @@ def main() -> None:
             uri = letters.expand(values)
             print(f"  {uri}\n    {client.read_resource(uri).text}\n    {letters.match(uri)}")
 
-        print("where reserved characters pass:")
+        print("a template that allows reserved characters:")
         uri = files.expand({"path": "/etc/config"})
         path = save(client.read_resource(uri), Path(folder) / "config")
         print(f"  {uri}: {path.stat().st_size} bytes")

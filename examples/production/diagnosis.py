@@ -1,4 +1,4 @@
-"""A call that hangs: what the client says of it, and figures of all calls at the end."""
+"""Diagnose a call that hangs with a dump of the client, and count all calls."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from syncmcp.testing import Server, ToolContext
 
 
 def library() -> Server:
-    """A server with a tool that sometimes forgets to answer."""
+    """A server with a tool that never answers for one of the books."""
     server = Server("library")
 
     @server.tool()
     def lookup(context: ToolContext, book: str) -> str:
-        """Say where a book is."""
+        """Return the place of a book."""
         if book == "Moby Dick":
             context.cancelled.wait()
         return f"{book} is on the shelf"
@@ -25,7 +25,7 @@ def library() -> Server:
     return server
 
 
-class Figures:
+class Counts:
     """Counts requests by method and error, and bytes by direction."""
 
     def __init__(self) -> None:
@@ -44,35 +44,35 @@ class Figures:
             self.bytes[direction] += size
 
     def repetition(self, server: str, method: str) -> None:
-        """Nothing is repeated here."""
+        """Ignore retries: this program has none."""
 
 
 def main() -> None:
-    """Ask for three books; have a look from another thread when an answer does not come."""
-    figures = Figures()
+    """Look up three books; print a dump if an answer takes longer than half a second."""
+    counts = Counts()
     threading.current_thread().name = "main"
-    with syncmcp.connect(library(), interceptors=[Measured(figures)]) as client:
+    with syncmcp.connect(library(), interceptors=[Measured(counts)]) as client:
 
-        def look() -> None:
+        def print_dump() -> None:
             dump = client.dump()
             for call in dump.facts["calls"]:
                 print(f"hangs: {call['method']} {call['name']!r}, {call['state']}")
             print(dump)
 
         for book in ("Emma", "Moby Dick", "Ulysses"):
-            alarm = threading.Timer(0.5, look)
-            alarm.start()
+            timer = threading.Timer(0.5, print_dump)
+            timer.start()
             try:
                 print(client.call_tool("lookup", {"book": book}, timeout=5).text)
             except syncmcp.RequestTimeout as error:
                 print(error)
             finally:
-                alarm.cancel()
-                alarm.join()
-    requests = {error: n for (method, error), n in figures.requests.items() if "call" in method}
-    late = requests.get("RequestTimeout", 0)
-    print(f"tools/call: {sum(requests.values())} requests, {late} of them RequestTimeout")
-    print(", ".join(f"{count} bytes {direction}" for direction, count in figures.bytes.items()))
+                timer.cancel()
+                timer.join()
+    errors = [error for method, error in counts.requests.elements() if method == "tools/call"]
+    timeouts = errors.count("RequestTimeout")
+    print(f"tools/call: {len(errors)} requests, {timeouts} of them RequestTimeout")
+    print(", ".join(f"{count} bytes {direction}" for direction, count in counts.bytes.items()))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""An audit trail: what a server logs, filtered by level and logger, one JSON line each."""
+"""Write a server's log messages to an audit trail: filtered, one line of JSON each."""
 
 from __future__ import annotations
 
@@ -16,12 +16,13 @@ LEVELS = ("debug", "info", "notice", "warning", "error", "critical", "alert", "e
 
 
 def audit_trail(
-    out: TextIO, least: str, loggers: set[str]
+    out: TextIO, min_level: str, loggers: set[str]
 ) -> Callable[[LoggingMessageNotificationParams], None]:
     """Return a function that writes messages of at least this level from these loggers."""
+    ignored = LEVELS[: LEVELS.index(min_level)]  # an unknown level is written
 
     def write(message: LoggingMessageNotificationParams) -> None:
-        if LEVELS.index(message.level) < LEVELS.index(least) or message.logger not in loggers:
+        if message.level in ignored or message.logger not in loggers:
             return
         entry = {
             "time": datetime.now(timezone.utc).isoformat(timespec="seconds"),
@@ -35,25 +36,25 @@ def audit_trail(
 
 
 def bank() -> Server:
-    """A server that logs at every level there is."""
+    """A server with a tool that logs at every level."""
     server = Server("bank")
 
     @server.tool()
     def transfer(context: ToolContext, amount: int) -> str:
-        """Move some money."""
+        """Transfer money."""
         for level in LEVELS:
             context.log(level, {"amount": amount, "step": level}, "bank.audit")
-        context.log("emergency", "not for the trail", "bank.weather")
+        context.log("emergency", "not for the audit trail", "bank.weather")
         return "done"
 
     return server
 
 
 def main() -> None:
-    """Make a transfer, and print its trail."""
-    write = audit_trail(sys.stdout, least="warning", loggers={"bank.audit"})
+    """Make a transfer, and print its audit trail."""
+    write = audit_trail(sys.stdout, min_level="warning", loggers={"bank.audit"})
     with syncmcp.connect(bank(), on_log=write) as client:
-        client.set_log_level("debug")  # the server's filter; the trail has its own
+        client.set_log_level("debug")  # at the server; `write` filters again
         client.call_tool("transfer", {"amount": 100}).raise_for_error()
 
 

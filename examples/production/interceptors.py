@@ -1,7 +1,7 @@
-"""What stands between a client and its server: a log with figures, a rate limit, faults on purpose.
+"""Four interceptors: metrics, a log, a rate limit and simulated faults.
 
-Each is an `Interceptor`: it sees the messages of a client in both directions, on every transport,
-and may change them, hold them up or refuse them.
+An `Interceptor` receives the messages of a client in both directions, with every transport. It may
+change, delay or refuse them.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from syncmcp.testing import Server, serve_http
 
 
 class Metrics(Interceptor):
-    """Counts what became of the requests, and how long the server took."""
+    """Counts the outcomes of requests, and adds up the seconds from request to response."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()  # hooks run on many threads
@@ -25,7 +25,7 @@ class Metrics(Interceptor):
         self.seconds: defaultdict[str, float] = defaultdict(float)
 
     def ended(self, answer: Message) -> None:
-        """One request is over, whatever became of it."""
+        """Count a request that has ended, with a result or an error."""
         how = "done" if answer.error is None else type(answer.error).__name__
         with self._lock:
             self.outcomes[f"{answer.method} {how}"] += 1
@@ -33,24 +33,24 @@ class Metrics(Interceptor):
 
 
 class Log(Interceptor):
-    """Prints what goes by: names and ids, and nothing of what is said."""
+    """Prints the method and id of each request and response, but none of their contents."""
 
     def outgoing(self, message: Message) -> None:
-        """Out it goes."""
+        """Print a request."""
         if message.kind == "request":
             print("->", message.method, message.id)
 
     def incoming(self, message: Message) -> None:
-        """In it comes."""
+        """Print a response."""
         if message.kind == "response":
             print("<-", message.method, message.id)
 
 
 class RateLimit(Interceptor):
-    """Lets calls of tools through at a rate, all threads together.
+    """Limits the rate of tool calls, for all threads together.
 
     Args:
-        per_second: How many calls may leave in a second.
+        per_second: The most calls that are sent in a second.
     """
 
     def __init__(self, per_second: float) -> None:
@@ -59,7 +59,7 @@ class RateLimit(Interceptor):
         self._next = 0.0
 
     def outgoing(self, message: Message) -> None:
-        """Wait for its turn; no longer than the call has time, and not once it is cancelled."""
+        """Delay a tool call until its turn. `pause` raises if the call ends before that."""
         if (message.kind, message.method) != ("request", "tools/call"):
             return
         with self._lock:
@@ -69,11 +69,11 @@ class RateLimit(Interceptor):
 
 
 class Faults(Interceptor):
-    """Loses some of the requests that only read, as a bad network would.
+    """Makes some of the `tools/list` requests fail, as a bad network would.
 
     Args:
-        share: How many of them, from 0 to 1.
-        seed: Makes the same ones every time.
+        share: The fraction of requests that fail, from 0 to 1.
+        seed: The seed of the random numbers: the same requests fail in every run.
     """
 
     def __init__(self, share: float, seed: int) -> None:
@@ -81,9 +81,9 @@ class Faults(Interceptor):
         self._random = random.Random(seed)
 
     def outgoing(self, message: Message) -> None:
-        """Perhaps there is no connection."""
+        """Raise an error for some requests; the client retries them."""
         if message.method == "tools/list" and self._random.random() < self._share:
-            raise syncmcp.ConnectFailed("lost on purpose")
+            raise syncmcp.ConnectFailed("simulated fault")
 
 
 def shop() -> Server:
@@ -92,16 +92,16 @@ def shop() -> Server:
 
     @server.tool()
     def price(item: str) -> int:
-        """Say what an item costs."""
+        """Return the price of an item."""
         return {"apple": 30, "pear": 45}[item]
 
     return server
 
 
 def main() -> None:
-    """Ask for prices, politely, over a network that is none too good."""
+    """List tools and get prices through all four interceptors, and print the metrics."""
     metrics, faults = Metrics(), Faults(0.3, seed=4)
-    # The first one is the outermost: it sees what goes out first, and what comes in last.
+    # Outgoing messages pass the list in order, incoming messages in reverse order.
     chain = [metrics, Log(), RateLimit(per_second=50), faults]
     retry = syncmcp.Retry(attempts=9, pause=0.01)
     with (

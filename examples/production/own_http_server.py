@@ -1,6 +1,6 @@
-"""An HTTP server of your own, with an MCP server at one of its paths, and a client that calls it.
+"""Add an MCP test server to your own HTTP server, and call it with a client.
 
-`HttpEndpoint` gets headers and body and returns what to write back; sockets and threads are yours.
+`HttpEndpoint` takes headers and a body, and returns a reply. The sockets and threads are yours.
 """
 
 from __future__ import annotations
@@ -19,31 +19,37 @@ endpoint = HttpEndpoint(server, allowed_hosts=["127.0.0.1"])
 
 @server.tool()
 def price(item: str) -> int:
-    """Say what an item costs."""
+    """Return the price of an item."""
     return {"apple": 30, "pear": 45}[item]
 
 
 class Site(BaseHTTPRequestHandler):
-    """A page about the shop, and beside it the endpoint."""
+    """Handles requests for a page about the shop, and for the MCP endpoint at `/mcp`."""
 
     def do_GET(self) -> None:
-        """Show the page, or the events of a session."""
+        """Send the page, or the event stream of a session."""
         if self.path == "/mcp":
             self.reply(endpoint.handle_get(dict(self.headers)))
         else:
             self.reply(HttpReply(200, {"content-type": "text/plain"}, b"Open from 9 to 5."))
 
     def do_POST(self) -> None:
-        """Answer a message. It may take as long as the tool: each request has a thread."""
+        """Answer a message. This may block: the server handles each request on its own thread."""
         body = self.rfile.read(int(self.headers["content-length"]))
-        self.reply(endpoint.handle_post(dict(self.headers), body))
+        if self.path == "/mcp":
+            self.reply(endpoint.handle_post(dict(self.headers), body))
+        else:
+            self.send_error(404)
 
     def do_DELETE(self) -> None:
         """End a session."""
-        self.reply(endpoint.handle_delete(dict(self.headers)))
+        if self.path == "/mcp":
+            self.reply(endpoint.handle_delete(dict(self.headers)))
+        else:
+            self.send_error(404)
 
     def reply(self, reply: HttpReply) -> None:
-        """Write a body, or a stream of events as they come; the connection's end is its end."""
+        """Write a body, or each event of a stream; then the server closes the connection."""
         self.send_response(reply.status)
         for name, value in reply.headers.items():
             self.send_header(name, value)
@@ -54,17 +60,17 @@ class Site(BaseHTTPRequestHandler):
         try:
             self.wfile.writelines(reply.body)
         except ConnectionError:
-            print("the client has gone")
+            print("the client has disconnected")
         finally:
             reply.body.close()
 
     def log_message(self, format: str, *args: object) -> None:
-        """Keep quiet."""
+        """Write no log."""
 
 
 def main() -> None:
-    """Look at the page, then ask for two prices."""
-    # An `HTTPServer` would look its own name up first, which may take seconds.
+    """Get the page, then call the tool twice."""
+    # `HTTPServer` would first look up its own host name, which may take seconds.
     with ThreadingTCPServer(("127.0.0.1", 0), Site) as site:
         threading.Thread(target=site.serve_forever, args=(0.02,)).start()
         address = f"http://127.0.0.1:{site.server_address[1]}"
@@ -76,7 +82,7 @@ def main() -> None:
             print(f"a plum: is_error={client.call_tool('price', {'item': 'plum'}).is_error}")
         with server.stats as stats:
             print(f"the server saw {stats.requests['tools/call']} calls")
-        endpoint.close()  # which ends the streams of events, and so their threads
+        endpoint.close()  # ends the event streams, so that their threads end
         site.shutdown()
 
 

@@ -1,9 +1,9 @@
-"""A session with a server is recorded, looked at, and played without the server.
+"""Record a session with a server, print the recording, and replay it without the server.
 
     python examples/production/record_replay.py
-    python examples/production/record_replay.py https://example.com/mcp  (lists another server)
+    python examples/production/record_replay.py https://example.com/mcp  (only lists the tools)
 
-The recording is a file of lines that people can read; it has no secrets in it.
+The recording is a text file with a line of JSON for each message. Known secrets are masked.
 """
 
 from __future__ import annotations
@@ -18,32 +18,32 @@ from syncmcp.testing import NotRecorded, Recording, Replay
 
 
 def program(target: syncmcp.Target) -> None:
-    """What is done with whatever it is connected to."""
+    """Use a target; the same code works with a recording and with a replay."""
     with syncmcp.connect(target) as client:
         print(f"  tools: {len(client.list_tools().tools)}")
         if len(sys.argv) == 1:
-            told = client.call_tool("countdown", {"steps": 2}, on_progress=progress)
-            print(f"  {told.text}")
+            result = client.call_tool("countdown", {"steps": 2}, on_progress=progress)
+            print(f"  {result.text}")
 
 
 def progress(done: float, total: float | None, message: str | None) -> None:
-    """Say what is left."""
+    """Print the progress of a call."""
     print(f"  {done:g} of {total or 0:g}: {message}")
 
 
-def shown(file: Path) -> None:
-    """Print the methods of what went to and fro."""
+def show(file: Path) -> None:
+    """Print the direction and the method of each message in a recording."""
     for line in file.read_text(encoding="utf-8").splitlines():
-        happened = json.loads(line)
+        event = json.loads(line)
         for direction, arrow in (("sent", "->"), ("got", "<-")):
-            if direction in happened:
-                print(f"  {arrow} {happened[direction].get('method', 'an answer')}")
+            if direction in event:
+                print(f"  {arrow} {event[direction].get('method', 'response')}")
 
 
 def main() -> None:
-    """Record, show, play; and ask for something else."""
+    """Record, print and replay a session; then make a call that was not recorded."""
     server: syncmcp.Target = syncmcp.Stdio(
-        sys.executable, "-m", "syncmcp.testing", env={"API_KEY": "not for anybody's eyes"}
+        sys.executable, "-m", "syncmcp.testing", env={"API_KEY": "a-secret-key"}
     )
     if len(sys.argv) > 1:
         server = sys.argv[1]
@@ -52,15 +52,15 @@ def main() -> None:
         print("recorded:")
         program(Recording(server, file))
         print(f"{file.name}:")
-        shown(file)
-        print("played:")
+        show(file)
+        print("replayed:")
         program(Replay(file))
         with syncmcp.connect(Replay(file)) as client:
             try:
                 client.call_tool("countdown", {"steps": 3})
             except NotRecorded as error:
                 print(error)
-        print("has the secret:", "eyes" in file.read_text(encoding="utf-8"))
+        print("contains the API key:", "a-secret-key" in file.read_text(encoding="utf-8"))
 
 
 if __name__ == "__main__":

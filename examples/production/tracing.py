@@ -1,8 +1,7 @@
-"""A trace that goes on in the server: with OpenTelemetry, requests say which span they belong to.
+"""Tracing with OpenTelemetry: each request carries the current span of the caller.
 
-The span here is made by hand, so that this runs with ``opentelemetry-api`` alone. In a program it
-comes from the OpenTelemetry SDK or from an instrumented framework; the client needs no more than
-that there is one.
+This program creates a span without the OpenTelemetry SDK, so it needs only ``opentelemetry-api``.
+Usually the SDK or an instrumented framework creates the spans. The client needs no setup.
 """
 
 from __future__ import annotations
@@ -16,26 +15,26 @@ from syncmcp.testing import Server, ToolContext
 
 
 def traced() -> Server:
-    """A server that says what it was told of the caller's trace."""
+    """A server whose tool returns the span that a call carries."""
     server = Server("traced")
 
     @server.tool()
-    def whose(context: ToolContext) -> str:
-        """Say which span a call belongs to."""
-        return str(context.meta.get("traceparent", "nobody's"))
+    def span_of_call(context: ToolContext) -> str:
+        """Return the span to which the call belongs."""
+        return str(context.meta.get("traceparent", "no span"))
 
     return server
 
 
 def main() -> None:
-    """Call once without a span and once within one."""
+    """Call the tool without a span, then twice within a span."""
     span = NonRecordingSpan(SpanContext(0x5AFE, 0xCAFE, is_remote=False, trace_flags=TraceFlags(1)))
     with syncmcp.connect(traced()) as client:
-        print(client.call_tool("whose").text)
+        print(client.call_tool("span_of_call").text)
         token = attach(trace.set_span_in_context(span))
         try:
-            print(client.call_tool("whose").text)
-            print(client.call_tool.future("whose").result().text)
+            print(client.call_tool("span_of_call").text)
+            print(client.call_tool.future("span_of_call").result().text)
         finally:
             detach(token)
 

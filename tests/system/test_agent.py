@@ -110,10 +110,10 @@ def test_without_a_key_tools_are_called_after_a_yes_ctrl_c_ends_a_call_and_comma
 
         says(person, 'price {"fruit": "pear"}', *NO)
         person.sees("-> the call was not allowed: a person said no")
-        person.sees("agent: That gave: the call was not allowed")
+        person.sees("agent: The result is: the call was not allowed")
         says(person, 'price {"fruit": "plum"}', *YES)
         person.sees("-> plums cost 30")
-        person.sees("agent: That gave: plums cost 30␛[2J")  # and the screen is still there
+        person.sees("agent: The result is: plums cost 30␛[2J")  # and the screen is still there
         assert b"\x1b[2J" not in person.raw
         assert "pears cost" not in person.screen
         says(person, "price {fruit")
@@ -129,7 +129,7 @@ def test_without_a_key_tools_are_called_after_a_yes_ctrl_c_ends_a_call_and_comma
         person.sees("stopped: the tool loop was cancelled")
         assert "one of three ━" not in person.screen
         says(person, 'price {"fruit": "fig"}', *YES)
-        person.sees("agent: That gave: figs cost 30")
+        person.sees("agent: The result is: figs cost 30")
 
         shop.server.tool(name="sell")(lambda: "sold")
         for line, answer in {
@@ -140,7 +140,7 @@ def test_without_a_key_tools_are_called_after_a_yes_ctrl_c_ends_a_call_and_comma
             "/model": "the model is scripted",
             "/model parrot": "/model: no model 'parrot': there are anthropic, openai,",
             "/help": "/refresh   Fetch all lists of the servers again.",
-            "/dance": "there is no /dance; /help lists the commands",
+            "/dance": "unknown command /dance; /help lists the commands",
         }.items():
             says(person, line)
             person.sees(answer)

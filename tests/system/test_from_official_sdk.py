@@ -30,9 +30,9 @@ PAGE = (ROOT / "docs" / "from-the-official-sdk.md").read_text(encoding="utf-8")
 
 SAYS = {
     "call": "{'city': 'Cairo', 'celsius': 31.0, 'sky': 'sun'}\nHello, Ada!\n",
-    "errors": "the tool failed\nthe server refused\nnobody is there\n",
+    "errors": "the tool failed\nthe server refused\ncannot connect\n",
     "group": "True\n{'city': 'Kyoto', 'celsius': 18.0, 'sky': 'clouds'}\n",
-    "limits": "too late\ncancelled True\n",
+    "limits": "timed out\ncancelled True\n",
     "pages": "14 add\n",
     "progress": "1 of 2: 1 left\n2 of 2: 0 left\n",
     "testing": "{'price': 45}\n",

@@ -56,7 +56,7 @@ def test_each_program_of_the_guide_is_a_file_that_a_test_runs() -> None:
 def test_coroutines_call_and_give_up_and_answer() -> None:
     assert finished(EXAMPLES / "asyncio_program.py").splitlines() == [
         "['0', '2', '4', '6', '8']",
-        "not waited for, and the server knows",
+        "timed out, and the call is cancelled",
         "the server asks: Sign up for a maths fact a day.",
         '{"action":"accept","content":{"name":"Ada","email":"ada@example.com"}}',
     ]
@@ -135,9 +135,9 @@ def test_views_block_and_await_side_by_side_and_leave_no_server() -> None:
             return requests.get(f"{django.url}/{where}", timeout=6 * PATIENCE).json()
 
         adding = [lambda n=n: get(f"add?a={n}&b={n}") for n in range(8)]
-        *sums, naps = in_threads(*adding, lambda: get("naps"))
+        *sums, parallel = in_threads(*adding, lambda: get("parallel"))
         assert sums == [{"sum": str(2 * n)} for n in range(8)]
-        assert naps == {"naps": ["rested"] * 5}
+        assert parallel == {"results": ["rested"] * 5}
         (server,) = children(django.pid)
     assert wait_gone(server)
 

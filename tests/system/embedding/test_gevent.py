@@ -50,7 +50,7 @@ def target(wire: str, server: Server) -> Iterator[str]:
 @pytest.mark.pitfall("3")
 def test_the_example_runs() -> None:
     said = finished(EXAMPLES / "gevent_program.py", python=FRAMEWORKS)
-    assert said == "20 naps, the last: 19 rested\nothers were at work meanwhile: True\n"
+    assert said == "20 results, the last: 19 rested\nanother greenlet ran: True\n"
 
 
 @pytest.mark.peer

@@ -41,7 +41,7 @@ class StandIn:
 
     def turn(self) -> None:
         """Do what there is to do."""
-        self._bridge.do_waiting()
+        self._bridge.run_jobs()
 
 
 class Real:
