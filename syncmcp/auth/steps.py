@@ -1,7 +1,7 @@
 """The steps of signing in: their requests and responses, and how to read both; no I/O.
 
-Steps are generators: they yield `HttpRequest`, receive `HttpResponse`, and return a result. Also
-read here: ``WWW-Authenticate`` challenges (RFC 9110 §11.6.1), JSON bodies, and texts of servers.
+Steps are generators: they yield `HttpRequest`, receive `HttpResponse`, and return a result. The
+module also parses ``WWW-Authenticate`` challenges (RFC 9110 §11.6.1), JSON bodies, and error texts.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ class HttpRequest:
 
     Attributes:
         headers: The headers, without those for framing.
-        token: Whether it is a request to a token endpoint: it gets a DPoP proof, if tokens are
-            bound to a key, and is repeated only for a nonce.
+        token: Whether this is a request to a token endpoint. If tokens are bound to a key, it gets
+            a DPoP proof, and is repeated once if the server demands a nonce.
         algorithms: The algorithms that the server accepts for the proof; `None`: unknown.
         renew: Makes an equal request, if this one contains something that can be used only once.
     """
@@ -38,7 +38,7 @@ class HttpRequest:
     renew: Callable[[], HttpRequest] | None = None
 
     def __repr__(self) -> str:
-        return f"<Fetch {self.method}>"  # the rest may hold secrets
+        return f"<HttpRequest {self.method}>"  # the rest may hold secrets
 
 
 @dataclass(frozen=True, repr=False)
@@ -50,7 +50,7 @@ class HttpResponse:
     body: bytes = b""
 
     def __repr__(self) -> str:
-        return f"<Fetched {self.status}>"  # the rest may hold secrets
+        return f"<HttpResponse {self.status}>"  # the rest may hold secrets
 
 
 @dataclass(frozen=True, repr=False)
@@ -182,7 +182,7 @@ _MAX_CODE = 80
 
 
 def error_code(code: object) -> str | None:
-    """The error code in a response; `None` if there is none, or it is longer than codes are."""
+    """Return the error code of a response; `None` if it has none, or one that is too long."""
     return (
         (printable(code, "") or None) if isinstance(code, str) and len(code) <= _MAX_CODE else None
     )
@@ -195,6 +195,6 @@ def printable(words: object, otherwise: str) -> str:
     """
     text = words if isinstance(words, str) else ""
     shown = "".join(one if one.isprintable() else " " for one in text[:_MAX_SHOWN])
-    if len(text) > _MAX_SHOWN:  # a word that is cut may be the beginning of a secret
+    if len(text) > _MAX_SHOWN:  # the last word may be the beginning of a secret
         shown = shown.rpartition(" ")[0]
     return redact(shown).strip() or otherwise

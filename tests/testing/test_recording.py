@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ import syncmcp
 from syncmcp.errors import LimitExceeded
 from syncmcp.testing import Recording, Replay, ScriptedPeer, Server, serve_http
 from syncmcp.testing import script as s
+from syncmcp.testing.recording import Entry, RecordingFile
 from syncmcp.transports.base import Transport
 from tests.support.parts import without_pauses
 from tests.support.session_server import FirstStreamLost, session_server
@@ -212,6 +214,27 @@ def test_a_full_disk_ends_the_session_and_says_so(
         monkeypatch.setattr("syncmcp.testing.recording.os.write", full)
         with pytest.raises(syncmcp.TransportError, match="No space left"):
             client.call_tool("price", {"item": "pear"})
+
+
+def test_a_recording_that_fails_on_two_threads_ends_its_connection_once(
+    server: Server, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recording = Recording(server, path)
+    both = threading.Barrier(2)
+
+    def fail(file: RecordingFile, connection: int, entry: Entry) -> None:
+        if entry.kind == "sent":
+            both.wait(PATIENCE)  # neither thread has seen the failure of the other
+        raise OSError(28, "No space left on device")
+
+    with syncmcp.connect(recording, retry=None) as client, monkeypatch.context() as patch:
+        patch.setattr(RecordingFile, "write", fail)
+        calls = [partial(client.call_tool, "price", {"item": "pear"})] * 2
+        assert [type(error) for error in in_threads(*calls)] == [syncmcp.ConnectionLost] * 2
+    with syncmcp.connect(recording):
+        pass
+    with syncmcp.connect(Recording(server, path)):
+        pass  # the file is not locked
 
 
 def test_a_server_that_dies_is_recorded_as_one_that_died(path: Path) -> None:

@@ -8,7 +8,7 @@ number of a connection, ``connection``, and one of these members:
 ``opened``
     A connection was opened; ``blocking`` and ``ordered`` of its transport.
 ``sent``, ``got``
-    A message or a batch of the client or of the server. ``for`` is the id of the request on whose
+    A message or a batch that the client sent or received. ``for`` is the id of the request on whose
     own stream it was received, ``status`` the HTTP status of an error.
 ``got_text``
     A frame of the server that was not JSON, as text.
@@ -22,7 +22,7 @@ number of a connection, ``connection``, and one of these members:
 ``missed``
     Messages that belong to no request may be missing: their stream was interrupted.
 ``silent``
-    There will be no more messages that belong to no request; whether there was a stream for them.
+    The stream for messages that belong to no request has ended; whether it had been opened.
 ``lost``
     The error with which the connection was lost.
 ``closed``
@@ -92,21 +92,21 @@ class Entry(NamedTuple):
     kind: str
     value: Any
     id: int | None = None
-    """The id of the request on whose stream it was received, or that has failed."""
+    """The id of the request on whose stream the message was received, or that has failed."""
     status: int = 0
 
 
 class RecordingFile:
-    """A recording that is being written, from any thread.
+    """A recording that is being written. Its methods may be called from any thread.
 
-    While there are connections the file is open, and locked against other writers.
+    While a connection is open, the file is open and locked against other writers.
     """
 
     def __init__(self, path: Path, server: str) -> None:
         self.path = path
         self._server = server
-        # Guards all attributes below, and keeps the lines in order. It is held while the file is
-        # written: other threads that record have to wait for that in any case.
+        # Guards all attributes below, and the order of the lines. It is held during a write: other
+        # threads that record must wait for the write in any case.
         self._lock = threading.RLock()
         self._process = os.getpid()
         self._file: int | None = None
@@ -117,7 +117,7 @@ class RecordingFile:
         """Begin a connection and return its number. Raises `OSError`; `UsageError` if locked."""
         with self._lock:
             if self._process != os.getpid():
-                # After a fork: the file and its lock are the parent's.
+                # After a fork, the file and its lock belong to the parent process.
                 self._process = os.getpid()
                 self._file, self._open_connections, self._connections = None, 0, 0
             if self._file is None:
@@ -234,7 +234,7 @@ def _entry(line: str) -> tuple[int, Entry]:
 
 
 MASK_PATTERN = re.compile(rf"{re.escape(MASK)}\d*")
-"""Matches what replaces a secret: the mask and the number of the secret."""
+"""Matches a masked secret: the mask and the number of the secret."""
 
 _SERVER_NOTIFICATIONS = frozenset(
     f"notifications/{name}"
@@ -265,15 +265,15 @@ _KEYWORDS: Mapping[str, frozenset[str]] = {
     ),
 }  # fmt: skip
 
-# What is a name of the protocol or of JSON Schema, and also the value of a variable, is a word.
+# Matches names of the protocol and of JSON Schema. The value of a variable may be such a name.
 _WORD = re.compile(r"[$_]?[A-Za-z]+(?:_[A-Za-z]+)*")
 
 
 class _SecretMasks:
-    """Replaces each secret by a numbered mask, the same one wherever the secret occurs.
+    """Replaces each secret by a numbered mask, the same mask at each occurrence.
 
-    So different cursors, for example, stay different. Not thread-safe. In names of members that are
-    words only `secrets` are masked: those `of_target` may be the names of the protocol.
+    Different cursors, for example, get different masks. Not thread-safe. In names of members that
+    are words, only `secrets` are masked: a secret `of_target` may equal a name of the protocol.
     """
 
     def __init__(
@@ -289,11 +289,11 @@ class _SecretMasks:
             self._known.give(secret)
         if of_target is not None:
             self._known.include(of_target)
-        # By the digest of the text: a server may write long ones.
+        # Stored by the digest of the text, because texts of a server may be long.
         self._numbers: dict[bytes, int] = {}
 
     def add_headers(self, headers: Mapping[str, str]) -> None:
-        """Have what is secret in headers masked."""
+        """Mask the secrets in these headers from now on."""
         self._known.add_headers(headers)
 
     def mask_value(self, value: Any) -> Any:
@@ -332,7 +332,7 @@ class _SecretMasks:
         return shown.replace(MASK, f"{MASK}{number}")
 
 
-# Shorter values would occur in many texts that do not have the secret.
+# Shorter values would also occur in texts without the secret, by chance.
 _MIN_SECRET_LENGTH = 6
 
 
@@ -392,7 +392,7 @@ class Recording(TransportSource):
             raise UsageError(f"each secret must have at least {_MIN_SECRET_LENGTH} characters")
         self._mask = mask
         self._path = Path(path)
-        # Guards the masks, which learn from what is sent.
+        # Guards `_masks`, which collects the secrets in the headers of requests.
         self._lock = threading.RLock()
         known = server.secrets if isinstance(server, (Stdio, Http)) else None
         self._masks = _SecretMasks(self._secrets, known, mask)
@@ -432,7 +432,7 @@ class Recording(TransportSource):
 class _Recorder(Transport):
     """Wraps a transport, and records what it sends and receives.
 
-    To the connection it is a transport, to the transport it is the receiver.
+    It is the transport of the connection, and the receiver of the wrapped transport.
     """
 
     def __init__(
@@ -447,7 +447,7 @@ class _Recorder(Transport):
         self._mask_secrets = clean
         self._receiver: Receiver
         self._connection = 0
-        # Guards `_recording`, so that the connection is ended in the file only once.
+        # Held while `_stop` resets `_recording`.
         self._lock = threading.RLock()
         self._recording = False
 
@@ -515,17 +515,14 @@ class _Recorder(Transport):
             self._inner.close(deadline)
         finally:
             self._record("closed", True)
-            with self._lock:
-                was_recording, self._recording = self._recording, False
-            if was_recording:
-                self._file.end_connection()
+            self._stop()
 
     # As a receiver
 
     def receive(self, frame: bytes, out: Outgoing | None = None) -> bool:
         about = None if out is None else out.id
         status = 0 if out is None else out.status
-        check_values(frame, self.max_values)  # to mask a value takes longer than to read it
+        check_values(frame, self.max_values)  # masking very many values would be slow
         try:
             self._record("got", pydantic_core.from_json(frame, allow_inf_nan=False), about, status)
         except ValueError:
@@ -576,11 +573,17 @@ class _Recorder(Transport):
             self._file.write(self._connection, Entry(kind, cleaned, about, status))
         except Exception as error:  # The file system, or the program's `mask`.
             # A recording with a gap is useless: end the connection.
-            self._recording = False
-            self._file.end_connection()
+            self._stop()
             lost = ConnectionLost(f"the recording cannot be written: {reason(error)}")
             lost.__cause__ = error
             self._receiver.lost(lost)
+
+    def _stop(self) -> None:
+        """End the connection in the file, once, whatever threads call this."""
+        with self._lock:
+            was_recording, self._recording = self._recording, False
+        if was_recording:
+            self._file.end_connection()
 
 
 def error_to_json(error: McpError) -> dict[str, Any]:
