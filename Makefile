@@ -18,15 +18,15 @@ CORES := $(shell getconf _NPROCESSORS_ONLN)
 ifndef PYTHON
 PYTHON := $(shell .ci/find-python)
 endif
-# A virtual environment that is there already keeps its Python.
+# An existing virtual environment keeps its Python.
 PYTHON_VERSION := $(shell python=$(BIN)/python; test -x $$python || python=$(PYTHON); \
 	$$python -c 'import sys; print("%d.%d" % sys.version_info[:2])' 2>/dev/null)
-# A Python newer than the pinned ones takes the newest pins.
+# A Python newer than the pinned ones uses the newest pins.
 PINS := $(firstword $(wildcard tests/constraints/$(PYTHON_VERSION).txt) tests/constraints/3.13.txt)
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PIP_REQUIRE_VIRTUALENV := 1
-# The tests start hundreds of Pythons: none of them is to compile the library anew.
+# The tests start hundreds of Pythons, which must not compile the library again each time.
 unexport PYTHONDONTWRITEBYTECODE
 # pyright's wrapper would otherwise ask the registry for a newer version on each run.
 export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
@@ -66,7 +66,7 @@ demo: $(VENV)/.base ## run the demo: open a server, list, call, eight futures
 
 # ---------------------------------------------------------------- check
 
-# `make stress` has the rest; `make check` leaves out what runs whole programs.
+# `make stress` runs the other tests; `make check` leaves out tests that run whole programs.
 ALL := not stress
 QUICK := $(ALL) and not peer and not slow
 TIER ?= $(ALL)
@@ -86,7 +86,7 @@ STATIC := format-check lint types contracts docs
 static: $(VENV)/.dev ## format, lint, types, contracts, docs
 	@$(MAKE) -j $(CORES) --output-sync=target $(STATIC)
 
-# What is one process each: as many at a time as there are cores.
+# Each of these checks is one process; as many run at a time as there are cores.
 .PHONY: before
 before: $(VENV)/.dev
 	@$(MAKE) --keep-going -j $(CORES) --output-sync=target protocol $(STATIC)
@@ -104,7 +104,7 @@ format-check: $(VENV)/.dev
 lint: $(VENV)/.dev ## ruff
 	@$(STAGE) "lint" $(BIN)/ruff check .
 
-# The library is checked for each platform; the tests reach into Linux.
+# The library is checked for each platform; the tests use functions of Linux.
 .PHONY: types mypy-linux mypy-win32 mypy-darwin pyright
 types: mypy-linux pyright mypy-win32 mypy-darwin ## mypy for linux, win32 and darwin; pyright
 mypy-win32 mypy-darwin: WHAT := syncmcp pytest_syncmcp.py syncmcp_command.py examples
@@ -122,7 +122,7 @@ docs: $(VENV)/.dev ## build docs/ into build/docs, warnings are errors
 	@$(STAGE) "documentation" $(BIN)/sphinx-build -W --keep-going -q -b html -d build/doctrees docs build/docs
 
 # Several processes share the tests; tests/support/plugin_workers.py says how.
-# A worker that the time limit of a test has ended is not replaced: pytest-xdist may then wait for ever.
+# A worker that ended at the time limit of a test is not replaced: pytest-xdist could then hang.
 PYTEST := $(BIN)/pytest -n auto --dist loadscope --max-worker-restart=0
 
 .PHONY: protocol
@@ -130,21 +130,21 @@ protocol: $(VENV)/.dev ## the protocol core's own tests, which must cover every 
 	@$(STAGE) "protocol core, 100 % of its branches" $(BIN)/pytest -q tests/protocol \
 		--cov=syncmcp._protocol --cov-branch --cov-report=term-missing:skip-covered --cov-fail-under=100
 
-# Measured by the stage above.
+# The target above runs these tests.
 WITHOUT ?= --ignore=tests/protocol
 
 .PHONY: tests
 tests: $(VENV)/.dev ## the other tests alone (ARGS="-k name" and the like)
 	@$(STAGE) "tests on Python $(PYTHON_VERSION)" $(PYTEST) -m "$(TIER)" --durations=15 $(WITHOUT) $(ARGS)
 
-# The official SDK and the frameworks want newer versions than the lowest ones, the browser and the checkers are tried
-# elsewhere, and the tests of threads and questions use nothing that the others do not.
+# The official SDK and the frameworks need newer versions than the lowest ones. Other targets test the browser and the
+# checkers. The tests of threads and questions use no package that the other tests do not use.
 NEWER := tests/testing/test_official_client.py tests/system/test_from_official_sdk.py tests/contract/test_typing.py \
 	tests/contract/test_mutants.py tests/ui/test_browser_chromium.py tests/system/test_benchmarks.py \
 	tests/system/embedding tests/connection/questions tests/system/stress
 
 .PHONY: oldest
-oldest: ## on Python 3.10, with the pinned versions: what `make floors` leaves out of `make check`; clients and models again
+oldest: ## tests on Python 3.10, pinned versions: those of `make check` that `make floors` leaves out; clients, models
 	@$(MAKE) VENV=.venv-3.10 PYTHON="$$(.ci/find-python 3.10)" tests TIER="$(QUICK)" WITHOUT= \
 		ARGS="$(NEWER) tests/client tests/types $(ARGS)"
 
@@ -178,7 +178,7 @@ mutants: $(VENV)/.mutation ## mutate the rules by mutmut and print the scores (A
 	@$(STAGE) "mutants" $(BIN)/python -m tests.contract.mutation $(ARGS)
 
 .PHONY: switches
-switches: $(VENV)/.dev ## switch off one behaviour at a time and print which tests notice
+switches: $(VENV)/.dev ## switch off one behaviour at a time and print which tests fail
 	@$(STAGE) "switches" $(BIN)/python -m tests.contract.mutants $(ARGS)
 
 # ---------------------------------------------------------------- measure
@@ -205,7 +205,7 @@ release: $(TOOLS)/.done ## build wheel and sdist into dist/ and try each in a cl
 	@.ci/release $(TOOLS) $(PYTHON)
 
 .PHONY: pins
-pins: $(TOOLS)/.done ## write tests/constraints anew from pyproject.toml
+pins: $(TOOLS)/.done ## rewrite tests/constraints from pyproject.toml
 	@for version in 3.10 3.11 3.12 3.13; do \
 		$(STAGE) "pins for Python $$version" $(TOOLS)/bin/uv pip compile --quiet --upgrade --system-certs --no-header --no-annotate \
 			--extra dev --extra mutation --python-version $$version pyproject.toml -o tests/constraints/$$version.txt; \

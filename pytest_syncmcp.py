@@ -60,7 +60,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_runtest_makereport(
     item: pytest.Item,
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Keep the report of each phase of a test: recordings of failed tests are discarded."""
+    """Store the report of each phase of a test: recordings of failed tests are discarded."""
     report = yield
     item.stash.setdefault(_REPORTS, {})[report.when or ""] = report
     return report
@@ -204,7 +204,7 @@ class Cassette:
 
 
 def _file_name(name: str) -> str:
-    """Return a valid file name; a checksum keeps different names different."""
+    """Return a valid file name; a checksum distinguishes names that would become equal."""
     plain = re.sub(r"[^\w.-]+", "-", name.replace("::", ".")).strip("-.")
     if plain == name.replace("::", ".") and len(plain) <= _MAX_NAME_LENGTH:
         return plain

@@ -1,7 +1,7 @@
 """The entry of the command ``syncmcp``, which needs the extra `cli`.
 
-It is outside of the package and imports nothing at its top: Ctrl-C while Python loads the package
-ends the command as it does later.
+It is outside of the package, and imports nothing at its top. So Ctrl-C ends the command in the same
+way while Python loads the package as it does later.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _end(kind: str, message: str, code: int, hint: str | None = None) -> int:
-    """Print an error as the command does, without what could not be loaded."""
+    """Print an error in the command's format, without the package, which may not be loaded."""
     import json
     import sys
 

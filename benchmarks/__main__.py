@@ -1,7 +1,7 @@
 """Benchmarks: syncmcp, the official SDK and a bare floor, in turn, against the same server.
 
-Prints a table of ratios and writes every sample to ``build/bench/``. A target that is missed is a
-figure in the table, never a failure.
+Prints a table of ratios and writes every sample to ``build/bench/``. A missed target appears in the
+table; it is never a failure.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ PAIRS, QUICK_PAIRS = 15, 3
 
 
 class _Run:
-    """Collects what the rows give, and prints each as it comes."""
+    """Collects the figures of the rows, and prints each row as soon as it is measured."""
 
     def __init__(self) -> None:
         self.rows: dict[str, Any] = {}
@@ -38,7 +38,7 @@ class _Run:
 
 
 def _late(calls: int) -> list[dict[str, Any]]:
-    """How late deadlines are, printed as it comes."""
+    """Measure how long after their deadlines calls end; print each phase once it is measured."""
     print(overshoot.heading())
     summaries = []
     for one in overshoot.measure(calls):

@@ -1,6 +1,6 @@
 """How many Python functions one tool call enters, over all threads, and how many files they are in.
 
-The counts hardly depend on the machine or on what else it does, so that a test may hold them.
+The counts hardly depend on the machine or its load, so that a test can limit them.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ class Way(NamedTuple):
     """One way to call a tool.
 
     Attributes:
-        title: For people.
+        title: The name in the output.
         wire: The transport.
-        in_flight: How many futures are in flight at a time; 0 for blocking calls.
-        calls: How many calls are counted.
+        in_flight: The number of futures in flight at a time; 0 for blocking calls.
+        calls: The number of calls that are counted.
     """
 
     title: str
@@ -49,11 +49,11 @@ WAYS = {
 
 
 class Count(NamedTuple):
-    """What one way of calling enters.
+    """The functions and files that one way of calling enters.
 
     Attributes:
         calls: Calls of Python functions for each tool call.
-        files: Files of the library.
+        files: Files of the library with these functions.
     """
 
     calls: float
@@ -61,7 +61,7 @@ class Count(NamedTuple):
 
 
 class _Counter:
-    """Counts the calls of Python functions in all threads that start after it."""
+    """Counts calls of Python functions, in the calling thread and in threads that start later."""
 
     def __init__(self) -> None:
         self.counting = False
@@ -73,7 +73,7 @@ class _Counter:
             self.entered[frame.f_code.co_filename] += 1
 
     def count(self, action: Callable[[], object]) -> None:
-        """Run `action`, and count meanwhile."""
+        """Run `action` and count its calls."""
         sys.setprofile(self._profile)
         self.counting = True
         try:
@@ -90,7 +90,7 @@ def _calls(side: SyncmcpSide, way: Way, number: int) -> None:
         return
     for _ in range(number // way.in_flight):
         futures = [side.start("echo", ARGUMENTS) for _ in range(way.in_flight)]
-        # How many calls of `result` have to wait depends on the machine: so only the first does.
+        # In order, the number of calls of `result` that wait would depend on the machine.
         for future in reversed(futures):
             future.result()
 
@@ -116,14 +116,14 @@ def count(way: Way, port: int) -> Count:
 
 
 def measure() -> Iterator[tuple[str, Count]]:
-    """Count all ways; yields each with its key as it comes."""
+    """Count all ways; yield each with its key."""
     with http_server() as port:
         for key, way in WAYS.items():
             yield key, count(way, port)
 
 
 def line(key: str, counted: Count) -> str:
-    """One way, for the terminal."""
+    """Return one way as a line for the terminal."""
     return f"{WAYS[key].title:48}{counted.calls:10.1f} functions in {counted.files} files"
 
 

@@ -18,7 +18,7 @@ SUMMARY_DIGITS = 4
 
 @dataclass(frozen=True)
 class Spread:
-    """A list of figures in five numbers."""
+    """A list of values, summarized by five numbers."""
 
     low: float
     quarter: float
@@ -28,14 +28,14 @@ class Spread:
 
     @classmethod
     def of(cls, values: Sequence[float]) -> Spread:
-        """Of at least one value."""
+        """Return the spread of at least one value."""
         if len(values) == 1:
             return cls(*list(values) * 5)
         quarter, median, three_quarters = statistics.quantiles(values, n=4, method="inclusive")
         return cls(min(values), quarter, median, three_quarters, max(values))
 
     def rounded(self) -> list[float]:
-        """The five numbers, for the summary."""
+        """Return the five numbers, rounded for the summary."""
         return [
             float(f"{value:.{SUMMARY_DIGITS}g}")
             for value in (self.low, self.quarter, self.median, self.three_quarters, self.high)
@@ -44,17 +44,17 @@ class Spread:
 
 @dataclass(frozen=True)
 class Figures:
-    """What became of one row.
+    """The results of one row.
 
     Attributes:
         row: The row.
-        pairs: How many rounds there were.
+        pairs: The number of rounds.
         median: Median seconds of wall time per unit (or MB), by side.
         cpu: Median seconds of processor time per unit, by side.
-        ratio: Of wall times, our side to what it is compared with; `None` where nothing is.
-        cpu_ratio: The same of processor times.
-        connections: New TCP connections our side made in all, where they are counted.
-        delivered: The lowest share of notifications that reached our callback.
+        ratio: Wall times of syncmcp divided by those of `row.versus`; `None` if not measured.
+        cpu_ratio: The same for processor times.
+        connections: New TCP connections per unit, by side; empty for most rows.
+        delivered: The lowest share of notifications that reached the callback, by side.
     """
 
     row: Row
@@ -91,7 +91,7 @@ class Figures:
         return ", ".join(words)
 
     def summary(self) -> dict[str, Any]:
-        """What is kept of it in the repository."""
+        """Return the figures as JSON values, as in ``docs/bench.json``."""
         digits = f".{SUMMARY_DIGITS}g"
         summary: dict[str, Any] = {
             "wire": self.row.wire,
@@ -121,7 +121,7 @@ def figures(
     connections: dict[SideName, float] | None = None,
     delivered: dict[SideName, float] | None = None,
 ) -> Figures:
-    """Put the samples of a row together."""
+    """Return the figures of a row, calculated from its samples."""
     ours = samples["syncmcp"]
     ratio = cpu_ratio = None
     if row.versus == "ideal":

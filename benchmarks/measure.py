@@ -1,4 +1,4 @@
-"""Takes the samples: the sides in turn, round by round, in an order that rotates."""
+"""Takes the samples: in each round one of each side, in an order that rotates."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Report = Callable[[Figures, Samples], object]
 
 @contextmanager
 def http_server() -> Iterator[int]:
-    """The server for all sides; gives its port."""
+    """Run the server for all sides; yield its port."""
     command = [sys.executable, "-m", "benchmarks.servers.http_server"]
     process = subprocess.Popen(
         command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
@@ -45,7 +45,7 @@ def _in_turn(round_number: int, sides: Sequence[SideName]) -> list[SideName]:
 
 
 def measure_rows(rows: Sequence[Row], revision: str, port: int, pairs: int, report: Report) -> None:
-    """Rows of workloads: for each wire and revision one process a side, kept through all rows."""
+    """Measure rows of workloads, with one process for all rows of a wire, revision and side."""
     control = HTTPConnection("127.0.0.1", port)
     groups: dict[tuple[Wire, str], list[Row]] = {}
     for row in rows:
@@ -65,7 +65,7 @@ def measure_rows(rows: Sequence[Row], revision: str, port: int, pairs: int, repo
 def _measure(
     row: Row, workers: dict[SideName, Worker], control: HTTPConnection, pairs: int
 ) -> tuple[Figures, Samples]:
-    for side in row.sides:  # what is done once only is done now
+    for side in row.sides:  # not counted: this run does the work that is done once
         workers[side].sample(row.workload, row.parameters)
     samples: Samples = {side: [] for side in row.sides}
     units = dict.fromkeys(row.sides, 0)
@@ -101,7 +101,7 @@ def _connections(control: HTTPConnection) -> int:
 def measure_programs(
     rows: Sequence[Row], revision: str, port: int, pairs: int, report: Report
 ) -> None:
-    """Rows of whole programs."""
+    """Measure rows of whole programs."""
     for (program, wire), group in groupby(rows, lambda row: (row.workload, row.wire)):
         of_program = list(group)
         sides = of_program[0].sides
@@ -121,7 +121,7 @@ def _figure(row: Row, cost: programs.Cost) -> tuple[float, float]:
 
 
 def machine() -> dict[str, Any]:
-    """What it ran on."""
+    """Describe the computer and the versions of the packages."""
     packages = ("syncmcp-client", "mcp", "anyio", "requests", "urllib3", "pydantic")
     return {
         "python": platform.python_version(),

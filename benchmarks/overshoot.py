@@ -1,6 +1,6 @@
 """How long after its deadline a call ends, in each phase of its HTTP exchange, plain and over TLS.
 
-No other side can be held in these phases, so that these figures stand alone.
+No other side can be stopped in these phases, so these figures are not compared with others.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ AIM = 0.1
 CALLS, QUICK_CALLS = 5, 1
 """Calls in each phase."""
 
-# Seconds, enough to come to the phase on a busy machine: one of them begins when a request has been
-# made that is so long that sending it can be interrupted.
+# In seconds: enough to reach each phase on a busy machine. Before one phase, the client makes a
+# request so long that sending it can be interrupted.
 _TIMEOUT = 1.5
 
 
@@ -35,9 +35,9 @@ class Overshoot:
 
     Attributes:
         phase: The phase in which the deadline passed.
-        tls: Whether the connection was one over TLS.
+        tls: Whether the connection used TLS.
         median: Seconds from the deadline to the end of the call, over all samples.
-        highest: The same, of the slowest.
+        highest: The same for the slowest call.
     """
 
     phase: Phase
@@ -46,7 +46,7 @@ class Overshoot:
     highest: float
 
     def summary(self) -> dict[str, Any]:
-        """What is kept of it in the repository."""
+        """Return the figures as JSON values, as in ``docs/bench.json``."""
         return {
             "phase": self.phase,
             "tls": self.tls,
@@ -64,22 +64,22 @@ class Overshoot:
 
 
 def heading() -> str:
-    """The line above the table in the terminal."""
+    """Return the line above the table in the terminal."""
     return f"{'deadline passed in':20}{'median':>11}{'highest':>11}  aim: {AIM * 1e3:g} ms"
 
 
 def measure(calls: int = CALLS, phases: Sequence[Phase] = tuple(PHASES)) -> Iterator[Overshoot]:
-    """Let so many calls in each phase run out of time."""
+    """Let `calls` calls time out in each phase; yield the figures of each."""
     with tempfile.TemporaryDirectory() as directory, warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Unverified HTTPS request")
         certificates = make(Path(directory))
         for phase in phases:
             for tls in (False, True):
                 if phase == "TLS" and not tls:
-                    continue  # there is no such phase
+                    continue  # without TLS, there is no such phase
                 context = certificates.server_context() if tls else None
                 with stage("2026-07-28", answers(phase), context) as on:
-                    on.client.call_tool("echo")  # loads and learns what the first call does
+                    on.client.call_tool("echo")  # the first call loads modules and fills caches
                     samples = [_late_by(on, phase) for _ in range(calls)]
                 yield Overshoot(phase, tls, statistics.median(samples), max(samples))
 

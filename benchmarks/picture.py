@@ -21,7 +21,7 @@ _STYLE = (
 
 
 def draw(summary: Mapping[str, Any]) -> str:
-    """An SVG of the ratios to the official SDK: bar and quartiles, and a tick at each target."""
+    """Return an SVG of the ratios to the official SDK: bars, quartiles, and ticks at targets."""
     rows = {
         key: row
         for key, row in summary["rows"].items()

@@ -1,4 +1,4 @@
-"""Whole programs, a fresh process each: what importing, connecting and ending cost."""
+"""Whole programs, each in a new process: the costs of importing, connecting and exiting."""
 
 from __future__ import annotations
 
@@ -50,13 +50,13 @@ _LOADED = "import json, sys, syncmcp; print(json.dumps(sorted(sys.modules)))"
 
 
 class Run(NamedTuple):
-    """How a program ran.
+    """The measurements of one run of a program.
 
     Attributes:
         wall: Seconds.
-        cpu: Seconds of processor time, its children's not counted.
-        output: What it printed.
-        ended: The monotonic clock when it had ended.
+        cpu: Seconds of processor time, including children for which the program waited.
+        output: Its stdout.
+        ended: The time of its end, by the monotonic clock.
     """
 
     wall: float
@@ -66,7 +66,7 @@ class Run(NamedTuple):
 
 
 class Cost(NamedTuple):
-    """What a program costs above a bare Python.
+    """The cost of a program, minus that of a bare Python.
 
     Attributes:
         wall: Seconds from start to end, or for ``"exit"`` from its last statement to its end.
@@ -86,7 +86,7 @@ def cost(program: str, sides: Sequence[SideName], target: Target) -> dict[SideNa
 
 
 def loaded_by_import() -> list[str]:
-    """Which modules `import syncmcp` loads that it should not."""
+    """Return the modules that `import syncmcp` loads but should not."""
     modules: list[str] = json.loads(_run(_LOADED).output)
     return sorted({*HEAVY, *INTERFACES}.intersection(modules))
 

@@ -17,12 +17,12 @@ _HEAD = (
 
 
 def heading() -> str:
-    """The line above the table in the terminal."""
+    """Return the line above the table in the terminal."""
     return _HEAD
 
 
 def line(row: Mapping[str, Any]) -> str:
-    """One row of a summary, for the terminal."""
+    """Return one row of a summary, for the terminal."""
     sides = ("syncmcp", "official", "floor")
     shown = "".join(f"{amount(row, side):>10}" for side in sides)
     title = f"{WIRES[row['wire']]}: {row['title']}"
@@ -39,7 +39,7 @@ def line(row: Mapping[str, Any]) -> str:
 
 
 def notes(row: Mapping[str, Any]) -> str:
-    """The verdict and whatever else a reader must know."""
+    """Return the verdict and other facts that a reader must know."""
     words = [row["verdict"]] if row["verdict"] else []
     if row["versus"] == "singles":
         words.append(f"to single calls ({amount(row, 'singles')})")
@@ -58,7 +58,7 @@ def notes(row: Mapping[str, Any]) -> str:
 
 
 def amount(row: Mapping[str, Any], side: str) -> str:
-    """A side's median, for people."""
+    """Return a side's median with its unit."""
     value = row["median"].get(side)
     if value is None:
         return "-"
@@ -75,7 +75,7 @@ def _duration(seconds: float) -> str:
 
 
 def markdown(summary: Mapping[str, Any]) -> str:
-    """The table of the docs page, and what it was measured on."""
+    """Return the tables of the docs page, and a description of the measurement."""
     columns = ("", "syncmcp", "official SDK", "floor", "ratio", "quartiles", "CPU ratio", "target")
     lines = [_cells([*columns, ""]), _cells(["---", *["---:"] * (len(columns) - 1), "---"])]
     for row in summary["rows"].values():
@@ -112,7 +112,7 @@ def markdown(summary: Mapping[str, Any]) -> str:
 
 
 def _calls(counted: Mapping[str, Any]) -> list[str]:
-    """How much of Python a tool call runs."""
+    """Return the table of functions and files that a tool call enters."""
     explained = (
         "Python functions that one tool call enters, over all threads, and how many files of the "
         "library they are in:"
@@ -129,7 +129,7 @@ def _calls(counted: Mapping[str, Any]) -> list[str]:
 
 
 def _deadlines(overshoot: Mapping[str, Any]) -> list[str]:
-    """How late calls over HTTP end, by the phase in which their deadline passed."""
+    """Return the table of how late calls over HTTP end, by the phase of their deadline."""
     aim = overshoot["aim"]
     phases: dict[str, dict[bool, Mapping[str, Any]]] = {}
     for one in overshoot["phases"]:
@@ -156,7 +156,7 @@ def _deadlines(overshoot: Mapping[str, Any]) -> list[str]:
 
 
 def into_page(page: str, table: str) -> str:
-    """The page with its table replaced."""
+    """Return the page with its table replaced."""
     head, _, rest = page.partition(BEGIN)
     _, _, tail = rest.partition(END)
     return f"{head}{BEGIN}\n\n{table}\n\n{END}{tail}"

@@ -1,4 +1,4 @@
-"""The rows: what is measured, and what is promised."""
+"""The rows of the table: the workloads that are measured, and their targets."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ FUTURES: tuple[SideName, ...] = ("syncmcp", "official")
 
 @dataclass(frozen=True)
 class Row:
-    """One thing that is measured on all sides.
+    """One workload that is measured on some or all sides.
 
     Attributes:
         key: Its name in the JSON.
         title: Its name in the table.
-        workload: See `workloads.py`, or for a program of its own `programs.py`.
+        workload: A function of `workloads.py`, or a program of `programs.py`.
         wire: How the server is reached.
-        parameters: Of the workload.
-        target: The highest ratio that is promised, if one is.
-        versus: What the ratio is to.
-        ideal: For a ratio to the ideal, what that is, in seconds.
-        sides: Those that can do it.
-        unit: What one figure is the cost of.
-        quick: Whether it belongs to the quick run.
-        no_new_connection: Whether HTTP calls must come without a new TCP connection.
-        revision: The only one it is measured in; `None` for that of the run.
+        parameters: The arguments of the workload.
+        target: The highest acceptable ratio; `None` for no target.
+        versus: The side with which syncmcp is compared, or "ideal".
+        ideal: The ideal time in seconds, if `versus` is "ideal".
+        sides: The sides that are measured.
+        unit: The unit of work that each figure is for; "MB" for memory.
+        quick: Whether the quick run includes it.
+        no_new_connection: Whether HTTP calls must open no new TCP connection.
+        revision: The only revision it is measured with; `None` for that of the run.
     """
 
     key: str
@@ -52,7 +52,7 @@ _MB = 1_000_000
 
 
 def _batches(wire: Wire) -> list[Row]:
-    """Batches beside single calls, one after another; a hundred that sleep take 5 s at least."""
+    """Return rows of batches. In sequence, 100 calls of 50 ms take at least 5 s."""
     rows = []
     for revision, era, kind in (
         (BATCHING, "frame", "a batch"),
@@ -202,7 +202,7 @@ ROWS: tuple[Row, ...] = (
         unit="notification",
         quick=False,
     ),
-    # ends
+    # timeouts and killed servers
     Row(
         *("stdio_timeout", "timed out: late by", "timed_out", "stdio", {"timeout": 0.1}),
         sides=FUTURES,
@@ -255,4 +255,4 @@ PROGRAMS: tuple[Row, ...] = (
         quick=False,
     ),
 )
-"""Each sample is a fresh process, less what a bare Python costs. Rows of one program share it."""
+"""Each sample is a new process, minus the cost of a bare Python. Rows of a program share it."""

@@ -1,7 +1,7 @@
-"""How a tool that waits scales over the workers of a cluster of Dask, against the ideal.
+"""How calls of a tool that waits scale over the workers of a Dask cluster, against the ideal.
 
-Each worker is a process with one thread and a server of its own over stdio. Opening them is not
-timed: a first round of calls does it.
+Each worker is a process with one thread and a server of its own over stdio. Opening the servers is
+not timed: calls before the first round open them.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ _PAGE = ROOT / "docs" / "beyond-one-machine.md"
 
 @dataclass(frozen=True)
 class Scale:
-    """What so many workers took.
+    """The time that a number of workers took.
 
     Attributes:
-        workers: How many there were.
+        workers: The number of workers.
         seconds: From the first call to the last outcome, median of the rounds.
-        ideal: The same if nothing but the tool took time.
+        ideal: The same if only the tool took time.
     """
 
     workers: int
@@ -52,7 +52,7 @@ class Scale:
 
 
 def heading() -> str:
-    """The line above the table in the terminal."""
+    """Return the line above the table in the terminal."""
     return f"{'workers':>8}{'took':>12}{'ideal':>12}{'of it':>8}"
 
 
@@ -62,7 +62,7 @@ def measure(
     seconds: float = SECONDS,
     rounds: int = ROUNDS,
 ) -> Iterator[Scale]:
-    """Make so many calls that wait so long, on each number of workers."""
+    """Make `calls` calls that each wait `seconds`, on each number of workers."""
     server = ROOT / "benchmarks" / "servers" / "stdio_server.py"
     config = Client(Stdio(sys.executable, str(server), STATELESS, env={"PYTHONPATH": str(ROOT)}))
     waiting = [("sleep", {"seconds": seconds})] * calls
@@ -92,7 +92,7 @@ def measure(
 
 
 def markdown(scales: Sequence[Scale], rounds: int) -> str:
-    """The table for the docs."""
+    """Return the table for the docs."""
     on = machine()
     rows = [
         f"| {one.workers} | {one.seconds:.2f} s | {one.ideal:.2f} s | {one.efficiency:.0%} |"

@@ -1,6 +1,6 @@
-"""A process of its own for each side: no side feels the imports, threads or GIL of another.
+"""A separate process for each side, so that the sides share no imports, threads or GIL.
 
-It stays alive through all rows of a wire and does what it is told, one line of JSON each way.
+It serves all rows of a wire and revision. Each workload and each sample is one line of JSON.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from benchmarks.sides.base import ROOT, Side, SideName, Target
 
 
 class Worker:
-    """The process, seen from the one that drives it."""
+    """The worker process, as seen by the process that controls it."""
 
     def __init__(self, side: SideName, target: Target) -> None:
         self._process = subprocess.Popen(
@@ -31,7 +31,7 @@ class Worker:
         """Run a workload once.
 
         Raises:
-            RuntimeError: The process ended; it wrote why to stderr.
+            RuntimeError: The process ended; its stderr has the reason.
         """
         process = self._process
         assert process.stdin is not None

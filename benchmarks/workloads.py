@@ -1,4 +1,4 @@
-"""What is timed. Each workload checks its replies and gives one sample."""
+"""The workloads that are timed. Each checks its replies and returns one sample."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ _SHORT = {"text": _TEXT}
 
 @dataclass
 class Sample:
-    """What one run of a workload cost, for one unit of it.
+    """The cost of one run of a workload, for one unit.
 
     Attributes:
         wall: Seconds.
         cpu: Seconds of processor time, of all threads of this process.
-        seen: How many units there were.
+        seen: The number of units.
     """
 
     wall: float = 0.0
@@ -36,7 +36,7 @@ class Sample:
 
 @contextmanager
 def _timed(units: int) -> Iterator[Sample]:
-    """Times the block; it may correct the number of units."""
+    """Time the block, which may correct the number of units."""
     sample = Sample(seen=units)
     gc.collect()
     cpu, wall = time.process_time(), time.perf_counter()
@@ -51,7 +51,7 @@ def _check(replies: list[Reply], text: str) -> None:
 
 
 def sequential(side: Side, target: Target, calls: int) -> Sample:
-    """Calls one after another, per call."""
+    """Time calls one after another, per call."""
     with _timed(calls) as sample:
         replies = [side.call("echo", _SHORT) for _ in range(calls)]
     _check(replies, _TEXT)
@@ -59,7 +59,7 @@ def sequential(side: Side, target: Target, calls: int) -> Sample:
 
 
 def in_flight(side: Side, target: Target, calls: int, rounds: int) -> Sample:
-    """Rounds of that many calls in flight at once, per call."""
+    """Time rounds of `calls` calls in flight at once, per call."""
     with _timed(calls * rounds) as sample:
         replies = [reply for _ in range(rounds) for reply in side.burst("echo", _SHORT, calls)]
     assert len(replies) == calls * rounds
@@ -68,7 +68,7 @@ def in_flight(side: Side, target: Target, calls: int, rounds: int) -> Sample:
 
 
 def threads(side: Side, target: Target, threads: int, calls: int) -> Sample:
-    """Threads that each make calls one after another, per call."""
+    """Time threads that each make calls one after another, per call."""
     start = threading.Barrier(threads + 1)
 
     def work() -> list[Reply]:
@@ -85,7 +85,7 @@ def threads(side: Side, target: Target, threads: int, calls: int) -> Sample:
 
 
 def payload(side: Side, target: Target, size: int) -> Sample:
-    """One call with that many bytes of text in its result."""
+    """Time one call with `size` bytes of text in its result."""
     with _timed(1) as sample:
         reply = side.call("payload", {"size": size})
         seen = len(reply.text)
@@ -94,7 +94,7 @@ def payload(side: Side, target: Target, size: int) -> Sample:
 
 
 def structured(side: Side, target: Target, size: int) -> Sample:
-    """One call with that many bytes of structured content, which is checked by its schema."""
+    """Time one call with `size` bytes of structured content, which is checked by its schema."""
     with _timed(1) as sample:
         reply = side.call("table", {"size": size})
     assert int(reply.text) > 0
@@ -103,7 +103,7 @@ def structured(side: Side, target: Target, size: int) -> Sample:
 
 
 def progress(side: Side, target: Target, count: int) -> Sample:
-    """One call that reports progress that often, per report that reached the callback."""
+    """Time one call that reports progress `count` times, per report that reached the callback."""
     with _timed(count) as sample:
         sample.seen = side.notified(count)
     assert sample.seen
@@ -111,7 +111,7 @@ def progress(side: Side, target: Target, count: int) -> Sample:
 
 
 def change_events(side: Side, target: Target, count: int) -> Sample:
-    """One call during which the server tells so often that a list has changed, per event sent."""
+    """Time one call during which the server sends `count` change events, per event sent."""
     assert isinstance(side, FutureSide)
     with _timed(count) as sample:
         heard = side.stirred(count)
@@ -120,7 +120,7 @@ def change_events(side: Side, target: Target, count: int) -> Sample:
 
 
 def listing(side: Side, target: Target, tools: int, pages: int) -> Sample:
-    """Listing that many tools on that many pages, per tool."""
+    """Time a list of `tools` tools on `pages` pages, per tool."""
     assert isinstance(side, FutureSide)
     stock: dict[str, Any] = {"tools": tools, "pages": pages}
     _check([side.call("stock", stock)], "stocked")
@@ -132,7 +132,7 @@ def listing(side: Side, target: Target, tools: int, pages: int) -> Sample:
 
 
 def sleeping(side: Side, target: Target, calls: int, seconds: float) -> Sample:
-    """Calls that each take the server that long, all in flight at once; for all of them."""
+    """Time calls that each take `seconds`, all in flight at once; for all calls together."""
     with _timed(1) as sample:
         replies = side.burst("sleep", {"seconds": seconds}, calls)
     assert len(replies) == calls
@@ -141,7 +141,7 @@ def sleeping(side: Side, target: Target, calls: int, seconds: float) -> Sample:
 
 
 def batch(side: Side, target: Target, calls: int, seconds: float) -> Sample:
-    """One batch of calls that each take the server that long; for all of them."""
+    """Time one batch of calls that each take `seconds`; for all calls together."""
     from benchmarks.sides.syncmcp_side import SyncmcpSide
 
     assert isinstance(side, SyncmcpSide)
@@ -153,7 +153,7 @@ def batch(side: Side, target: Target, calls: int, seconds: float) -> Sample:
 
 
 def beside_a_busy_thread(side: Side, target: Target, calls: int) -> Sample:
-    """Calls one after another while another thread computes, per call; its CPU counts too."""
+    """Time calls one after another while a thread computes, per call; its CPU time counts too."""
     stop = threading.Event()
     started = threading.Event()
 
@@ -173,7 +173,7 @@ def beside_a_busy_thread(side: Side, target: Target, calls: int) -> Sample:
 
 
 def questions(side: Side, target: Target, calls: int, questions: int) -> Sample:
-    """Calls whose tool asks the client's model that often, one after another, per question."""
+    """Time calls whose tool asks the client's model `questions` times, per question."""
     with _timed(calls * questions) as sample:
         replies = [side.call("consult", {"count": questions}) for _ in range(calls)]
     _check(replies, str(questions))
@@ -181,7 +181,7 @@ def questions(side: Side, target: Target, calls: int, questions: int) -> Sample:
 
 
 def connect(side: Side, target: Target, times: int) -> Sample:
-    """Opening the client, once the program runs; closing it is not counted."""
+    """Time the opening of the client in a running program; closing is not counted."""
     whole = Sample(seen=times)
     side.close()
     for number in range(times):
@@ -195,7 +195,7 @@ def connect(side: Side, target: Target, times: int) -> Sample:
 
 
 def timed_out(side: Side, target: Target, timeout: float) -> Sample:
-    """How long after its deadline a call that is not answered comes back."""
+    """Time how long after its deadline a call without an answer returns."""
     assert isinstance(side, FutureSide)
     with _timed(1) as sample:
         side.time_out("sleep", {"seconds": timeout + 5.0}, timeout)
@@ -204,11 +204,11 @@ def timed_out(side: Side, target: Target, timeout: float) -> Sample:
 
 
 def killed(side: Side, target: Target, calls: int) -> Sample:
-    """How long after the server was killed the last of its calls in flight has failed."""
+    """Time how long after the end of a killed server the last call in flight fails."""
     assert isinstance(side, FutureSide)
     pid = int(side.call("pid", {}).text)
     futures = [side.start("sleep", {"seconds": 60.0}) for _ in range(calls)]
-    # Answered in order: whatever was sent before it has reached the server.
+    # Requests arrive in order: after this answer, the server has all calls above.
     side.call("echo", _SHORT)
     with _timed(1) as sample:
         os.kill(pid, signal.SIGKILL)
@@ -243,5 +243,5 @@ WORKLOADS: dict[str, Callable[..., Sample]] = {
 
 
 def run(name: str, side: Side, target: Target, parameters: dict[str, Any]) -> Sample:
-    """One sample."""
+    """Run a workload once, and return its sample."""
     return WORKLOADS[name](side, target, **parameters)

@@ -25,7 +25,7 @@ Then read, each with `help(...)`:
 
 from __future__ import annotations
 
-# First: this decides from which folders the others come.
+# First: this module decides from which folders Python imports the other modules.
 from syncmcp._base import launch as _launch  # noqa: F401  # pyright: ignore[reportUnusedImport]
 
 # isort: split
@@ -164,7 +164,7 @@ _SUBMODULES = {
     *("skills", "templates", "testing", "tools", "ui"),
 }
 
-# Names that programs look for in this module, by the module that has them.
+# Names that programs look for in this module, by the module that defines them.
 _ELSEWHERE = {
     "auth": "Bearer ClientCredentials FileStore KeyringStore OAuth PasteReceiver",
     "testing": "FaultProxy RpcError ScriptedPeer Server demo_server serve_http wsgi_app",

@@ -1,7 +1,7 @@
 """Stores for results that a server allows its clients to cache (2026-07-28, "Caching").
 
-A client has a `MemoryCache` of its own, unless it is given a store by ``Client(cache=...)``.
-Clients that are given the same store share the results that servers mark as public. A private
+A client has a `MemoryCache` of its own, unless it gets a store by ``Client(cache=...)``.
+Clients that get the same store share the results that servers mark as public. A private
 result is used only by the client that requested it, and stored only if that client certainly makes
 all its requests for the same user.
 
@@ -82,7 +82,7 @@ class MemoryCache:
     def __init__(self, max_entries: int = 1024, max_bytes: int = 32 * 1024 * 1024) -> None:
         self._max_entries = whole_number(max_entries, "max_entries")
         self._max_bytes = whole_number(max_bytes, "max_bytes")
-        # Guards what follows.
+        # Guards the attributes below.
         self._lock = threading.RLock()
         self._entries: OrderedDict[str, CachedResult] = OrderedDict()
         self._size = 0

@@ -44,10 +44,10 @@ class Completer:
         ref: The prompt or resource template, its name, or a reference to it; see
             `Client.complete`.
         pause: The debounce time in seconds: the request is sent when `suggest` was not called again
-            for so long. 0 for an interface that debounces by itself.
+            for that long. 0 for an interface that debounces by itself.
         timeout: The timeout of the request, in seconds; `None` for the client's own.
-        remembered: The most answers that are cached, and returned without a request. One of more
-            than 64 KiB is not.
+        remembered: The most answers that are cached, and returned without a request. An answer
+            of more than 64 KiB is not cached.
 
     Raises:
         UsageError: A number or time is invalid.
@@ -67,7 +67,7 @@ class Completer:
         self._pause = finite_seconds(pause, "pause")
         self._timeout = seconds(timeout, "timeout")
         self._remembered = whole_number(remembered, "remembered")
-        # Guards what follows; not held during a request.
+        # Guards the attributes below; not held during a request.
         self._lock = threading.RLock()
         self._newest = CancelToken()  # of the latest call of `suggest`
         self._answers: OrderedDict[tuple[object, ...], Completion] = OrderedDict()
@@ -90,7 +90,7 @@ class Completer:
 
         Returns:
             At most 100 values; no values if the server does not support completion. `None` if
-            `suggest` was called again meanwhile, or `dismiss` was called.
+            `suggest` was called again before the answer, or `dismiss` was called.
 
         Raises:
             UsageError: There is no such argument; checked if `ref` is an object that lists them.
@@ -118,7 +118,7 @@ class Completer:
         return found
 
     def dismiss(self) -> None:
-        """Cancel the running call of `suggest`, if there is one; it returns `None`."""
+        """Cancel the running call of `suggest`, if any; it returns `None`."""
         self._supersede(CancelToken())
 
     def _supersede(self, token: CancelToken) -> None:

@@ -270,7 +270,7 @@ class Http:
         """The URL without user, password, query values, fragment, and secrets in its path."""
         shown = redact(self.url.partition("#")[0])
         start = len(shown) - len(shown.partition("://")[2].partition("/")[2])
-        # What is learned later, also from the server, does not change it.
+        # A copy has the secrets of the options only: those learned later must not change the label.
         return shown[:start] + copy(self.secrets).mask(shown[start:])
 
     def __repr__(self) -> str:
@@ -278,7 +278,7 @@ class Http:
         return f"Http({self.label!r}{''.join(f', {name}={MASK}' for name in given)})"
 
     def _known_secrets(self) -> Secrets:
-        """What is secret in the options; tokens are added when they are first sent."""
+        """Return the secrets in the options; tokens are added when they are first sent."""
         found = Secrets()
         for url in (self.url, *(self.proxies or {}).values()):
             found.give_url(url)
@@ -394,7 +394,7 @@ def _check_strings(option: str, value: object) -> dict[str, str]:
 def check_url(url: object, remedy: str = "for a command use Stdio(...)") -> None:
     """Raise `UsageError` unless `url` is an http or https URL with a host.
 
-    `remedy` is the end of the error of what looks like no URL.
+    `remedy` ends the error for a text that does not look like a URL.
     """
     if not isinstance(url, str):
         hint = "; write its url" if hasattr(url, "url") else ""
@@ -413,8 +413,8 @@ def check_url(url: object, remedy: str = "for a command use Stdio(...)") -> None
         elif "//" in url:
             remedy = "write http:// or https://"
         raise UsageError(f"{redact_url(url)!r} is not an http:// or https:// URL; {remedy}")
-    # Parsers of URLs disagree about these, so that the host which is shown and compared would be
-    # another one than the host that is contacted.
+    # Parsers of URLs disagree about these characters: the host that is contacted could differ from
+    # the host that is shown and compared.
     if not url.isprintable() or " " in url or "\\" in url:
         raise UsageError(
             f"{redact_url(url)!r} is not a URL: it contains a space, a backslash or an invisible"
@@ -423,7 +423,7 @@ def check_url(url: object, remedy: str = "for a command use Stdio(...)") -> None
     try:
         parts = split_url(url)
         host = parts.netloc.rpartition("@")[2]
-        # Of an escape in a name `requests` makes the letter; a zone of IPv6 has one.
+        # `requests` decodes an escape in a host name; only the zone of IPv6 may have a "%".
         usable = bool(parts.hostname) and parts.port != 0 and ("%" not in host or host[0] == "[")
     except ValueError:  # brackets that do not match, a port that is not a number or beyond 65535
         usable = False

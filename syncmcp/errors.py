@@ -115,7 +115,7 @@ E = TypeVar("E", bound="McpError")
 
 if sys.version_info >= (3, 11):
     _TimeoutBase = TimeoutError
-else:  # there these are two classes, and programs catch either
+else:  # in Python 3.10 these are two classes, and programs catch either
 
     class _TimeoutBase(concurrent.futures.TimeoutError, TimeoutError):
         pass
@@ -150,7 +150,7 @@ class McpError(Exception):
         describe_inherited(cls)
 
     def __init__(self, message: str = "", **facts: Any) -> None:
-        # Bounded here for all: what shows a message takes time for each of its characters.
+        # Bounded here for all errors: the time to show a message grows with its length.
         super().__init__(bounded(message))
         self.__dict__.update(facts)
 
@@ -173,7 +173,7 @@ class McpError(Exception):
     def _details(self) -> list[str]:
         delivery: Delivery | None = getattr(self, "delivery", None)
         opening = self.method in _HANDSHAKE or isinstance(self, ConnectFailed)
-        # Of a request that the program did not make, it need not know how far it came.
+        # The library made such a request, so its delivery means nothing to the program.
         return [] if delivery is None or opening else [_DELIVERY_TEXT[delivery]]
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -570,7 +570,7 @@ class InterceptorFailed(McpError):
 
 
 class Denied(McpError):
-    """A policy or a person denied a tool call, which was not sent; or a question, whose call was.
+    """A policy or a person denied a tool call, which was not sent, or a question in a sent call.
 
     Attributes:
         kind: What was to be approved: ``"sampling"``, ``"form"``, ``"url"``, ``"roots"`` or

@@ -179,7 +179,7 @@ class _Done(NamedTuple):
 
 @dataclass
 class _Task:
-    """One call as it was given and with the default options, and its attempts."""
+    """One call, as `given` and with the default options (`call`), and its attempts."""
 
     index: int
     given: Call
@@ -203,11 +203,11 @@ class _FanOut:
         self._client = client
         self._executor = executor
         self._options: Mapping[str, Any] = options
-        # For other processes; `None` for threads of this one.
+        # The client for other processes; `None` for threads of this process.
         self._pickled = None if isinstance(executor, ThreadPoolExecutor) else _pickled(client)
         policy = core_of(client).retry_rules.policy
         self._attempts = 1 if policy is None else policy.attempts
-        # For threads. Opens at its first call, so that it costs nothing for other processes.
+        # The client for threads. It opens at its first call, so it costs nothing if unused.
         self._here = twin(client)
         self._total = len(calls) if isinstance(calls, Sized) else None
         self._new = enumerate(calls)
@@ -270,7 +270,7 @@ class _FanOut:
         """Return the outcome of a call; `None` if the call is to be submitted again."""
         try:
             done = future.result()
-        except (Exception, CancelledError) as error:  # of the executor, not of the call
+        except (Exception, CancelledError) as error:  # an error of the executor, not of the call
             return self._lost(task, error)
         return task.outcome(done.value, done.error, done.worker)
 
@@ -332,7 +332,7 @@ def _call_pickled(call: Call) -> bytes:
 def _perform_there(client: bytes, call: bytes, _id: str) -> _Done:
     """Make a call in a process of the executor, with the client that is unpickled there."""
     try:
-        here: Client = pickle.loads(client)  # noqa: S301 - pickled by `_Plan.start`
+        here: Client = pickle.loads(client)  # noqa: S301 - pickled by `_FanOut`
         made: Call = pickle.loads(call)  # noqa: S301 - the same
     except Exception as error:
         return _Done(None, error, _worker())

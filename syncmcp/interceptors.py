@@ -81,7 +81,7 @@ class Message:
         return replace(self, result=result, error=None)
 
     def pause(self, seconds: float) -> None:
-        """Delay the message by so many seconds. Blocks, but not beyond the end of its call.
+        """Delay the message by this many seconds. Blocks, but not beyond the end of its call.
 
         Raises:
             McpError: The call of the message has ended: it timed out or was cancelled, the client
@@ -110,13 +110,13 @@ class Interceptor(Protocol):
     these hooks have set.
 
     **Limits.** A call that a hook delays counts as in flight, and its `timeout` runs. In
-    `Message.pause` it ends in time. A hook that blocks in another way blocks its call, blocking or
-    behind a future, until it returns, because a thread cannot be stopped from outside; only
+    `Message.pause` it ends in time. A hook that blocks in another way blocks its call, also one
+    with a future, until it returns, because a thread cannot be stopped from outside; only
     `cancel()` of the future returns at once. A question is refused after `human_timeout`, which
     includes its hooks.
 
-    **Errors.** An `McpError` raised by a hook ends the call as it is, any other exception as
-    `InterceptorFailed`; the connection stays open. A question is refused as if its handler had
+    **Errors.** If a hook raises an `McpError`, so does the call; another exception becomes an
+    `InterceptorFailed`. The connection stays open. A question is refused as if its handler had
     raised the exception; an incoming notification is dropped, and the exception is logged.
     """
 
@@ -175,7 +175,7 @@ _HOOKS = ("outgoing", "incoming", "ended")
 
 
 def as_interceptors(given: Iterable[Interceptor]) -> tuple[Interceptor, ...]:
-    """A client's interceptors; `UsageError` if one cannot be used, or would do nothing."""
+    """Return a client's interceptors; raise `UsageError` for one that is invalid or has no hook."""
     if isinstance(given, type) or not isinstance(given, Iterable):
         raise UsageError(f"interceptors must be a list of interceptors, not {kind_of(given)}")
     interceptors = tuple(given)
@@ -193,7 +193,7 @@ def as_interceptors(given: Iterable[Interceptor]) -> tuple[Interceptor, ...]:
             called = f"{type(interceptor).__name__}.{hook}"
             check_callable(getattr(interceptor, hook), called, ("message",))
         functions = [getattr(getattr(interceptor, hook), "__func__", None) for hook in _HOOKS]
-        if functions == [getattr(Interceptor, hook) for hook in _HOOKS]:  # a misspelt guard
+        if functions == [getattr(Interceptor, hook) for hook in _HOOKS]:  # a misspelt hook
             raise UsageError(
                 f"{type(interceptor).__name__} overrides no hook: the hooks are {', '.join(_HOOKS)}"
             )

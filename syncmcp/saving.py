@@ -73,7 +73,7 @@ def save(
         raise UsageError(f"path names a folder, not a file: {str(path)!r}")
     try:
         write_atomically(target, data, mode=0o666, overwrite=overwrite, keep_mode=True)
-    except OSError as error:  # it names the temporary file
+    except OSError as error:  # its text names the temporary file
         hint = "; overwrite=True replaces it" if isinstance(error, FileExistsError) else ""
         raise OSError(error.errno, f"{error.strerror}{hint}", str(target)) from error
     return target
@@ -87,7 +87,7 @@ def _bytes(content: Savable, limit: int) -> bytes:
     if isinstance(content, types.TextResourceContents):
         minimum = len(content.text)
     elif isinstance(content, types.BlobResourceContents):
-        minimum = len(content.blob) // 4 * 3 - 2  # what base64 decodes to at least
+        minimum = len(content.blob) // 4 * 3 - 2  # the fewest bytes that it decodes to
     elif isinstance(content, (types.ImageContent, types.AudioContent)):
         minimum = len(content.data) // 4 * 3 - 2
     else:

@@ -83,8 +83,8 @@ class ToolTask:
 
     Made by `Client.start_task`. The first `wait`, `result` or iteration starts to follow the task:
     the client polls it at the interval that the server asks for, and passes its questions to the
-    handlers, each once. Following needs no thread of its own, and goes on while nobody waits. It
-    ends with the task, with the client, or when the handle is garbage-collected. The task itself
+    handlers, each once. Following needs no thread of its own, and continues while no thread waits.
+    It ends with the task, with the client, or when the handle is garbage-collected. The task itself
     goes on until it ends or `cancel` is called. Any thread may use the handle.
 
     Attributes:
@@ -205,17 +205,17 @@ class ToolTask:
         try:
             run(_cancel(poller), follower.core, resolved, deadline)
         except InvalidParams:
-            # The task may have ended meanwhile: servers refuse to cancel an ended task.
+            # The task may have ended already: servers refuse to cancel an ended task.
             run(poller.poll(), follower.core, resolved, deadline)
             if not poller.ended:
                 raise
-        # Even if the server goes on: a cancelled task must not ask anybody any more.
+        # Even if the server continues the task: a cancelled task must ask no more questions.
         follower.withdraw_questions(poller)
 
     def __iter__(self) -> Iterator[TaskUpdate]:
         """Iterate over the status of the task: the present one, then each change until it ends.
 
-        If the status changes faster than the iteration goes on, only the newest one is returned.
+        If the status changes several times between two steps, only the newest one is returned.
 
         Raises:
             McpError: See `wait`.
@@ -252,7 +252,7 @@ class _TaskFollower:
         options: ResolvedOptions,
         result: CallToolResult | None = None,
     ) -> None:
-        # Strongly: a handle keeps its client alive.
+        # A strong reference: a handle keeps its client alive.
         self._client = client
         self.core = client._core
         self.tool = tool
@@ -276,7 +276,7 @@ class _TaskFollower:
                 self._on_state(poller.state)
 
     def _on_state(self, state: TaskState) -> None:
-        """Note a polled state. Runs on the thread that polled."""
+        """Store a polled state. Runs on the thread that polled."""
         message = state.raw.get("statusMessage")
         update = TaskUpdate(state.status, message if isinstance(message, str) else None)
         with self.lock:
@@ -318,7 +318,7 @@ class _TaskFollower:
         return self.core.resolve({"undeclared": self._options.undeclared, **given})
 
     def withdraw_questions(self, poller: TaskPoller) -> None:
-        """Withdraw the open questions, and have the task polled at once if it is followed.
+        """Withdraw the open questions, and poll the task at once if it is followed.
 
         Never blocks, and calls no code of the program.
         """
@@ -333,7 +333,7 @@ class _TaskFollower:
 
 
 def _error_for_caller(error: BaseException) -> BaseException:
-    """A copy of a task's error: each waiting thread raises an exception of its own."""
+    """Return a copy of a task's error: each waiting thread raises its own exception."""
     return fresh(error) if isinstance(error, McpError) else error
 
 
@@ -356,7 +356,7 @@ class StartTask:
 
     @property
     def _core(self) -> ClientCore:
-        return self._client._core  # looked up each time: it cannot be pickled
+        return self._client._core  # looked up each time: a core cannot be pickled
 
     def __call__(
         self,
@@ -447,7 +447,7 @@ def _start(
 
 
 def _inherited(options: CallOptions) -> CallOptions:
-    """The options of a call that also apply to the later requests about its task."""
+    """Return the options of a call that also apply to later requests about its task."""
     inherited = {name: given for name, given in options.items() if name in _INHERITED_OPTIONS}
     return cast("CallOptions", inherited)
 

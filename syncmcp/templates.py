@@ -53,7 +53,7 @@ _NOT_LITERAL = re.compile(r"[\x00-\x20\"<>\\^`{|}\x7f-\x9f]|%(?![0-9A-Fa-f]{2})"
 _OPERATORS: Final = frozenset("+#./;?&")
 _NAMED: Final = frozenset(";?&")
 _RAW: Final = frozenset("+#")
-_WRITTEN_FIRST: Final = {"+": "/"}  # as in ``https://host{+path}``; other operators are written
+_WRITTEN_FIRST: Final = {"+": "/"}  # "+" is not written; a ``{+path}`` mostly begins with "/"
 
 # One character for the prefix modifier of `{+x}`: a percent-encoded character of several bytes, a
 # percent-encoded byte, or any other character.
@@ -116,7 +116,7 @@ class UriTemplate:
         * change its scheme, user, host or port, unless an expression that encodes reserved
           characters (``{x}``) stands there in the template, as in ``https://{host}/``;
         * begin a query or a fragment, other than by ``{?x}`` and ``{#x}``;
-        * make a segment ``.`` or ``..`` of the path, alone or together with what is beside them.
+        * make a segment ``.`` or ``..`` of the path, alone or together with the text next to them.
 
         In ``{+x}`` and ``{#x}``, reserved characters such as ``/`` are not encoded. There a value
         is also refused if it begins with a scheme, has segments ``.`` or ``..``, or has control
@@ -264,7 +264,7 @@ class _Part(NamedTuple):
     """A part of a template: an expression, or a literal, which has no variables."""
 
     text: str
-    """The encoded literal, or what the braces of the expression enclose."""
+    """The encoded literal, or the text between the braces of the expression."""
 
     operator: str = ""
     variables: tuple[_Variable, ...] = ()
@@ -308,7 +308,7 @@ def _encode(text: str) -> str:
 
 
 def _prepare(variable: _Variable, value: Value, *, raw: bool) -> _Prepared | None:
-    """A value as strings for the expansion; `None` if it is undefined."""
+    """Return a value as strings for the expansion; `None` if it is undefined."""
     name = variable.name
     if value is None:
         return None
@@ -351,7 +351,7 @@ def _text(name: str, value: object) -> str:
 
 
 def _check_reserved(name: str, prepared: _Prepared) -> None:
-    """Refuse a value of `{+x}` or `{#x}` that would lead elsewhere wherever it stands."""
+    """Refuse a value of `{+x}` or `{#x}` that is dangerous at any position of a URI."""
     for item in [prepared] if isinstance(prepared, str) else prepared:
         for escaped in [item] if isinstance(item, str) else item:
             text = unquote(escaped)
@@ -393,10 +393,10 @@ class _Group(NamedTuple):
     name: str
     raw: bool = False
     tail: str = ""
-    """The part of the literal that has only characters that values can have, too."""
+    """The beginning of the literal, of characters that a value can also have."""
 
     def value_of(self, text: str) -> str | None:
-        """Decode the value at the beginning of what the group matched; `None` if it is none."""
+        """Decode the value at the start of a matched text; return `None` if it is invalid."""
         expanded = text.removesuffix(self.tail)
         if len(expanded) + len(self.tail) != len(text) or _BROKEN_ESCAPE.search(expanded):
             return None
@@ -409,11 +409,11 @@ class _Group(NamedTuple):
 
 
 def _ambiguity(parts: Sequence[_Part]) -> str | None:
-    """Why the URIs of a template cannot be read; `None` if they can."""
+    """Return why the URIs of a template cannot be read; `None` if they can."""
     names = [_normal(variable.name) for part in parts for variable in part.variables]
     if len(set(names)) < len(names):
         return "it uses a variable twice"
-    before: _Part | None = None  # the expression before
+    before: _Part | None = None  # the previous expression
     ended = False  # whether a reserved character follows its value
     for part in parts:
         if before is not None and before.operator == "?":
@@ -434,7 +434,7 @@ def _ambiguity(parts: Sequence[_Part]) -> str | None:
 def _compile(parts: Sequence[_Part]) -> tuple[re.Pattern[str], list[_Group]]:
     """Compile an unambiguous template; each group of the pattern is described in the list.
 
-    No part of the pattern can match in two ways, so that backtracking ends at once: each value ends
+    No part of the pattern can match in two ways, so backtracking ends at once: each value ends
     at a reserved character, and the names in ``{?x,y}`` differ. A literal between a value and that
     character (``.json`` in ``{x}.json/{y}``) is matched with the value, and split off later.
     """
@@ -462,12 +462,12 @@ def _compile(parts: Sequence[_Part]) -> tuple[re.Pattern[str], list[_Group]]:
 
 
 def _without_start(literal: str) -> str:
-    """What is left of a literal from its first reserved character."""
+    """Return a literal from its first reserved character on; empty if it has none."""
     return literal.lstrip(_UNRESERVED + "%")
 
 
 def _normal(uri: str) -> str:
-    """The URI with everything encoded that `expand` encodes, and escapes in upper case."""
+    """Return the URI with the encoding that `expand` writes, and escapes in upper case."""
     return _ESCAPES.sub(lambda found: found[0].upper(), _encode(uri))
 
 

@@ -164,9 +164,9 @@ class ToolLoop:
     model, which may try something else. Of these errors only two end the loop: the client or group
     is closed, or the server of a single client refuses the credentials (a group has other servers).
 
-    An `approval` sees the tool's server and the tool's name there. Where its policy wants a person,
-    who has the client's `human_timeout` to decide, tools that a trusted server declares read-only
-    are allowed without asking.
+    An `approval` sees the tool's server and the tool's name on that server. If its policy requires
+    a person, tools that a trusted server declares read-only are allowed without asking. A person
+    has the client's `human_timeout` to decide.
 
     A loop has no state between runs; any number of threads may run it at the same time.
 
@@ -323,7 +323,7 @@ class _Run:
         self._outer = outer
         self._messages = list(request.messages)
         self._tools: dict[str, Tool] = {}
-        # Of a group: the server of each tool, and its name there.
+        # For a group: the server of each tool, and the tool's name on that server.
         self._owners: dict[str, tuple[str, str]] = {}
         self._iteration = 0
         self._deadline = Deadline(loop._timeout)
@@ -383,7 +383,7 @@ class _Run:
                     messages=self._messages,
                 )
             if answer.stop_reason == "maxTokens":
-                # The arguments of the last tool use may be incomplete, so none is made.
+                # The arguments of the last tool use may be incomplete, so no call is made.
                 why = "not run: the message was cut off at its token limit"
                 results = [self._finish_call(use, _error_result(use, why)) for use in uses]
                 message = types.SamplingMessage(role="user", content=list(results))
@@ -419,7 +419,7 @@ class _Run:
         return answer
 
     def _requested_tools(self) -> list[ToolUseContent]:
-        """The tool uses that the last message requests."""
+        """Return the tool uses that the last message requests."""
         try:
             return tool_uses(self._messages[-1])
         except ValueError as error:
@@ -481,7 +481,7 @@ class _Run:
                     failed(use, error)
                 else:
                     running[future] = use, client
-                    yield [future].pop  # a function that returns it: it has been started
+                    yield [future].pop  # returns the future of the started call
 
         with closing(done_futures(starts(), self._loop._max_parallel)) as done:
             for future in done:
@@ -507,7 +507,7 @@ class _Run:
                 lambda catalog: catalog.route("tools", use.name)
             )
             if self._owners[use.name] != (server, name):
-                # What the model knows of it, and what it says to it, is for the one that had it.
+                # The model saw the other server's tool: its arguments are meant for that server.
                 raise UsageError(f"the tool {use.name!r} now belongs to another server")
         assert client is not None
         self._check_approval(client, name, use, tool)
@@ -525,7 +525,7 @@ class _Run:
         human_timeout, token = core.settings.human_timeout, CancelToken(self.token)
         context = self._make_context(client, token, self._deadline.sooner(human_timeout))
         if human_timeout is not None:
-            # Created after the context's deadline, so that this has passed when callbacks run.
+            # Created after the context's deadline, which has thus passed when callbacks run.
             expiry = CancelToken.after(human_timeout)
 
             def expire() -> None:
@@ -542,7 +542,7 @@ class _Run:
         )
 
     def _error_for_model(self, use: ToolUseContent, error: McpError) -> ToolResultContent:
-        """The result for the model of a failed call; re-raises errors that end the loop."""
+        """Return the result of a failed call for the model; raise errors that end the loop."""
         self._check_cancelled()
         group_goes_on = self._group is not None and self._group.state == "open"
         fatal = isinstance(error, _FATAL) and not group_goes_on
@@ -576,7 +576,7 @@ class _Run:
 def _tool_result(
     use: ToolUseContent, result: CallToolResult, *, trusted: bool
 ) -> ToolResultContent:
-    """Convert the result of a call; what is not for the assistant is left out if `trusted`."""
+    """Convert a call's result; if `trusted`, omit content that is not for the assistant."""
     # If no content is meant for the assistant, the model gets all of it rather than nothing.
     content = (trusted and result.content_for("assistant")) or result.content
     block = types.ToolResultContent(tool_use_id=use.id, content=content)

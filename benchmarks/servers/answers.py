@@ -1,4 +1,4 @@
-"""What both servers answer, in either era. Standard library only, so that they start quickly."""
+"""The answers of both servers, in each revision. Standard library only, for a quick start."""
 
 from __future__ import annotations
 
@@ -51,12 +51,12 @@ _TABLE = {
 
 
 class Answer(NamedTuple):
-    """What goes back for one message.
+    """The answer to one message.
 
     Attributes:
         frames: The frames without line ends, the reply last.
         delay: Seconds to wait before they are sent.
-        refused: Whether the reply is an error of the protocol.
+        refused: Whether the reply is a JSON-RPC error.
     """
 
     frames: list[bytes]
@@ -68,10 +68,10 @@ class Consultation(NamedTuple):
     """A call of the tool that asks the client's model, one question after another.
 
     Attributes:
-        request_id: The call's.
-        questions: How many there are to be.
-        asked: How many there were.
-        right: How many were answered as they should be: with their own text.
+        request_id: The id of the call.
+        questions: The number of questions to ask.
+        asked: The number of questions asked so far.
+        right: The number of right answers: with the text of the question.
     """
 
     request_id: Any
@@ -85,7 +85,7 @@ class Consultation(NamedTuple):
         return f"question {self.asked}"
 
     def hear(self, result: dict[str, Any]) -> Consultation:
-        """Take the answer to the latest question."""
+        """Return the call after an answer to the latest question."""
         return self._replace(right=self.right + (result["content"]["text"] == self.question))
 
 
@@ -95,18 +95,17 @@ class Answers:
     def __init__(self, revision: str) -> None:
         self._revision = revision
         self._stateless = revision == STATELESS
-        # Big texts as JSON, by size: made once, so that a call costs the server no more than a
-        # write.
+        # Large texts as JSON, by size: made once, so that a call costs the server only a write.
         self._texts: dict[int, bytes] = {}
         self._tables: dict[int, bytes] = {}
-        # What is listed instead of the tools that are there, once the tool `stock` was called.
+        # The pages that are listed instead of the real tools, after a call of the tool `stock`.
         self._catalogue: list[bytes] = []
         # Calls that wait for an answer, by the id of the question; over stdio only.
         self._consultations: dict[str, Consultation] = {}
         self._questions = counter(1)
 
     def answer(self, message: dict[str, Any]) -> Answer | None:
-        """The answer, or `None` for a notification."""
+        """Return the answer, or `None` for a notification."""
         if "id" not in message:
             return None
         request_id = message["id"]
@@ -124,7 +123,7 @@ class Answers:
         return Answer([self._reply(request_id, result)])
 
     def answer_all(self, messages: list[dict[str, Any]]) -> Answer:
-        """The answer to a batch of requests: one array, when the last of them is there."""
+        """Return the answer to a batch of requests: one array, after the longest delay."""
         answers = [answer for message in messages if (answer := self.answer(message))]
         frame = b"[%b]" % b",".join(answer.frames[-1] for answer in answers)
         return Answer([frame], max(answer.delay for answer in answers))
@@ -219,7 +218,7 @@ class Answers:
         return empty.replace(b'"@"', table, 1)
 
     def _make_catalogue(self, tools: int, pages: int) -> list[bytes]:
-        """The pages of a long list of tools; none for no tools."""
+        """Return the pages of a long list of tools; no pages for 0 tools."""
         names = [f"tool_{number}" for number in range(1, tools)]
         listed = [_tool("stock", _TOOLS["stock"]), *(_tool(name, _PARAMETERS) for name in names)]
         size = max(1, tools // pages)
@@ -240,7 +239,7 @@ class Answers:
 
 
 def _resumed(request_id: Any, params: dict[str, Any]) -> Consultation:
-    """The call of `consult`; one that comes again brings the answer to a question (2026-07-28)."""
+    """Return the call of `consult`; a retry brings the answer to a question (2026-07-28)."""
     call = Consultation(request_id, params["arguments"]["count"])
     if "requestState" not in params:
         return call

@@ -1,8 +1,8 @@
 """The server over Streamable HTTP: it prints its port and ends with stdin.
 
 ``/json/REVISION`` answers with a JSON body, ``/sse/REVISION`` with a stream of one event for each
-frame. ``/count`` says how many connections there have been. One event loop on one thread: many
-calls may sleep.
+frame. ``/count`` returns the number of connections so far. One event loop runs on one thread, so
+that many calls can sleep at once.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ _COUNT = "/count"
 
 
 class HttpServer:
-    """What the connections share."""
+    """The state that all connections share."""
 
     def __init__(self) -> None:
         self._answers: dict[str, Answers] = {}
         self.connections = 0
 
     def answers(self, revision: str) -> Answers:
-        """What answers in this revision."""
+        """Return the answers for this revision."""
         return self._answers.setdefault(revision, Answers(revision))
 
 
 class Connection(asyncio.Protocol):
-    """One connection, kept open for as long as the client likes; one request at a time."""
+    """One connection, open until the client closes it, with one request at a time."""
 
     def __init__(self, server: HttpServer) -> None:
         self._server = server

@@ -1,4 +1,4 @@
-"""The server over stdio, with one thread and no buffers: give it the revision to speak."""
+"""The server over stdio, with one thread and no buffers. Its argument is the revision."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _CHUNK = 1 << 18
 
 
 class StdioServer:
-    """Reads frames, writes the answers, and keeps those that are to come later."""
+    """Reads frames and writes the answers; answers with a delay are queued."""
 
     def __init__(self, revision: str) -> None:
         self._answers = Answers(revision)
@@ -50,7 +50,7 @@ class StdioServer:
         heapq.heappush(self._later, (time.monotonic() + answer.delay, self._number, frames))
 
     def _readable(self) -> bool:
-        """Wait for input or for the next answer that is due, and send what is due."""
+        """Wait for input or the next due answer; send due answers; return whether input came."""
         wait = max(0.0, self._later[0][0] - time.monotonic())
         readable, _, _ = select.select([0], [], [], wait)
         now = time.monotonic()

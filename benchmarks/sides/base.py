@@ -1,4 +1,4 @@
-"""What a side of the comparison can do; everything that is timed goes through this."""
+"""The interface of a side of the comparison; everything that is timed goes through it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ ROOT = Path(__file__).parents[2]
 
 SideName = Literal["syncmcp", "official", "floor", "singles"]
 SIDES: tuple[SideName, ...] = ("syncmcp", "official", "floor")
-"""Those that are compared unless a row says otherwise."""
+"""The sides of a row by default."""
 
 Wire = Literal["stdio", "json", "sse"]
 
@@ -21,9 +21,9 @@ class Target(NamedTuple):
     """The server to connect to.
 
     Attributes:
-        wire: How.
-        revision: What the server is told to speak.
-        port: Where the server listens, for HTTP.
+        wire: The transport.
+        revision: The revision that the server speaks.
+        port: The port of the server, over HTTP.
     """
 
     wire: Wire
@@ -32,7 +32,7 @@ class Target(NamedTuple):
 
     @property
     def command(self) -> list[str]:
-        """Runs the server on stdio, in `ROOT`."""
+        """The command line of the server over stdio, to be started in `ROOT`."""
         return [sys.executable, "-m", "benchmarks.servers.stdio_server", self.revision]
 
     @property
@@ -41,7 +41,7 @@ class Target(NamedTuple):
 
 
 class Reply(NamedTuple):
-    """What every side reads of a result."""
+    """The parts of a result that every side reads."""
 
     text: str
     is_error: bool
@@ -58,15 +58,15 @@ class Side(ABC):
 
     @abstractmethod
     def call(self, tool: str, arguments: dict[str, Any]) -> Reply:
-        """Call a tool and block; any thread may."""
+        """Call a tool and wait for its result; may be called from any thread."""
 
     @abstractmethod
     def burst(self, tool: str, arguments: dict[str, Any], count: int) -> list[Reply]:
-        """Have `count` calls in flight at once, from this one thread."""
+        """Make `count` calls at once from this thread, and wait for all results."""
 
     @abstractmethod
     def notified(self, count: int) -> int:
-        """Call the tool that reports progress `count` times; how many reports came."""
+        """Call the tool that reports progress `count` times; return how many reports came."""
 
 
 class FutureSide(Side):
@@ -74,30 +74,30 @@ class FutureSide(Side):
 
     @abstractmethod
     def start(self, tool: str, arguments: dict[str, Any]) -> Future[Any]:
-        """Begin a call."""
+        """Start a call."""
 
     @abstractmethod
     def stirred(self, count: int) -> int:
-        """Call the tool that sends `count` change events, while somebody listens to them.
+        """Call the tool that sends `count` change events, while a listener waits for them.
 
-        How many the program heard of: a side may take equal ones that nobody has looked at yet for
-        one.
+        Returns how many events the listener got: a side may merge equal events that the listener
+        has not read yet.
         """
 
     @abstractmethod
     def listed(self) -> int:
-        """List all tools; how many there are."""
+        """List all tools; return how many there are."""
 
     @abstractmethod
     def read(self, result: Any) -> Reply:
-        """What a future's result says."""
+        """Return the reply in a future's result."""
 
     @abstractmethod
     def time_out(self, tool: str, arguments: dict[str, Any], timeout: float) -> None:
-        """Make a call that is not answered within `timeout` seconds, and take its error.
+        """Make a call that is not answered within `timeout` seconds, and catch its error.
 
         Raises:
-            AssertionError: There was none.
+            AssertionError: The call raised no error.
         """
 
     def burst(self, tool: str, arguments: dict[str, Any], count: int) -> list[Reply]:

@@ -1,4 +1,4 @@
-"""The floor: a pipe or `http.client`, and `json`. No errors, no limits, no clocks, no models."""
+"""The floor: a pipe or `http.client`, and `json`; no errors, limits, timeouts or models."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from benchmarks.sides.base import ROOT, Reply, Side, Target
 
 
 class FloorSide(Side):
-    """Chooses the floor of the wire it is opened for."""
+    """Uses the floor for the transport of its target."""
 
     _floor: _Floor
 
@@ -86,7 +86,7 @@ class _PipeFloor(_Floor):
         assert self._server.stdout is not None
         self._to = self._server.stdin
         self._from = self._server.stdout
-        # Guards the pipe: a caller writes its request and reads its reply under it.
+        # Guards the pipe: held while a caller writes its request and reads its reply.
         self._turn = threading.Lock()
 
     def close(self) -> None:
@@ -181,7 +181,7 @@ def _messages(stream: bytes) -> list[dict[str, Any]]:
 
 
 def _answer(question: dict[str, Any]) -> bytes:
-    """A model that says what it was asked."""
+    """Return the answer of a model that repeats the question."""
     content = question["params"]["messages"][0]["content"]
     result = {"role": "assistant", "content": content, "model": "none"}
     answer = {"jsonrpc": "2.0", "id": question["id"], "result": result}

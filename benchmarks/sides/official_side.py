@@ -102,7 +102,7 @@ async def _client(target: Target, hear: MessageHandlerFnT) -> Client:
         return Client(server, sampling_callback=_repeat, message_handler=hear)
     if target.wire == "json":
         return Client(target.url, sampling_callback=_repeat, message_handler=hear)
-    # Its default bound on one event is 1 MiB, less than one row sends.
+    # By default the SDK limits an event to 1 MiB; one row sends more.
     stream = streamable_http_client(target.url, max_sse_event_size=None)
     return Client(stream, sampling_callback=_repeat, message_handler=hear)
 

@@ -64,7 +64,7 @@ class SyncmcpSide(FutureSide):
         return self._client.call_tool.future(tool, arguments)
 
     def batch(self, tool: str, arguments: dict[str, Any], count: int) -> list[Reply]:
-        """Make so many calls as one batch."""
+        """Make `count` calls as one batch."""
         with self._client.batch() as batch:
             futures = [batch.call_tool(tool, arguments) for _ in range(count)]
         return [self.read(future.result()) for future in futures]

@@ -1,4 +1,4 @@
-"""Operations behind futures: the driver that leaves no thread waiting."""
+"""The driver of operations that return a future; it blocks a thread only where it has to."""
 
 from __future__ import annotations
 
@@ -66,12 +66,11 @@ class FutureDrive(Drive[R]):
 
     The constructor takes the first steps, so that invalid arguments raise where the call is made,
     and sends the first request. Then each response resumes the operation on the thread that reads
-    it: its steps are short, and cheaper than to wake another thread. An operation gets an exchange
-    thread for each request if the request blocks a thread: over HTTP, with interceptors, or to open
-    the connection.
+    it: short steps cost less than waking another thread. Requests that block run on an exchange
+    thread each: over HTTP, with interceptors, or if the connection has to be opened.
 
-    The running operation keeps its `owner`, the client, alive. `runs_user_code` says that the steps
-    run code of the program. A `collected` operation sends nothing before `start` is called.
+    While the operation runs, its `owner`, the client, stays alive. `runs_user_code` says that the
+    steps run code of the program. A `collected` operation sends nothing before `start` is called.
     """
 
     def __init__(
@@ -97,7 +96,7 @@ class FutureDrive(Drive[R]):
         self.future: RequestFuture[R] = RequestFuture(
             core.pools.workers if connection is None else connection.services.callback_pool
         )
-        if options.observer is None:  # else a stream takes the progress
+        if options.observer is None:  # else a stream receives the progress
             options.observer = partial(add_progress, self.future)
         self._preparing = True
         self._collected = collected
@@ -106,7 +105,7 @@ class FutureDrive(Drive[R]):
         self._needs_thread = False
         # False while the thread of the caller or of the reader performs the operation.
         self._may_block = True
-        # Where the first request is added to instead of being sent, if it may share a frame.
+        # If the first request may share a frame: it is added here instead of being sent.
         self._frames: Frames | None = None
         self._store_reply: Callable[[Reply], None] | None = None
         try:
@@ -142,7 +141,7 @@ class FutureDrive(Drive[R]):
             outcome = self.advance(effect=first)
             if outcome is not PENDING:
                 settle(self.future, outcome, None)
-            elif is_cancelled(self.future):  # before there was anything that could be aborted
+            elif is_cancelled(self.future):  # before an effect was pending
                 self._cancel()
         except McpError as error:
             settle(self.future, None, error)
@@ -159,7 +158,7 @@ class FutureDrive(Drive[R]):
         settle(self.future, None, error)
 
     def _defer(self, first: Effect) -> bool:
-        """The first effect needs the server: return True if this thread does not perform it."""
+        """Return True if another thread performs the first effect that needs the server."""
         connection, method = self._connection, getattr(first, "method", None)
         server = None if connection is None else connection.label
         if self._preparing and self._collected:
@@ -182,7 +181,7 @@ class FutureDrive(Drive[R]):
         """The future was cancelled: end the pending effect, which then resumes the operation."""
         if self._needs_thread and self.options.cancel is not None:
             self.options.cancel.cancel("cancelled by the caller")
-            # A thread that gets as far only now finds the token cancelled, and sends nothing.
+            # A thread that begins only now finds the token cancelled, and sends nothing.
             return "unknown" if self.reached else "not_sent"
         error = RequestCancelled("cancelled by the caller")
         self.abort_pending(error)
@@ -196,7 +195,7 @@ class FutureDrive(Drive[R]):
         *,
         may_block: bool = False,
     ) -> None:
-        """Go on with an outcome, or an effect that is not performed yet, on this thread."""
+        """Continue on this thread, with an outcome or with an effect to perform."""
         store_reply, self._store_reply = self._store_reply, None
         if is_claimed(self.future):
             self.abort_steps(RequestCancelled("cancelled by the caller", delivery="unknown"))
@@ -211,10 +210,10 @@ class FutureDrive(Drive[R]):
             if outcome is not PENDING:
                 settle(self.future, outcome, None)
             elif is_cancelled(self.future):
-                # Cancelled meanwhile: `_cancel` may have seen the effect before this one.
+                # `_cancel` may have run while the previous effect was pending.
                 self._cancel()
         except McpError as failure:
-            # Frames of this thread hold the error, which will hold those of each `result`.
+            # No traceback: the error and the frames of this thread would form a reference cycle.
             settle(self.future, None, failure.with_traceback(None))
         except BaseException as failure:
             settle(self.future, None, failure)
@@ -265,10 +264,10 @@ class FutureDrive(Drive[R]):
         return PENDING
 
     def _on_thread_ended(self, call: PendingRequest, *, repeated: bool) -> None:
-        """The request of an exchange thread has ended. On any thread; never blocks.
+        """Handle the end of a request of an exchange thread. On any thread; never blocks.
 
-        If its limit, its token or `close` has ended it, the thread may be in a function of the
-        program that does not return: then the future does not wait for it.
+        If its time limit, its token or `close` ended it, the thread may still be in a function of
+        the program. The future waits for that only for `_RETURN_SECONDS`.
         """
         error = call.outcome
         ended = isinstance(error, (RequestCancelled, ClosedError))
@@ -304,7 +303,7 @@ class FutureDrive(Drive[R]):
         return super()._pause(pause)
 
     def _on_pause_over(self) -> None:
-        # The timer's thread must not write: a pool thread goes on.
+        # The timer thread must not write: a pool thread continues.
         if self._needs_thread:
             self._queue(None, None)
         else:
@@ -330,7 +329,7 @@ class FutureDrive(Drive[R]):
     # -- on exchange threads -----------------------------------------------------------------------
 
     def _start_on_thread(self, first: Effect) -> None:
-        # A token of its own: through it, `future.cancel()` reaches the thread of the exchange.
+        # A separate token, by which `future.cancel()` reaches the exchange thread.
         cancel = self.options.cancel
         token = CancelToken() if cancel is None else cancel.child()
         self.options = self.options.but(cancel=token)
@@ -338,7 +337,7 @@ class FutureDrive(Drive[R]):
         self._queue(None, None, first)
 
     def _queue(self, value: Any, error: McpError | None, first: Effect | None = None) -> None:
-        """Go on on an exchange thread, which may not be free at once. Never blocks."""
+        """Continue on an exchange thread, as soon as one is free. Never blocks."""
         exchanges, deadline, token = self._core.pools.exchanges, self._deadline, self.options.cancel
         assert token is not None
         turn = threading.Lock()
@@ -350,11 +349,11 @@ class FutureDrive(Drive[R]):
                 self._continue(value, error, first, may_block=True)
 
         def leave_queue() -> None:
-            # Two threads may be here. Functions that were called already do nothing.
+            # Two threads may run this: a second call of a function does nothing.
             for function in tuple(unsubscribe):
                 function()
 
-        # What was sent may have to be cancelled at the server: that waits for no free thread.
+        # If a request was sent, the server must be notified, even while all threads are busy.
         hurry = partial(exchanges.run, go_on, at_once=True)
         expire, cancel = (
             (hurry, hurry) if first is None else (self._expire_unsent, self._cancel_unsent)
@@ -364,7 +363,7 @@ class FutureDrive(Drive[R]):
         unsubscribe.append(call_when_cancelled(token, cancel))
         # A call of a handler is not queued: the calls before it may wait for that handler.
         exchanges.run(go_on, at_once=self.options.nested)
-        if turn.locked():  # it may have begun while the list was filled
+        if turn.locked():  # `go_on` may have begun while the list was filled
             leave_queue()
 
     def _expire_unsent(self) -> None:

@@ -41,7 +41,7 @@ Oversize: TypeAlias = Literal["split", "refuse"]
 
 
 def _of_batch(told: str | None, name: str) -> str | None:
-    """The docstring of a client's operation, for the operation of a batch."""
+    """Return the docstring of a batch's operation, made from that of the client's."""
     if told is None:  # with `python -OO`
         return None
     summary, *others = inspect.cleandoc(told).split("\n\n")
@@ -176,7 +176,7 @@ class Batch:
             else:
                 deadline, workers = Deadline(self._timeout), self._core.pools.workers
                 _start_in_turn(deque(calls), deadline, workers)
-        except BaseException:  # Ctrl-C, mostly: no future may stay open for ever
+        except BaseException:  # Ctrl-C, mostly: no future may stay open
             _cancel_all(calls)
             raise
 
@@ -264,7 +264,7 @@ class Batch:
 
 
 def _start_in_turn(calls: deque[FutureDrive[Any]], deadline: Deadline, workers: DaemonPool) -> None:
-    """Start the first of the calls, and each other one when the call before it has ended."""
+    """Start the calls one after another, each as soon as the one before it has ended."""
     if not calls:
         return
     call = calls.popleft()

@@ -72,7 +72,7 @@ class ResultCache:
         self._server: Any = shared or self._client_key
         self._extensions = dict(extensions)
         self._offer = offer
-        # Whose results this client may use: those of everybody (`None`), and its own.
+        # The owners of results that this client may use: `None` for public results, and itself.
         self._owners = (None, self._client_key) if has_one_user(target) else (None,)
         # Guards the changes; held for look-ups and changes only.
         self._lock = threading.RLock()
@@ -81,7 +81,7 @@ class ResultCache:
     # -- invalidation ------------------------------------------------------------------------
 
     def on_change(self, event: ChangeEvent) -> None:
-        """Invalidate what has changed, or may have. Never blocks."""
+        """Invalidate the results that a change concerns. Never blocks."""
         with self._lock:
             self._changes.record_change(event, monotonic())
 
@@ -128,7 +128,7 @@ class ResultCache:
             elif (at_first := first_page_params(method, params)) is not None:
                 first = self._get(self._key(owner, *request, at_first))
                 if first is not None and first.asked > cached.asked:
-                    continue  # the first page was fetched again since
+                    continue  # the first page was fetched again after that
             usable.append(cached)
         if not usable:
             return None
@@ -148,9 +148,9 @@ class ResultCache:
             return not self._changes.is_outdated(method, params, cached.asked)
 
     def reply_handler(self, send: Send, options: ResolvedOptions) -> Callable[[Reply], None] | None:
-        """A function that stores the reply to a request; `None` if the reply is not cacheable.
+        """Return a function that stores the reply to a request; `None` if it is not cacheable.
 
-        To be called before the request is sent: its time decides which changes outdate the reply.
+        Call this before the request is sent: later changes outdate the reply.
         """
         method, params, own_offer, _, session = send
         if options.cache == "bypass" or not options.plain or own_offer is not None:
@@ -185,7 +185,7 @@ class ResultCache:
         return store_reply
 
     def note_failure(self, send: Send, error: McpError) -> None:
-        """Outdate the pages of a list if its server refused a cursor. Never blocks."""
+        """Invalidate the pages of a list if its server refused a cursor. Never blocks."""
         name = list_of_refused_cursor(send.method, send.params, error)
         if name is not None:
             with self._lock:
@@ -227,11 +227,11 @@ class ResultCache:
 
 @delaying_forks()
 def _server_of(target: Target) -> list[Any] | None:
-    """What stands for the server in keys of a shared store; `None`: nothing that is shared.
+    """Return the part of the cache keys that identifies the server; `None` to share no results.
 
-    It has the way to the server, too: what came over a connection that is not checked, or from a
-    proxy, is not for clients that would not have believed it. A program may change its session at
-    any time.
+    It includes the proxies and TLS settings: a client must not use results that came over a
+    connection that it would not trust. Clients with a `session` share no results, because the
+    program may change the session at any time.
     """
     if not isinstance(target, Http) or target.session is not None:
         return None
@@ -246,10 +246,10 @@ def _server_of(target: Target) -> list[Any] | None:
 def has_one_user(target: Target) -> bool:
     """True if a client makes all its requests to `target` for the same user.
 
-    False where the credentials may differ between two requests: with a function for the headers,
-    with a session, and with every `auth` but a user name with a password or a fixed `Bearer` token.
-    This includes the classes that obtain tokens: the program, or another process with the same
-    token store, may sign in as another user at any time.
+    False if the credentials may differ between two requests: with a function for the headers, a
+    session, or any `auth` except a user name with a password or a fixed `Bearer` token. False for
+    the classes that obtain tokens, too: the program, or another process with the same token store,
+    may sign in as another user at any time.
     """
     server = underlying_target(target)
     if not isinstance(server, Http):

@@ -529,7 +529,7 @@ class Client:
         self._handlers.set_handler(self._handlers.notifications, method, handler)
 
     def _change_handlers(self, **changed: Any) -> None:
-        """Replace some of the handlers, if the handshake declared what they can answer."""
+        """Replace some handlers; `UsageError` if the handshake did not declare their questions."""
 
         def check(offer: OfferedCapabilities) -> None:
             connection = self._core.connection

@@ -136,7 +136,7 @@ class ClientCore:
     # -- opening ---------------------------------------------------------------------------------
 
     def open(self, deadline: Deadline | None = None) -> None:
-        """Open a connection within `open_timeout`, or until `deadline`; retry as `retry` says."""
+        """Open a connection within `open_timeout`, or until `deadline`; retry if `retry` allows."""
         if deadline is None:
             deadline = Deadline(self.settings.open_timeout)
         options = ResolvedOptions(None, None)
@@ -237,14 +237,14 @@ class ClientCore:
             self._retire(dead)
         else:
             dead.close(deadline.sooner(self.settings.close_timeout))
-        if not isinstance(self._target, Http):  # there, `retry` decides about pauses
+        if not isinstance(self._target, Http):  # over HTTP, `retry` decides about pauses
             self.sleep(self._restart_backoff.next(), deadline, cancel)
 
     def _establish(self, deadline: Deadline) -> Connection:
         """Open a new connection. Only one thread at a time runs this."""
         timing.check_gevent()
         lifetime.prepare_shutdown()
-        # A restarted command may be another version: its revision is negotiated anew.
+        # A restarted command may be another version: its revision is negotiated again.
         last_revision = self._last_revision
         self._last_revision = last_revision if isinstance(self._target, Http) else None
         connection, negotiated, choice = open_connection(
@@ -285,7 +285,7 @@ class ClientCore:
             raise self.not_open()
         self._restart_backoff.opened()
         connection.ready()
-        if connection.close_error is not None:  # lost since its last request of the opening
+        if connection.close_error is not None:  # lost after the last request of the opening
             self.interrupted(connection.close_error)
         return connection
 
@@ -339,7 +339,7 @@ class ClientCore:
     def close(self, timeout: float | None, *, drain: bool) -> None:
         """End the connection; see `Client.close`."""
         if not self.of_this_process:
-            return  # the parent process goes on using the connection
+            return  # the parent process continues to use the connection
         limit = self.settings.close_timeout if timeout is None else seconds(timeout, "timeout")
         deadline = Deadline(limit)
         try:
@@ -347,8 +347,8 @@ class ClientCore:
                 if self.may_open:
                     self._closed_by = f"the thread {threading.current_thread().name!r}"
                 self.may_open = False
-                # They stay in the list until they are closed: what Ctrl-C interrupts here, the next
-                # close finishes. A thread that still opens a connection sees this and closes it.
+                # They stay in the list until they are closed: after a Ctrl-C the next close ends
+                # them. A thread that is opening one finds `_opening` changed, and closes it.
                 self._retired += filter(None, (self._opening, self.connection))
                 self._opening = self.connection = self.negotiated = None
                 self.session_state.close()
@@ -375,7 +375,7 @@ class ClientCore:
                 self._finalizer.detach()
 
     def _retire(self, dead: Connection) -> None:
-        """Close a connection whose session was lost as soon as it has no calls in flight."""
+        """Close a connection with a lost session, as soon as it has no calls in flight."""
         with self.lock:
             new = self.may_open and dead not in self._retired
             if new:
@@ -384,7 +384,7 @@ class ClientCore:
             dead.call_when_idle(partial(self.pools.workers.run, partial(self._close_retired, dead)))
 
     def _close_retired(self, dead: Connection, deadline: Deadline | None = None) -> None:
-        """Close a connection that no new call uses, then forget it; on a pool thread, or ours."""
+        """Close a connection that no new call uses, then forget it; on any thread."""
         self._next_id = max(self._next_id, dead.next_id)
         dead.close(deadline or Deadline(self.settings.close_timeout))
         with self.lock:
@@ -411,7 +411,7 @@ class ClientCore:
         if pools is None or pools.closing.cancelled:
             with self.lock:
                 pools = self._pools
-                # A closed client keeps its closed pools for calls that have yet to fail.
+                # A closed client keeps its closed pools for calls that have not failed yet.
                 if pools is None or (pools.closing.cancelled and self.may_open):
                     pools = self._pools = Pools(
                         self.label, self.settings.max_in_flight, self.settings.max_handlers
@@ -431,7 +431,7 @@ class ClientCore:
             pause.cancel()
 
     def _on_cancel(self, cancel: CancelToken) -> None:
-        """A call that opens the connection, or waits for it, was cancelled. Never blocks."""
+        """Handle the cancellation of a call that opens or awaits the connection. Never blocks."""
         opening: Connection | None = None
         with self.lock:
             if self._attempt is not None and self._attempt.cancel is cancel:
@@ -507,8 +507,8 @@ class ClientCore:
     def interrupted(self, error: McpError) -> None:
         """Reopen a lost connection for listeners, which make no calls. Never blocks."""
         with self.lock:
-            # The thread that opens a connection gets its error, or looks for it at the end. The
-            # replacement of a lost one may be given up: each loss counts, also while it is opened.
+            # The thread that opens a connection handles its loss. The loss of the current one
+            # always counts: the attempt to replace it may be cancelled.
             if self.connection is None or self.connection.close_error is not error:
                 return
         state = self.session_state
@@ -519,7 +519,7 @@ class ClientCore:
             self.pools.workers.run(partial(self._reopen, state.reopen_backoff.next()))
 
     def _reopen(self, pause: float) -> None:
-        """On a pool thread, after `pause` seconds."""
+        """Open a new session after `pause` seconds. Runs on a pool thread."""
         self.sleep(pause, Deadline(None))
         try:
             self.open()

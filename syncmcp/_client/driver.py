@@ -1,9 +1,9 @@
 """The driver of operations: performs the steps of one operation, one effect after the other.
 
-`Drive` performs what a thread can do while it has the operation: look into the cache, send a
-request and wait for the response, run a check. For what takes a thread nothing, a pause or the
-answers of a person, it leaves the effect pending. `run` waits for it on the thread of the caller;
-`FutureDrive` in `background.py` leaves the thread and is resumed on another one.
+`Drive` performs most effects on the current thread: it looks into the cache, sends a request and
+waits for the response, or runs a check. Pauses and the answers of handlers need no thread, so these
+effects are left pending. `run` waits for them on the caller's thread; `FutureDrive` in
+`background.py` leaves the thread and is resumed on another one.
 """
 
 from __future__ import annotations
@@ -49,11 +49,11 @@ if TYPE_CHECKING:
 R = TypeVar("R")
 
 PENDING: Final = object()
-"""The outcome of an effect that goes on without a thread; `Drive.resume` gets its outcome."""
+"""Returned for an effect that continues without a thread; `Drive.resume` gets its outcome."""
 
 
 class Attempt(NamedTuple):
-    """An effect besides those of operations: call `function(connection)`; repeated like a request.
+    """An effect for subscriptions: call `function(connection)`, and repeat that like a request.
 
     Attributes:
         send: The request that the function makes; decides whether and how often it is repeated.
@@ -94,16 +94,16 @@ class Drive(ABC, Generic[R]):
         self.reached = False
         # The connection of the last request; `None` if none could be opened.
         self._connection: Connection | None = None
-        # Ends the pending effect, if anything but the token of the call has to.
+        # Ends the pending effect for another cause than the token of the call, such as Ctrl-C.
         self._abort_pending: Callable[[RequestCancelled], object] | None = None
 
     def advance(
         self, value: Any = None, error: McpError | None = None, effect: Effect | None = None
     ) -> Any:
-        """Take steps until an effect is pending.
+        """Run the steps until they end or an effect is pending.
 
         Begins with the outcome of the last effect, or with an `effect` that is not performed yet.
-        Returns the result of the operation, or `PENDING`, and raises what the steps raise.
+        Returns the result of the operation, or `PENDING`; raises the errors of the steps.
         """
         while True:
             if effect is None:
@@ -118,7 +118,7 @@ class Drive(ABC, Generic[R]):
                 except McpError as failure:
                     if self._retry is None:
                         self._finish_error(failure)
-                        error = None  # else its traceback, and so the caller's frame, holds it
+                        error = None  # else it and the frames in its traceback form a cycle
                         raise
                     self._retry, value, error = None, None, failure
                     continue
@@ -137,10 +137,10 @@ class Drive(ABC, Generic[R]):
 
     @abstractmethod
     def resume(self, value: Any, error: McpError | None) -> None:
-        """Go on with the outcome of the pending effect. Any thread calls this; never blocks."""
+        """Continue with the outcome of the pending effect, on any thread. Never blocks."""
 
     def abort_pending(self, error: RequestCancelled) -> None:
-        """End the pending effect, if it is one that the token of the call does not end."""
+        """End the pending effect, if there is one, because of `error`."""
         abort, self._abort_pending = self._abort_pending, None
         if abort is not None:
             abort(error)
@@ -172,7 +172,7 @@ class Drive(ABC, Generic[R]):
     ) -> Any:
         """Send a request on this thread and wait for its response.
 
-        `on_done` is called when the request has ended, even if this thread does not notice that.
+        `on_done` is called when the request has ended, even if an interceptor blocks this thread.
         """
         core, options, deadline = self._core, self.options, self._deadline
         if send.timeout is not None:
@@ -204,7 +204,7 @@ class Drive(ABC, Generic[R]):
         return effect.function(connection)
 
     def _reconnect(self, look: object = None) -> Connection:
-        """Have a live connection for the next request; opens one if necessary."""
+        """Return a live connection for the next request; open one if necessary."""
         self._connection = None
         self._connection = self._core.ensure_connection(self._deadline, self.options.cancel)
         return self._connection
@@ -213,9 +213,9 @@ class Drive(ABC, Generic[R]):
         return self._connection is None or can_reconnect(self._connection)
 
     def _failed(self, error: McpError) -> McpError | None:
-        """The effect failed: begin to repeat it, if it is a request that failed for the first time.
+        """Begin the retries if the failed effect is a request that failed for the first time.
 
-        Returns the error to throw into the steps; `None` if those of the retries begin instead.
+        Returns the error to throw into the steps; `None` if the retries run first.
         """
         self._abort_pending = None  # also breaks a cycle with a request that was not sent
         effect = self._effect
@@ -225,7 +225,7 @@ class Drive(ABC, Generic[R]):
         return None
 
     def _retry_steps(self, effect: Any, error: McpError) -> Generator[Any, Any, Any]:
-        """Repeat a request as often as the rules allow, beginning with its first failure."""
+        """Repeat a request as often as the rules allow, after its first failure."""
         send = effect
         if not isinstance(effect, Send):
             send = effect.send if isinstance(effect, Attempt) else Send(effect.method, None)
@@ -258,24 +258,24 @@ class Drive(ABC, Generic[R]):
             del error  # as in `advance`
 
     def _count_attempts(self, attempts: int) -> None:
-        """A request is sent again; `attempts` counts the first time, too."""
+        """Record that a request is sent again; `attempts` includes the first time."""
 
     def _send_and_forget(self, effect: SendAndForget) -> None:
         self._core.send_and_forget(*effect, self.options.undeclared)
 
-    # -- what needs no connection ------------------------------------------------------------------
+    # -- effects without a connection --------------------------------------------------------------
 
     def _look_up(self, lookup: CacheLookup) -> Any:
         cache = self._core.cache
-        assert cache is not None  # the steps of a client without a cache yield none
+        assert cache is not None  # without a cache the steps yield no look-ups
         return cache.look_up(lookup, self._core.live_connection(), self.options)
 
     def _compute(self, work: Compute) -> Any:
-        """Call the function of a `Compute` on this thread, until something ends the call."""
+        """Call the function of a `Compute` on this thread; the end of the call interrupts it."""
         return work.function(partial(self._check_wanted, work))
 
     def _check_wanted(self, work: Compute) -> None:
-        """Raise an error if a cancel, the deadline or a close has ended the call meanwhile."""
+        """Raise an error if a cancel, the deadline or a close has ended the call."""
         token, deadline, delivery = self.options.cancel, self._deadline, work.delivery
         if token is not None and token.cancelled:
             raise RequestCancelled("cancelled", reason=token.reason, delivery=delivery)
@@ -290,10 +290,10 @@ class Drive(ABC, Generic[R]):
     def _pause(self, pause: Pause) -> Any:
         if not pause.seconds:
             return None
-        # Whatever ended the pause is found by the next request of the steps.
+        # If the call ended during the pause, the next request of the steps raises the error.
         over = self._core.pools.pause(*pause, self._deadline, self.options.cancel)
         self._abort_pending = lambda error: over.cancel()
-        # Last: another thread may go on at once, and what it does then is what can be aborted.
+        # Last: another thread may continue at once, and set the next `_abort_pending`.
         call_when_cancelled(over, self._on_pause_over)
         return PENDING
 

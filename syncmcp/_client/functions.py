@@ -159,7 +159,7 @@ class ToolFunction:
                 raise TypeError(f"{shown}() missing a required argument: {name!r}")
 
 
-# The options of a function that also count while its tool is looked for.
+# The options of a function that also apply when the tools are listed to find its tool.
 _OF_THE_LIST: Final = frozenset(("cancel", "timeout", "undeclared"))
 
 
@@ -215,7 +215,7 @@ def _properties(schema: Mapping[str, Any]) -> Mapping[str, Any]:
 
 def required_names(schema: Mapping[str, Any]) -> Collection[str]:
     """The arguments that a tool requires, in the order of its schema."""
-    # A server says how many there are, and each property is looked for among them: no list.
+    # A dict: a server may require any number of names, and each property is looked up in them.
     found = schema.get("required")
     names = found if isinstance(found, list) else ()
     return dict.fromkeys(name for name in names if isinstance(name, str))

@@ -59,7 +59,7 @@ def close_at_exit(connection: Connection) -> None:
 
 
 def client_abandoned(connection: Connection, pools: Pools | None, label: str) -> None:
-    """Close the connection of a garbage-collected client. Runs on any thread, under any lock."""
+    """Close the connection of a collected client. Runs on any thread, which may hold any locks."""
     if isinstance(connection.close_error, ForkedError):
         return
 
@@ -130,8 +130,8 @@ class ConnectAttempt:
     def fail(self, error: McpError) -> McpError:
         """Store an error of the attempt for the waiting threads; return the one to raise.
 
-        A cancel of the call shows as whatever error its end has led to. It is not the failure of
-        the waiting threads.
+        If the call was cancelled, every error becomes a `RequestCancelled`, which the waiting
+        threads do not get.
         """
         if self.cancel is not None and self.cancelled:
             if isinstance(error, RequestCancelled):
@@ -147,7 +147,7 @@ class ConnectAttempt:
     def wait(
         self, changed: threading.Condition, deadline: Deadline, cancel: CancelToken | None
     ) -> None:
-        """Wait for a change, on a thread that needs the connection, too; raise the failure, if any.
+        """Wait for an event during the attempt of another thread; raise its failure, if any.
 
         `changed`, which is held, is notified when the attempt has ended, and when `cancel` is
         cancelled.
@@ -182,7 +182,7 @@ inheritable: weakref.WeakSet[Any] = weakref.WeakSet()
 
 def _after_fork_in_child() -> None:
     global _open_connections, _open_connections_lock
-    # The connections are the parent's: to close one would end its session, and its exchanges.
+    # The connections are the parent's: closing one here would end its session and exchanges.
     for connection in list(_open_connections):
         connection.disown()
     _open_connections, _open_connections_lock = weakref.WeakSet(), threading.RLock()
@@ -206,8 +206,8 @@ _MISSES = 2
 class Heartbeat:
     """Pings the server of a connection; ends the connection after two unanswered pings in a row.
 
-    Pings run on pool threads. The next ping is due an interval (in seconds) after the end of the
-    last one, and an answer within an interval.
+    Pings run on pool threads. The next ping is sent `interval` seconds after the end of the
+    last one, and must be answered within `interval` seconds.
     """
 
     def __init__(self, connection: Connection, interval: float, workers: DaemonPool) -> None:
@@ -240,7 +240,7 @@ class Heartbeat:
 
     def _ping(self, connection: Connection) -> None:
         options = ResolvedOptions(None, None)
-        options.nested = True  # not queued: the calls in the queue may wait for ever
+        options.nested = True  # not queued: the calls in the queue may wait without limit
         try:
             connection.request("ping", None, options, Deadline(self._interval))
         except SessionLost:
@@ -267,7 +267,7 @@ class Heartbeat:
 # The thread pools of one client, and its pauses.
 
 
-# The number of blocked callbacks from which further callbacks are queued.
+# The most callbacks that may block at the same time; further callbacks are queued.
 _CALLBACKS = 1024
 
 
@@ -278,7 +278,7 @@ class Pools:
         # Callbacks, and the steps of futures that may block. A blocked callback keeps its thread;
         # other callbacks do not wait for it. The bound stops programs whose callbacks never return.
         self.workers = DaemonPool(f"syncmcp-worker[{label}]", max(_CALLBACKS, 4 * max_in_flight))
-        # A handler that calls the client lends its slot, so that any number of threads suffices.
+        # A handler that calls the client releases its slot, so no limit leads to a deadlock.
         self.handlers = DaemonPool(f"syncmcp-handler[{label}]", max_handlers, lends=True)
         self.exchanges = DaemonPool(f"syncmcp-exchange[{label}]", max_in_flight)
         self.closing = CancelToken()  # ends all pauses when the client is closed

@@ -55,7 +55,7 @@ class SubscriptionBackend(ChangeListener, ABC):
         self._core: Callable[[], ClientCore | None] = weakref.ref(core)
         self._label = core.label
         self.wanted = wanted
-        self.granted = wanted  # what the server has accepted
+        self.granted = wanted  # the part that the server has accepted
         self.inbox = inbox
         # Guards the state at the server, so that it is released once.
         self._lock = threading.RLock()
@@ -137,13 +137,13 @@ class SubscriptionBackend(ChangeListener, ABC):
             server=self._label,
         )
         error.__cause__ = cause
-        self._invalidate_results()  # first: closing the inbox wakes threads that may ask for them
+        self._invalidate_results()  # first: closing the inbox wakes threads that may look them up
         self.inbox.close(error)
         self.close_in_background()
 
 
 class SessionSubscription(SubscriptionBackend):
-    """Until 2025-11-25: list changes are notified without a subscription, resources with one."""
+    """Until 2025-11-25: servers report changes of all lists, and of resources on request."""
 
     stateful = True
 
@@ -195,7 +195,7 @@ class SessionSubscription(SubscriptionBackend):
         options = ResolvedOptions(None, None, undeclared=self._undeclared)
 
         def ask(method: str, uri: str) -> None:
-            connection = core.connection  # none is opened for this
+            connection = core.connection  # no connection is opened for this
             if connection is not None and connection.close_error is None:
                 connection.request(method, {"uri": uri}, options, deadline)
 
@@ -255,7 +255,7 @@ class StreamSubscription(SubscriptionBackend):
     def _send_listen(
         self, params: dict[str, Any] | None, deadline: Deadline, connection: Connection
     ) -> ChangeFilter:
-        """Send the request, wait for the acknowledgement, and return what it grants."""
+        """Send the request, wait for the acknowledgement, and return the changes that it grants."""
         call = PendingListen(self._on_message, self._on_end)
         with self._lock:
             if self.inbox.closed:

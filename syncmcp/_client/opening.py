@@ -57,20 +57,20 @@ if TYPE_CHECKING:
     from syncmcp.servers_file.entry import ServerEntry
 
 
-# The limits of the memory: the number of commands, and the age of an entry in seconds.
+# The limits of `RevisionMemory`: the number of commands, and the age of an entry in seconds.
 _MAX_REMEMBERED = 256
 _REMEMBER_SECONDS = 3600.0
 
-# In place of a revision: an unknown stateful one.
+# The value for an unknown stateful revision.
 _STATEFUL = ""
 
 
 class RevisionMemory:
     """The commands whose servers cannot handle the probe, and the revisions of these servers.
 
-    A server that rejects the probe is not remembered: this costs one short response, and probing
-    again is how an upgraded server is detected. A server that exits at the probe, or does not
-    answer it, or is slow to reject it, costs seconds.
+    A server that rejects the probe quickly is not remembered: the probe costs one short response,
+    and detects an upgraded server. The probe costs seconds if the server exits, does not answer, or
+    rejects it slowly.
     """
 
     def __init__(self) -> None:
@@ -79,14 +79,14 @@ class RevisionMemory:
         self._found: dict[int, tuple[str, float]] = {}
 
     def find(self, command: Stdio) -> str | None:
-        """The remembered revision of a command; `""` for an unknown older one, `None` for none."""
+        """The remembered revision of a command; `""` for an unknown older one, else `None`."""
         key = _key(command)
         with self._lock:
             revision, until = self._found.get(key, (None, 0.0))
         return revision if monotonic() < until else None
 
     def learn(self, command: Stdio, dialect: Dialect | None, *, failed_probe: bool) -> None:
-        """Remember a revision after a failed probe; `dialect` is `None` for some older one."""
+        """Remember a revision after a failed probe; `dialect` is `None` for an unknown old one."""
         key = _key(command)
         revision = _STATEFUL if dialect is None else dialect.revision
         with self._lock:
@@ -108,7 +108,7 @@ class RevisionMemory:
 def _key(command: Stdio) -> int:
     """A hash of everything that decides which server a command runs; that includes secrets.
 
-    Files are not looked at: a network file system that does not respond would hold up the caller.
+    Files are not looked at: a network file system that does not respond would block the caller.
     """
     from syncmcp.transports._process import environment
 
@@ -133,7 +133,7 @@ _log = logger("syncmcp.tools")
 # The time limit of closing a connection that could not be used, in seconds.
 _DISCARD_SECONDS = 1.0
 
-# How long to wait for the response to the request of the server stream, in seconds. Most servers
+# How long to wait for the response to the request for the server's stream, in seconds. Most servers
 # respond at once, but some only with the first event.
 _LISTEN_SECONDS = 0.5
 
@@ -146,8 +146,8 @@ _REPROBE_SECONDS = 1.0
 # A write to an exiting server may fail before its exit is noticed, which takes no longer than this.
 _EXIT_NOTICE_SECONDS = 0.2
 
-# Last words of a server whose cause is in its code or in its command, not in its variables;
-# unless Python looks for modules where a variable of the program says.
+# Errors on stderr that the server's code or command causes, and not its environment variables
+# (unless the program has a PYTHONPATH that the server did not get).
 _OWN_FAULT = re.compile(r"\b(?:Import|Name|Syntax)Error\b|No module named|can't open file")
 
 
@@ -172,7 +172,7 @@ class _Probe:
         self._cancel_token: CancelToken | None = None
         self._sent_twice = False
         self._ended_at = 0.0
-        # A late answer has proved that the server is an older one, while it is initialized as such.
+        # Whether a late answer proved that the server is older, during its `initialize`.
         self.refused = False
         connection.agreed.on_late_response = self._on_late_answer
 
@@ -209,7 +209,7 @@ class _Probe:
         return request(ask.method, ask.params, options, limit, dialect=ask.dialect)
 
     def _stop_waiting(self, *, timed_out: bool) -> Any:
-        """End the wait for the answer; return an answer that came meanwhile."""
+        """Stop waiting for the answer; return an answer that arrived late, if any."""
         with self._lock:
             self._ended_at = monotonic()
             late, self.late_answer = self.late_answer, None
@@ -261,8 +261,8 @@ def open_connection(
     """Make a connection with `connect` and agree on a revision with the server.
 
     `connect` makes an unopened connection, over the older transport if its argument is true; it is
-    called again when the server has to be restarted. `known_revision` is what this server spoke
-    last. `option` is the name of the option that has set the deadline, for the error.
+    called again when the server has to be restarted. `known_revision` is the last one of this
+    server. `option` is the name of the option that has set the deadline, for the error.
 
     Returns the connection, the result of the handshake, and the transport that reached the server.
     """
@@ -284,8 +284,8 @@ def open_connection(
             choice, known_revision = choice._replace(older=False), None
             connection = _reconnect(connection, connect, choice, deadline)
             connection.open(deadline)
-        with delaying_forks():  # the first call must not load them
-            types.load()  # while a child process starts
+        with delaying_forks():
+            types.load()  # now, while a child process starts, and not in the first call
         resume = connection.transport.session_id is not None
         if choice.older and mode == "auto":
             mode = "legacy"
@@ -329,13 +329,13 @@ def open_connection(
         elif command is not None and probe is not None and probe.refused:
             revision_memory.learn(command, None, failed_probe=True)
         if isinstance(error, ConnectionLost) and not isinstance(error, SessionLost):
-            # Complete, as the process has ended.
+            # The stderr is complete, because the process has ended.
             error.stderr_tail = connection.transport.stderr_tail() or error.stderr_tail
             text = f"connection lost before the server was ready: {error.message}"
             if command is not None:
                 known, error.hint = _variables_hint(command, error)
                 text += known
-            elif connection.label.startswith("http://"):  # what TLS does with it differs
+            elif connection.label.startswith("http://"):  # a TLS server may close the connection
                 text += " (is it https://?)"
             raise ConnectFailed(text, **error.__dict__) from error
         if isinstance(error, RequestTimeout) and error.kind != "login":
@@ -354,7 +354,7 @@ def _adopt(
 ) -> None:
     dialect = negotiated.dialect
     capabilities = negotiated.result.get("capabilities")
-    if negotiated.resumed:  # the server told them to another client
+    if negotiated.resumed:  # the server sent them to another client
         capabilities = every_capability(dialect)
     elif not isinstance(capabilities, dict):
         capabilities = {}
@@ -381,7 +381,7 @@ def _reconnect(
 
 
 def _variables_hint(command: Stdio, error: ConnectionLost) -> tuple[str, str | None]:
-    """Which variables a server had that ended before it was ready, and how to give it others."""
+    """Return a text and a hint about the variables of a server that ended before it was ready."""
     last_words = error.stderr_tail
     if error.exit_code == 0 and not last_words:
         return "", "it ended without an error: is it a server, and does it run?"
@@ -395,7 +395,7 @@ def _variables_hint(command: Stdio, error: ConnectionLost) -> tuple[str, str | N
     words = frozenset(re.findall(r"\w{3,}", last_words))
     wanted = sorted(words & (os.environ.keys() - given.keys()))
     if wanted:
-        # The server chose these words: the text is not to read like advice.
+        # The server chose these words: the text must not read like advice.
         names = ", ".join(wanted[:3])
         text = f"; its stderr names {names}, which it did not get"
         return text, "use env= to pass the variables that it may have"
@@ -457,7 +457,7 @@ def _perform_request(
         outcome = _outcome_of(error, connection, ask, deadline, probe)
         if outcome is None:
             raise
-        # What keeps the error would keep the frames of who opens the client, too.
+        # A stored error must not keep the frames in its traceback alive.
         error.__traceback__ = None
         return outcome
     if not isinstance(result, (dict, McpError)):
@@ -474,9 +474,9 @@ def _outcome_of(
     deadline: Deadline,
     probe: _Probe,
 ) -> EffectOutcome | None:
-    """What the error of a request means for the negotiation; `None` if it ends the opening."""
+    """Return the outcome of a failed request for the negotiation; `None` to end the opening."""
     if isinstance(error, RequestTimeout):
-        # Another request would ask the person who did not sign in once more.
+        # After a login timeout, another request would ask the person again.
         goes_on = ask.probe and not deadline.expired and error.kind != "login"
         return ProbeTimedOut() if goes_on else None
     if isinstance(error, RequestCancelled):
@@ -561,7 +561,7 @@ def _target_hint(given: object) -> str:
 
 
 def _copied(target: Http) -> Http:
-    """A copy that the program cannot change: what its credentials have decided stays true."""
+    """Return a copy that the program cannot change: decisions by its credentials stay valid."""
     target = copy.copy(target)
     if target.headers is not None and not callable(target.headers):
         target.headers = dict(target.headers)

@@ -68,8 +68,8 @@ class Operation(Generic[P, R]):
             parameters=[itself, *parameters], return_annotation=result
         )
         self.names = frozenset(each.name for each in parameters) - {"options"}
-        # Its `future` and `stream` have the signature of the operation. Made here, not at the first
-        # use: a lock of that, held during a fork, would block the child (until Python 3.11).
+        # Its `future` and `stream` have the signature of the operation. Not a cached property: its
+        # lock (until Python 3.11) would block a child if it was held during the fork.
         self.bound: type[BoundOperation[P, R]] = with_signatures(BoundOperation, self)
 
     @overload
@@ -203,7 +203,7 @@ class BoundOperation(Generic[P, R]):
         return f"<operation {self._operation.__name__} of {self._client!r}>"
 
 
-# -- what `help()` shows of the forms of an operation
+# -- the forms of an operation in `help()`
 
 
 def _with_forms(told: str, name: str) -> str:
@@ -219,7 +219,7 @@ def _with_forms(told: str, name: str) -> str:
 def with_signatures(cls: Any, operation: Any) -> Any:
     """A subclass with copies of `future` and `stream` that have the signature of `operation`.
 
-    All operations would share the functions of `cls`. A wrapper would make each call slower.
+    Copies, because all operations share the functions of `cls`; wrappers would slow down each call.
     """
     copies: dict[str, Any] = {
         "__slots__": (),
@@ -233,7 +233,7 @@ def with_signatures(cls: Any, operation: Any) -> Any:
 
 
 def from_class(name: str, operation: Any) -> Callable[..., Any]:
-    """The form of this name as a function of the client and the arguments."""
+    """Return `future` or `stream` as a function of the client and the arguments."""
 
     def form(client: Any, *args: Any, **kwargs: Any) -> Any:
         return getattr(operation.__get__(client, type(client)), name)(*args, **kwargs)
@@ -244,7 +244,7 @@ def from_class(name: str, operation: Any) -> Callable[..., Any]:
 def _describe(function: F, name: str, operation: Any) -> F:
     model = getattr(BoundOperation, name)
     function.__name__ = function.__qualname__ = name
-    # The example stays one of `call_tool`.
+    # The example still calls `call_tool`.
     told = model.__doc__ and re.sub(r"call_tool\b(?!\.)", operation.__name__, model.__doc__)
     function.__doc__ = told
     signature: inspect.Signature = operation.__signature__
@@ -339,7 +339,7 @@ class ResultStream(Generic[R]):
                 try:
                     return self._take_future().result(0)
                 finally:
-                    del self  # as in `result`
+                    del self  # as in `RequestFuture.result`
             try:
                 return LoggingMessageNotificationParams.from_wire(item)
             except ValueError:

@@ -300,7 +300,7 @@ def unsubscribe_resource(core: ClientCore, uri: str, **options: Unpack[CallOptio
     if not uris.remove_explicit(uri):
         return  # the resource has listeners
     yield from exchange(method, {"uri": uri})
-    if uris.has_listeners(uri):  # a listener subscribed meanwhile, perhaps before this request
+    if uris.has_listeners(uri):  # a new listener may have subscribed before this request
         yield from exchange("resources/subscribe", {"uri": uri})
 
 
@@ -354,7 +354,7 @@ def get_prompt(
     params = prompt_params(name, arguments)
     try:
         raw = yield from exchange("prompts/get", params, max_rounds=core.settings.max_rounds)
-    except ServerError as error:  # servers have no code in common for it
+    except ServerError as error:  # servers use different codes
         if params["name"] not in core.prompt_names:
             error.hint = did_you_mean(params["name"], core.prompt_names) or error.hint
         raise

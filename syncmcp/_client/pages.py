@@ -41,7 +41,7 @@ ALL_PAGES: Final = AllPages()
 """As `cursor` of a list operation: fetch every page. (`None` is the first page alone.)"""
 
 
-# Of each list: the attribute of its pages that has the items, and that which identifies an item.
+# For each list: the attribute of a page that has its items, and the one that identifies an item.
 _ITEMS: Final = {
     "prompts/list": ("prompts", "name"),
     "resources/directory/read": ("resources", "uri"),
@@ -74,9 +74,9 @@ def pages(
     *,
     use_cache: bool = True,
 ) -> Steps[L]:
-    """One page, or all pages in one result; each request has `params`.
+    """Return one page, or all pages in one result, from the cache or else from the server.
 
-    From the cache, or else from the server; one page is always looked up in the cache.
+    Each request has `params`. `use_cache` is for all pages; a single page is always looked up.
     """
     if not isinstance(cursor, AllPages):
         generation = core.schemas.generation
@@ -124,9 +124,9 @@ class Paginator(Generic[L]):
     Cached and new pages may not fit together, nor cached pages of different listings.
 
     The list restarts at its first page in another session (spec 2025-11-25: pagination,
-    "Implementation Guidelines"), and, once, if the server rejects a cursor; see `list_tools`. As a
-    server may lose each session in the middle of the list, it is started as many times as `Retry`
-    allows for a request, but at least twice.
+    "Implementation Guidelines"), and, once, if the server rejects a cursor; see `list_tools`. A
+    server may lose each session in the middle of the list: the list is started at most as many
+    times as `Retry` allows for a request, but at least twice.
     """
 
     def __init__(
@@ -302,7 +302,7 @@ def iterate(
         # the server lists twice is returned twice.
         before: frozenset[str] = frozenset()
         while True:
-            resolved = client._core.resolve(options)  # `client` is kept alive by this
+            resolved = client._core.resolve(options)  # this reference keeps `client` alive
             page = run(next_page(), core, resolved, Deadline(resolved.timeout))
             if paginator.first:
                 before = frozenset(yielded)

@@ -38,7 +38,7 @@ _AWAY = frozenset((502, 503, 504))
 # The request was rejected before it was processed.
 _TOO_MANY = 429
 
-# More than one list may have: tools, and characters of their names.
+# The most remembered tools, and characters of their names: as many as any list has, or more.
 _MOST_TOOLS = 200_000
 _MOST_CHARACTERS = 64 * 1024 * 1024
 
@@ -117,10 +117,10 @@ def may_retry(error: McpError, *, idempotent: bool) -> bool:
 
 
 class RetryRules:
-    """Which requests one client sends again, by `policy`; `None` for none.
+    """The rules by which one client sends requests again; `policy` is `None` for no retries.
 
-    The annotations of tools are believed if the server is `trusted`. Opening is tried again if it
-    `reopens`: for a URL, but not for a command that cannot be started.
+    The annotations of tools count if the server is `trusted`. `reopens` says whether opening is
+    retried: for a URL, but not for a command that cannot be started.
     """
 
     def __init__(self, policy: Retry | None, *, trusted: bool, reopens: bool) -> None:
@@ -137,7 +137,7 @@ class RetryRules:
         """Remember the annotations of listed tools, if the server is trusted."""
         if self._trusted:
             if len(self._tools) > _MOST_TOOLS or self._characters > _MOST_CHARACTERS:
-                self.forget()  # the server lists ever new tools
+                self.forget()  # the server lists new tools without end
             for tool in tools:
                 hints = tool.annotations
                 if tool.name not in self._tools:
@@ -204,14 +204,14 @@ class RetryState:
         self._delivery_unknown |= getattr(error, "delivery", "") == "unknown"
         self._sends += 1
         text = str(error)
-        opening = self._method == "initialize"  # whatever the request is with which it opens
+        opening = self._method == "initialize"  # stands for any request that opens
         _log.warning(
             "[%s] %s again in %.2f s (attempt %d): %s",
             self._label,
             "connecting" if opening else f"sending {self._method}",
             pause,
             self._sends,
-            text.partition(f"[{self._label}]: ")[2] or text,  # without what was just said
+            text.partition(f"[{self._label}]: ")[2] or text,  # without the label and method
         )
         if self._rules.on_retry is not None:
             self._rules.on_retry(self._method)

@@ -42,7 +42,7 @@ class _ResourceEntry:
     maybe_subscribed: bool = False
     # A thread is subscribing or unsubscribing at this moment.
     request_pending: bool = False
-    # "try" if one of the listeners, or the program, said so.
+    # "try" if one of the listeners, or the program, asked for that.
     undeclared: Undeclared = "refuse"
 
     @property
@@ -51,7 +51,7 @@ class _ResourceEntry:
 
 
 class ResourceSubscriptions:
-    """The resources that a client is subscribed to; listeners of one share it. Until 2025-11-25."""
+    """The resources that a client is subscribed to, shared by listeners (until 2025-11-25)."""
 
     def __init__(self) -> None:
         # Guards the entries; held for changes only. The thread that found an entry idle makes the
@@ -82,8 +82,8 @@ class ResourceSubscriptions:
     ) -> None:
         """Count a listener of `uri`, and subscribe; returns when the subscription is active.
 
-        A new session is asked for it with the option `undeclared`. If the request fails, the
-        listener is counted nevertheless, until `release`.
+        `undeclared` is the option for the requests in new sessions. If the request fails, the
+        listener still counts, until `release`.
         """
         with self._lock:
             entry = self._ensure_entry(uri, undeclared)
@@ -125,7 +125,7 @@ class ResourceSubscriptions:
             ask(UNSUBSCRIBE, uri)
         finally:
             self._request_ended(uri, entry)
-        if entry.explicit:  # subscribed meanwhile, perhaps before the request to unsubscribe
+        if entry.explicit:  # the program may have subscribed before this unsubscribed
             ask(SUBSCRIBE, uri)
 
     def _request_ended(self, uri: str, entry: _ResourceEntry) -> None:
@@ -149,7 +149,7 @@ class ResourceSubscriptions:
 
     @contextmanager
     def explicit(self, uri: str, undeclared: Undeclared = "refuse") -> Iterator[None]:
-        """Note that the program subscribes, by what is done within; an error undoes that."""
+        """Record that the `with` block subscribes for the program; an `McpError` undoes that."""
         with self._lock:
             entry = self._ensure_entry(uri, undeclared)
             new, entry.explicit = not entry.explicit, True
@@ -164,7 +164,7 @@ class ResourceSubscriptions:
                 entry.subscribed = entry.maybe_subscribed = True
 
     def remove_explicit(self, uri: str) -> bool:
-        """Note that the program unsubscribes; return whether there are no listeners either."""
+        """Record that the program unsubscribes; return True if there are no listeners either."""
         with self._lock:
             entry = self._entries.get(uri)
             if entry is None:
@@ -213,7 +213,7 @@ class SessionState:
         # Whether a server that does not declare logging is asked for it, too.
         self.log_level_undeclared: Undeclared = "refuse"
         self.resources = ResourceSubscriptions()
-        # The pauses before a connection is reopened for listeners alone.
+        # The pauses before a connection is reopened only for listeners.
         self.reopen_backoff = Backoff()
         # Guards the listeners; held for changes only.
         self._lock = threading.RLock()
@@ -251,7 +251,7 @@ class SessionState:
             listener.on_change(event)
 
     def changes_missed(self) -> None:
-        """Tell the stateful listeners that notifications may have been missed. Never blocks."""
+        """Notify the stateful listeners that events may have been missed. Never blocks."""
         for listener in self.listeners:
             if listener.stateful:  # the others have streams of their own
                 listener.on_reconnect(stateful=True)

@@ -117,8 +117,8 @@ class Settings:
 
 
 Configuration: TypeAlias = tuple[object, dict[str, Any], dict[str, Any], dict[str, Any]]
-"""What a copy of a client is made of: its target, its options, and the handlers by method of
-requests and of notifications."""
+"""The data for a copy of a client: its target, its options, and its handlers of requests and of
+notifications, by method."""
 
 
 # The unpickled clients of this process, by the digest of their configuration.

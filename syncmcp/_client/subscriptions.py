@@ -262,7 +262,7 @@ class _Refresher(Listener):
             timer.after(self._debounce, refresh)
 
     def _refresh(self) -> None:
-        """On a pool thread."""
+        """Fetch and call the handler, on a pool thread; or end the listener."""
         changed = self._inbox.take_all()
         core = self._core()
         client = None if core is None else core.client
@@ -273,7 +273,7 @@ class _Refresher(Listener):
             try:
                 value = self._fetch(client)
             except ClosedError:
-                return  # the client was closed meanwhile, and this listener with it
+                return  # the client was closed, and this listener with it
             except McpError as error:
                 text = "[%s] a refresh after a change failed: %s"
                 self._limited_log.log(_log, logging.WARNING, text, self._label, error)

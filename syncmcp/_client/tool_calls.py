@@ -25,7 +25,7 @@ _log = logger("syncmcp.schema")
 
 
 def tool_params(name: str, arguments: Mapping[str, Any] | None) -> dict[str, Any]:
-    # The types are compared first: this is on the way of every call.
+    # The types are compared first, for speed: every call runs this.
     if type(name) is not str or not name:
         text(name, "name")
     if type(arguments) is not dict:

@@ -73,9 +73,9 @@ def check_offered(method: str, offer: OfferedCapabilities, dialect: Dialect) -> 
         or (method == ELICITATION and (offer.form or offer.url))
         or (method == ROOTS and offer.roots)
     ):
-        method = cut(method)  # of any length, as the server chose it
+        method = cut(method)  # the server chose it: it may have any length
         text = f"this client does not handle {method}"
-        if method == "initialize":  # the client's own request, whose answer is this error
+        if method == "initialize":  # an echo; this error, echoed too, answers the client's request
             text = (
                 "the server sent 'initialize', a request that only clients send; does it echo its"
             )
@@ -177,7 +177,7 @@ def answer(
             return _fill_in(request, handlers, context)
         return _send_to(request, handlers, context)
     except Denied as error:
-        # Elicitations have actions for this, and no error.
+        # An elicitation is answered with an action, not with an error.
         return {"action": "cancel" if error.by in _UNDECIDED else "decline"}
 
 
@@ -187,18 +187,18 @@ _UNDECIDED = frozenset(("timeout", "withdrawn", "nobody", "error"))
 def refusal(method: str, error: BaseException) -> tuple[int, str, Any]:
     """The code, message and data of the JSON-RPC error that is sent for `error`."""
     if isinstance(error, Denied):
-        # Without the reason, which may be meant for the person only.
+        # The reason is left out: it may be meant for the person only.
         return _REJECTED, f"{_NAMES.get(method, 'the request')} was rejected", None
     if isinstance(error, Refused):
         return error.code, error.message, error.data
     if isinstance(error, InvalidQuestion):
         return error.code, error.message, None
-    # Without the text of the error, which may contain private data.
+    # The text of the error is left out: it may contain private data.
     return jsonrpc.INTERNAL_ERROR, "the client failed to answer", None
 
 
 NO_ANSWER = "nobody answered in time"
-"""What a server is told of a question that was cancelled while the server waits for its answer."""
+"""The error message for a server that still waits for the answer to a question that has ended."""
 
 
 def unanswered(method: str, why: str) -> dict[str, Any] | Refused:
@@ -302,12 +302,12 @@ def _fill_in(
         except ValidationError as error:
             if (problems := _mistyped(form, error)) is None:
                 raise
-            raise _unfit(problems) from None  # the cause contains the values
+            raise _unfit(problems) from None  # not chained: that error contains the private values
         _expect(result, types.ElicitResult, "a form handler")
         result = review.answer(request, _with_defaults(form, result))
     if result.action != "accept":
         return {"action": result.action}
-    result = _with_defaults(form, result)  # a review may have left something out
+    result = _with_defaults(form, result)  # a review may have removed fields
     problems = form.problems(result.content or {})
     if problems:
         raise _unfit(problems)
@@ -315,7 +315,7 @@ def _fill_in(
 
 
 def _with_defaults(form: Form, result: types.ElicitResult) -> types.ElicitResult:
-    """An answer as it is sent: its server chose what the fields have that are left out."""
+    """Fill omitted fields of an accepted form with the defaults that the server chose."""
     if result.action != "accept":
         return result
     return result.model_copy(update={"content": form.with_defaults(result.content or {})})
@@ -325,14 +325,14 @@ def _unfit(problems: Mapping[str, str]) -> InvalidAnswer:
     with delaying_forks():
         from syncmcp.handlers.forms import InvalidAnswer
 
-    # Not the values, which are private.
+    # The text does not contain the values: they are private.
     reasons = " ".join(f"{name}: {problem}" for name, problem in problems.items())
     text = f"the answer does not fit the form: {reasons}"
     return InvalidAnswer(text, method=ELICITATION, problems=problems)
 
 
 def _mistyped(form: Form, error: ValidationError) -> dict[str, str] | None:
-    """The problems of an answer whose model refused it; `None` for any other error."""
+    """Return the problems by field if `ElicitResult` rejected the values of a form, else `None`."""
     values: dict[str, Any] = {}
     for each in error.errors(include_url=False, include_context=False):
         path = each["loc"]
@@ -388,7 +388,7 @@ def _list_roots(
     return {"roots": [_without_nulls(root.to_wire()) for root in roots]}
 
 
-# -- all -------------------------------------------------------------------------------------
+# -- all questions ---------------------------------------------------------------------------
 
 
 class _Review:
@@ -426,7 +426,7 @@ class _Review:
             return self._approval.review_request(self._question, asks_person=self._asks_person)
 
     def answer(self, request: Any, answer: Any) -> Any:
-        """The answer to send. What a person entered is recorded, and not reviewed."""
+        """Return the answer to send. An answer that a person entered is recorded, not reviewed."""
         if self._approval is None:
             return answer
         question = replace(self._question, request=request, answer=answer)

@@ -31,7 +31,7 @@ class BatchFrames:
         self._sent: list[Outgoing] = []
 
     def bundle(self, requests: Sequence[Outgoing]) -> Outgoing | None:
-        """Return one frame of the requests that are still open; `None` if none is."""
+        """Return one frame with the requests that are still open; `None` if all have ended."""
         with self._lock:
             outs = [out for out in requests if self._requests.get(out.id) is not None]
             if len(outs) < 2:
@@ -51,10 +51,10 @@ class BatchFrames:
         return carrier
 
     def frame_of_error(self) -> Outgoing | None:
-        """The frame that an error without a request id and without a stream of its own refers to.
+        """Return the frame that an error without an id is about, if no HTTP stream shows that.
 
-        A server that cannot read a frame cannot name a request in it. It must be the only batch of
-        which no request is answered; or the probe, while no other request is open. Not
+        A server that cannot parse a frame cannot name its requests. The frame is the probe, if no
+        other request is open, or else the only batch without any response. It is never
         `initialize`: the error may be about the probe before it.
         """
         with self._lock:

@@ -74,14 +74,14 @@ class HandlerRegistry:
     """The handlers and callbacks of a client, which any thread may change at any time.
 
     Attributes:
-        question_handlers: The handlers of questions that the specification defines. Replaced,
-            never changed.
+        question_handlers: The handlers of questions that the specification defines. The object
+            is replaced, never modified.
         offer: The questions that servers may ask now.
         requests: The handlers of requests that the specification does not define, by method.
         notifications: The handlers of notifications, by method.
-        question_budget: Counts the questions that wait for handlers, or are in their hands.
-        notification_budget: Counts the notifications that wait for callbacks, or are in their
-            hands. Both outlive a connection: the program's functions may do so, too.
+        question_budget: Counts the questions that are queued for handlers or being answered.
+        notification_budget: Counts the notifications that are queued for callbacks or being
+            handled. Both budgets outlive a connection, as handlers and callbacks may do.
     """
 
     def __init__(
@@ -107,16 +107,16 @@ class HandlerRegistry:
         self.question_handlers = question_handlers
         self.offer = offer_of(question_handlers)
         self.schemas = ToolSchemaCache()
-        # Guards changes of `question_handlers`: each value is made of the one before it.
+        # Guards changes of `question_handlers`: each new value is made from the previous one.
         self.changing = threading.RLock()
-        # A look-up and a change of a dict need no lock.
+        # No lock: a look-up or change of one entry of a dict is atomic.
         self.requests: dict[str, RequestHandler] = {}
         self.notifications: dict[str, NotificationHandler] = {}
         self.question_budget = Budget()
         self.notification_budget = Budget()
 
     def for_call(self, given: Handlers | None) -> Handlers:
-        """The handlers for questions of one call: its own ones, and the client's for the rest."""
+        """Return the handlers for a call: its own, or the client's for other questions."""
         return self.question_handlers if given is None else merged(given, self.question_handlers)
 
     def change(self, check: Callable[[OfferedCapabilities], object], **changed: Any) -> None:
@@ -132,9 +132,9 @@ class HandlerRegistry:
             self.question_handlers, self.offer = handlers, offer
 
     def renew(self) -> None:
-        """After a fork, in the child: replace what has locks, which threads of the parent may hold.
+        """In a forked child: replace the objects whose locks threads of the parent may have held.
 
-        What waits in the parent is not counted in the child.
+        The new budgets are empty: jobs that are queued in the parent do not count in the child.
         """
         self.changing = threading.RLock()
         self.question_budget = Budget()
@@ -152,17 +152,17 @@ class HandlerRegistry:
 
 
 class ClientServices:
-    """What a client gives to one of its connections.
+    """The services that a client provides to one of its connections.
 
     Attributes:
-        events: Returns the client that is told what happens; `None` once the program has dropped
-            it. A weak reference, so that the garbage collector finds open clients without users.
-        handler_pool: Runs handlers. One that waits in a call of this library lends its slot.
+        events: Returns the core of the client, which receives the events; `None` once it was
+            collected. A weak reference, so that a connection does not keep its client alive.
+        handler_pool: Runs handlers. One that waits for this library releases its slot.
         callback_pool: Runs callbacks of notifications and of cancel tokens.
         human_timeout: How long, in seconds, a handler may take; `None` for no limit.
-        secrets: Removed from what errors and logs quote of the server.
-        log: Logs what the server can provoke at will.
-        visits: The URLs that the program was sent to, and which of them are completed.
+        secrets: The secrets to remove from texts of the server in errors and logs.
+        log: Limits the rate of records that the server can cause in any number.
+        visits: The visits to URLs that the server asked for.
         server: The server as handlers see it; `None` until the connection is open.
         context: The context variables of handlers whose question belongs to no call.
     """
@@ -194,11 +194,11 @@ class ClientServices:
     def note(
         self, logger: logging.Logger, level: int, text: str, *args: object, exc_info: bool = False
     ) -> None:
-        """Log what the server can provoke at will; the label is the first argument of `text`."""
+        """Log, with a rate limit, an event that a server causes; `text` begins with the label."""
         self.log.log(logger, level, text, self.label, *args, exc_info=exc_info)
 
     def too_many_questions(self, method: str) -> LimitExceeded:
-        """The error of a call of `method` because of which the server asks too much."""
+        """Return the error of a call of `method` that causes too many questions of the server."""
         return LimitExceeded(
             f"the server asked more than {self.max_questions_per_call} questions during one"
             " call (option max_questions_per_call)",

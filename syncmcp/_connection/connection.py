@@ -85,7 +85,7 @@ class Connection:
         self.questions = QuestionRegistry(services)
         self._wire = wire
         self.label = services.label
-        # Guards the table, outcomes and `close_error`. No I/O, user code or settling under it.
+        # Guards the table, outcomes and `close_error`. Not held during I/O, user code or settling.
         lock = self._lock = threading.RLock()
         table = self._table = RequestTable[PendingRequest](first_id, max_in_flight)
         self.close_error: McpError | None = None  # what ended the connection
@@ -95,7 +95,7 @@ class Connection:
         self._unsettled: list[PendingRequest] = []
         self.agreed = NegotiatedState(self.label)
         self.interceptors: InterceptorChain | None = None
-        if interceptors:  # most clients have none: the module is loaded for the others only
+        if interceptors:  # most clients have no interceptors and need not load the module
             with delaying_forks():
                 from syncmcp._connection.intercepting import InterceptorChain
 
@@ -111,7 +111,7 @@ class Connection:
         self.log_level: str | None = None
 
     def open(self, deadline: Deadline) -> None:
-        """Open the transport; requests can be sent from here on."""
+        """Open the transport; then requests can be sent."""
         self.transport.open(self, deadline)
 
     def adopt(
@@ -119,7 +119,7 @@ class Connection:
     ) -> None:
         """Use `dialect` from now on, with a server that declares `capabilities`.
 
-        `offer` is what the client declared in the handshake: the questions the server may ask.
+        `offer` are the capabilities declared in the handshake: the questions the server may ask.
         """
         self.agreed.adopt(dialect, capabilities, offer)
         self.transport.adopt(dialect.session_headers(), stateful=dialect.stateful)
@@ -128,7 +128,7 @@ class Connection:
             _log.warning(text, self.label, dialect.revision, ", ".join(methods))
 
     def ready(self) -> None:
-        """The client is open: handlers of the server's requests may run from now on."""
+        """Let the handlers of the server's requests run: the client is open now."""
         self._server_requests.open()
 
     def wait_closed(self, seconds: float) -> bool:
@@ -166,14 +166,14 @@ class Connection:
         emptied.wait(deadline.remaining())
 
     def release_answered(self) -> None:
-        """Have every call that was answered end without waiting for its callbacks any longer."""
+        """Let every answered call return without waiting for its callbacks any longer."""
         with self._lock:
             answered = list(self._timeouts.finishing_calls)
         for call in answered:
             self._release(call)
 
     def call_when_idle(self, callback: Callable[[], object]) -> None:
-        """Run `callback`, which does not block, whenever no call is in flight; perhaps now.
+        """Run `callback`, which does not block, whenever no call is in flight, perhaps at once.
 
         It may run several times, even on a connection that refuses new calls.
         """
@@ -184,7 +184,7 @@ class Connection:
             callback()
 
     def disown(self) -> None:
-        """In a forked child: fail the calls, and leave the server alone: it is the parent's."""
+        """In a forked child: fail the calls, but do not end the server, which is the parent's."""
         self._lock = threading.RLock()  # a thread that exists only in the parent may have held it
         self.close_error = error = forked_error(self.label)
         self.transport = self.notifier.transport = ForkedTransport(self.transport)
@@ -216,7 +216,7 @@ class Connection:
             for call in calls:
                 delivery = self._abort(call.out) if call.out else "not_sent"
                 self._settle(call, close_error_for(error, call.method, delivery))
-        except BaseException:  # Ctrl-C: whoever closes next settles them
+        except BaseException:  # Ctrl-C: the next close settles these calls
             self._unsettled = calls
             raise
 
@@ -244,8 +244,8 @@ class Connection:
     ) -> Any:
         """Send a request and block until it ends; return its raw result, or raise its error.
 
-        `dialect` is given while none is negotiated; `offer`, if the server may ask other questions
-        in return than the handlers can answer. `dump` finds waiting threads by this method.
+        `dialect` is given until one is negotiated. `offer` replaces the questions that the handlers
+        can answer. `dump` finds waiting threads by this method.
         """
         if self.interceptors is not None and call.interception is None:
             call.interception = self.interceptors.intercept(call)
@@ -283,8 +283,8 @@ class Connection:
         """Register a request and send it; its outcome is stored in `call`.
 
         See `send_and_wait` for `dialect` and `offer`. If `frame` is given, a request that may share
-        a frame is added to it instead of being sent; see `send_batch`. An `McpError` means that the
-        request was not registered, and nothing was sent.
+        a frame is added to it instead of being sent; see `send_batch`. An `McpError` means that
+        nothing was sent, and that the table does not have the request.
         """
         method, options, cancel = call.method, call.options, call.options.cancel
         if dialect is None:
@@ -331,7 +331,7 @@ class Connection:
         out = Outgoing(body, method, call.id, (call.id,), headers, call.deadline)
         with self._lock:
             call.out = out
-            # If the call was taken before now, its caller was told that it was not sent.
+            # If the call was taken before now, its error says that it was not sent.
             send_now = call.may_send and not call.taken
         if call.interception is None and (call.waiter is None or self.transport.blocking or cancel):
             self._watch_limits(call)
@@ -349,7 +349,7 @@ class Connection:
 
     def _send(self, *outs: Outgoing) -> None:
         queue = deque(outs)
-        # A loop and no recursion: a failed frame lets queued ones follow, and those may fail, too.
+        # A loop, not recursion: after a failed frame queued frames are sent, which may fail, too.
         while queue:
             out = queue.popleft()
             out.submitted = True
@@ -379,7 +379,7 @@ class Connection:
             self._timeouts.watch(call)
 
     def cancel(self, call: PendingRequest, error: GivenUp) -> bool:
-        """Cancel, expire or give up a call: abort its exchange, and notify the server once.
+        """End a call with `error`: abort its exchange, and notify the server once.
 
         Never blocks; may be called on any thread. Returns `False` if the call had ended already.
         """
@@ -397,7 +397,7 @@ class Connection:
         with self._lock:
             caused = list(call.questions.items())
         self._settle(call, error)
-        for question, certain in caused:  # if it is not certain, the server gets an answer
+        for question, certain in caused:  # if uncertain, the server may still wait for an answer
             told = None if certain else NO_ANSWER
             question.cancel("the call that caused the question has ended", told=told)
         return True
@@ -443,7 +443,7 @@ class Connection:
                     self._on_response(message._replace(id=id), out)
                 return
         late = self.agreed.on_late_response
-        outcome: Any = ...  # stays, for an error that answers nothing: there may be any number
+        outcome: Any = ...  # no exception is made for stray errors: there may be any number
         if isinstance(message, jsonrpc.Result):
             outcome = message.result
         elif (asked := self._table.get(message.id)) is not None or late is not None:
@@ -523,7 +523,7 @@ class Connection:
 
     def failed(self, out: Outgoing, error: McpError) -> None:
         """See `Receiver`."""
-        if isinstance(error, RequestTimeout):  # the exchange noticed that before the timer
+        if isinstance(error, RequestTimeout):  # the exchange was faster than the timer
             for call in filter(None, map(self._table.get, out.ids)):
                 self.cancel(call, fresh(error))
         else:
@@ -543,9 +543,9 @@ class Connection:
 
     def lost(self, error: McpError) -> None:
         """See `Receiver`."""
-        traceback.clear_frames(error.__traceback__)  # they hold what was received
+        traceback.clear_frames(error.__traceback__)  # the frames refer to received data
         error.server = self.label
-        if isinstance(error, SessionLost):  # new calls are refused; those in flight end as they do
+        if isinstance(error, SessionLost):  # new calls are refused; those in flight continue
             with self._lock:
                 self.close_error = self.close_error or error
         else:
@@ -590,11 +590,11 @@ class Connection:
         call.may_send = True
         if call.out is not None and self.transport.blocking and call.delegate_send(self._send):
             return None
-        # Without a frame yet: the thread that encodes it will see that it may be sent.
+        # `None` before the frame is encoded: the encoding thread then sees that it may be sent.
         return call.out
 
     def _settle(self, call: PendingRequest, outcome: Any) -> None:
-        if call.outcome is not None:  # else a thread whose time was up has taken it
+        if call.outcome is not None:  # else its thread, at its deadline, has taken the outcome
             call.outcome = outcome
         self._release(call)
 
@@ -611,10 +611,10 @@ class Connection:
             call.unsubscribe()
         if (interception := call.interception) is not None:  # read once: another thread clears it
             interception.settled()
-        # Unlocked if the queued call may be sent just now: then its thread is awake already.
+        # Unlocked if the call has just left the queue: then its thread is awake already.
         if call.waiter is not None and call.waiter.locked():
             call.waiter.release()
         if (done := call.on_done) is not None:
-            # It refers to the future; a call that became a task may be kept for long.
+            # It refers to the future, and a call that became a task is stored for long.
             call.on_done = None
             done(call)

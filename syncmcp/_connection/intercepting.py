@@ -58,7 +58,7 @@ class InterceptorChain:
         )
 
     def intercept(self, call: PendingRequest) -> InterceptedRequest:
-        """Make the interception of one request and its response."""
+        """Make the object that intercepts one request and its response."""
         running = call.options.context.get(within, ())
         return InterceptedRequest(
             call, _not_running(self._interceptors, running), self._label, self._workers
@@ -98,7 +98,7 @@ class InterceptorChain:
     def intercept_handler(
         self, request: Request, make: Callable[[dict[str, Any]], AnswerFunction]
     ) -> AnswerFunction:
-        """The answer function of a question that runs interceptors before and after its handler."""
+        """Return an answer function that runs interceptors before and after the handler."""
         id, method, params = request
 
         def answer_intercepted(context: HandlerContext) -> dict[str, Any]:
@@ -111,7 +111,7 @@ class InterceptorChain:
                 question = _run_hooks(chain[::-1], "incoming", question)
                 given = make(question.params)(context)
                 answer = replace(answer, result=given, elapsed=monotonic() - since)
-            except BaseException as error:  # as any other error of the handler
+            except BaseException as error:  # treated like an error of the handler
                 answer = replace(answer, error=error, elapsed=monotonic() - since)
             answer = _run_hooks(chain, "outgoing", answer)
             if answer.error is not None:
@@ -166,7 +166,7 @@ class InterceptedRequest:
     def before_send(self, params: dict[str, Any] | None) -> dict[str, Any] | None:
         """Run hooks on the request, on the thread that sends it; return its parameters.
 
-        An `McpError` means that it must not be sent, or has ended meanwhile.
+        An `McpError` means that the request must not be sent, or has ended.
         """
         call = self._call
         self._params = params or {}
@@ -198,7 +198,7 @@ class InterceptedRequest:
         return result
 
     def send_failed(self, error: BaseException) -> None:
-        """The request could not be sent."""
+        """Show the end of a request that could not be sent."""
         call = self._call
         if call.unsubscribe is not None:
             call.unsubscribe()
@@ -206,7 +206,7 @@ class InterceptedRequest:
             self._show_end(error=error)
 
     def settled(self) -> None:
-        """The request is settled. Never blocks."""
+        """Run the `ended` hooks of a settled future on a pool thread. Never blocks."""
         call = self._call
         outcome = call.outcome
         if call.waiter is None:
@@ -267,19 +267,19 @@ class InterceptedRequest:
         )
 
     def _wait_before_send(self, seconds: float) -> None:
-        """Wait before the request is sent; if the call ends meanwhile, its waiter is released."""
+        """Wait before the request is sent; if the call ends first, raise its error."""
         call, waiter = self._call, self._call.waiter
         if waiter is None:
             _wait(call.deadline, call.options.cancel, call.method, "not_sent", seconds)
         elif acquire(waiter, checked_seconds(seconds, "seconds")):
-            waiter.release()  # again, for the wait in `Connection.request`
+            waiter.release()  # for `send_and_wait`, if the hook catches this error
             raise call.outcome
 
 
 def _not_running(
     interceptors: Sequence[Interceptor], running: Sequence[Interceptor]
 ) -> Sequence[Interceptor]:
-    """Leave out interceptors whose hook sent the message: they must not see their own."""
+    """Leave out interceptors whose hook sent the message: they must not see their own messages."""
     if not running:
         return interceptors
     return [each for each in interceptors if not any(each is other for other in running)]
@@ -296,10 +296,9 @@ def _run_hooks(
 def _run_hook(
     interceptor: Interceptor, hook: Literal["outgoing", "incoming"], message: Message
 ) -> Message:
-    """Run one hook.
+    """Run one hook; raise only `McpError`.
 
-    What it raises is an `McpError`: `InterceptorFailed` for other exceptions, and if it returned an
-    invalid message.
+    That is `InterceptorFailed` if the hook raises another exception or returns an invalid message.
     """
     mark = within.set((*within.get(), interceptor))
     try:
@@ -325,7 +324,7 @@ def _run_hook(
 
 
 def _wrong(message: Message, changed: object) -> str:
-    """The forbidden change that a hook made; empty if none."""
+    """Describe the forbidden change that a hook made; empty if it made no such change."""
     if not isinstance(changed, Message):
         return f"returned {type(changed).__name__}, not a Message or None"
     for name in _FIXED:
@@ -380,7 +379,7 @@ def _wait(
     delivery: Literal["not_sent", "unknown"],
     seconds: float,
 ) -> None:
-    """Wait `seconds`; raises what `check_wanted` does once the call behind the message ends."""
+    """Wait `seconds`; if the call of the message ends first, raise the error of `check_wanted`."""
     woken = Latch()
     forget = None if cancel is None else call_when_cancelled(cancel, woken.set)
     try:

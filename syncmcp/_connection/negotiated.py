@@ -1,4 +1,4 @@
-"""What was negotiated with a server: the revision, its capabilities, and ours."""
+"""The result of the negotiation with a server: the revision and the capabilities of both sides."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ class NegotiatedState:
     """The negotiated state of one connection; fixed once the connection is open.
 
     Attributes:
-        current_dialect: The dialect for incoming messages and notifications; `None` if none is
-            known. While the connection opens, it may be one that is only being tried.
+        current_dialect: The dialect for incoming messages and notifications; `None` if it is
+            unknown. While the connection opens, it may be a dialect that is only being tried.
         unavailable: The requests that `check` may refuse, by method.
         tasks: How calls become tasks; `None` if the revision or the server has no tasks.
         on_late_response: Called on the thread that reads with the id and the outcome of each
@@ -51,7 +51,7 @@ class NegotiatedState:
 
     @property
     def dialect(self) -> Dialect:
-        """The dialect that was negotiated; `ClosedError` if none was yet."""
+        """The negotiated dialect; raises `ClosedError` before the negotiation."""
         if self.current_dialect is None:
             raise ClosedError("the client is not open", server=self._label)
         return self.current_dialect
@@ -67,7 +67,7 @@ class NegotiatedState:
         return self.current_dialect or self.dialect
 
     def check_tasks(self, undeclared: Undeclared) -> TaskRules:
-        """Return how calls become tasks, else raise `NotSupported`; `undeclared` as for `check`."""
+        """Return the rules of tasks, else raise `NotSupported`; `undeclared` as for `check`."""
         if self.tasks is not None:
             return self.tasks
         known = self.dialect.tasks

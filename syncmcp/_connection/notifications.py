@@ -67,7 +67,7 @@ class NotificationRouter:
         self._queue_lock = threading.RLock()
 
     def facts(self) -> dict[str, int]:
-        """What the queued notifications take in memory, in bytes; see `Dump`."""
+        """The memory of the queued notifications, in bytes; see `Dump`."""
         return {"notification bytes": self._budget.used}
 
     def dispatch(self, method: str, params: dict[str, Any], call: PendingRequest | None) -> None:
@@ -86,11 +86,11 @@ class NotificationRouter:
         if shown is None:
             return
         size = jsonrpc.size_of(params, method)
-        self._budget.give(size)  # its callbacks count it from here on, and it may not fit twice
+        self._budget.give(size)  # the queue of its callbacks counts it now; twice may not fit
         try:
             self._dispatch(method, shown, call)
         finally:
-            self._budget.take(size)  # given back when this returns
+            self._budget.take(size)  # the queue that runs this method gives it back
 
     def _dispatch(self, method: str, params: dict[str, Any], call: PendingRequest | None) -> None:
         handlers = self._handlers
@@ -164,7 +164,7 @@ class NotificationRouter:
         size = jsonrpc.size_of(received, method)
         queue.push(callback, *args, is_progress=is_progress, size=size)
 
-    # -- what the library itself acts on -----------------------------------------------------
+    # -- notifications that the library itself handles ---------------------------------------
 
     def route(
         self, method: str, params: dict[str, Any], dialect: Dialect | None, out: Outgoing | None
@@ -193,7 +193,7 @@ class NotificationRouter:
     def connection_lost(self, error: McpError) -> None:
         """The connection or the session is lost: notify the client, and end URL visits.
 
-        Listeners and threads that wait for a URL visit make no call that would find the loss.
+        Listeners, and threads that wait for a URL visit, make no call that would fail.
         """
         self._services.visits.close("the session is lost")
         events = self._services.events()
@@ -232,7 +232,7 @@ class NotificationRouter:
     def subscription_end(
         self, params: dict[str, Any], dialect: Dialect | None
     ) -> jsonrpc.Result | None:
-        """The response that a server's ``notifications/cancelled`` stands for, if any.
+        """Return the response that a server's ``notifications/cancelled`` replaces, if any.
 
         In 2026-07-28 it may end a subscription, and nothing else (basic/patterns/cancellation,
         "Behavior Requirements"). It means the same as an empty response.

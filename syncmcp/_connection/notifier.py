@@ -27,12 +27,12 @@ if TYPE_CHECKING:
 _log = logger("syncmcp.connection")
 
 POST_SECONDS = 30.0
-"""An answer or notification of the library that cannot be sent for so long over HTTP is dropped."""
+"""The time limit, in seconds, of sending an answer or notification; after that it is dropped."""
 
-# How many answers are sent at one time over HTTP, apart from those that need no handler.
+# The most answers of handlers that are sent at the same time over HTTP.
 _ANSWERING_THREADS = 64
 
-# How long, in seconds, the end of a transport may take once too much is owed to its server.
+# The time limit, in seconds, of closing a transport that has too many unsent frames.
 _CLOSE_SECONDS = 5.0
 
 # Requests that must not be cancelled by a notification (spec: "Cancellation").
@@ -42,9 +42,9 @@ _NEVER_CANCELLED = frozenset(("initialize", "server/discover"))
 class Notifier:
     """Sends notifications and answers over one transport.
 
-    What the library sends by itself (answers, refusals, notices, progress) is owed to the server
-    until it has left; `owed` counts it. There is a bound for it: a server that makes us owe it
-    more, and does not take it, loses the connection.
+    `owed` counts the unsent frames of the library itself: answers, errors, cancellations, progress.
+    Their number and size are bounded. If a server causes more of them, and does not read them, the
+    client ends the connection.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class Notifier:
     ) -> None:
         most, size = budget.MAX_OWED, budget.MAX_BYTES
         self.owed = budget.Budget(size, most, f"{most} messages or {size} bytes")
-        # Guards the flag: the connection is ended once.
+        # Guards the flag, so that the connection is ended only once.
         self._lock = threading.RLock()
         self._overflowed = False
         self.transport = transport
@@ -68,15 +68,15 @@ class Notifier:
         self._services = services
         self._agreed = agreed
         self._interceptors = interceptors
-        # Not the workers of the client: answers that the server does not take would block them.
+        # Not the workers of the client: answers that the server does not read would block them.
         self._answering = DaemonPool(f"syncmcp-answer[{label}]", _ANSWERING_THREADS)
 
     def facts(self) -> dict[str, int]:
-        """How many frames are owed and what they take; see `Dump`."""
+        """The number and size of the unsent frames; see `Dump`."""
         return {"owed": self.owed.items, "owed bytes": self.owed.used}
 
     def close(self) -> None:
-        """The connection has ended: let idle threads end. Never blocks."""
+        """End idle threads after the end of the connection. Never blocks."""
         self._answering.close()
 
     def notify(self, method: str, params: dict[str, Any] | None, deadline: Deadline) -> None:
@@ -113,9 +113,9 @@ class Notifier:
         params: dict[str, Any] | None,
         post: Callable[[bytes], object] | None = None,
     ) -> None:
-        """Send a notification that the library makes, not the program. Never blocks.
+        """Send a notification of the library itself, not of the program. Never blocks.
 
-        `post` sends it, if it must arrive in order with other frames; see `ordered_post`.
+        `post` is given if it must arrive in order with other frames; see `ordered_post`.
         """
         body = jsonrpc.encode_notification(method, params)
         if post is None:
@@ -148,14 +148,14 @@ class Notifier:
         return post
 
     def _send_in_order(self, out: Outgoing) -> None:
-        """Send a frame that is owed, on a pool thread."""
+        """Send a frame on a pool thread, and stop counting it."""
         try:
             self._try_send(self.transport.send, out)
         finally:
             out.leave()
 
     def _owe(self, body: bytes, method: str | None) -> Outgoing | None:
-        """Make a frame that is owed to the server; `None` if too much is owed to it already."""
+        """Make a frame and count it as unsent; `None` if the server has too many unsent frames."""
         out = Outgoing(body, method, None, (), {}, Deadline(POST_SECONDS))
         try:
             out.enter(self.owed)
@@ -163,20 +163,20 @@ class Notifier:
             with self._lock:
                 first, self._overflowed = not self._overflowed, True
             if first:
-                # On another thread: this one may hold locks, and closing takes its time.
+                # On another thread: this one may hold locks, and closing may block.
                 self._answering.run(partial(self._give_up, error), at_once=True)
             return None
         return out
 
     def _give_up(self, error: LimitExceeded) -> None:
-        """End the connection: its calls fail with the error, and nothing is read any more."""
+        """End the connection: its calls fail with the error, and no more frames are read."""
         self._receiver.lost(error)
         self.transport.close(Deadline(_CLOSE_SECONDS))
 
     def _try_send(self, send: Callable[[Outgoing], object], out: Outgoing) -> None:
         try:
             self._send(send, out)
-        except McpError as error:  # mostly a lost connection, which its owner learns otherwise
+        except McpError as error:  # mostly a lost connection, for which the calls fail
             out.leave()
             text, what = "[%s] could not send %s: %s", out.method or "an answer"
             self._services.note(_log, logging.DEBUG, text, what, error)

@@ -113,7 +113,7 @@ class CallOptions(TypedDict, total=False):
 
 OPTION_NAMES: frozenset[str] = frozenset(CallOptions.__annotations__)
 
-# How a docstring refers to these options; for `help()`, a list takes the place.
+# The reference to these options in a docstring; `help()` shows a list instead.
 _REFERENCE: Final = "    options: `timeout`, `cancel`, `on_progress` and others; see `CallOptions`."
 _FIRST_SENTENCES: Final = r"(?m)^    \w+: (?:[^.]|\.(?!\s))*\."
 
@@ -135,7 +135,7 @@ def _listed_options() -> str:
 
 def list_options(function: F) -> F:
     """List `CallOptions` in the docstring of `function` where it refers to them."""
-    if function.__doc__:  # there is none with `python -OO`
+    if function.__doc__:  # `python -OO` removes docstrings
         text = inspect.cleandoc(function.__doc__)
         function.__doc__ = text.replace(_REFERENCE, _listed_options())
     return function
@@ -144,7 +144,7 @@ def list_options(function: F) -> F:
 class ResolvedOptions:
     """The options of one call, with the client's settings filled in.
 
-    Options that a caller can give never change. The others are the library's own.
+    The options of the caller never change. The other attributes are internal.
     """
 
     on_progress: ProgressHandler | None = None
@@ -205,7 +205,7 @@ class ResolvedOptions:
             options.idle_timeout = seconds(given["idle_timeout"], "idle_timeout")
         cancel = given.get("cancel")
         if cancel is not None:
-            kinds = "CancelToken or threading.Event"  # not that of asyncio
+            kinds = "CancelToken or threading.Event"  # qualified: asyncio has an Event, too
             _expect(cancel, (CancelToken, threading.Event), "cancel", kinds)
             options.cancel = as_token(cancel)
         options.on_progress = given.get("on_progress")
@@ -234,9 +234,9 @@ class ResolvedOptions:
         return not (self.meta or self.headers or self.handlers or self.log_level)
 
     def may_ask(self, more: int, most: int) -> bool:
-        """Count `more` questions of the server; `False` if the call has more than `most` then.
+        """Count `more` questions of the server; `False` if the call now has more than `most`.
 
-        The threads of one call take turns: no two call this at the same time.
+        Not thread-safe: only one thread may call this at a time.
         """
         self.questions += more
         return self.questions <= most
@@ -250,12 +250,12 @@ class ResolvedOptions:
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """A question that names what is spelled like `word`; empty if nothing is."""
+    """Ask whether a known word of similar spelling was meant; empty if there is none."""
     close = similar(word, known, 2)
     return f"did you mean {' or '.join(map(repr, close))}?" if close else ""
 
 
-# Keywords of the official SDK, and those of this library.
+# Keywords that people know from elsewhere, and the keyword of this library for each.
 _ELSEWHERE = {
     "elicitation_callback": "elicitation",
     "list_roots_callback": "roots",
@@ -270,7 +270,7 @@ _ELSEWHERE = {
     "url": "target",
 }
 
-# Those of a client that are handlers; a call has them as `handlers`.
+# The options of a client that are handlers; a call takes them in `handlers`.
 _HANDLERS = ("elicitation", "roots", "sampling")
 
 OPTIONS_OF_TARGETS = {
@@ -282,9 +282,9 @@ OPTIONS_OF_TARGETS = {
 
 
 def keyword_hint(word: str, known: Collection[str], of_client: Collection[str] = ()) -> str:
-    """What to write instead of an unknown keyword; empty if nobody knows.
+    """Return what to write instead of an unknown keyword; empty without a suggestion.
 
-    `of_client` are the options of the client, where `known` are others.
+    `of_client` are the options of the client, if `known` are those of another function.
     """
     own = _ELSEWHERE.get(word, word)
     if own in known:
@@ -300,7 +300,7 @@ def keyword_hint(word: str, known: Collection[str], of_client: Collection[str] =
     if own in OPTION_NAMES:
         return f"it is an option of a call, client.call_tool(..., {own}=...)"
     for kind, names in OPTIONS_OF_TARGETS.items():
-        if word in names and word not in ("args", "command"):  # Stdio takes these as words
+        if word in names and word not in ("args", "command"):  # positional in `Stdio`
             return f"it is an option of the target, {kind}(..., {word}=...)"
     return did_you_mean(word, known)
 
@@ -341,9 +341,9 @@ def with_trace_context(
 ) -> Mapping[str, Any] | None:
     """The `_meta` of a request: the caller's `meta`, and the trace context of its current span.
 
-    The program's propagators produce the context; only the three reserved keys are sent, and only
-    with the shape of trace context. Keys that the caller put into `meta`, or into a `_meta` in
-    `params`, win: a `traceparent` or `tracestate` of the caller's keeps both of ours out.
+    The program's propagators produce the context. Only valid values of the three reserved keys are
+    sent. Keys of the caller, in `meta` or in `_meta` of `params`, take precedence. If these have a
+    `traceparent` or `tracestate`, the client adds neither of the two.
     """
     meta = options.meta
     if options.trace is None:
@@ -379,7 +379,7 @@ def _inject(context: Context) -> Mapping[str, str]:
 def attach_trace_context(params: Mapping[str, Any]) -> None:
     """Make the span of a server's request the parent of spans in the current context.
 
-    Without its baggage, which would be sent on to every server that the handler calls.
+    The baggage is left out: it would be forwarded to every server that the handler calls.
     """
     meta = params.get("_meta")
     if _SOURCE not in sys.modules or not isinstance(meta, Mapping):

@@ -36,11 +36,11 @@ if TYPE_CHECKING:
 
 
 GivenUp: TypeAlias = RequestTimeout | RequestCancelled | LimitExceeded
-"""The errors of requests that are given up before the server has answered."""
+"""The errors of requests that the client ends before the server has answered."""
 
 
 class _RequestInterception(Protocol):
-    """What a request needs of an `InterceptedRequest`, which is above this module."""
+    """The interface of an `InterceptedRequest`, whose module this one must not import."""
 
     def run(self, exchange: Callable[[], Any]) -> Any: ...
 
@@ -63,7 +63,7 @@ class PendingRequest:
     ) -> None:
         self.id = -1
         self.method = method
-        # Its open questions, and whether it certainly caused each of them. They end with it.
+        # The open questions that it caused, which end with it. The values: whether that is certain.
         self.questions: dict[InboundRequest, bool] = {}
         self.params: dict[str, Any] | None = None
         # Its interceptors, if there are any, and whether they changed the request or its result.
@@ -95,7 +95,7 @@ class PendingRequest:
             self.waiter.acquire()
 
     def delegate_send(self, send: Callable[[Outgoing], object]) -> bool:
-        """Have the waiting thread or the pool run `send`, which may block; false without both."""
+        """Run `send`, which may block, on the waiting thread or the pool; `False` without both."""
         if self.waiter is not None:
             self.waiter.release()
         elif self.pool is not None and self.out is not None:
@@ -123,16 +123,16 @@ class PendingRequest:
         return True
 
     def disown(self, error: McpError) -> None:
-        """In a forked child: end a call of the parent, which goes on there. No callback runs."""
+        """In a forked child: end a call of the parent, where it continues. No callback runs."""
         self.taken = self.released = True
         self.outcome = fresh(error, method=self.method, delivery="unknown")
         if self.waiter is not None and self.waiter.locked():
             self.waiter.release()
 
     def take_result(self) -> Any:
-        """The result, which is not kept: a call that became a task is remembered for long.
+        """Return the result and drop it: a call that became a task is stored for long.
 
-        Nor is an error: its traceback holds the frames of the caller, and they would hold it.
+        An error is dropped, too: it and the caller's frames in its traceback would form a cycle.
 
         Raises:
             McpError: The error that the request ended with.
@@ -146,10 +146,10 @@ class PendingRequest:
         return outcome
 
     def _silent_since(self) -> float | None:
-        """When the silence began that the idle timeout bounds; `None` while none is counted.
+        """Return the time from which the idle timeout counts; `None` while it does not count.
 
-        None is before the first message, nor while the server waits for an answer of ours, unless
-        its questions have held the deadline for as long as they may.
+        It counts from the last message, if there was one. While the server waits for an answer of
+        the client, it counts from the end of the longest hold of the deadline.
         """
         if self.questions or self.deadline.held:
             return self.deadline.resumes_at
@@ -160,7 +160,7 @@ class PendingRequest:
         when = self.deadline.at
         idle = self.idle_timeout
         if idle is not None:
-            quiet = self.last_activity is None and not self.questions  # as most calls are here
+            quiet = self.last_activity is None and not self.questions  # the usual case
             since = None if quiet else self._silent_since()
             silent = (monotonic() if since is None else since) + idle
             when = silent if when is None else min(when, silent)
@@ -202,7 +202,7 @@ def error_of_response(
     server: str,
     secrets: Secrets,
 ) -> ServerError:
-    """The error in the response to `request`; `out` is the one whose HTTP stream it came on."""
+    """Return the error of a response to `request`, which came on the HTTP stream of `out`."""
     text, code = secrets.quote(message.message), message.code
     error: ServerError
     if request is not None and (request.method, code) == ("resources/read", jsonrpc.INVALID_PARAMS):
@@ -222,7 +222,7 @@ def check_wanted(
     delivery: Delivery,
     server: str | None = None,
 ) -> None:
-    """Raise `RequestCancelled` or `RequestTimeout` if a call has ended."""
+    """Raise `RequestCancelled` or `RequestTimeout` if a call was cancelled or has expired."""
     facts: dict[str, Any] = {"method": method, "delivery": delivery, "server": server}
     if cancel is not None and cancel.cancelled:
         raise RequestCancelled("cancelled", reason=cancel.reason, **facts)
@@ -251,7 +251,7 @@ class PendingListen(PendingRequest):
     each, `on_notification` is called on the thread that reads.
 
     Attributes:
-        granted: What the server has accepted; `None` until then.
+        granted: The changes that the server has accepted; `None` until then.
         answered: Set once the server has accepted the subscription, or the request has ended.
     """
 
@@ -275,7 +275,7 @@ class TimeoutWatcher:
         release: Ends the wait for an answered call whose callbacks are still running.
 
     Attributes:
-        finishing_calls: The calls for `release`; guarded by the lock of the connection.
+        finishing_calls: The answered calls for `release`; guarded by the lock of the connection.
     """
 
     def __init__(
@@ -294,7 +294,7 @@ class TimeoutWatcher:
         self._alarm = Alarm(lock, self._check)
 
     def watch(self, call: PendingRequest) -> None:
-        """Expire an open call in time; to be called again when its deadlines have changed."""
+        """Expire an open call in time; call this again when its deadlines have changed."""
         when = call.next_check()
         if when is not None:
             with self._lock:
@@ -308,7 +308,7 @@ class TimeoutWatcher:
         self.watch(call)
 
     def stop(self) -> None:
-        """There will be no more open calls; called with the lock held."""
+        """Stop watching for open calls: there will be no more. Called with the lock held."""
         self._stopped = True
         if not self.finishing_calls:
             self._alarm.cancel()

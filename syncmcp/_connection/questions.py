@@ -1,7 +1,7 @@
-"""What a server asks of the client: one inbound request, all that are open, one round of input.
+"""Questions of a server: one inbound request, the registry of open ones, and a round of input.
 
 Until 2025-11-25 a server sends requests; in 2026-07-28 it asks in a result. Either way a question
-is one `InboundRequest`; its `Reply` sends a response, or fills a slot of the round.
+is one `InboundRequest`; its `Reply` sends a response, or adds the answer to the round.
 """
 
 from __future__ import annotations
@@ -75,8 +75,8 @@ _NOT_NEEDED = "the answer is not needed any more"
 class InboundRequest:
     """One request of a server: waiting for a handler, running, or settled; settled once.
 
-    Whoever settles it in the registry delivers its outcome. It is answered by its handler, unless
-    `cancel` or `expire` comes first. Its `state` is changed by the registry only.
+    The thread that settles it in the registry delivers its outcome. Its handler answers it, unless
+    `cancel` or `expire` comes first. Only the registry changes its `state`.
 
     Args:
         id: The id that the server gave it; `None` in a round of input.
@@ -85,7 +85,7 @@ class InboundRequest:
         elicitation_ids: The ids of a URL elicitation that the server may report as completed.
         resumes_call: Whether `cause` is sent again once the question is answered.
         hold: The hold of the deadline of `cause`, which begins with the handler; `reply` ends it.
-        size: What method, id and parameters take in memory, in bytes; 0 for a part of a result.
+        size: The memory of method, id and parameters, in bytes; 0 for a part of a result.
     """
 
     def __init__(
@@ -108,11 +108,11 @@ class InboundRequest:
         self.method = method
         self.size = size
         self.hold = Hold(Deadline(None), None) if hold is None else hold
-        # What the registry finds it by.
+        # The key in the registry.
         self.key: object = object() if id is None else id
         self.elicitation_ids = elicitation_ids
         self.state: Literal["waiting", "running", "settled"] = "waiting"
-        # What came of the handler, whether or not it is the outcome of the request.
+        # The outcome of the handler, even if the request has another outcome.
         self.handled: Outcome = None
         self._registry = registry
         self._params = params
@@ -130,11 +130,11 @@ class InboundRequest:
 
     @property
     def deadline(self) -> Deadline | None:
-        """When the handler's time is up; `None` while no handler was started."""
+        """The time limit of the handler; `None` until the handler is started."""
         return None if self._handler_context is None else self._handler_context._deadline
 
     def start(self) -> None:
-        """Have the handler run on a pool thread; the request was added to the registry."""
+        """Run the handler on a pool thread, after the request was added to the registry."""
         services = self._registry.services
         try:
             services.handler_pool.submit(self._run)
@@ -145,8 +145,8 @@ class InboundRequest:
     def cancel(self, reason: str | None, *, told: str | None = None) -> bool:
         """Cancel the request and its handler; return whether it was open. Never blocks.
 
-        `reason` is for the handler's cancel token. `told` says why the server gets no real answer,
-        if it still waits for one; by default nothing is sent.
+        `reason` is for the handler's cancel token. `told` is the reason for the server, if it
+        still waits for an answer; by default nothing is sent.
         """
         if not self._settle(None if told is None else unanswered(self.method, told)):
             return False
@@ -162,13 +162,13 @@ class InboundRequest:
             self._registry.services.callback_pool.run(lambda: context.cancel.cancel(reason))
 
     def expire(self) -> None:
-        """On a pool thread: the handler took too long."""
+        """Settle the request, on a pool thread: its handler took too long."""
         context, services = self._handler_context, self._registry.services
         answer = None if context is None else provisional(context)
         if answer is not None:
             self._settle(answer)
         elif self._registry.settle(self):
-            _log.warning(  # before anybody can see the end of the question
+            _log.warning(  # before other threads can see the end of the question
                 "[%s] nobody answered %s within %g s (option human_timeout)",
                 services.label,
                 self.method,
@@ -195,7 +195,7 @@ class InboundRequest:
             return
         forget = call_when_cancelled(context.cancel, self._handler_cancelled)
         self._handler_context, self._slot = context, current.slot
-        # First: a request that is settled meanwhile has ended its hold before or ends it later.
+        # First: another thread that settles the request ends the hold, before or after this.
         self.hold.begin()
         if self._registry.begin(self):
             self.handled = outcome = self._handle(context)
@@ -218,7 +218,7 @@ class InboundRequest:
         except (Refused, Denied, InvalidQuestion) as error:
             return error
         except BaseException as error:  # also sys.exit() in a handler: the server needs an answer
-            # The end of a question makes its handler fail, at the exit of the program for example.
+            # Not reported after the end of the question, which may be why the handler failed.
             if self.state != "settled" and not context.cancel.cancelled:
                 text = "[%s] the handler of %s failed"
                 services.note(_log, logging.ERROR, text, self.method, exc_info=True)
@@ -291,7 +291,7 @@ class QuestionRegistry:
         return self._budget.fits(size)
 
     def queue_facts(self) -> dict[str, int]:
-        """How many requests wait, and what all of the client take; see `Dump`."""
+        """The number of waiting requests, and the bytes of all that the client has; see `Dump`."""
         return {"questions": self.waiting, "question bytes": self._budget.used}
 
     def get(self, id: object) -> InboundRequest | None:
@@ -300,7 +300,7 @@ class QuestionRegistry:
         return self._open.get(id) if type(id) is int or type(id) is str else None
 
     def begin(self, request: InboundRequest) -> bool:
-        """The handler of a request starts now, and its time runs; `False` if it is settled."""
+        """Start the time limit of a request whose handler starts; `False` if it is settled."""
         with self._lock:
             if request.state != "waiting":
                 return False
@@ -310,7 +310,7 @@ class QuestionRegistry:
         return True
 
     def settle(self, request: InboundRequest) -> bool:
-        """Take a request out; `True` for the first caller, who delivers the outcome."""
+        """Remove a request; `True` for the first caller, which delivers the outcome."""
         with self._lock:
             state, request.state = request.state, "settled"
             if self._open.get(request.key) is request:
@@ -318,12 +318,12 @@ class QuestionRegistry:
                 if state == "waiting":
                     self.waiting -= 1
                     self._budget.give(request.size)
-        if state == "waiting":  # else a server that asks and cancels would fill the queue
+        if state == "waiting":  # else cancelled questions would fill the queue of the pool
             self.services.handler_pool.withdraw(request._run)
         return state != "settled"
 
     def returned(self, request: InboundRequest) -> None:
-        """The handler of a request has returned, perhaps long after the request was settled."""
+        """Stop counting a request whose handler has returned, perhaps long after its end."""
         self._budget.give(request.size)
 
     def close(self, error: McpError) -> None:
@@ -377,11 +377,11 @@ class InputResponder:
     """Answers all questions of one round of input at once (spec: 2026-07-28, MRTR).
 
     The deadline of the call is held while a handler of the program is busy. `on_done` is called
-    once, on the thread that brings the last answer; it must not block.
+    once, on the thread that ends the round; it must not block.
 
     Attributes:
-        outcome: The answers by key, the first error, or `None`: a URL that had to be visited was
-            declined, or the answers are not needed any more and the call goes on.
+        outcome: The answers by key, the first error, or `None`: a visit to a URL was declined or
+            is not possible, or the answers are no longer needed and the call continues.
     """
 
     def __init__(
@@ -400,12 +400,12 @@ class InputResponder:
         self._options = options
         self._deadline = deadline
         self._on_done = on_done
-        # Guards what follows: answers come from many threads.
+        # Guards the attributes below: answers arrive on many threads.
         self._lock = threading.RLock()
         self._answers: dict[str, dict[str, Any]] = {}
         self._requests: list[InboundRequest] = []
         self._settled = False
-        # Functions that end the subscriptions to whatever may cancel the round.
+        # Functions that unsubscribe from the events that may cancel the round.
         self._subscriptions: list[Callable[[], object]] = []
         self._alarm = Alarm(self._lock, self._check_deadline)
         self.outcome: dict[str, dict[str, Any]] | McpError | None = None
@@ -446,28 +446,28 @@ class InputResponder:
         self._watch_deadline()
 
     def _watch_deadline(self) -> None:
-        """Check the deadline when it may have passed; again whenever a hold of it has ended."""
+        """Set the alarm for the deadline; called again after each hold of the deadline."""
         with self._lock:
             if not self._settled and self._deadline.at is not None:
                 self._alarm.set(self._deadline.at)
 
     def _check_deadline(self) -> None:
-        """On the timer thread."""
+        """End the round if the deadline has passed. Runs on the timer thread."""
         if self._deadline.expired:
-            # The call goes on and may write, which the timer's thread must not.
+            # The call then continues and may write, which the timer thread must not do.
             self._services.callback_pool.run(self._expire)
-        else:  # it was held meanwhile
+        else:  # it was held since the alarm was set
             self._watch_deadline()
 
     def _grouped_keys(self) -> list[list[str]]:
-        """The keys of the questions, grouped by URL and message; others alone."""
+        """Group the keys of the questions with the same URL and message; others stay single."""
         groups: dict[object, list[str]] = {}
         for key, question in self._ask.questions.items():
             groups.setdefault(link_of(question) or key, []).append(key)
         return list(groups.values())
 
     def _inbound_request(self, handlers: Handlers, keys: list[str]) -> InboundRequest:
-        """Make the one request that stands for all of `keys`."""
+        """Make one request for all `keys`, whose questions are the same."""
         ask, dialect = self._ask, self._dialect
         method, params = ask.questions[keys[0]]
         hold = None
@@ -502,7 +502,7 @@ class InputResponder:
         self._end(error, str(getattr(error, "reason", None) or error.message))
 
     def _expire(self) -> None:
-        """The deadline of the call was held for as long as it may be, and has passed."""
+        """End the round: the deadline has passed, after the longest hold that is allowed."""
         seconds, patience = self._deadline.seconds or 0.0, self._services.human_timeout or 0.0
         self.cancel(
             RequestTimeout(
@@ -562,7 +562,7 @@ class InputResponder:
             self._alarm.cancel()
         for unsubscribe in subscriptions:
             unsubscribe()
-        for request in self._requests:  # before the call goes on, which may be on this thread
+        for request in self._requests:  # before the call continues, perhaps on this thread
             request.hold.end()
         self._on_done()
         for request in self._requests:

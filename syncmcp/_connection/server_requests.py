@@ -1,4 +1,4 @@
-"""Requests that a server sends: refused, answered at once, or given to a handler."""
+"""Requests that a server sends: refused, answered at once, or passed to a handler."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 _log = logger("syncmcp.connection")
 
 
-# How many questions of a server may be open at one time, even if their handlers only wait.
+# The most questions of a server that are open at the same time, waiting handlers included.
 MAX_OPEN = 256
 
 
@@ -46,10 +46,9 @@ class QuestionDispatcher:
     """Answers the requests of one server: a ping at once, others by handlers on a pool.
 
     Args:
-        lock: The connection's, which guards our calls.
+        lock: The lock of the connection, which guards its calls.
         on_resume: Called with a call whose deadlines run again after they were held.
-        on_excess: Ends a call because of which the server has asked too many questions. Never
-            blocks.
+        on_excess: Ends a call that caused too many questions of the server. Never blocks.
         max_waiting: How many requests may wait for a free handler thread.
     """
 
@@ -75,7 +74,7 @@ class QuestionDispatcher:
         self._early: list[InboundRequest] | None = []
 
     def open(self) -> None:
-        """The client is open: handlers may run from now on."""
+        """Run the handlers of early requests, and of all later ones: the client is open."""
         with self.lock:
             early, self._early = self._early, None
         for each in early or ():
@@ -91,8 +90,8 @@ class QuestionDispatcher:
     ) -> None:
         """Answer a request, now or when its handler returns. Never blocks.
 
-        `owner` is our request that caused it, if that is known; unless that is `certain`, no other
-        one was open.
+        `owner` is our request that caused it, if known. If that is not `certain`, it was the only
+        open request.
         """
         if isinstance(request, jsonrpc.MalformedRequest):
             self._refuse(request, jsonrpc.INVALID_PARAMS, request.reason)
@@ -140,7 +139,7 @@ class QuestionDispatcher:
             self.services.note(_log, logging.DEBUG, "[%s] cancelled a request that is not open")
             return
         reason = params.get("reason")
-        # Cut: a handler may run on for long, and its token keeps the reason.
+        # Cut: the token stores the reason for as long as the handler runs.
         question.cancel(cut(reason, MOST_QUOTED) if type(reason) is str else None)
 
     def _begin(
@@ -217,7 +216,7 @@ class _FrameReply:
 
     Attributes:
         owner: Our request that caused it, if that is known.
-        reports: The progress of the answer, if the server wants to know it.
+        reports: Sends the progress of the answer; `None` if the server did not ask for it.
     """
 
     def __init__(
@@ -295,8 +294,8 @@ class _ProgressReports:
     def send(self, progress: float, total: float | None = None, message: str | None = None) -> None:
         """Post a report, unless the answer was sent.
 
-        Of too many, only the newest is posted, a little later (spec: "Both parties SHOULD implement
-        rate limiting").
+        If there are too many, only the newest is posted, with a delay (spec: "Both parties SHOULD
+        implement rate limiting").
         """
         params: dict[str, Any] = {"progressToken": self._token}
         if total is not None:
@@ -346,7 +345,7 @@ class _ProgressReports:
 
 
 def _progress_token(params: dict[str, Any]) -> str | int | None:
-    """The token by which the server wants to know the progress of its request, if it does."""
+    """Return the progress token of a server's request, if it has a valid one."""
     meta = params.get("_meta")
     token = meta.get("progressToken") if isinstance(meta, dict) else None
     return token if type(token) is int or type(token) is str else None
@@ -355,7 +354,7 @@ def _progress_token(params: dict[str, Any]) -> str | int | None:
 # The seconds between progress notifications while a handler runs.
 _KEEP_ALIVE_SECONDS = 10.0
 
-# The rate limit: so many reports on one answer in any window of so many seconds.
+# The rate limit: the most reports on one answer in a window, and its length in seconds.
 _MAX_REPORTS = 20
 _REPORT_WINDOW = 1.0
 

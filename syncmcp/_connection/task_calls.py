@@ -49,14 +49,14 @@ class TaskCallTracker:
                     if len(self._task_calls) > MAX_REMEMBERED:
                         del self._task_calls[next(iter(self._task_calls))]
                 return before
-            # Otherwise the call is remembered until `tasks/result`, which follows its progress.
+            # Else the call is remembered until the result of the task, which follows all progress.
             cancelled = result.get("status") == "cancelled"
             task = (call.params or {}).get("taskId") if cancelled or call.method == RESULT else None
             began = self._task_calls.pop(task, None) if task is not None else None
             questions = self._open_questions(task) if cancelled else []
         if began is not None and began.callback_queue is not None:
             before.append(began.callback_queue)
-        for question in questions:  # the server need not cancel them
+        for question in questions:  # the server may not cancel them itself
             question.cancel("the task was cancelled", told=NO_ANSWER)
         return before
 

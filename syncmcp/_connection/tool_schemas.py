@@ -24,14 +24,14 @@ OutputCheck = Literal["raise", "warn", "off"]
 _MODES = ("raise", "warn", "off")
 
 MAX_SINGLE_PAGES = 64 * 1024 * 1024
-"""What schemas of pages that were fetched one by one may take in memory, in bytes.
+"""The most memory, in bytes, of the schemas of pages that were fetched one by one.
 
-One page may take more: it is bounded as a message.
+A single page may need more: the size of a message is bounded, too.
 """
 
 
 class ValidationOptions(NamedTuple):
-    """Which checks by schema a client or a call wants."""
+    """The schema checks of a client or a call."""
 
     output: OutputCheck
     input: bool
@@ -61,7 +61,7 @@ class LazySchema:
         self._warned = False
 
     def compiled(self, look: Callable[[], object] = lambda: None) -> Schema:
-        """The compiled schema; `look` is called now and then, and what it raises ends the work.
+        """Return the compiled schema; `look` is called regularly, and its exceptions end the work.
 
         Raises:
             UnsupportedSchema: The library cannot check values by this schema.
@@ -112,7 +112,7 @@ class ToolSchemas:
         )
 
     def size(self) -> int:
-        """What the name and the schemas take in memory, in bytes."""
+        """Return the memory of the name and the schemas, in bytes."""
         output = None if self.output is None else self.output.source
         return size_of({"input": self.input.source, "output": output}, self.name)
 
@@ -121,7 +121,7 @@ class ToolSchemas:
     ) -> McpError | None:
         """The error of a result that does not fit the output schema; `None` if it fits.
 
-        `look` is called now and then; what it raises ends the check.
+        `look` is called regularly; its exceptions end the check.
         """
         if self.output is None:
             return None
@@ -149,7 +149,7 @@ class ToolSchemas:
     ) -> McpError | None:
         """The error of arguments that do not fit the input schema; `None` if they fit.
 
-        `look` is called now and then; what it raises ends the check.
+        `look` is called regularly; its exceptions end the check.
         """
         facts = {"server": server, "method": "tools/call", "tool": self.name}
         try:
@@ -191,25 +191,25 @@ class ToolSchemaCache:
     """
 
     def __init__(self) -> None:
-        # Guards what follows; held for changes only.
+        # Guards the attributes below; held for changes only.
         self._lock = threading.RLock()
         self.by_name: Mapping[str, ToolSchemas] = {}
         self.complete = False
         self.generation = 0
-        # The bytes of what was added by pages that were fetched one by one.
+        # The memory of the schemas that single pages have added, in bytes.
         self._added = 0
 
     def learn(self, tools: Iterable[Tool], generation: int, *, whole: bool) -> None:
         """Cache the schemas of a list, unless the list has changed since it was requested.
 
-        `generation` is that of the moment when the list was requested; `whole` says whether this is
-        the whole list, whose size `PageGuard` limits, not one page of it. A page is added to what
-        is cached. If pages add more than `MAX_SINGLE_PAGES`, the newest page alone is kept: a
-        server may list ever new tools.
+        `generation` is the counter at the time of the request. `whole` says whether this is the
+        whole list, whose size `PageGuard` limits, or one page, which is added to the cache. If
+        pages add more than `MAX_SINGLE_PAGES`, only the newest page stays cached: a server may list
+        new tools without end.
         """
         known = self.by_name
         listed = {tool.name: _known_or_new(known, tool) for tool in tools}
-        # Not under the lock: the thread that reads waits for that when the list has changed.
+        # Not under the lock: the reader thread needs it when the list has changed.
         added = (
             0
             if whole

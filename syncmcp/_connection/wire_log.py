@@ -1,6 +1,6 @@
-"""The frames that one client sends and receives: the newest ones, the log at DEBUG, metrics.
+"""Records the frames of one client: the newest ones, a log at level DEBUG, and metrics.
 
-The newest frames are always kept, for `Client.dump` after a fault. That costs a copy of the
+The newest frames are always stored, for `Client.dump` after a fault. That costs a copy of the
 beginning of each frame; secrets are removed only when frames are shown.
 """
 
@@ -25,10 +25,10 @@ _log = logger("syncmcp.wire")
 Direction: TypeAlias = Literal["sent", "received"]
 
 FRAMES = 32
-"""How many frames are kept."""
+"""How many frames are stored."""
 
 KEPT_BYTES = 1024
-"""How many bytes of each frame are kept."""
+"""How many bytes of each frame are stored."""
 
 LOGGED_BYTES = 16 * 1024
 """How many bytes of a frame are logged."""
@@ -43,10 +43,10 @@ class WireLog:
 
     def __init__(self, label: str, target: object, interceptors: Iterable[Interceptor]) -> None:
         self._label = label
-        # Transports add what they send.
+        # Transports add the secrets that they send.
         self.secrets = target.secrets if isinstance(target, (Stdio, Http)) else Secrets()
         self._measured = [each for each in interceptors if isinstance(each, Measured)]
-        # When, size and beginning of each. A deque needs no lock for appending.
+        # Time, direction, size and beginning of each. Appending to a deque needs no lock.
         self._frames: deque[tuple[float, Direction, int, bytes]] = deque(maxlen=FRAMES)
 
     def facts(self, now: float) -> list[dict[str, Any]]:

@@ -84,8 +84,8 @@ def connect(
 ) -> tuple[socket.socket, str]:
     """Connect to the first address that accepts; return the socket and the IP address.
 
-    `addresses` are what `resolve` returned for `host`, `options` are set on the socket, and
-    `source` is the own address to connect from.
+    `addresses` are the result of `resolve` for `host`, `options` are set on the socket, and
+    `source` is the local address to connect from.
 
     Raises:
         OSError: No address accepted before the exchange's deadline.

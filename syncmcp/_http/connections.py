@@ -1,8 +1,8 @@
 """urllib3 connections that register their socket with the exchange on their thread.
 
-So the exchange can be aborted. They write and read the heads of HTTP messages in one go: urllib3,
-http.client and the email package need 200 function calls for that, these some 40. A head that is
-not an ordinary one is left to them.
+So another thread can abort the exchange. They write and read ordinary heads of HTTP messages with
+about 40 function calls; urllib3, http.client and the email package, which handle all other heads,
+need 200.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ _QUERY = re.compile(r"(?<!HTTP/)\?[^\s\"']*")
 
 
 def _without_query(record: logging.LogRecord) -> bool:
-    """Remove queries from what urllib3 logs of our exchanges: tokens stand in some of them."""
+    """Remove queries, which may contain tokens, from records of urllib3 about our exchanges."""
     exchange = current()
     if exchange is not None:
         record.msg = visible(exchange.redact(_QUERY.sub(f"?{MASK}", record.getMessage())))
@@ -64,10 +64,10 @@ def _without_query(record: logging.LogRecord) -> bool:
 for _name in _QUOTING_LOGGERS:
     logging.getLogger(_name).addFilter(_without_query)
 
-# urllib3 adds the former where they are missing, and writes another head for the latter.
+# urllib3 adds the needed headers that are missing, and changes the head for the special ones.
 _NEEDED = frozenset(("accept-encoding", "content-length", "user-agent"))
 _SPECIAL = frozenset(("host", "transfer-encoding"))
-# Less than http.client accepts.
+# Ordinary names and values: fewer than http.client accepts.
 _NAME = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
 _VALUE = re.compile(r"[\t\x20-\x7e\x80-\xff]*")
 
@@ -92,13 +92,13 @@ _LONGEST_LINE = 65536
 _MOST_LINES = 100
 
 MAX_HEAD = 256 * 1024
-"""The most bytes of the headers of one response: whoever reads a header takes time for each."""
+"""The most bytes of the headers of one response: their parsing takes time for each byte."""
 
 # Longer cookies are ignored: to read one takes quadratic time.
 _LONGEST_COOKIE = 8 * 1024
 
-# An ordinary header. Its value does not begin with whitespace: there is only one way to divide a
-# line, and none to spend time on.
+# An ordinary header. Its value does not begin with whitespace: a line matches in one way only, so
+# the search never backtracks.
 _FIELD = re.compile(
     r"^([!#$%&'*+\-.^_`|~0-9A-Za-z]+):[ \t]*"
     r"((?:[\x21-\x7e\x80-\xff][\t\x20-\x7e\x80-\xff]*)?)\r?\n",
@@ -107,14 +107,14 @@ _FIELD = re.compile(
 
 
 class _Response(HTTPResponse):
-    """Skips interim responses, and refuses headers that break off."""
+    """Skips interim responses, and refuses incomplete headers."""
 
     fp: Any = None  # for the destructor, if Ctrl-C comes before it is set
     headers: Any
     msg: Any
 
     def begin(self) -> None:
-        """Read the status and the headers, and find out how the body ends."""
+        """Read the status and the headers, and determine how the body ends."""
         version, status, reason = self._read_status()  # type: ignore[attr-defined]
         # RFC 9110 15.2: any number of interim responses may come.
         while 100 <= status < 200 and status != HTTPStatus.SWITCHING_PROTOCOLS:
@@ -177,10 +177,10 @@ class _Response(HTTPResponse):
 
 
 class _Reply(urllib3.HTTPResponse):
-    """Gives its connection away once, whenever Ctrl-C comes."""
+    """Returns its connection to the pool only once, even if Ctrl-C interrupts that."""
 
     def release_conn(self) -> None:
-        # Forgotten first: once it is in the pool, it is another thread's, and must not be closed.
+        # Cleared first: in the pool it may belong to another thread, and must not be closed here.
         connection, self._connection = self._connection, None
         if self._pool and connection:
             self._pool._put_conn(connection)
@@ -199,7 +199,7 @@ class _Connection(HTTPConnection):
 
     response_class: Any = _Response
 
-    # Not that of http.client, with which a program has all connections print their headers.
+    # Not inherited from http.client, where a program may set it to print all headers.
     debuglevel = 0
 
     peer: str | None = None
@@ -264,9 +264,9 @@ class _Connection(HTTPConnection):
             self._outbox.append(data)
 
     def getresponse(self) -> Any:
-        """Wait for the headers; the body is left to be read, as the adapter asks for."""
+        """Wait for the headers; the caller reads the body."""
         self.sock.settimeout(self.timeout)
-        shutdown = getattr(self.sock, "shutdown", None)  # TLS in TLS has none
+        shutdown = getattr(self.sock, "shutdown", None)  # TLS in TLS has no such method
         response: Any = http.client.HTTPConnection.getresponse(self)
         return _Reply(
             body=response,
@@ -329,7 +329,7 @@ class _IdleConnections:
     """The connections of a pool that are not in use, the last one first. No method blocks.
 
     urllib3 has a `queue.LifoQueue` for them. Ctrl-C right after its lock was taken would leave it
-    locked, and all threads would wait for ever. This has no lock.
+    locked, and block all threads. This has no lock.
     """
 
     def __init__(self, maxsize: int) -> None:
@@ -337,23 +337,23 @@ class _IdleConnections:
         self._items: deque[Any] = deque()
 
     def get(self, block: bool = False, timeout: float | None = None) -> Any:
-        """Take one; `queue.Empty` if there is none: urllib3 makes one then."""
+        """Take a connection; raise `queue.Empty` without one, so that urllib3 makes one."""
         try:
             return self._items.pop()
         except IndexError:
             raise queue.Empty from None
 
     def put(self, item: Any, block: bool = False) -> None:
-        """Add one; `queue.Full` if there are enough: urllib3 closes it then."""
-        # urllib3 fills a pool with `None`. A thread that Ctrl-C struck may add its own one again.
+        """Add a connection; raise `queue.Full` if there are enough, so that urllib3 closes it."""
+        # urllib3 fills a pool with `None`. After Ctrl-C a thread may add a connection twice.
         if item is None or item in self._items:
             return
-        if len(self._items) >= self._maxsize:  # threads at the same time may add one too many
+        if len(self._items) >= self._maxsize:  # concurrent threads may add one too many
             raise queue.Full
         self._items.append(item)
 
     def qsize(self) -> int:
-        """How many there are."""
+        """Return the number of idle connections."""
         return len(self._items)
 
 

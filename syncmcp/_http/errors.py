@@ -31,7 +31,7 @@ WIRE_ERRORS = (
     requests.RequestException,
     urllib3.exceptions.HTTPError,
     http.client.HTTPException,
-    OSError,  # among them those of socket and ssl
+    OSError,  # including errors of socket and ssl
     EOFError,
     zlib.error,
 )
@@ -45,7 +45,7 @@ _URL_ERRORS = (
     urllib3.exceptions.LocationValueError,
 )
 _TLS_ERRORS = (ssl.SSLError, CertificateError)
-# Not urllib3's TimeoutError, of which its error for a refused connection is a subclass.
+# Not urllib3's TimeoutError: the error for a refused connection is a subclass of it.
 _TIMEOUTS = (TimeoutError, urllib3.exceptions.ReadTimeoutError, requests.Timeout)
 
 
@@ -56,8 +56,8 @@ def explain(
 
     `proxy` returns the proxy that was used, as text for people.
 
-    Its `__cause__` is the innermost exception only: the wrappers of requests and urllib3 quote URLs
-    with their secrets. There is none if that one would show a secret or a control character.
+    Its `__cause__` is the innermost exception: the wrappers of requests and urllib3 quote URLs with
+    secrets. If the text of that exception has a secret or a control character, there is no cause.
     """
     chain = list(_chain(error))
     for one in chain:
@@ -71,14 +71,14 @@ def explain(
 
 
 def release_frames(error: Exception) -> None:
-    """Release what the functions held that `error` ended: with that, a response of many megabytes.
+    """Clear the frames in the tracebacks of `error`: they may hold a response of many megabytes.
 
-    An error and its tracebacks refer to each other, until Python next looks for such cycles.
+    An error and its traceback form a cycle, which otherwise lives until a garbage collection.
     """
     for one in _chain(error):
         traceback.clear_frames(one.__traceback__)
         if isinstance(one, McpError):
-            return  # what caused it was raised by the program
+            return  # its cause was raised by the program
 
 
 def _classify(
@@ -119,7 +119,7 @@ def _classify(
 
 def _describe(error: BaseException) -> str:
     if isinstance(error, OSError) and error.strerror:
-        return str(error.strerror)  # without its number, which says less
+        return str(error.strerror)  # without the error number
     return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
 
 

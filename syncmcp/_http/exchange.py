@@ -2,8 +2,8 @@
 
 `requests` cannot abort an exchange from another thread. Its timeouts apply to single socket
 operations, closing a response that another thread reads deadlocks both threads, and until the
-headers have come there is no response. So all code that is about to wait registers, with the
-exchange that runs on its thread, how to end the wait: `AbortableExchange.abort_with`.
+headers have come there is no response. So code that is about to wait registers a function with the
+exchange on its thread, by `AbortableExchange.abort_with`. Calling that function ends the wait.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class AbortableExchange:
         watched: True if another thread aborts it when its deadline passes.
         resolve: Looks up the addresses that it may connect to, except that of a proxy; `None` for
             the system's look-up.
-        redact: Removes secrets from what is logged of it.
+        redact: Removes secrets from log records about it.
     """
 
     deadline: Deadline
@@ -57,8 +57,8 @@ class AbortableExchange:
     watched: bool = False
     resolve: Resolve | None = None
     redact: Callable[[str], str] = redact
-    # Guards the flags and the abort action, so that an abort never hits a connection that has gone
-    # back to the pool and carries the request of another exchange.
+    # Guards the flags and the abort action, so that an abort never shuts down a connection that is
+    # back in the pool and in use by another exchange.
     _lock: threading.RLock = field(default_factory=threading.RLock, init=False)
     _abort_action: Callable[[], object] | None = field(default=None, init=False)
     _waker: threading.Event | None = field(default=None, init=False)
@@ -105,7 +105,7 @@ class AbortableExchange:
             return self.sent
 
     def check(self) -> None:
-        """Check, in the middle of long work, that the exchange goes on.
+        """Check, during long work, that the exchange was not aborted and has time left.
 
         Raises:
             ExchangeAborted: The exchange was aborted.

@@ -43,8 +43,8 @@ _log = logger("syncmcp.http")
 
 _READ = 256 * 1024
 
-# A connection goes back to its pool only after the response was read to its end. At most so many
-# seconds and bytes are spent on that; a new connection is cheaper than more of either.
+# A connection goes back to its pool only after the response was read to its end. Reading more bytes
+# or for more seconds than this costs more than a new connection.
 _DRAIN_SECONDS = 0.1
 _DRAIN_BYTES = 64 * 1024
 
@@ -53,7 +53,7 @@ class HttpSession:
     """The connections, TLS settings, proxies and cookies that the exchanges with one URL share.
 
     Proxies and certificates are read from the environment once, here. `~/.netrc` is never read: it
-    would replace an Authorization header. So many idle `connections` are kept at most.
+    would replace an Authorization header. At most `connections` idle connections are kept open.
     """
 
     def __init__(self, config: Http, connections: int) -> None:
@@ -81,11 +81,11 @@ class HttpSession:
         self.headers = {name.lower(): (name, value) for name, value in headers.items()}
         self._auth = config.auth or session.auth
         self._secrets = config.secrets
-        # Of the environment and the session, too, which may also have parameters for the URL.
+        # The URL may have parameters of the session, and the proxies may be of the environment.
         for known in (self.url, *self._settings["proxies"].values()):
             self._secrets.give_url(known)
         learned = getattr(self._auth, "secrets", None)
-        if isinstance(learned, Secrets):  # what signing in receives
+        if isinstance(learned, Secrets):  # the secrets received by signing in
             self._secrets.include(learned)
         self._template = template
         self._hooked = self._auth is not None or bool(template.hooks["response"])
@@ -125,8 +125,8 @@ class HttpSession:
     ) -> requests.Response:
         """Send one HTTP request on this thread, and wait for the status and headers.
 
-        `exchange` must have been entered on this thread. `headers` come from `merged`, and what is
-        sent beside them is added to them.
+        `exchange` must have been entered on this thread. `headers` come from `merged`; the other
+        headers of the request are added to them.
 
         Raises:
             Exception: Raised by requests, urllib3, ssl or socket.
@@ -184,7 +184,7 @@ class HttpSession:
                     response = dispatch_hook(  # type: ignore[no-untyped-call]
                         "response", request.hooks, response, **options
                     )
-                except WIRE_ERRORS:  # of what a hook has sent
+                except WIRE_ERRORS:  # of a request that a hook has sent
                     raise
                 except Exception as error:
                     exchange.release()
@@ -196,7 +196,7 @@ class HttpSession:
         if "Set-Cookie" in response.headers:
             for cookie in self._cookies.keep(response):
                 self._secrets.add(cookie, "cookie")
-            self._secrets.add_headers(response.request.headers)  # still among the newest
+            self._secrets.add_headers(response.request.headers)  # so they stay among the newest
         return response
 
     def _authenticate(self, request: PreparedRequest) -> None:
@@ -219,7 +219,7 @@ class HttpSession:
 def connection_settings(config: Http, session: requests.Session) -> dict[str, Any]:
     """How the server of `config` is reached and checked: ``verify``, ``cert``, ``proxies``.
 
-    What `config` leaves open is that of the session, and of the environment at this moment.
+    Settings that `config` lacks are those of the session, and of the environment at this moment.
     """
     verify = config.verify if config.verify is not True else session.verify
     settings: dict[str, Any] = {
@@ -279,7 +279,7 @@ def content_type(response: requests.Response) -> str:
 
 
 def content_type_as_sent(response: requests.Response) -> str:
-    """The media type, without parameters, as the server wrote it, who may repeat a secret."""
+    """The media type, without parameters, as the server wrote it; it may contain a secret."""
     kind: str = response.headers.get("Content-Type", "")
     return kind.partition(";")[0].strip()
 
@@ -287,7 +287,7 @@ def content_type_as_sent(response: requests.Response) -> str:
 def body_of(
     exchange: AbortableExchange, response: requests.Response, limit: int | None = None
 ) -> Iterator[bytes]:
-    """Yield the decoded pieces of a response body as they come.
+    """Yield the decoded pieces of a response body as they arrive.
 
     `limit` is the longest body accepted after decoding, in bytes.
 
@@ -322,7 +322,7 @@ def body_of(
             if inflate is not None and not inflate.complete:
                 raise EOFError("the compressed body ended early")
             return
-        # What a piece inflates to may take a thousand times as long to process.
+        # A piece may inflate to a thousand times its size: each part checks the deadline.
         for part in (piece,) if inflate is None else inflate.feed(piece):
             exchange.check()
             size += len(part)
@@ -399,7 +399,7 @@ MAX_COOKIE: Final = 4_096
 """The longest cookie that is kept: name, value and attributes together, in characters."""
 
 MAX_ALL: Final = 16_384
-"""The most that the kept cookies of a server have together, in characters."""
+"""The most characters of all kept cookies of a server together."""
 
 _Key: TypeAlias = tuple[str, str, str]
 
@@ -426,8 +426,8 @@ class ServerCookies:
     When there are too many, the oldest cookies of the server are dropped. Those that the program
     has put into the jar are neither counted nor dropped.
 
-    `filled` tells whether the jar may have cookies: to ask an empty one takes ten function calls.
-    `by_requests`: `requests` has put the cookies of a response into the jar before.
+    `filled` says whether the jar may have cookies: a look-up in an empty jar takes ten function
+    calls. With `by_requests`, `requests` itself puts the cookies of responses into the jar.
     """
 
     def __init__(self, jar: RequestsCookieJar, *, filled: bool, by_requests: bool = False) -> None:
@@ -445,10 +445,10 @@ class ServerCookies:
         return header
 
     def keep(self, response: requests.Response) -> list[str]:
-        """Put the cookies of a response into the jar, but for those that are too long.
+        """Put the cookies of a response into the jar, except those that are too long.
 
-        Those that the server has set before, and the response deletes, are dropped. Returns the
-        values of all.
+        Earlier cookies of the server that the response deletes are dropped. Returns the values of
+        all received cookies.
         """
         received = _ReceivedCookies()
         extract_cookies_to_jar(received, response.request, response.raw)  # type: ignore[no-untyped-call]

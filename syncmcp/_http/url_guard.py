@@ -64,7 +64,7 @@ _SHOWN: Final = 200
 
 
 class UnsafeUrl(AuthError):
-    """A URL, which a server named as a rule, must not be used; nothing was sent there."""
+    """A URL, usually named by a server, must not be used; nothing was sent there."""
 
     reason: str = ""
     delivery: Delivery = "not_sent"
@@ -84,9 +84,9 @@ class UrlGuard:
     """Checks the URLs named by one MCP server, and by the servers that these URLs lead to.
 
     A URL has to be ``https``, or ``http`` to this computer. A server on this computer may name
-    hosts there and in a private network, a server in a private network only hosts there, a public
-    server neither. A server counts as public unless its URL has another address, or its responses
-    came from one and from no public one: the owner of a name decides what each look-up of it finds.
+    hosts on it and in private networks, a server in a private network only hosts in such networks,
+    a public server neither. A server counts as public unless its URL has another address, or all
+    its responses came from other addresses: the owner of a name may change its address at any time.
     Thread-safe.
 
     Args:
@@ -134,7 +134,7 @@ class UrlGuard:
         return host
 
     def check_page(self, url: str) -> None:
-        """Check a URL that a browser is to open: of plain ``http`` the addresses, too.
+        """Check a URL that a browser is to open; for plain ``http`` also its addresses.
 
         Raises:
             UnsafeUrl: It may not be opened.
@@ -222,7 +222,7 @@ def _host(url: str) -> str:
 
 def _origin(url: str) -> tuple[str, str, int]:
     parts = split_url(url)
-    # Of http only addresses and `localhost` may be used, for which the origin does not matter.
+    # With http only addresses and `localhost` may be used, whose origin does not matter.
     return parts.scheme.lower(), _host(url), parts.port or _HTTPS_PORT
 
 
@@ -284,6 +284,6 @@ def _embedded_ipv4(address: _Address) -> _Address:
 
 def _unsafe(url: object, reason: str) -> UnsafeUrl:
     text = redact(str(url))
-    # Not cut: what is secret in it is masked by its whole value, later.
+    # Not cut: secrets in it are masked later, by their whole values.
     shown = ascii(text) if len(text) <= _SHOWN else "(too long to be shown)"
     return UnsafeUrl(f"the client refuses to use a URL: {reason}: {shown}", reason=reason)

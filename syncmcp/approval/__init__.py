@@ -1,8 +1,8 @@
 """Human in the loop: decisions on the questions of servers and on tool calls, with an audit log.
 
 An `Approval` decides before a handler answers a server, and before the answer is sent. Its policy
-allows, denies, or has a reviewer ask a person. Nothing is allowed by default: if the policy wants
-a person and there is no reviewer, the question is denied.
+allows, denies, or has a reviewer ask a person. Nothing is allowed by default: if a person is
+needed and there is no reviewer, the question is denied.
 
 Everything here may be used from any thread. Policies, reviewers and audit callbacks are called on
 the thread of the question (a pool thread), several at the same time.
@@ -137,10 +137,10 @@ class Approval:
         return f"<{type(self).__name__} with {self._policy!r}, reviewer {self._reviewer!r}>"
 
     def _reset(self) -> None:
-        # Guards what follows. Never held during calls of policy, reviewer or audit.
+        # Guards the attributes below. Never held during calls of policy, reviewer or audit.
         self._lock = threading.Lock()
         self._remembered: dict[tuple[Hashable, ...], bool] = {}
-        # By server, which may ask at any rate.
+        # By server: each may ask at any rate, so its log records are limited.
         self._logs: dict[str, LimitedLog] = {}
 
     def __getstate__(self) -> dict[str, Any]:
@@ -159,7 +159,7 @@ class Approval:
 
         Args:
             question: The question of a server.
-            asks_person: The handler asks a person itself: if the policy wants a person, the
+            asks_person: The handler asks a person itself: if the policy requires a person, the
                 question is allowed without the reviewer.
 
         Returns:
@@ -219,7 +219,7 @@ class Approval:
     ) -> None:
         """Decide whether a tool may be called.
 
-        Blocks while a person is asked. Where the policy wants a person, a tool that a trusted
+        Blocks while a person is asked. If the policy requires a person, a tool that a trusted
         server declares read-only is allowed without asking, and does not count for the limit.
 
         Args:
@@ -244,12 +244,12 @@ class Approval:
             return
         try:
             update(question, text)
-        except Exception as error:  # only the display failed: the model goes on
+        except Exception as error:  # only the display failed: the model continues
             text = "[%s] a reviewer failed to show partial text"
             self._note(question, logging.ERROR, text, failure=error)
 
     def _review(self, question: Question, *, asks_person: bool = False) -> Verdict:
-        # The first to acquire it settles the review; it is never released.
+        # The thread that acquires it first records the decision; it is never released.
         settled = threading.Lock()
 
         def record_end() -> None:
@@ -265,7 +265,7 @@ class Approval:
             ruling = _ended_ruling(question) or self._decide(question, asks_person=asks_person)
         except BaseException as error:  # even sys.exit() in a policy has to be audited
             failure = error
-            # Only the library's own words: those of the program may have secrets.
+            # Only messages of the library: those of other exceptions may contain secrets.
             why = error.message if isinstance(error, UsageError) else type(error).__name__
             ruling = _Ruling(Verdict.deny(f"the review failed, see the log: {why}"), "error")
         finally:
@@ -399,7 +399,7 @@ class Approval:
         *args: object,
         failure: BaseException | None = None,
     ) -> None:
-        """Log what the server can provoke at will; its name is the first argument of `text`."""
+        """Log at a limited rate, as a server can provoke this; its name begins the `text`."""
         name = question.server.name
         with self._lock:
             log = self._logs.setdefault(name, LimitedLog())
@@ -426,7 +426,7 @@ def _check_method(given: object, name: str, what: str) -> None:
 
 
 def _ended_ruling(question: Question) -> _Ruling | None:
-    """The ruling for a question that has expired or was withdrawn; `None` if it is still open."""
+    """Return the ruling for a question that expired or was withdrawn; `None` if it is open."""
     context = question.context
     if context is None:
         return None
@@ -466,7 +466,7 @@ def _is_edited(question: Question, verdict: Verdict) -> bool:
 
 
 def _memory_key(question: Question) -> tuple[Hashable, ...]:
-    # A verdict on a request must not cover answers, nor one on a tool other tools.
+    # A verdict on a request must not apply to answers, nor a verdict on a tool to other tools.
     tool = question.request.tool if isinstance(question.request, ToolCall) else ""
     review = "request" if question.answer is None else "answer"
     return question.server.identity, question.kind, review, tool

@@ -423,7 +423,7 @@ def _decide_otherwise(
 
 
 def why_undecided(policy: Policy | Decision, question: Question) -> str | None:
-    """Why a policy about the server of a question did not allow it; `None`: for no such reason."""
+    """Return why a policy for the question's server did not allow it; `None` if unknown."""
     server = question.server
     if isinstance(policy, Rules):
         allowed = [rule for rule in policy._rules if rule.decision is Decision.ALLOW]
@@ -434,7 +434,7 @@ def why_undecided(policy: Policy | Decision, question: Question) -> str | None:
     if not isinstance(policy, AutoApprove) or policy._server != server.name:
         return None
     if question.answer is not None and question.kind != "sampling":
-        return None  # it reviews no such answers
+        return None  # AutoApprove reviews no answers of this kind
     if policy._server != server.given_name:
         return NOT_NAMED
     if question.kind == "form" and _default_answer(question.request) is None:
@@ -445,7 +445,7 @@ def why_undecided(policy: Policy | Decision, question: Question) -> str | None:
 
 
 def _default_answer(request: Request) -> ElicitResult | None:
-    """The answer made of a form's defaults, if it is complete and valid."""
+    """Return the answer made of a form's defaults, if it is complete and valid."""
     with delaying_forks():
         from syncmcp.handlers.forms import Form, UnsupportedForm
 
@@ -462,7 +462,7 @@ def _default_answer(request: Request) -> ElicitResult | None:
 
 
 def tokens_of(request: Request) -> int:
-    """The tokens of a request that count for a budget."""
+    """Return the number of tokens of a request that count for a budget."""
     if not isinstance(request, types.CreateMessageRequestParams):
         return 0
     # At least 1: a negative number would refill the budget.

@@ -1,6 +1,6 @@
-"""Agreement to sign in at an issuer: what has to be agreed to, and what a program allows; no I/O.
+"""Agreement to sign in at an issuer: the request, and the issuers that a program allows; no I/O.
 
-An MCP server names the authorization server by itself. So nobody is sent there, and no client is
+The MCP server itself names the authorization server. So no person is sent there, and no client is
 registered there, before the program or a person has agreed to it.
 """
 
@@ -24,7 +24,7 @@ Allow: TypeAlias = str | Collection[str] | Callable[[str, str], bool]
 
 _MOST_SHOWN = 300
 
-# Names of hosts with more parts than this may begin like another one.
+# A host name with more parts than this may begin with the name of another host.
 _MOST_PARTS = 3
 
 _ORIGIN = re.compile(r"[^/?#]*//[^/?#]*")
@@ -66,7 +66,7 @@ class SignInRequest:
     ) -> SignInRequest:
         """The request of the MCP server at `url`, for an issuer with these metadata.
 
-        `resource` is what the token is for; `None` if a stored token does not tell.
+        `resource` is what the token is for; `None` if a stored token does not name it.
         """
         endpoint = metadata.authorization_endpoint
         page = None
@@ -102,10 +102,10 @@ class SignInRequest:
 class Allowed:
     """The issuers at which a program allows to sign in: the argument ``allow`` of `OAuth`.
 
-    `issuers` are those that are named; empty for a function.
+    `issuers` are the given URLs; empty if a function was given.
 
     Raises:
-        UsageError: `given` is neither of issuers, which are URLs, nor a function.
+        UsageError: `given` is neither a function nor one or several URLs.
     """
 
     def __init__(self, given: Allow) -> None:
@@ -139,7 +139,7 @@ class Allowed:
 
 
 def not_agreed(request: SignInRequest, why: str) -> LoginRequired:
-    """The error of a sign-in without an agreement; its hint names the option that gives one.
+    """Return the error of a sign-in without an agreement; its hint names the option to agree.
 
     `why` is the beginning of the message.
     """
@@ -157,7 +157,7 @@ def not_agreed(request: SignInRequest, why: str) -> LoginRequired:
 
 
 def _warnings(url: str) -> str:
-    """What is odd about the host of an address, by which it could pass for another one."""
+    """Return warnings about a host that a person could mistake for another one."""
     try:
         # Plain http is refused elsewhere, or allowed by the program.
         link = Link.read(_HTTP.sub("https:", url))
@@ -171,7 +171,7 @@ def _warnings(url: str) -> str:
 
 
 def _shown(url: str) -> str:
-    """A URL in ASCII; of a long one only whose it is, since a secret is masked as a whole."""
+    """Return a URL in ASCII; if it is long, only its origin: part of a secret is not masked."""
     text = ascii(url)[1:-1]
     if len(text) <= _MOST_SHOWN:
         return text

@@ -18,10 +18,10 @@ SourceLike: TypeAlias = str | Path | Callable[[], str]
 
 
 class SecretSource:
-    """A secret that somebody else issues and may renew; read anew each time. Used from any thread.
+    """A secret that another system issues and may renew; read for each use. Used from any thread.
 
-    `name` is what messages call it. `UsageError` if `given` is of another type, or a text that is
-    not one word of visible ASCII.
+    Messages call it `name`. `UsageError` if `given` is of another type, or a text that is not one
+    word of visible ASCII.
     """
 
     def __init__(self, given: SourceLike, name: str) -> None:
@@ -45,7 +45,7 @@ class SecretSource:
         return isinstance(self._given, str)
 
     def read(self) -> str:
-        """Return the current secret; `AuthError` without one, or if it is not one word of ASCII."""
+        """Return the current secret; `AuthError` if it cannot be read, or is not one ASCII word."""
         given = self._given
         if isinstance(given, str):
             return self._checked(given)

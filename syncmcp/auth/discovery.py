@@ -30,8 +30,8 @@ _RESOURCE = "/.well-known/oauth-protected-resource"
 _OAUTH = "/.well-known/oauth-authorization-server"
 _OPENID = "/.well-known/openid-configuration"
 
-# Servers of 2025-03-26 may answer according to the client's revision; this is the newest one with
-# the handshake that they know. (2025-03-26 basic/authorization#server-metadata-discovery-headers)
+# Servers of 2025-03-26 may answer according to the client's revision. This header names the newest
+# one with a handshake. (2025-03-26 basic/authorization#server-metadata-discovery-headers)
 _HEADERS = {"Accept": "application/json", "MCP-Protocol-Version": STATEFUL[0]}
 
 _MOST_SHOWN = 3
@@ -105,7 +105,7 @@ def find_server(
 ) -> FetchSteps[AuthorizationServerMetadata | None]:
     """The metadata of the authorization server `issuer`; `None` if it has none (RFC 8414 §3).
 
-    `guessed`: it is an assumed origin, which the metadata may write with a trailing slash.
+    `guessed`: `issuer` is an assumed origin, and the metadata may add a slash at its end.
 
     Raises:
         DiscoveryFailed: They are another issuer's, invalid, or temporarily unavailable.
@@ -115,7 +115,7 @@ def find_server(
         found = _parse_document(response, AuthorizationServerMetadata, ("issuer", "token_endpoint"))
         if found is None:
             continue
-        # Exact comparison: else whoever publishes at this URL could impersonate another issuer.
+        # Exact comparison: otherwise the owner of this URL could impersonate another issuer.
         if found.issuer != issuer and not (guessed and found.issuer == f"{issuer}/"):
             raise DiscoveryFailed(
                 f"the metadata of the authorization server {_quoted(issuer)} names another"
@@ -150,7 +150,7 @@ def covers(resource: str, url: str) -> bool:
 
     (RFC 9728 §3.3; RFC 8707 §2)
     """
-    # Parsers disagree about these, and the authorization server has one of its own.
+    # URL parsers disagree about these characters, and the authorization server uses another parser.
     if not resource.isprintable() or " " in resource or "\\" in resource:
         return False
     try:
@@ -226,7 +226,7 @@ def _choose_issuer(listed: Sequence[str], issuer: str | None, known: Sequence[st
 
 
 def _fallback(url: str, issuer: str | None) -> FetchSteps[AuthServer]:
-    """For a server without metadata: its origin is the authorization server.
+    """Return the authorization server of a server without metadata: by default its origin.
 
     (2025-03-26 basic/authorization#fallbacks-for-servers-without-metadata-discovery)
     """
@@ -252,7 +252,7 @@ def _parse_document(response: HttpResponse, model: type[M], telling: tuple[str, 
         DiscoveryFailed: The document is invalid, or temporarily unavailable.
     """
     if response.status >= 500 or response.status == 429:
-        # Not "there is none": else whoever can cause this error could force the fallback.
+        # Not treated as missing: otherwise an attacker could force the fallback by this error.
         raise DiscoveryFailed(
             "the authorization metadata is temporarily unavailable", status=response.status
         )
@@ -276,7 +276,7 @@ def _quoted(url: str | None) -> str:
 
 
 def named(server: AuthorizationServerMetadata) -> str:
-    """What messages call an authorization server."""
+    """Return the name of an authorization server in messages."""
     return f"the authorization server {_quoted(server.issuer)}"
 
 
@@ -285,9 +285,9 @@ OFFLINE = "offline_access"
 
 
 def union_scopes(*scopes: str | Iterable[str] | None) -> str | None:
-    """All words of some scopes in order, without duplicates; `None` if there are none.
+    """Return all words of some scopes in order, without duplicates; `None` if there are none.
 
-    No word includes another one: only the server knows what scopes mean.
+    No word replaces another one: only the server knows whether a scope includes another.
     """
     words = [
         word
@@ -317,7 +317,7 @@ def select_scope(
 
     Args:
         auth_server: The authorization server.
-        challenged: What the current request needs, whatever the metadata list.
+        challenged: The scope that the current request needs, even if the metadata do not list it.
         configured: The user's scopes, which replace those of the metadata.
         earlier: The scope requested before, which is requested again.
         offline: Whether to request a refresh token, if the server supports that.
@@ -331,7 +331,7 @@ def select_scope(
     words = [word for word in (scope or "").split() if word != OFFLINE]
     grants = auth_server.metadata.grant_types_supported
     offered = offline and OFFLINE in (auth_server.metadata.scopes_supported or ())
-    # Not as the only word: that would replace the server's default scopes.
+    # Not added as the only word: it would replace the server's default scopes.
     if words and offered and (grants is None or "refresh_token" in grants):
         words.append(OFFLINE)
     return " ".join(words) or None

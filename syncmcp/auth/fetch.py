@@ -1,7 +1,7 @@
 """The I/O of signing in: sends the HTTP requests of the steps, to URLs that servers name.
 
-No cookies, no ``~/.netrc``, no headers of the MCP server. Bodies have a size limit, requests a
-deadline, and connections go only to IP addresses that the URL guard allows.
+It uses no cookies, no ``~/.netrc`` and no headers of the MCP server. Bodies have a size limit,
+requests have a deadline, and connections go only to IP addresses that the URL guard allows.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ T = TypeVar("T")
 class Driver:
     """Runs the steps of signing in for one MCP server. Used from any thread.
 
-    `secrets` learns what is secret in requests and responses, which is removed from errors.
+    The secrets of requests and responses are added to `secrets`, and removed from errors.
 
     Args:
         guard: Decides which URLs and IP addresses are allowed.
@@ -92,7 +92,7 @@ class Driver:
         _drivers.add(self)
 
     def _initialize(self) -> None:
-        """Set up what a forked child must not share with its parent."""
+        """Create the objects that a forked child must not share with its parent."""
         self._adapter = Adapter(_CONNECTIONS)
         # Guards the fields below. The adapter requires constant settings for each host.
         self._lock = threading.RLock()
@@ -115,7 +115,7 @@ class Driver:
         except StopIteration as end:
             result: T = end.value
             return result
-        except McpError as error:  # it may quote the authorization server
+        except McpError as error:  # its text may quote the authorization server
             self.secrets.clean(error)
             raise
         finally:
@@ -131,7 +131,7 @@ class Driver:
     def _fetch_bound(self, request: HttpRequest) -> HttpResponse:
         if self._prover is None or not request.token:
             return self.fetch(request)
-        self.guard.check(request.url)  # the proof is for the parts of what may be no URL
+        self.guard.check(request.url)  # a proof contains the URL, which may be invalid
         answer = self.fetch(self._prover.bind_token_request(request))
         if self._prover.token_request_needs_nonce(request, answer):
             # Refused without a nonce; the response contains one (RFC 9449 §8).
@@ -144,8 +144,8 @@ class Driver:
     def fetch(self, request: HttpRequest) -> HttpResponse:
         """Send a request; for a GET without a secret, follow up to five redirects in its origin.
 
-        Other redirects are returned, and so are error statuses. What is secret in the request, and
-        in the response, is known from here on.
+        Other redirects and error statuses are returned. The secrets of request and response are
+        recorded, to be removed from errors.
 
         Raises:
             UnsafeUrl: The guard refuses the URL, or all IP addresses of its host. Nothing was sent.
@@ -164,7 +164,7 @@ class Driver:
             with self._lock:
                 self._open_requests -= 1
         self._learn(json_members(response).items())
-        self._learn_sent(request)  # the response pushes none of it out
+        self._learn_sent(request)  # again: the oldest secrets are forgotten first
         return response
 
     def _learn_sent(self, request: HttpRequest) -> None:
@@ -272,9 +272,9 @@ def _redirect_target(request: HttpRequest, url: str, response: HttpResponse) -> 
         return None
     if not _SECRET_HEADERS.isdisjoint(name.lower() for name in request.headers):
         return None
-    with contextlib.suppress(ValueError):  # of a URL that is none
+    with contextlib.suppress(ValueError):  # the location is not a valid URL
         target = join_url(url, location)
-        # What another site publishes is not the issuer's, nor the MCP server's.
+        # Another site must not publish documents for the issuer or the MCP server.
         if origin_of(target) == origin_of(url):
             return target
     return None

@@ -1,7 +1,7 @@
 """Token requests: authorization code with PKCE, refresh, revocation (OAuth 2.1 §4); no I/O.
 
-Also how a client authenticates at the endpoints (OAuth 2.1 §2.4). Times are arguments, in seconds
-since the epoch: no clock.
+Also client authentication at the endpoints (OAuth 2.1 §2.4). Times are arguments, in seconds since
+the epoch: this module reads no clock.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _SECRETS: tuple[AuthMethod, ...] = ("client_secret_basic", "client_secret_post")
 def choose_method(
     server: AuthorizationServerMetadata, *, secret: bool, assertion: bool
 ) -> AuthMethod:
-    """How a client authenticates that has a secret, can sign an assertion, or neither.
+    """Choose how a client with a secret, with an assertion, or with neither authenticates.
 
     Raises:
         RegistrationFailed: The server supports no method that the client can use.
@@ -140,13 +140,13 @@ def form_request(
 
 _REVOKED_STATUSES = (200, 204)
 
-# Any request would do: a server checks the token before it reads the body.
+# The request does not matter: a server checks the token before it reads the body.
 _PROBE_BODY = json.dumps({"jsonrpc": "2.0", "id": 0, "method": "ping"}).encode()
 
 
 @dataclass(frozen=True, repr=False)
 class PendingAuthorization:
-    """An authorization request without a callback yet, and what its callback is checked against.
+    """An authorization request that waits for its callback, and the values to check that against.
 
     State and verifier (RFC 7636 §4.1) are random, and used for one login only. The issuer is that
     of validated metadata. (basic/authorization/index#authorization-response-validation)

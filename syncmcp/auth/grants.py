@@ -186,7 +186,7 @@ class EnterpriseManaged(MachineAuth):
                 f"{named(auth_server.metadata)} does not accept ID-JAGs from identity providers"
                 " (authorization_grant_profiles_supported)"
             )
-        # A driver of its own: no DPoP proofs, and another guard of private addresses.
+        # The identity provider has its own driver, without DPoP proofs and with another URL guard.
         return {
             "grant_type": JWT_BEARER,
             "assertion": self._idp_driver.run(self._exchange_id_token(auth_server, scope)),
@@ -218,7 +218,7 @@ class EnterpriseManaged(MachineAuth):
 
 
 def _provider_url(issuer: str | None, endpoint: str | None) -> str:
-    """The URL of the identity provider; `UsageError` unless it is one, and encrypted."""
+    """Return the URL of the identity provider; `UsageError` unless it is valid and encrypted."""
     url = issuer or endpoint
     if url is None or (issuer and endpoint):
         raise UsageError("give either idp_issuer or idp_token_endpoint")
@@ -237,7 +237,7 @@ def _read_id_jag(response: HttpResponse) -> str:
         raise flow.request_refused("the identity provider refused this sign-in", response)
     statement = flow.string_member(response, "access_token")
     kind = flow.string_member(response, "token_type") or ""
-    # Another token would be one for the identity provider, which must not be sent elsewhere.
+    # A token of another type would be for the identity provider, and must not be sent elsewhere.
     if not statement or flow.string_member(response, "issued_token_type") != _ID_JAG:
         raise AuthError("the identity provider did not answer with an ID-JAG")
     if kind.lower() != "n_a":

@@ -55,7 +55,7 @@ _MAX_HEAD: Final = 64 * 1024
 
 _SEND_SECONDS: Final = 1.0
 
-# How long to wait for a descriptor, if there is none for a connection.
+# How long to wait, in seconds, if no descriptor is free for a new connection.
 _PAUSE_SECONDS: Final = 0.1
 
 _HTTP_PORT: Final = 80
@@ -152,7 +152,7 @@ class LoopbackReceiver:
                 )
         except UsageError as error:
             raise UsageError(f"cannot listen at {shown!r}: {error}") from error
-        except ValueError:  # its text has a part of what may be a password
+        except ValueError:  # its text may contain a part of a password
             raise UsageError(f"cannot listen at {shown!r}: host or port is invalid") from None
         raise UsageError(f"a local redirect URI must be http:// without a query, not {shown!r}")
 
@@ -206,12 +206,12 @@ class LoopbackReceiver:
 
 
 class _LoopbackLogin:
-    """One login. Only the browser and the prompt have threads; the rest is on the caller's."""
+    """One login. Browser and prompt run on threads of their own, the rest on the caller's."""
 
     def __init__(self, receiver: LoopbackReceiver, listeners: Sequence[socket.socket]) -> None:
         host = receiver._host
         self._host_and_port = f"[{host}]" if ":" in host else host
-        if receiver._port != _HTTP_PORT:  # which browsers leave out
+        if receiver._port != _HTTP_PORT:  # browsers omit this port
             self._host_and_port += f":{listeners[0].getsockname()[1]}"
         self._path = receiver._path
         self.redirect_uri = f"http://{self._host_and_port}{self._path}"
@@ -287,7 +287,7 @@ class _LoopbackLogin:
         def run() -> None:
             try:
                 self._file = PrivatePage("sign-in.html", page_to(redirect.url, "Sign in"))
-                if self._ended:  # before the file was there
+                if self._ended:  # the login ended before the file existed
                     self._remove_file()
                     return
                 self._browser_failed = not _open_browser_page(self._file.url)
@@ -325,7 +325,7 @@ class _LoopbackLogin:
         try:
             sock, _ = listener.accept()
         except OSError as error:  # closed by the browser
-            if error.errno in (errno.EMFILE, errno.ENFILE):  # the port stays ready: do not spin
+            if error.errno in (errno.EMFILE, errno.ENFILE):  # still readable: avoid a busy loop
                 wait(threading.Event(), _PAUSE_SECONDS)
             return
         sock.setblocking(False)
@@ -370,7 +370,7 @@ class _BrowserConnection:
         self._read = b""
 
     def read(self) -> str | None:
-        """Return the request's head; `None` while it is incomplete, ``""`` if it stays so."""
+        """Return the request's head; `None` if it is not complete yet, ``""`` if it never will."""
         try:
             piece = self.sock.recv(_MAX_HEAD)
         except BlockingIOError:

@@ -47,8 +47,8 @@ class OAuth(TokenAuth):
     Http('https://example.com/mcp', auth=***)
 
     By default the first request that needs a token asks at the terminal whether to sign in at the
-    issuer that the server names, and opens the browser; a `receiver` replaces that, and `None`
-    disables it; the agreement is kept with the token. The time that a person takes does not count
+    issuer that the server names, and opens the browser. A `receiver` replaces that, and `None`
+    disables it. The agreement is stored with the token. The time that a person takes does not count
     for the timeout of a call.
 
     One object is for one server. All threads that share it sign in once; so do all processes that
@@ -225,9 +225,9 @@ class OAuth(TokenAuth):
         """Have the program or the person agree to sign in at this issuer, once.
 
         Raises:
-            LoginRequired: They do not, or nobody can be asked.
+            LoginRequired: They do not agree, or no person can be asked.
         """
-        if self._issuer is not None:  # no other one was accepted
+        if self._issuer is not None:  # discovery accepted no other issuer
             return
         manager = self._bound_manager()
         request = SignInRequest.of(
@@ -248,17 +248,17 @@ class OAuth(TokenAuth):
             except RequestTimeout:
                 manager.limits.record_login()
                 raise
-            if agreed is not True:  # nor is a coroutine, or any other true value, a yes
+            if agreed is not True:  # a coroutine, or any other true value, is not a yes
                 manager.limits.record_login()
                 raise not_agreed(request, "permission was denied")
         self._agreed = request
 
     @property
     def _agreements(self) -> list[SignInRequest]:
-        """What need not be agreed to again.
+        """The sign-ins that were agreed to before.
 
-        A stored login tells that somebody has agreed, and not whether the person did or another
-        program for itself. So it has no say where this program says what it allows.
+        A stored login shows that there was an agreement, but not whether the person or another
+        program agreed. So it does not count if this program has `allow`.
         """
         found = [] if self._agreed is None else [self._agreed]
         manager = self._bound_manager()

@@ -36,13 +36,13 @@ _MOST_PARAMETERS: Final = 32
 _LONGEST_ANSWER: Final = 16 * 1024
 
 MOST_PROMPTS: Final = 10
-"""How often a person is prompted for one answer, before the prompt is given up."""
+"""How often a person is prompted for one answer at most."""
 
 _PROMPT: Final = "Paste the address (or Enter to see the instructions again): "
 _NO_ANSWER: Final = "That is not the answer to this question."
 _QUESTION: Final = "Sign in there? [y/N] "
 
-# One question at a time is at the terminal: else the answer to one would be taken for another's.
+# The terminal shows one question at a time: otherwise an answer could go to another question.
 _terminal: Final = FairLock()
 
 T = TypeVar("T")
@@ -215,12 +215,12 @@ class _PasteLogin:
 class ConsolePrompt(Generic[T]):
     """Prompts a person for an answer, on a thread of its own, as input cannot be interrupted.
 
-    It gives up after `MOST_PROMPTS` lines that are not an answer. Without `ask` it only shows the
-    text: a function that shows a dialog returns when somebody closes it.
+    It ends after `MOST_PROMPTS` lines that are not an answer. Without `ask` it only shows the text:
+    a `show` that opens a dialog may return when the person closes it.
 
     Attributes:
-        text: What to show before the prompt, and again after an empty line that is not an answer.
-        read: Reads a line; `None` if it is not an answer, and the person is prompted again.
+        text: The text before the prompt, shown again after an empty line that is not an answer.
+        read: Parses a line; returns `None` if it is not an answer, to prompt the person again.
         ended: Called at the end, on the thread of the prompt.
         secret: Removed from `failure`.
         failure: Why no answer can be entered; `None` before that.
@@ -247,7 +247,7 @@ class ConsolePrompt(Generic[T]):
         self._stopped = True
 
     def result(self) -> T | None:
-        """What was read of the answer, once it was entered; `UsageError` if `show` failed."""
+        """Return the parsed answer, `None` without one; raise the error of a failed `show`."""
         if self._error is not None:
             raise self._error
         return self._answer
@@ -280,7 +280,7 @@ class ConsolePrompt(Generic[T]):
             if answer is not None:
                 return answer
             text = _NO_ANSWER if line else self.text
-        # Perhaps nobody types, and a function returns the same line at once, each time.
+        # Perhaps no person types, and `ask` returns the same line at once, each time.
         self.failure = f"none of the {MOST_PROMPTS} lines entered was an answer"
         return None
 
@@ -291,7 +291,7 @@ def callback_prompt(
     redirect: Redirect,
     ended: Callable[[], object],
 ) -> ConsolePrompt[Mapping[str, str]]:
-    """A prompt for the URL that the browser ends up at; without `ask`, only the URL to open."""
+    """Make a prompt for the URL that the browser ends up at; without `ask`, show only a URL."""
     return ConsolePrompt(
         show,
         ask,
@@ -309,11 +309,11 @@ def ask_for_agreement(
     request: SignInRequest,
     deadline: Deadline,
 ) -> bool:
-    """Prompt until the person agrees to a sign-in or does not.
+    """Prompt until the person answers yes or no; return whether they agree to the sign-in.
 
-    `ask_at_terminal` has the text shown on the screen where it prompts, and not by `show`: a person
-    who reads only the prompt would agree to anything. `LoginRequired` if there was no input, or no
-    line of many was an answer.
+    With `ask_at_terminal`, the text is shown on the screen of the prompt, not by `show`: a person
+    must not agree without having seen it. `LoginRequired` without any input, or after
+    `MOST_PROMPTS` lines that are not an answer.
     """
     ended = threading.Event()
     shown = show_at_terminal if ask is ask_at_terminal else show
@@ -335,14 +335,14 @@ def ask_for_agreement(
 
 
 def _read_agreement(line: str) -> bool | None:
-    """Whether a line is a yes; an empty one is a no, as the prompt says."""
+    """Return whether a line is a yes; `None` if it is neither yes nor no. An empty line is a no."""
     return {"y": True, "yes": True, "": False, "n": False, "no": False}.get(line.lower())
 
 
 def parse_callback(text: str, state: str) -> Mapping[str, str] | None:
-    """The parameters of a callback, from a URL or only its query.
+    """Return the parameters of a callback, from a URL or only its query.
 
-    `None` if it is none, or that of another login, whose `state` is compared in constant time.
+    `None` if it is not the callback of this login. The `state` is compared in constant time.
     """
     if len(text) > _LONGEST_ANSWER:
         return None
@@ -372,7 +372,7 @@ def _instructions(redirect: Redirect, *, paste: bool) -> str:
 
 
 def check_browser_url(url: str) -> None:
-    """Raise `AuthError` unless a URL is http(s), of characters that URLs contain."""
+    """Raise `AuthError` unless a URL is http(s), without characters that are invalid in URLs."""
     web = url.lower().startswith(("https://", "http://"))
     if not web or not url.isprintable() or not _UNSAFE_CHARACTERS.isdisjoint(url):
         raise AuthError(

@@ -77,7 +77,7 @@ def _check_metadata_url(url: str) -> None:
 
 
 def identify(auth_server: AuthServer, identity: ClientIdentity) -> Registration | None:
-    """The client at this authorization server, from the user's settings; `None`: register it."""
+    """Return the client from the user's settings; `None` if it has to be registered."""
     issuer = auth_server.metadata.issuer
     if identity.client_id is not None:
         return Registration(identity.client_id, identity.client_secret, None, issuer)
@@ -107,7 +107,7 @@ def register(
     Raises:
         RegistrationFailed: The server has no registration endpoint, refuses the client, or
             registers it in a way that this library does not support.
-        DiscoveryFailed: There is no authorization server, where one was assumed.
+        DiscoveryFailed: The assumed authorization server does not exist.
     """
     server = auth_server.metadata
     if not server.registration_endpoint:
@@ -180,10 +180,10 @@ def _registration_request(url: str, metadata: Mapping[str, Any], scope: str | No
 
 
 def _auth_method_to_request(server: AuthorizationServerMetadata) -> str:
-    """The authentication method to request: none, if possible, as a local program is public.
+    """Return the authentication method to request: none, if possible, as a local program is public.
 
-    Else the first one that the server lists: servers on the official Python SDK let only clients
-    with ``client_secret_post`` revoke tokens, whatever else they list.
+    Otherwise the first usable one that the server lists. Servers on the official Python SDK let
+    only clients with ``client_secret_post`` revoke tokens, even if they list others after it.
     """
     listed = server.token_endpoint_auth_methods_supported
     if listed is None or "none" in listed:

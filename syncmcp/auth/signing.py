@@ -288,9 +288,9 @@ _LONGEST_NONCE: Final = 1024
 class DPoPProver:
     """Binds tokens to a key by DPoP proofs (RFC 9449). Used from any thread.
 
-    A proof shows that the sender of a token has the key that the token was issued for: `key`, or
-    one that is generated and stored, so that all processes use the same. `name` returns what that
-    is for: an MCP server and a client. `UsageError` if the packages of the extra ``oauth`` are not
+    A proof shows that the sender of a token has the key that the token was issued for: `key`, or a
+    key that is generated and stored, so that all processes use the same. `name` returns the MCP
+    server and the client of that key. `UsageError` if the packages of the extra ``oauth`` are not
     installed.
     """
 

@@ -59,7 +59,7 @@ class TokenStore(Protocol):
                 this thread is aborted.
 
         Raises:
-            RequestTimeout: The lock was not free until `deadline`.
+            RequestTimeout: The lock was not free by `deadline`.
             AuthError: The store cannot be locked.
         """
         ...
@@ -90,7 +90,7 @@ class MemoryStore:
         """Return a context manager that locks `key` against the other threads.
 
         Raises:
-            RequestTimeout: The lock was not free until `deadline`.
+            RequestTimeout: The lock was not free by `deadline`.
         """
         return self._key_locks.setdefault(key, FairLock()).take(deadline, wait)
 
@@ -101,15 +101,15 @@ class MemoryStore:
         raise TypeError("a store in memory stays in its process: use a FileStore to share one")
 
 
-# A longer file, in bytes, is not a token store. A longer entry, in bytes, is not saved: a server
-# could leave no space for the others.
+# In bytes: a longer file is not accepted as a token store. A longer entry is not saved, so that one
+# server cannot use the space of the others.
 _LONGEST: Final = 16 * 1024 * 1024
 _LONGEST_ENTRY: Final = 1024 * 1024
 
 
 @contextmanager
 def _as_auth_errors() -> Iterator[None]:
-    """Turn the errors of files within the context into those of signing in; nothing was sent."""
+    """Turn `UnusableFile` errors within the context into `AuthError`; nothing was sent."""
     try:
         yield
     except UnusableFile as error:
@@ -138,7 +138,7 @@ class FileStore:
     The file is created with mode 0600, and its directory, if it is missing, with 0700. Each change
     replaces the whole file atomically, so that neither a crash nor a full disk leaves half of it.
     A file that other users could read, or that is not a token store, is refused and left as it is.
-    The lock files are in a directory beside it, whose name ends with ``.locks``. Windows has no
+    The lock files are in a directory next to it, whose name ends with ``.locks``. Windows has no
     such modes: there the directory's permissions decide.
 
     The lock of a key is exclusive on one computer. On a network file system that depends on the
@@ -185,7 +185,7 @@ class FileStore:
         """Return a context manager that locks `key` of this file, across threads and processes.
 
         Raises:
-            RequestTimeout: The lock was not free until `deadline`.
+            RequestTimeout: The lock was not free by `deadline`.
             AuthError: The lock file cannot be used.
         """
         return _lock(self._file.locks, key, deadline)
@@ -197,8 +197,8 @@ class FileStore:
         return type(self), (str(self.path),)
 
 
-# Each key is a keyring service of its own with this one user name: where a service has several user
-# names, Windows moves entries at each change, and a reader may find none.
+# Each key is a separate keyring service with this one user name. If a service had several user
+# names, Windows would move entries at each change, and a reader might find none.
 _USER: Final = "tokens"
 
 # Windows stores at most 2,560 bytes, two for each character (CRED_MAX_CREDENTIAL_BLOB_SIZE).
@@ -298,7 +298,7 @@ class KeyringStore:
         """Return a context manager that locks `key`, across the user's threads and processes.
 
         Raises:
-            RequestTimeout: The lock was not free until `deadline`.
+            RequestTimeout: The lock was not free by `deadline`.
             AuthError: The lock file cannot be used.
         """
         return _lock(self._locks, key, deadline)

@@ -1,4 +1,4 @@
-"""The base of the `requests` authentication objects that obtain tokens, and what a 401 or 403 does.
+"""The base of the `requests` authentication objects that obtain tokens; handling of 401 and 403.
 
 `TokenAuth` puts a token into each request; its `UnauthorizedHook` repeats a refused request with
 another token. A `TokenManager` supplies the tokens.
@@ -101,7 +101,7 @@ class TokenAuth(AuthBase):
 
     def _initialize(self, url: str | None) -> None:
         """Set up the attributes that belong to this process."""
-        # What is sent and received while signing in; clients never show it.
+        # The secrets that are sent and received while signing in; clients mask them.
         self.secrets = Secrets()
         given = self._given_store
         check_object(given, "store")
@@ -144,17 +144,17 @@ class TokenAuth(AuthBase):
         """
 
     def _accepts(self, issuer: str) -> bool:
-        """Whether a stored login at `issuer` may be used, as far as the program has said."""
+        """Return whether the program's settings allow a stored login at `issuer`."""
         return self._issuer in (None, issuer)
 
     def _client_rejected(self, registration: Registration) -> None:
-        """The authorization server does not know the client, or no longer."""
+        """Handle a client that the authorization server does not know, or no longer knows."""
 
     def _logged_out(self) -> None:
-        """The user logs out: what was agreed to is forgotten. Called with the login locked."""
+        """Forget the agreement, because the user logs out. Called with the login locked."""
 
     def _with_credentials(self, registration: Registration) -> Registration:
-        """A stored client, with the secret that is not stored."""
+        """Return a stored client with its secret, which is not stored."""
         return registration
 
     # What a subclass uses
@@ -169,8 +169,8 @@ class TokenAuth(AuthBase):
         last login.
 
         Raises:
-            AuthError: The credentials are another server's, or more scope is demanded, but none
-                that was not requested already.
+            AuthError: The credentials belong to another server; or the server demands more scope,
+                but names only scope that was requested before.
             TransportError: A server could not be reached.
         """
         manager = self._bound_manager()
@@ -229,7 +229,7 @@ class TokenAuth(AuthBase):
         need = TokenNeed(challenge or steps.AuthChallenge(), refused)
         try:
             return manager.sign_in(need, always=True).token
-        except McpError as error:  # it may quote what a server repeats
+        except McpError as error:  # its text may contain secrets that a server repeated
             self.secrets.clean(error)
             raise
 
@@ -281,7 +281,7 @@ class TokenAuth(AuthBase):
 
         (basic/authorization/index#token-requirements)
         """
-        self.secrets.add(login.token.access_token, "token")  # it may come from the store
+        self.secrets.add(login.token.access_token, "token")  # new here if it came from the store
         if self.prover is not None:
             self.prover.bind_request(request, login)
         else:
@@ -342,29 +342,29 @@ def _check_issuer(issuer: str, allow_private: bool) -> None:
 
 
 def _without_user(url: str) -> str:
-    """A URL without user and fragment, which are secret and name no resource."""
+    """Return a URL without user and fragment, which may be secret and identify no resource."""
     parts = split_url(url)
     return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2], fragment=""))
 
 
 def _filing_name(url: str) -> str:
-    """The URL of a server in a key of a store, which may show no query: its digest instead."""
+    """Return the URL of a server for a key of a store: a digest replaces the secret query."""
     place, mark, query = url.partition("?")
     return f"{place}?sha256={hashlib.sha256(query.encode()).hexdigest()}" if mark else place
 
 
 def filed_under(auth: TokenAuth) -> str:
-    """What stands for the server of `auth` in keys of stores; not secret."""
+    """Return the name of the server of `auth` in keys of stores; not secret."""
     return _filing_name(auth._bound_manager().url)
 
 
 def client_label_of(auth: TokenAuth) -> str:
-    """What distinguishes the logins of different OAuth clients at one server; not secret."""
+    """Return the label that distinguishes the logins of clients at one server; not secret."""
     return auth._client_label
 
 
 def publishes_sign_in(auth: TokenAuth) -> bool:
-    """Whether the server of `auth`, or its origin, says where to sign in. A challenge may do so."""
+    """Return whether metadata of `auth`'s server or origin name an issuer; a challenge may, too."""
     manager = auth._bound_manager()
     return manager.driver.run(discover(manager.url, issuer=auth._issuer)).published
 
@@ -398,7 +398,7 @@ class UnauthorizedHook:
                 self.used = login
                 response = self._send_again(response, login, options)
         except BaseException as error:
-            if isinstance(error, McpError):  # it may quote what a server repeats
+            if isinstance(error, McpError):  # its text may contain secrets that a server repeated
                 self.tokens.driver.secrets.clean(error)
             _release_connection(response)
             raise
@@ -422,14 +422,14 @@ class UnauthorizedHook:
             # The token is valid: another one would not help (RFC 9449 §7.1, §9).
             return self._after_nonce() if needs_nonce else None
         if response.status_code == 401:
-            # Some servers send no header. A header with other schemes only asks for those.
+            # Some servers send no header. A header with only other schemes asks for no token.
             return None if challenge is None and header else self._after_401(request, challenge)
         if challenge is not None and challenge.error == "insufficient_scope":
             return self._after_403(request, challenge)
         return None
 
     def _after_nonce(self) -> Login | None:
-        """The same login, whose next proof will have the nonce; once."""
+        """Return the same login, but only once: its next proof contains the nonce."""
         if self._nonce_retried:
             return None
         self._nonce_retried = self.used is not None
@@ -445,7 +445,7 @@ class UnauthorizedHook:
                 self._found_tokens += not cached.own
                 self._refreshed = cached.own or self._found_tokens >= _MOST_FOUND
                 return cached.login
-        # DELETE ends a session: not worth asking a person to sign in.
+        # DELETE ends a session: no reason to ask a person to sign in.
         if self._logged_in or self._login_count >= _MOST_LOGINS or request.method == "DELETE":
             return None
         self._logged_in = True
@@ -455,7 +455,7 @@ class UnauthorizedHook:
     def _after_403(
         self, request: requests.PreparedRequest, challenge: steps.AuthChallenge
     ) -> Login | None:
-        """A step-up: a login for the missing scope as well.
+        """Return the login of a step-up, which includes the missing scope.
 
         (basic/authorization/index#step-up-authorization-flow)
         """
@@ -497,7 +497,7 @@ def _release_connection(response: requests.Response) -> None:
 
 
 def _operation(request: requests.PreparedRequest) -> str:
-    """A key of the operation of a request: equal for requests that do the same."""
+    """Return a key for the operation of a request: equal for requests that do the same."""
     names = ("Mcp-Method", "Mcp-Name")
     words = [request.method or "", *(str(request.headers.get(name, "")) for name in names)]
     if not any(words[1:]) and request.body:

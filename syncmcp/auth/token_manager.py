@@ -1,6 +1,6 @@
 """The tokens of one MCP server: cached, refreshed, obtained by one thread for all, within limits.
 
-A server that refuses every token must not open a browser for each request: a `SignInLimiter`
+A server that refuses every token must not cause a sign-in for each request: a `SignInLimiter`
 counts the sign-ins.
 """
 
@@ -43,7 +43,7 @@ _EARLY = 30.0
 # server's 401 decides whether the token has expired.
 _SKEW = 300.0
 
-# After an early refresh failed, the next one is tried so many seconds later.
+# After an early refresh failed, the next one is tried this many seconds later.
 _PAUSE = 10.0
 
 # How long to wait for the lock of a login, in seconds: its holder may be waiting for a person.
@@ -53,10 +53,10 @@ _TURN_SECONDS = 300.0
 # few times").
 _MOST_STEP_UPS = 2
 
-# Logins in a row after which the server accepted no request.
+# The most logins in a row without an accepted request after them.
 _MOST_IN_VAIN = 3
 
-# Logins in all: a server may accept a request now and then.
+# The most logins in total: each accepted request resets the limit above.
 _MOST_SIGN_INS = 20
 
 # The window of the two limits above, in seconds.
@@ -101,8 +101,8 @@ class TokenCache:
     Args:
         store: Where the login is stored.
         key: The login's key in the store.
-        accepts: Whether a login at an issuer may be used. It is asked about each login that is read
-            from the store, on the thread that reads it; one at another issuer counts as absent.
+        accepts: Returns whether a login at an issuer may be used. It is called for each login that
+            is read from the store, on the thread that reads it. A refused login counts as absent.
         bound: Whether tokens must be bound to a key of the client (RFC 9449); bearer tokens are
             then refused, and DPoP tokens otherwise.
     """
@@ -117,14 +117,14 @@ class TokenCache:
         # Guards the current login; never held while the store is used.
         self._lock = threading.RLock()
         self._current: CachedLogin | None = None
-        # Changed by the holder of the login's lock alone.
+        # Only the holder of the login's lock changes it.
         self._unsaved: Login | None = None
 
     def lock(self) -> AbstractContextManager[None]:
         """Lock the login against changes by other threads and processes.
 
         Raises:
-            RequestTimeout: Another one held the lock for too long.
+            RequestTimeout: Another thread or process held the lock for too long.
             AuthError: The store fails.
             ExchangeAborted: The exchange on this thread was aborted.
         """
@@ -169,8 +169,8 @@ class TokenCache:
     def save(self, login: Login) -> CachedLogin:
         """Make a new login the current one, and store it.
 
-        If the store fails, the login is in use nevertheless, and `save_again` stores it: the
-        authorization server takes neither the token nor the refresh token that it replaces.
+        If the store fails, the login is used anyway, and `save_again` stores it later: the
+        authorization server no longer accepts the tokens that it replaces.
 
         Raises:
             AuthError: The token is a bearer token where a DPoP token is required, or the other way
@@ -188,9 +188,9 @@ class TokenCache:
         return cached
 
     def save_again(self) -> None:
-        """Store the login that could not be stored before, if there is one; `AuthError` as before.
+        """Store the login that `save` could not store, if any; `AuthError` if the store fails.
 
-        Call this with the login locked, before the store is read: what it has is older.
+        Call this with the login locked, before the store is read: the stored login is older.
         """
         if self._unsaved is not None:
             self._store.save(self._key, self._unsaved.to_json())
@@ -204,7 +204,7 @@ class TokenCache:
                 self._current = later
 
     def discard_refresh_token(self, login: Login) -> CachedLogin | None:
-        """Remove a used-up refresh token, unless the store has a newer login, which is returned."""
+        """Remove a used refresh token, unless the store has a newer login: then return that."""
         newer = self.load_other_than(login)
         if newer is not None:
             return newer
@@ -234,7 +234,7 @@ class TokenCache:
 class SignInLimiter:
     """Limits how often a person is asked to sign in. Used from any thread.
 
-    Of the sign-ins for more scope (step-ups), none that was denied is repeated.
+    A sign-in for more scope (a step-up) that was denied is not repeated.
     (basic/authorization/index#step-up-authorization-flow; security best practices, scope
     minimization)
     """
@@ -265,7 +265,7 @@ class SignInLimiter:
         )
 
     def record_login(self) -> None:
-        """A person is asked to sign in now."""
+        """Count a sign-in: a person is asked now."""
         now = timing.monotonic()
         with self._lock:
             self._all.append(now)
@@ -296,18 +296,18 @@ class SignInLimiter:
             self._step_ups[operation] = step_ups + 1
 
     def record_denial(self, need: TokenNeed) -> None:
-        """The person or the authorization server denied the scope of a step-up."""
+        """Record that the person or the authorization server denied the scope of a step-up."""
         with self._lock:
             self._denied |= missing_scopes(need.challenge.scope, need.earlier_scope)
 
     def without_denied(self, scope: str | None) -> str | None:
-        """The scope to request, without what was denied; `None` if nothing remains."""
+        """Return the scope to request, without denied words; `None` if nothing remains."""
         with self._lock:
             words = [word for word in (scope or "").split() if word not in self._denied]
         return " ".join(words) or None
 
     def record_success(self, operation: str | None) -> None:
-        """The server accepted a request with a token, perhaps that of a step-up for `operation`."""
+        """Record that the server accepted a token, perhaps that of a step-up for `operation`."""
         if self._in_vain or operation is not None:
             with self._lock:
                 self._in_vain = []
@@ -322,7 +322,7 @@ class SignInLimiter:
 
 
 def scope_insufficient(message: str) -> AuthError:
-    """The error of a request whose token does not get the scope that the server demands."""
+    """Return the error of a request whose token cannot get the scope that the server demands."""
     return AuthError(message, status=403, error="insufficient_scope")
 
 
@@ -340,9 +340,9 @@ class TokenManager:
     """Refreshes and obtains the tokens of one client at one MCP server. Used from any thread.
 
     At any time one thread does that, and the others wait for its outcome. Every method that returns
-    a login raises `AuthError` if there is no usable token, `TransportError` if the authorization
-    server could not be reached, `RequestTimeout` if it took too long, and `ExchangeAborted` if the
-    exchange on this thread was aborted.
+    a login raises `AuthError` if there is no usable token, and `TransportError` if it cannot reach
+    the authorization server. It raises `RequestTimeout` if the server is too slow, and
+    `ExchangeAborted` if the exchange on this thread was aborted.
 
     Attributes:
         url: The MCP server, without user and fragment.
@@ -381,9 +381,9 @@ class TokenManager:
         return cached.login
 
     def refresh(self, used: Login) -> CachedLogin | None:
-        """A login with another token than `used`, of this or another thread; `None`: sign in anew.
+        """Return a login with another token than `used`; `None` if a new sign-in is needed.
 
-        The refresh continues when the call that needs it ends: a lost answer would cost the login.
+        The refresh continues when the call that needs it ends: a lost answer loses the login.
         """
         return self._flight.run(
             lambda: self.cache.other_than(used), partial(self._refresh, used), detached=True
@@ -427,7 +427,7 @@ class TokenManager:
             return cache.save(Login(token, login.registration, login.server))
 
     def sign_in(self, need: TokenNeed, *, always: bool = False) -> Login:
-        """The login of a new sign-in, by this thread or another one.
+        """Return the login of a new sign-in, by this thread or another one.
 
         `always`: sign in even if another thread or process has obtained a token.
         """

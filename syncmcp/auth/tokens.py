@@ -117,7 +117,7 @@ class Registration(_Record):
 
 @dataclass(frozen=True)
 class Login:
-    """A token, and what the next refresh or revocation needs; all of one authorization server."""
+    """A token, and the client and server that refresh or revoke it; all of one issuer."""
 
     token: Token
     registration: Registration

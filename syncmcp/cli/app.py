@@ -66,7 +66,7 @@ def shell(session: Session) -> None:
     for line in prompt.lines():
         try:
             words = shlex.split(line)
-        except ValueError as error:  # an open quotation mark: whatever is meant is not known
+        except ValueError as error:  # such as an open quotation mark
             hint = "close the quotation, or put a backslash before it"
             text = f"the line cannot be split into words: {error}"
             print_error(CommandError(text, hint=hint if "quotation" in str(error) else None))
@@ -82,7 +82,7 @@ def shell(session: Session) -> None:
             text = f"{symbols.pop()!r} works only outside the shell of syncmcp"
             print_error(CommandError(text, hint="--output FILE saves a result"))
         elif words and words[0] not in COMMANDS:
-            close = similar(words[0], COMMANDS, 1, cutoff=0.7)  # 0.6 takes `hello` for `help`
+            close = similar(words[0], COMMANDS, 1, cutoff=0.7)  # at 0.6, `hello` matches `help`
             hint = f"to call a tool, write `call {words[0]}`; `help` lists the commands"
             if words[0] == "syncmcp":
                 hint = "leave out `syncmcp` in this shell"
@@ -95,7 +95,7 @@ def shell(session: Session) -> None:
             run_command(words, outer)
         else:
             session.out.note(" ".join(COMMANDS) + "; help COMMAND says more")
-    raise typer.Exit  # with 0, whatever the person has cancelled meanwhile
+    raise typer.Exit  # with 0, even if the person has cancelled a question
 
 
 # `record` and `replay`: run another command and record its session, or replay a recorded one.
@@ -132,7 +132,7 @@ def record(context: typer.Context, path: _File, command: _Command = None) -> Non
     if os.path.lexists(path):
         raise CommandError(f"{str(path)!r} already exists", hint="remove it, or name another file")
     calls.check_output_path(path, force=True)  # the recorder would make missing directories
-    path.touch(exist_ok=False)  # fails before the server is started, as output that is not written
+    path.touch(exist_ok=False)  # fails before the server starts, if it cannot be written
     path.unlink()
     _run_other(context, RecordTo(path))
     if not os.path.lexists(path):
@@ -168,7 +168,7 @@ def _run_other(context: typer.Context, outer: RecordTo | ReplayFrom) -> None:
 
 
 _SERVER = (sys.executable, "-m", "syncmcp.testing")
-# Python loads modules from the folder that a module is started in, and first of all this package.
+# `python -m` looks for modules in its working directory first: here it finds this package.
 _SERVER_FOLDER = str(Path(syncmcp.__file__).parents[1])
 
 _TOUR: tuple[tuple[str, Sequence[str]], ...] = (
@@ -183,7 +183,7 @@ _TOUR: tuple[tuple[str, Sequence[str]], ...] = (
 
 
 def _python() -> str:
-    """How a person starts this Python; another one may not have the package."""
+    """Return the command that starts this Python; another Python may not have the package."""
     same = os.path.dirname(shutil.which("python") or "") == os.path.dirname(sys.executable)
     return "python" if same else sys.executable
 
@@ -246,7 +246,7 @@ class _Commands(TyperGroup):
     """The commands in groups, each with the whole first sentence of its help."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Reject a server before the command, which would be taken for the command."""
+        """Reject -- before the command: the next word would be parsed as the command."""
         if args[:1] == ["--"]:
             hint = f"write the command first: {ctx.command_path} COMMAND -- PROGRAM"
             raise CommandError("which command?", hint=hint)
@@ -264,7 +264,7 @@ class _Commands(TyperGroup):
                 formatter.write_dl(rows)
 
 
-# Help in the words of the rest, for options that Typer adds, by name.
+# Help for the options that Typer adds, in the style of the other options; by name.
 _HELP = {
     "help": "Show this help.",
     "install_completion": "Set up Tab completion in your shell.",
@@ -273,7 +273,7 @@ _HELP = {
 
 
 def command_tree() -> Any:
-    """The commands; their help has no types of Python and no braces."""
+    """Return the command tree; its help shows no Python types and no braces."""
     tree: Any = typer.main.get_command(app)
     context = tree.make_context("syncmcp", [], resilient_parsing=True)
     waiting = [tree]
@@ -285,7 +285,7 @@ def command_tree() -> Any:
                 usage = [piece.strip("{}") for piece in one.get_usage_pieces(context)]
                 one.get_usage_pieces = lambda ctx, usage=usage: usage
                 one.display_type_rich = lambda ctx: ""
-                if one.name == "target":  # "[required]" would not be true behind --
+                if one.name == "target":  # not "[required]": a command after -- replaces it
                     one.get_help_record = lambda ctx, one=one: (one.metavar, one.help)
             elif one.name == "help" and isinstance(command, ServerCommand):
                 one.help = f"{one.help} -h leaves out the shared options."
@@ -345,10 +345,10 @@ app.command("help")(show_help_of)
 
 def run(arguments: Sequence[str]) -> int:
     """Run one command; an error is printed on stderr and becomes an exit code."""
-    # What the library would warn of, the command says itself, or with --verbose.
+    # Warnings of the library are hidden: the command reports problems itself, or with --verbose.
     logger("syncmcp").addHandler(logging.NullHandler())
     closed = sys.stdout is None
-    # Python has no stream for a descriptor that is closed, and the next file would get its number.
+    # Python has no stream for a closed descriptor, and the next opened file would get its number.
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
             setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115
@@ -368,7 +368,7 @@ def run(arguments: Sequence[str]) -> int:
     except SystemExit as end:  # raised after a completion request
         return int(end.code or 0)
     except OSError as error:
-        if error.filename is None:  # of stdout, rather than of a file
+        if error.filename is None:  # the error is one of stdout, not of a file
             # Flushing the buffer at interpreter exit would raise the same error again.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         if isinstance(error, BrokenPipeError):

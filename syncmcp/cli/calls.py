@@ -32,7 +32,7 @@ _MAX_CHOICES = 12
 
 
 def signature(schema: Mapping[str, Any]) -> str:
-    """The arguments in one line: ``a: integer, b?: string``."""
+    """Return the arguments in one line: ``a: integer, b?: string``."""
     required = required_names(schema)
     return ", ".join(
         f"{name}{'' if name in required else '?'}: {_type_name(details)}"
@@ -41,7 +41,7 @@ def signature(schema: Mapping[str, Any]) -> str:
 
 
 def describe_claims(annotations: Mapping[str, Any] | None) -> str:
-    """The annotations of a tool in a few words: unverified claims of the server."""
+    """Return the annotations of a tool in a few words: unverified claims of the server."""
     said = annotations or {}
     claims = []
     if said.get("readOnlyHint") is True:
@@ -58,7 +58,7 @@ def describe_claims(annotations: Mapping[str, Any] | None) -> str:
 
 
 def schema_properties(schema: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """The properties of a schema, by name; an invalid one as an empty schema."""
+    """Return the properties of a schema, by name; an invalid one as an empty schema."""
     found = schema.get("properties")
     if not isinstance(found, dict):
         return {}
@@ -66,7 +66,7 @@ def schema_properties(schema: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
 
 
 def argument_syntax(name: str, details: Mapping[str, Any]) -> str:
-    """How an argument is written on the command line, such as ``count=INTEGER``."""
+    """Return how an argument is written on the command line, such as ``count=INTEGER``."""
     choices = "|".join(enum_choices(details))
     if is_text(details):
         return f"{name}={choices or 'TEXT'}"
@@ -78,12 +78,12 @@ def argument_syntax(name: str, details: Mapping[str, Any]) -> str:
 
 
 def is_text(details: Mapping[str, Any]) -> bool:
-    """Whether an argument is written as text, ``name=...``, rather than as JSON."""
+    """Return whether an argument is written as text, ``name=...``, rather than as JSON."""
     return _type_name(details) == "string"
 
 
 def enum_choices(details: Mapping[str, Any]) -> list[str]:
-    """The values of an ``enum`` as they are written; empty if there is none, or if it is long."""
+    """Return the values of an ``enum`` as they are written; empty without one, or if it is long."""
     choices = details.get("enum")
     if not isinstance(choices, list) or len(choices) > _MAX_CHOICES:
         return []
@@ -93,10 +93,10 @@ def enum_choices(details: Mapping[str, Any]) -> list[str]:
 
 
 def _help_lines(tool: types.Tool, usage: str = "syncmcp call TARGET") -> Iterator[str]:
-    """The text of `syncmcp call TARGET TOOL --help`.
+    """Yield the text of `syncmcp call TARGET TOOL --help`.
 
-    What a call takes comes first, then what the server says of the tool. Texts of the server stand
-    behind bars and names within a line: none passes for a line of ours.
+    The arguments come first, then the server's description. Texts of the server have a bar before
+    each line, and names are within a line, so that none looks like a line of this program.
     """
     required = required_names(tool.input_schema)
     properties = schema_properties(tool.input_schema)
@@ -163,7 +163,7 @@ Force = Annotated[
 
 
 def is_binary(block: Any) -> bool:
-    """Whether a content block holds bytes: an image, a sound, or a binary resource."""
+    """Return whether a content block has bytes: an image, audio, or a binary resource."""
     if isinstance(block, types.EmbeddedResource):
         return isinstance(block.resource, types.BlobResourceContents)
     return isinstance(block, (types.ImageContent, types.AudioContent))
@@ -191,10 +191,10 @@ def check_output_path(path: Path | None, *, force: bool) -> None:
 
 
 def save_all(out: Output, contents: Sequence[Any], path: Path, *, force: bool) -> None:
-    """Save the first content as `path`, the others beside it as ``name-2.png`` and so on.
+    """Save the first content as `path`, the others in the same directory as ``name-2.png`` etc.
 
     No part of a file name comes from the server. Only the file that the person named is replaced:
-    for the others, numbers that are taken are skipped. Then tells the person where they are.
+    for the others, numbers of existing files are skipped. Prints a note with the path of each.
     """
     numbers = itertools.count(2)
     for index, content in enumerate(contents[:_MOST_FILES]):
@@ -203,7 +203,7 @@ def save_all(out: Output, contents: Sequence[Any], path: Path, *, force: bool) -
             save(content, place, overwrite=force and not index)
         except OSError as error:
             if not index:
-                check_output_path(path, force=force)  # what appeared since has the same error
+                check_output_path(path, force=force)  # a file may have appeared since
             raise OSError(error.errno, error.strerror, str(place)) from error
         out.note(f"saved to {place}")
     if left := len(contents[_MOST_FILES:]):
@@ -273,7 +273,7 @@ def call(
         session.out.show(found.to_wire(), *_help_lines(found, usage))
         return
     session.wait_no_more()  # the arguments may be typed, on stdin
-    if given and len(given) > 1:  # else the last one would count, in silence
+    if given and len(given) > 1:  # a plain option would silently use the last one
         raise CommandError("--input is given twice", hint="write one object of all arguments")
     values = parse_object(given[0]) if given else {}
     values = parse_arguments(arguments or (), schema_properties(found.input_schema), values)
@@ -319,7 +319,7 @@ def read(
         result = client.read_resource(uri, **session.request_options())
     except ServerError as error:
         if isinstance(error, ResourceNotFound) or ":" not in uri:
-            with suppress(McpError):  # of the list: the person asked for the resource
+            with suppress(McpError):  # errors of the list: only the resource was requested
                 offered = client.list_resources(**session.request_options())
                 advise(error, _resource_hint(uri, offered))
         raise
@@ -334,7 +334,7 @@ def read(
 
 
 def _resource_hint(uri: str, offered: Iterable[types.Resource]) -> str:
-    """What to read instead of a URI that there is not; its name may have been meant."""
+    """Return a hint for an unknown URI: it may be a misspelled URI, or the name of a resource."""
     uris = {word: one.uri for one in offered for word in (one.uri, one.name)}
     if close := similar(uri, uris, 1, cutoff=0.8):  # most URIs of a server begin alike
         return f"did you mean {uris[close[0]]}?"
@@ -356,7 +356,7 @@ def prompt(
     found = _find_by_name("prompt", name, client.list_prompts(**session.request_options()))
     offered = found.arguments or ()
     required = [one.name for one in offered if one.required and one.name not in given]
-    if required and not given.keys() - {one.name for one in offered}:  # `get_prompt` names these
+    if required and not given.keys() - {one.name for one in offered}:  # `get_prompt` reports those
         raise _missing(required, f"write {' '.join(f'{name}=TEXT' for name in required)}")
     result = client.get_prompt(found, given, **session.request_options())
     said = (f"{message.role}: {_block_text(message.content)}" for message in result.messages)
@@ -383,7 +383,7 @@ def complete(
     else:
         found = _find_by_name("prompt", ref, client.list_prompts(**session.request_options()))
         target, names = types.PromptReference(name=ref), [a.name for a in found.arguments or ()]
-    for name in (argument, *others):  # a server completes an unknown one with nothing
+    for name in (argument, *others):  # for an unknown name, servers return no completions
         if name not in names:
             hint = f"it has {', '.join(names)}" if names else None
             raise CommandError(f"{ref!r} has no argument {name!r}", hint=hint)
@@ -394,12 +394,12 @@ def complete(
 
 
 def is_template(ref: str) -> bool:
-    """Whether REF is a template of resources, rather than the name of a prompt."""
+    """Return whether REF is a resource template, rather than the name of a prompt."""
     return "{" in ref or "://" in ref
 
 
 def _find_by_name(kind: str, name: str, offered: Iterable[Any]) -> Any:
-    """The tool or prompt of this name. If there is none, the error names similar ones."""
+    """Return the tool or prompt of this name; otherwise raise an error with similar names."""
     names = []
     for one in offered:
         if one.name == name:
@@ -419,7 +419,7 @@ def _missing(names: Sequence[str], hint: str, **facts: str) -> CommandError:
     return CommandError(f"{count} missing: {', '.join(names)}", hint=hint, **facts)
 
 
-# An invalid value is shown to this length, in characters.
+# At most this many characters of an invalid value are shown.
 _MAX_SHOWN = 60
 
 _EXAMPLES = {"array": """'["a"]'""", "object": """'{"a": 1}'"""}
@@ -430,7 +430,7 @@ def _check_arguments(tool: types.Tool, values: dict[str, Any], server: str) -> N
     error = ToolSchemas(tool).input_error(values, server)
     properties = schema_properties(tool.input_schema)
     hint = f"`syncmcp call TARGET {tool.name} --help` shows its arguments"
-    # A server ignores other arguments, unless its schema says that it takes them.
+    # Unknown arguments are an error unless the schema allows them: a server would ignore them.
     others = [] if takes_others(tool.input_schema) else sorted(values.keys() - properties.keys())
     for name in others:
         close = similar(name, properties.keys() - values.keys(), 1)
@@ -490,7 +490,7 @@ def _show_contents(out: Output, result: types.ReadResourceResult) -> None:
 
 
 def _block_text(block: Any) -> str:
-    """A content block as text."""
+    """Return a content block as text."""
     if isinstance(block, types.TextContent):
         return block.text
     if isinstance(block, types.ResourceLink):

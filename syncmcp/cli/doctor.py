@@ -1,4 +1,4 @@
-"""`doctor`: finds out why a server does not work, by checking each step of a connection."""
+"""`doctor`: diagnoses why a server does not work, by checking each step of a connection."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Finding:
 
     @classmethod
     def failed(cls, step: str, error: McpError, hint: str | None = None) -> Self:
-        """A step that ended with an error."""
+        """Return the finding for a step that ended with an error."""
         facts = describe(error)
         said = facts["message"]
         if "process_exit_code" in facts:
@@ -57,7 +57,7 @@ class Finding:
         return cls(step, "failed", said, hint or facts.get("hint"), error)
 
     def facts(self) -> dict[str, Any]:
-        """The members of a JSON object."""
+        """Return the finding as the members of a JSON object."""
         facts: dict[str, Any] = {"step": self.step, "verdict": self.verdict, "said": self.said}
         if self.hint is not None:
             facts["hint"] = self.hint
@@ -225,7 +225,7 @@ def _diagnose(session: Session, skipped: _SkippedLines) -> Iterator[Finding]:
 
 
 class _SkippedLines(logging.Handler):
-    """Collects what the library logs about lines on a server's stdout that are not messages."""
+    """Collects the log records about lines on a server's stdout that are not messages."""
 
     def __init__(self) -> None:
         super().__init__(logging.WARNING)
@@ -244,14 +244,14 @@ class _SkippedLines(logging.Handler):
             self.lines.append(f"the server prints lines that are not messages: {record.args[1]!r}")
 
     def findings(self) -> Iterator[Finding]:
-        """The finding, if there were such lines."""
+        """Yield the finding, if there were such lines."""
         if self.lines:
             hint = "stdout is for messages only: make the server print and log to stderr"
             yield Finding("stdout", "warning", self.lines[0], hint)
 
 
 def _variables(target: Stdio) -> str:
-    """Which variables of the environment a command was given."""
+    """Describe the environment variables that the command got."""
     if target.inherit_env == "all":
         return "it has all environment variables"
     names = ", ".join(sorted(environment(target.env, target.inherit_env, os.environ)))
@@ -259,7 +259,7 @@ def _variables(target: Stdio) -> str:
 
 
 def _timed(step: str, seconds: float, said: str, hint: str) -> Finding:
-    """A step that is a warning, with its hint, if it took long."""
+    """Return the finding for a step: if it took long, a warning with the hint."""
     if seconds < _SLOW_SECONDS:
         return Finding(step, "ok", said)
     return Finding(step, "warning", said, hint)

@@ -1,11 +1,11 @@
-"""What to do about lines that cannot be read, and commands that are not found."""
+"""Hints for command lines that cannot be parsed, and for commands that are not found."""
 
 from __future__ import annotations
 
 from typing import Final
 
-# What Typer reports, what is in the usage of the command, and what the person probably meant. First
-# what other programs have: an option that is spelled like it would be another one.
+# Each entry: a part of Typer's message, a part of the command's usage, and the hint. Words of other
+# programs come first: an option with a similar spelling would have another meaning.
 OTHER_WORDS: Final = (
     *(
         hint
@@ -61,7 +61,7 @@ USAGE_HINTS: Final = (
 )
 
 SEARCHED: Final = "; PATH searched: "
-"""What comes before the directories in which a command was not found."""
+"""The text before the searched directories in the error for a command that was not found."""
 
 INSTALL: Final = "install it, or give its whole path"
-"""What to do about a command that was not found."""
+"""The hint for a command that was not found."""

@@ -152,12 +152,12 @@ def round_trips(session: Session, count: int) -> Iterator[float]:
 
 
 def capability_names(capabilities: ServerCapabilities) -> list[str]:
-    """The declared capabilities of a server, in words such as ``tools (listChanged)``."""
+    """Return the declared capabilities of a server, such as ``tools (listChanged)``."""
     names = []
     for name, settings in capabilities.to_wire().items():
         if settings is None:
             continue
-        # Of a capability that the library does not know, a server may say anything.
+        # A capability that the library does not know may have any value.
         stated = settings if isinstance(settings, dict) else {}
         details = [key for key, on in stated.items() if on is True]
         if name in ("extensions", "experimental"):
@@ -251,7 +251,7 @@ def _show_lists(session: Session, what: Sequence[ListKind] | None, *, long: bool
     if not any(items.values()):
         session.out.note(f"the server has no {', '.join(each.value for each in wanted) or 'lists'}")
         return
-    headed = not what or len(wanted) > 1  # whatever this server happens to have
+    headed = not what or len(wanted) > 1  # also if the server has only one list
     for each in wanted:
         kind = _LISTINGS[each]
         rows = [(*kind.row(item), _summary(item, long=long)) for item in items[kind.member]]
@@ -263,7 +263,7 @@ def _show_lists(session: Session, what: Sequence[ListKind] | None, *, long: bool
 
 
 def _summary(item: dict[str, Any], *, long: bool) -> str:
-    """The first sentence of what the server says of it, or all (`long`), on one line."""
+    """Return the first sentence of an item's description, or all of it (`long`), on one line."""
     said = " ".join(str(item.get("description") or item.get("title") or "").split())
     found = _SENTENCE.match(said)
     if long or found is None:

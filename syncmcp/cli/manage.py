@@ -132,7 +132,7 @@ def logout(session: Session) -> None:
     signed_in = login.token is not None
     try:
         login.logout()
-    except TransportError as error:  # it is forgotten nevertheless
+    except TransportError as error:  # the token was deleted here anyway
         session.out.note(f"could not revoke the token: {error}")
     told = "signed out of" if signed_in else "not signed in to"
     session.out.show({"url": server.label}, f"{told} {server.label}")
@@ -180,11 +180,11 @@ auth_app.command("status", cls=ServerCommand)(status)
 
 
 def _wants_no_sign_in(session: Session, server: Http, issuer: str | None) -> bool:
-    """Whether nothing says where to sign in, and the server lets everybody in.
+    """Return whether the server publishes no place to sign in, and opens without a sign-in.
 
     Raises:
-        McpError: Nothing says where to sign in, and the server does not open, without asking for a
-            sign-in: there may be no MCP server.
+        McpError: The server publishes no place to sign in, and opening failed, but not for lack of
+            a sign-in: there may be no MCP server.
     """
     try:
         if says_where_to_sign_in(server, issuer):
@@ -194,11 +194,11 @@ def _wants_no_sign_in(session: Session, server: Http, issuer: str | None) -> boo
     try:
         return session.opens_without_sign_in(server)
     except AuthError:
-        return False  # the challenge may say where it is
+        return False  # the server's challenge may say where to sign in
 
 
 def _login_hint(error: AuthError, *, asked: bool) -> str | None:
-    """What helps after a sign-in that failed; `asked`: a person could be asked to agree to it."""
+    """Return a hint for a failed sign-in; `asked`: a person could be asked to agree to it."""
     if isinstance(error, LoginRequired) and error.hint is not None and not asked:
         return "--issuer URL accepts that authorization server, if you trust it"
     if isinstance(error, DiscoveryFailed) and error.hint is not None:
@@ -210,10 +210,10 @@ def _login_hint(error: AuthError, *, asked: bool) -> str | None:
 
 
 def _moment(seconds: float) -> str:
-    """A moment in local time; `seconds` since the epoch, as an authorization server chose them."""
+    """Return a time as local time; `seconds` since the epoch come from an authorization server."""
     try:
         return datetime.fromtimestamp(seconds).astimezone().isoformat(" ", "seconds")
-    except (ValueError, OverflowError, OSError):  # beyond the calendar, or that of the system
+    except (ValueError, OverflowError, OSError):  # out of range for Python or the system
         return f"{seconds:g} seconds after 1970"
 
 
@@ -228,7 +228,7 @@ def _secret_from(name: str) -> str:
 
 
 def _http_server(session: Session) -> Http:
-    """The server; its URL may have secrets in it, and is shown by its `label` alone."""
+    """Return the server; show only its `label`, because its URL may contain secrets."""
     target, _ = session.target
     if not isinstance(target, Http):
         raise CommandError(
@@ -371,7 +371,7 @@ def _server_facts(entry: ServerEntry) -> dict[str, Any]:
         if (invalid := entry.problem) is not None:
             raise invalid
         review = entry.review()
-    except ServersFileError as problem:  # of this entry; the others are listed all the same
+    except ServersFileError as problem:  # of this entry; the other entries are listed
         told = problem.message if problem.key is None else f"{problem.key} {problem.message}"
         return {**facts, "state": f"invalid: {told}"}
     # As in the file: placeholders are not expanded.
@@ -383,7 +383,7 @@ def _server_facts(entry: ServerEntry) -> dict[str, Any]:
     return facts
 
 
-# `roots list`, `add` and `remove`: the directories that servers may learn of.
+# `roots list`, `add` and `remove`: the directories that servers may know.
 
 
 roots_app = typer.Typer(

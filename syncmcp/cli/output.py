@@ -1,4 +1,4 @@
-"""Output of commands: results, progress, and errors in words or as a line of JSON.
+"""Output of commands: results, progress, and errors as text or as a line of JSON.
 
 Text of servers passes through `visible` before it is written to a terminal. In JSON, the same
 characters are written as escapes, which changes no value.
@@ -96,7 +96,7 @@ class Output:
         """
         self._before()
         rows = list(rows)
-        if not rows:  # a heading above nothing
+        if not rows:  # print no heading without rows
             return
         if not self.terminal:
             for row in rows:
@@ -125,7 +125,7 @@ class Output:
             self.styled(Text(words, "bold underline"))
 
     def styled(self, line: Text) -> None:
-        """Print a line with styles, on a terminal; the caller made words of a server visible."""
+        """Print a line with styles, on a terminal. Server text in it must have passed `visible`."""
         self._before()
         console_for(sys.stdout).print(line, soft_wrap=True)
 
@@ -136,7 +136,7 @@ class Output:
 
 
 def console_for(stream: TextIO) -> Console:
-    """A console that uses colours only on a terminal, and interprets no markup."""
+    """Return a console that uses colours only on a terminal, and interprets no markup."""
     return Console(
         file=stream,
         force_terminal=stream.isatty(),
@@ -147,7 +147,7 @@ def console_for(stream: TextIO) -> Console:
 
 
 def as_json(value: Any, *, indent: int | None = None) -> str:
-    """JSON without control and hidden characters: they are written as escapes."""
+    """Return JSON in which control and hidden characters are written as escapes."""
     text = json.dumps(value, ensure_ascii=False, indent=indent)
     if text.isascii() and "\x7f" not in text:
         return text
@@ -172,7 +172,7 @@ class Exit(IntEnum):
 
     OK = 0
     SERVER = 1
-    """The server answered with an error, violated the protocol, or does not support it; or the
+    """The server answered with an error, violated the protocol, or lacks a feature; or the
     output could not be written."""
     USAGE = 2
     AUTH = 3
@@ -221,16 +221,16 @@ _CAPABILITY_HINTS: Final = {
 }
 
 
-# The attribute of an error with the hint that a command has set.
+# The attribute of an error that has the hint set by a command.
 _ADVICE: Final = "command_hint"
 
 
 MAY_HAVE_RUN: Final = "the tool may have run"
 
 
-# What Typer and pydantic say, and the same as the command says everything else.
+# Patterns of messages of Typer and pydantic, and their replacements in the style of the command.
 _TYPER_WORDS: Final = (
-    (r" \(Possible options: .*|\. Did you mean .*", ""),  # the hint names the one that is meant
+    (r" \(Possible options: .*|\. Did you mean .*", ""),  # the hint has the suggestion
     (r"\.$", ""),
     (r"^No such option: ", "there is no option "),
     (r"^No such command ", "there is no command "),
@@ -245,7 +245,7 @@ _TYPER_WORDS: Final = (
 )
 
 
-# What the library says to programs, and the same for the command line.
+# Patterns of messages of the library for programs, and their replacements for the command line.
 _IN_WORDS: Final = (
     (r"\(option open_timeout\)", "(--open-timeout)"),
     (r" \(option \w+\)", ""),
@@ -264,7 +264,7 @@ _IN_WORDS: Final = (
 
 
 def in_words(said: str) -> str:
-    """What the library says of an error, without the names of arguments in Python."""
+    """Return a message of the library without the names of Python arguments."""
     return _replaced(said, _IN_WORDS)
 
 
@@ -275,7 +275,7 @@ def _replaced(said: str, table: Iterable[tuple[str, str]]) -> str:
 
 
 def exit_code(error: BaseException) -> Exit:
-    """The exit code of a command that ended with `error`."""
+    """Return the exit code of a command that ended with `error`."""
     for kind, code in _CODES:
         if isinstance(error, kind):
             return code
@@ -283,7 +283,7 @@ def exit_code(error: BaseException) -> Exit:
 
 
 def describe(error: BaseException) -> dict[str, Any]:
-    """An error as the members of a JSON object, without those that are empty."""
+    """Return an error as the members of a JSON object, without empty members."""
     facts: dict[str, Any] = {"kind": _kind(error), "message": _message(error)}
     facts["exit_code"] = int(exit_code(error))
     if isinstance(error, McpError):
@@ -306,10 +306,10 @@ def describe(error: BaseException) -> dict[str, Any]:
 
 
 def explain(error: BaseException) -> None:
-    """Print an error on stderr in words: what happened, the server's last words, what to do.
+    """Print an error on stderr as text: the message, the end of the server's stderr, the hint.
 
-    A server may have written the message, and named what the hint names: only the first line of
-    each looks like one of the command's own.
+    The message, and names in the hint, may come from a server. Lines after the first line of each
+    are marked, so that none looks like a line of this command.
     """
     facts = describe(error)
     console = console_for(sys.stderr)
@@ -327,7 +327,7 @@ def explain(error: BaseException) -> None:
     about = "; ".join(told)
     first = "the tool failed: " if "tool" in facts else "error: "
     console.print(Text(first, "bold red"), end="")
-    said = str(facts["message"]).replace(SEARCHED, f"\n{SEARCHED[2:]}")  # it may be long
+    said = str(facts["message"]).replace(SEARCHED, f"\n{SEARCHED[2:]}")  # PATH may be long
     line(f"{said} ({about})" if about else said)
     if "server" in facts:
         line(f"  server: {facts['server']}", "dim")
@@ -366,15 +366,15 @@ def _message(error: BaseException) -> str:
 
 
 def advise(error: BaseException, hint: str | None) -> None:
-    """Set what the command says to do about `error`, instead of what it says of the class.
+    """Set the hint of the command for `error`, instead of the hint for its class.
 
-    The error's own `hint` is for programs, and names arguments in Python.
+    The error's own `hint` is for programs, and names Python arguments.
     """
     vars(error)[_ADVICE] = hint
 
 
 def approval_hint(error: NotApproved, config: Path | None = None) -> str | None:
-    """How to approve a server, of the file `config` if one was given; `None` after a No."""
+    """Return how to approve a server, of the file `config` if given; `None` after a refusal."""
     if error.by == "person":
         return None
     words = ["syncmcp", "servers", "approve", error.server or ""]
@@ -391,11 +391,11 @@ def _hint(error: BaseException) -> str | None:
     if isinstance(error, CommandError):
         return error.hint
     if isinstance(error, typer.TyperException):
-        # Of an option that is not there; its class is not public.
+        # Members of the error for an unknown option; its class is not public.
         known = getattr(error, "possibilities", None) or ()
         option = getattr(error, "option_name", "")
         bare = {name.lstrip("-"): name for name in known}
-        # So close that no other program's option is taken for --trust, which asks nobody.
+        # So high that no option of other programs is corrected to --trust, which skips approval.
         close = [bare[name] for name in similar(option.lstrip("-"), bare, 1, cutoff=0.7)]
         context = getattr(error, "ctx", None)
         commands = getattr(getattr(context, "command", None), "commands", {})
@@ -410,7 +410,7 @@ def _hint(error: BaseException) -> str | None:
             if words in said and place in usage:
                 return hint
         for pattern, choices in (
-            (r"No such command '([^']*)'", commands),  # Typer's own guesses follow it
+            (r"No such command '([^']*)'", commands),  # Typer's suggestions follow it
             (r"'([^']*)' is not one of ", re.findall(r"'(\w+)'", said.rpartition("one of")[2])),
         ):
             if (found := re.search(pattern, said)) is not None:
@@ -430,7 +430,7 @@ def _hint(error: BaseException) -> str | None:
     if isinstance(error, NotApproved):
         return approval_hint(error)
     if isinstance(error, AuthError):
-        known = error.server and not re.search(r"[^\w:/.-]", error.server)  # nor masked
+        known = error.server and not re.search(r"[^\w:/.-]", error.server)  # unmasked
         return (
             f"sign in with `syncmcp auth login {error.server if known else 'URL'}`, at a terminal"
             " or with --issuer, or give the server's token with --bearer"
@@ -463,15 +463,15 @@ def show_help(context: typer.Context) -> None:
         raise typer.Exit(Exit.USAGE)
 
 
-# Progress of a call, as a bar on stderr, and what a server says beside its answers.
+# The progress of a call, as a bar on stderr, and lines of a server outside its answers.
 
 
 _MAX_LABEL = 60
 
-# A wait that takes no longer is not shown.
+# A wait is shown only after this time, in seconds.
 _UNSEEN_SECONDS = 0.5
 
-# The lines of a server that are kept while a question is on the terminal, and the most of each.
+# The most lines of a server that are stored during a question, and the most characters of each.
 _MOST_KEPT = 100
 _MAX_KEPT = 4_000
 
@@ -482,10 +482,10 @@ def print_line(words: str) -> None:
 
 
 class ProgressBar:
-    """What a person waits for, and for how long; a bar from the first progress notification on.
+    """Shows what a person waits for, for how long, and the progress that the server reports.
 
-    Notifications arrive on a pool thread; the bar is suspended while a question is on the terminal.
-    So are lines of the server, which could pass for a part of the question.
+    Notifications arrive on a pool thread. The bar is hidden while a question is on the terminal.
+    Lines of the server are then stored: they could look like a part of the question.
     """
 
     def __init__(self) -> None:
@@ -498,7 +498,7 @@ class ProgressBar:
         self._kept = deque[str](maxlen=_MOST_KEPT)
 
     def wait(self, words: str) -> None:
-        """Show these words and the seconds from now, if it takes long, until `hide`."""
+        """Show these words and the elapsed seconds until `hide`, if the wait is long."""
         with self._lock:
             self.hide()
             self._resume((words, monotonic()))
@@ -549,7 +549,7 @@ class ProgressBar:
         with self._lock:
             if self._suspended:
                 return
-            # A share: numbers near the largest ones are too much for what draws the bar.
+            # A share of 1: the bar cannot be drawn from numbers near the largest float.
             share = min(max(progress / total, 0), 1) if total is not None and total > 0 else None
             bar = self._start("")
             bar.update(
@@ -573,7 +573,7 @@ class ProgressBar:
 
     @contextmanager
     def suspended(self) -> Iterator[None]:
-        """Hide the bar and ignore notifications meanwhile; keep the last lines of the server."""
+        """Hide the bar, ignore notifications, and store lines of the server in this block."""
         with self._lock:
             awaited = self._awaited
             self.hide()

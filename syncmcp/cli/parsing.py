@@ -47,9 +47,9 @@ def parse_arguments(
 ) -> dict[str, Any]:
     """Parse words of the form ``name=value`` into arguments; reads the files that they name.
 
-    A word that begins with ``{`` is a JSON object of arguments. A text whose schema among
-    `properties` takes no string is read as JSON, if it is any. The result includes `known`, whose
-    names must not be given again.
+    A word that begins with ``{`` is a JSON object of arguments. If the schema of a text among
+    `properties` allows no string, the text is parsed as JSON; invalid JSON remains text. The result
+    includes `known`, whose names must not be given again.
     """
     arguments = dict(known or {})
     for word in words:
@@ -79,7 +79,7 @@ def _converted(text: str, schema: Mapping[str, Any]) -> Any:
     try:
         return _loads(text)
     except (ValueError, RecursionError):
-        return text  # the check by the schema says what is wrong
+        return text  # the check by the schema reports the error
 
 
 def parse_strings(words: Iterable[str]) -> dict[str, str]:
@@ -104,7 +104,7 @@ def parse_object(text: str) -> dict[str, Any]:
 
 
 class Item(NamedTuple):
-    """One argument as it is written, as JSON or text; `text` may be the name of a file with it."""
+    """One argument as it is written, JSON or text; with `is_file`, `text` is the name of a file."""
 
     name: str
     is_json: bool
@@ -136,7 +136,7 @@ def split_item(word: str) -> Item:
 
 
 def join_item(item: Item) -> str | None:
-    """The word for an argument with a text: `split_item` gives it back. `None` if no word does."""
+    """Return the word that `split_item` splits into `item`; `None` if there is no such word."""
     name = re.sub(r"[\\=:]", r"\\\g<0>", item.name)
     escape = "\\" if item.text.startswith(("@", "=")) else ""
     word = f"{name}{':=' if item.is_json else '='}{escape}{item.text}"
@@ -145,7 +145,7 @@ def join_item(item: Item) -> str | None:
 
 
 def read_file(name: str) -> str:
-    """The text of a file, or of stdin if `name` is ``-``."""
+    """Return the text of a file, or of stdin if `name` is ``-``."""
     if name == "-" and sys.stdin.isatty():
         Output(json=False).note("reading stdin; Ctrl-D ends it")
     try:
@@ -165,7 +165,7 @@ def _parse_json(text: str, what: str, hint: str = _AS_TEXT) -> Any:
             form = 'write {"name": value}' if text[0] == "{" else 'write ["value"]'
             hint = "JSON needs double quotes" if "'" in text else form
         raise CommandError(f"{what} is not JSON: {reason(error)}", hint=hint) from error
-    except ValueError as error:  # of a number, which is not meant as text
+    except ValueError as error:  # of a number: the hint about text does not apply
         raise CommandError(f"{what} cannot be sent as JSON: {error}") from error
     except RecursionError as error:
         raise CommandError(f"{what} is nested too deeply") from error
@@ -189,12 +189,12 @@ def _finite(number: str) -> float:
 
 
 def is_url(word: str) -> bool:
-    """Whether TARGET is a URL, rather than a name."""
+    """Return whether TARGET is a URL, rather than a name."""
     return word.lower().startswith(("http://", "https://"))
 
 
 def http_target(url: str, headers: Iterable[str] = ()) -> Http:
-    """The server at a URL, with the token of an earlier ``auth login``.
+    """Return the server at a URL, with the token of an earlier ``auth login``.
 
     `headers` are written ``Name:value`` or ``Name:@file``; ``Authorization`` replaces the token.
     """
@@ -202,7 +202,7 @@ def http_target(url: str, headers: Iterable[str] = ()) -> Http:
 
 
 def with_stored_login(server: Http) -> Http:
-    """Set the token of an earlier ``auth login``, unless a header holds a token."""
+    """Set the token of an earlier ``auth login``, unless a header has a token."""
     headers = server.headers if isinstance(server.headers, Mapping) else {}
     if not any(name.lower() == "authorization" for name in headers):
         server.auth = stored_login(server)
@@ -216,7 +216,7 @@ def stdio_target(
     cwd: Path | None = None,
     stderr: Callable[[str], None] | str = "log",
 ) -> Stdio:
-    """The server that a command starts; `env` has variables as ``NAME=value``."""
+    """Return the server that a command starts; `env` has variables as ``NAME=value``."""
     return Stdio(*command, env=dict(_parse_variable(word) for word in env), cwd=cwd, stderr=stderr)
 
 
@@ -253,7 +253,7 @@ PROVIDERS: Final[Mapping[str, tuple[str, dict[str, Any]]]] = {
 
 
 def sampling_model(word: str) -> ModelSampling:
-    """The handler for ``provider:name``. The API key comes from the environment."""
+    """Return the handler for ``provider:name``. The API key comes from the environment."""
     provider, colon, name = word.partition(":")
     if provider not in PROVIDERS:
         close = similar(provider, PROVIDERS, 1) if colon else []
@@ -277,7 +277,7 @@ def sampling_model(word: str) -> ModelSampling:
 
 
 def complete_servers(ctx: typer.Context, incomplete: str) -> list[str]:
-    """Completions of TARGET: the names of servers in files."""
+    """Return completions of TARGET: the names of servers in files."""
     config: Any = ctx.params.get("config")
     files = read_server_files(None if config is None else Path(config))
     names = (name for _, read in files if not isinstance(read, McpError) for name in read)
@@ -288,17 +288,17 @@ def complete_servers(ctx: typer.Context, incomplete: str) -> list[str]:
 
 
 def complete_providers(incomplete: str) -> list[str]:
-    """Completions of ``--model``: the providers."""
+    """Return completions of ``--model``: the providers."""
     return _plain_words((f"{name}:" for name in PROVIDERS), incomplete)
 
 
 def complete_revisions(incomplete: str) -> list[str]:
-    """Completions of ``--revision``."""
+    """Return completions of ``--revision``."""
     return _plain_words(("auto", "legacy", *REVISIONS), incomplete)
 
 
 def complete_roots(incomplete: str) -> list[str]:
-    """Completions of PATH: the stored roots."""
+    """Return completions of PATH: the stored roots."""
     try:
         return _plain_words((str(status.path) for status in load_roots().list()), incomplete)
     except CommandError:

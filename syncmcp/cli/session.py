@@ -67,7 +67,7 @@ if TYPE_CHECKING:
 
 
 def person_at_terminal() -> Person | None:
-    """The person, or `None` unless stdin and stderr are a terminal that moves its cursor."""
+    """Return the person; `None` unless stdin and stderr are terminals that can move the cursor."""
     dumb = os.environ.get("TERM") == "dumb"
     return Person() if sys.stdin.isatty() and sys.stderr.isatty() and not dumb else None
 
@@ -75,7 +75,7 @@ def person_at_terminal() -> Person | None:
 class Person:
     """The person at the terminal, who can be asked.
 
-    Within `suspend_prompt`, the prompt of the shell leaves the terminal to questions.
+    `suspend_prompt` returns a context manager that hides the prompt of the shell.
     """
 
     def __init__(self) -> None:
@@ -84,7 +84,7 @@ class Person:
 
     @cached_property
     def terminal(self) -> Terminal:
-        """Asks the questions of servers; the progress bar and the prompt are gone meanwhile."""
+        """Asks the questions of servers, and hides the progress bar and the prompt during them."""
         from syncmcp.ui.terminal import Terminal
 
         return Terminal(sys.stdin, sys.stderr, beside=self._beside)
@@ -101,7 +101,7 @@ class Person:
 
     @cached_property
     def approval(self) -> Approval:
-        """Asks for approval."""
+        """Asks the person for approval."""
         from syncmcp.ui.terminal import AskOnTerminal
 
         return AskOnTerminal(terminal=self.terminal)
@@ -127,7 +127,7 @@ class Person:
 
 
 class _DenyWithoutPerson:
-    """Denies what needs a person, where there is none; of roots there is one note."""
+    """Denies all requests because there is no person; prints one note if roots are requested."""
 
     def __init__(self, note: Callable[[str], object]) -> None:
         self._note = functools.cache(note)
@@ -139,8 +139,8 @@ class _DenyWithoutPerson:
         return Decision.DENY
 
 
-# Options for the server are rejected under `replay`, which has none; options for the connection
-# in a shell, where it is open already.
+# `replay` rejects options for the server, because it has none. A shell rejects options for the
+# connection, because the connection is open.
 _SERVER_OPTIONS = ("header", "bearer", "env", "cwd", "config", "trust")
 _CONNECTION_OPTIONS = (*_SERVER_OPTIONS, "model", "revision", "open_timeout", "verbose")
 
@@ -165,18 +165,18 @@ class ReplayFrom(NamedTuple):
 
 
 OuterCommand = SharedClient | RecordTo | ReplayFrom
-"""The command that runs another one, as `typer.Context.obj` of the latter."""
+"""A command that runs another one: the `typer.Context.obj` of that other command."""
 
 
 def knows_server(outer: object) -> bool:
-    """Whether commands within `outer` take no TARGET."""
+    """Return whether commands within `outer` take no TARGET."""
     return isinstance(outer, (ReplayFrom, SharedClient))
 
 
 def as_typed(text: str, outer: object) -> str:
-    """Name commands as they are typed within `outer`: without TARGET where the server is known.
+    """Write commands as they are typed within `outer`: without TARGET if the server is known.
 
-    In a shell also without the name of the program, unless the shell does not have the command.
+    In a shell, commands that the shell has are also written without the name of the program.
     """
     if knows_server(outer):
         text = text.replace(" TARGET", "")
@@ -186,7 +186,7 @@ def as_typed(text: str, outer: object) -> str:
 
 
 class _Warnings(logging.Handler):
-    """With --verbose: what the library warns of, such as a line that is not a message."""
+    """Shows warnings of the library (--verbose), such as about a line that is not a message."""
 
     def __init__(self, show: Callable[[str], None]) -> None:
         super().__init__(logging.WARNING)
@@ -231,12 +231,12 @@ class Session:
             if self._client is not None:
                 self._client.close()
                 misused = error is not None and exit_code(error) == Exit.USAGE
-                # Not worth replaying, and it would block the corrected command.
+                # Such a recording is useless, and would block the corrected command.
                 if isinstance(self.outer, RecordTo) and (misused or not self._opened):
                     self.outer.path.unlink(missing_ok=True)
         finally:
             logger("syncmcp").removeHandler(self._warnings)
-        self.wait_no_more()  # after the last report that could draw it again
+        self.wait_no_more()  # after the last notification that could draw the bar
 
     @property
     def target(self) -> tuple[Stdio | Http, dict[str, Any]]:
@@ -278,7 +278,7 @@ class Session:
 
     @property
     def module_hint(self) -> str | None:
-        """What to write instead if ``-m`` was meant for Python, and `--model` got a module."""
+        """The hint if ``-m`` was meant for Python, so that `--model` got the name of a module."""
         model = self.settings.model
         if model is None or ":" in model:
             return None
@@ -301,10 +301,10 @@ class Session:
         return self._client
 
     def opens_without_sign_in(self, server: Http) -> bool:
-        """Open the client of `server`; return whether that took no token of a sign-in.
+        """Open the client of `server`; return whether no token of a sign-in was used.
 
         Raises:
-            AuthError: The server asks for one.
+            AuthError: The server requires a sign-in.
         """
         try:
             _ = self.client
@@ -318,7 +318,7 @@ class Session:
         return 0 if self.person is None else self.person.cancelled
 
     def wait(self, words: str) -> None:
-        """Show the person what is waited for, until something is printed or asked."""
+        """Show the person what the command waits for, until the next output or question."""
         if self.person is not None:
             self.person.bar.wait(words)
 
@@ -328,7 +328,7 @@ class Session:
             self.person.bar.hide()
 
     def make_client(self) -> Client:
-        """A client that has not been opened."""
+        """Return a client that has not been opened."""
         settings = self.settings
         if settings.revision not in MODES:
             known = ", ".join(MODES)
@@ -348,7 +348,7 @@ class Session:
             mode=cast("Mode", settings.revision),
             open_timeout=settings.open_timeout,
             elicitation=None if person is None else person.terminal,
-            # Without a person and without --yes every request would be denied: not advertised.
+            # Not advertised without a person and without --yes: every request would be denied.
             sampling=model if person is not None or settings.yes else None,
             roots=roots if roots.list() else None,
             approval=approval,
@@ -357,9 +357,9 @@ class Session:
         )
 
     def hide_secrets(self, error: McpError) -> None:
-        """Mask the known secrets of the server in what an error repeats of its answers."""
+        """Mask the known secrets of the server in an error, which may repeat its answers."""
         secrets = self._known_secrets()
-        if isinstance(error, ToolError):  # of its text: the message may be cut within a secret
+        if isinstance(error, ToolError):  # from its whole text: the message may end within a secret
             error.args = (secrets.quote(error.result.text) or error.message,)
         if isinstance(error, ServerError):
             error.data = secrets.mask_value(error.data)
@@ -393,7 +393,7 @@ class Session:
             raise CommandError("--config needs the name of a server in that file")
 
     def _wrapped_target(self) -> tuple[Target, dict[str, Any]]:
-        """The target; under `record` with a recorder around it, under `replay` a recording."""
+        """Return the target: under `record` in a `Recording`, under `replay` a `Replay`."""
         if isinstance(self.outer, ReplayFrom):
             self._reject_options(_SERVER_OPTIONS, "needs a server, but a recording has none")
             from syncmcp.testing import Replay
@@ -407,7 +407,7 @@ class Session:
         return target, options
 
     def request_options(self) -> CallOptions:
-        """Show that a request is waited for; return its options: time limits, and progress."""
+        """Show that the command waits; return the options of a request: time limits, progress."""
         self.wait("waiting for the server")
         options: CallOptions = {}
         if self.settings.timeout is not None:
@@ -450,7 +450,7 @@ P = ParamSpec("P")
 
 _AFTER_DASHES = "--"
 
-# Whether the help is to be short, as -h is in other programs.
+# The key of whether the help is short, as with -h in other programs.
 _BRIEF = "syncmcp.brief"
 
 
@@ -458,10 +458,10 @@ class ServerCommand(TyperCommand):
     """A command whose first argument is a server; a server command may follow ``--`` instead."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Insert a placeholder for TARGET where the server is given in another way."""
+        """Insert a placeholder for TARGET if the server is given in another way."""
         ctx.meta[_AFTER_DASHES] = []
         ctx.meta[_BRIEF] = "--help" not in takewhile(_AFTER_DASHES.__ne__, args)
-        # The first argument of the others may be the URL of a resource.
+        # The first argument of these three may be the URL of a resource.
         named = self.name not in ("read", "complete", "listen") and any(map(is_url, args[:1]))
         if knows_server(ctx.obj):
             if _AFTER_DASHES in args:
@@ -483,7 +483,7 @@ class ServerCommand(TyperCommand):
         return super().parse_args(ctx, args)
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
-        """Tell the options that every server command has apart from those of this one."""
+        """List the options of every server command in their own section, with -h only by name."""
         brief, names = ctx.meta[_BRIEF], []
         sections: dict[str, list[tuple[str, str]]] = {"Arguments": [], "Options": []}
         for one in self.get_params(ctx):
@@ -515,7 +515,7 @@ class ServerCommand(TyperCommand):
                 )
 
     def get_help(self, ctx: Any) -> str:
-        """Leave out TARGET, the example with it and rejected options where the server is known."""
+        """If the server is known, leave out TARGET, the example with it, and rejected options."""
         if not knows_server(ctx.obj):
             return super().get_help(ctx)
         in_shell = isinstance(ctx.obj, SharedClient)
@@ -599,7 +599,7 @@ def with_session(
 
 
 def _own_word(place: typer.Context) -> str | None:
-    """The first option, WHAT or argument of a tool after ``--``, which goes to the server."""
+    """Return the first word after ``--`` that looks like an option or argument of this command."""
     own = {name for one in place.command.params for name in one.opts if name.startswith("--")}
     if "what" in place.params:
         own |= {"tools", "resources", "templates", "prompts"}

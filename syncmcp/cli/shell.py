@@ -41,7 +41,7 @@ _LONGEST = 200
 # How long a completion may take, in seconds: nobody waits longer for one.
 _LONGEST_WAIT = 5.0
 
-# How many characters of the server's name stand in the prompt.
+# The maximum number of characters of the server's name in the prompt.
 _LONGEST_NAME = 32
 
 COMMANDS = (
@@ -62,9 +62,9 @@ COMMANDS = (
 
 
 def _short(name: str) -> str:
-    """The name of a server for a prompt: the program's own, or a command or URL.
+    """Return the name of a server for the prompt: the name it states, or its command or URL.
 
-    Of the path of a command only the end is shown.
+    Of a command's path, only the last part is shown.
     """
     if name.startswith("/"):
         command, blank, rest = name.partition(" ")
@@ -73,7 +73,7 @@ def _short(name: str) -> str:
 
 
 class LinePrompt:
-    """The prompt of the shell, on one thread; it leaves the terminal to questions of the server."""
+    """The prompt of the shell, on one thread. Questions of the server suspend it."""
 
     def __init__(self, client: Client) -> None:
         self._session: PromptSession[str] = PromptSession(
@@ -83,7 +83,7 @@ class LinePrompt:
             complete_while_typing=False,
             output=create_output(sys.stderr),
         )
-        # Guards what follows, and is notified of its changes.
+        # Guards the next two attributes, and is notified when they change.
         self._changed = threading.Condition()
         self._questions = 0
         self._reading = False
@@ -107,13 +107,13 @@ class LinePrompt:
 
     @contextmanager
     def suspended(self) -> Iterator[None]:
-        """Leave the terminal to another thread: no key is read for the prompt meanwhile."""
+        """Free the terminal for another thread: within this block, the prompt reads no key."""
         with self._changed:
             self._questions += 1
             while self._reading:
                 loop = self._session.app.loop
                 if loop is not None:
-                    with suppress(RuntimeError):  # it was closed in this moment
+                    with suppress(RuntimeError):  # the loop was closed just before
                         loop.call_soon_threadsafe(self._leave)
                 self._changed.wait(_LOOK_AGAIN)
         try:
@@ -144,7 +144,7 @@ class _Suspended(Exception):
     """A question needs the terminal."""
 
 
-# A prompt that was about to begin when the question came is told again after this many seconds.
+# A prompt that was starting when a question came is interrupted again after this many seconds.
 _LOOK_AGAIN = 0.05
 
 
@@ -174,7 +174,7 @@ class ShellCompleter(LineCompleter):
     async def get_completions_async(
         self, document: Document, complete_event: object
     ) -> AsyncGenerator[Completion, None]:
-        """Complete on another thread. The end of the prompt, which awaits it, cancels requests."""
+        """Complete on another thread. If the prompt ends during this, requests are cancelled."""
         self._cancel = cancel = CancelToken()
         try:
             found = await run_in_executor_with_context(
@@ -188,9 +188,9 @@ class ShellCompleter(LineCompleter):
     def get_completions(self, document: Document, complete_event: object) -> Iterable[Completion]:
         """Yield the completions of the word before the cursor.
 
-        Each is shown as it is inserted: as one word, in quotes where it needs them, which the shell
-        reads as the text that the server offers. What it would read as an option or as a file, and
-        what a person could not see or would not read, is not offered.
+        Each is shown as it is inserted: as one word, quoted if necessary, which the shell parses as
+        the text that the server offers. Words that would be parsed as an option, that are too long,
+        or that have invisible characters, are not offered.
         """
         before = document.text_before_cursor
         written = _BLANK.split(before)[-1]
@@ -284,7 +284,7 @@ class ShellCompleter(LineCompleter):
 
 
 def _text_item(word: str) -> Item | None:
-    """The argument with a text that a word is, or `None`."""
+    """Return the argument that a word is, if its value is text; otherwise `None`."""
     try:
         item = split_item(word)
     except CommandError:

@@ -31,13 +31,13 @@ if TYPE_CHECKING:
 
 
 def state_directory() -> Path:
-    """The directory, which may not exist yet; ``SYNCMCP_HOME`` in the environment overrides it."""
+    """Return the directory, which may not exist yet; the variable ``SYNCMCP_HOME`` overrides it."""
     given = os.environ.get("SYNCMCP_HOME")
     return Path(given).expanduser() if given else files.state_directory()
 
 
 def load_roots() -> Roots:
-    """The stored roots, including those whose directories do not exist at present."""
+    """Return the stored roots, including those whose directories do not exist at present."""
     path = _roots_file()
     try:
         uris = json.loads(path.read_text("utf-8"))
@@ -75,16 +75,16 @@ _CLIENT_OPTIONS = ("client_id", "client_metadata_url", "issuer")
 
 
 def stored_login(server: Http) -> OAuth:
-    """The authentication of a server with its stored token, if any; never starts a sign-in."""
+    """Return the authentication of a server with its stored token, if any, but no sign-in."""
     return _login_of(server, _client_options(_token_store().load(_login_key(server)) or {}))
 
 
 def says_where_to_sign_in(server: Http, issuer: str | None = None) -> bool:
-    """Whether the server, or the `issuer`, says where to sign in before anybody is asked to.
+    """Return whether the server, or the `issuer`, publishes where to sign in.
 
     Raises:
-        AuthError: What it says is of no use.
-        TransportError: It could not be reached.
+        AuthError: The published metadata is unusable.
+        TransportError: The server or the issuer could not be reached.
     """
     return publishes_sign_in(
         stored_login(server) if issuer is None else _login_of(server, {"issuer": issuer})
@@ -120,7 +120,7 @@ def _login_of(server: Http, client: dict[str, Any]) -> OAuth:
 
 def _authentication(server: Http, **options: Any) -> OAuth:
     auth = OAuth(server.url, **options)
-    # A copy: the server's own secrets include those of its authentication.
+    # A copy, to avoid a cycle: the server's secrets may include those of its authentication.
     auth.secrets.include(copy(server.secrets))
     return auth
 
@@ -172,9 +172,9 @@ def find_server(
     trust: bool = False,
     otherwise: str = "a URL begins with https:// or http://; write a command after --",
 ) -> ServerEntry:
-    """The server of this name in the first file that names it; see `read_server_files`.
+    """Return the server of this name in the first file that names it; see `read_server_files`.
 
-    `otherwise`: how the command takes a server that no file names, for a hint; "" if it does not.
+    `otherwise`: a hint how to name a server that is in no file; "" if the command accepts none.
     """
     names: list[str] = []
     broken: list[str] = []
@@ -182,7 +182,7 @@ def find_server(
         if isinstance(read, McpError):
             if config is not None:
                 raise read
-            # It must not hide servers of other files; `servers` says what is wrong.
+            # This file must not hide servers of other files; `syncmcp servers` shows its error.
             broken.append(f"{path} cannot be read: see `syncmcp servers`")
             continue
         if name in read:

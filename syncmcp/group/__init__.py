@@ -76,7 +76,7 @@ R = TypeVar("R")
 
 
 def _of_group(told: str, first: str) -> str:
-    """The docstring of a client's operation, for the operation of a group."""
+    """Return the docstring of a client's operation, adapted to that of a group."""
     paragraphs = [each for each in told.split("\n\n") if "with syncmcp.connect(" not in each]
     told = re.sub(r"client\.list_(\w+)\(\)\.\w+", r"group.\1.values()", "\n\n".join(paragraphs))
     told = re.sub(r"client\.(?=\w)", "group.", told)
@@ -86,7 +86,7 @@ def _of_group(told: str, first: str) -> str:
 
 
 class Routed(Generic[P, R]):
-    """Descriptor of a group's operation, which is sent to the server of its first argument."""
+    """Descriptor of a group's operation: its first argument decides which server gets it."""
 
     def __init__(self, operation: Operation[P, R], find: Find) -> None:
         self.operation = operation
@@ -106,7 +106,7 @@ class Routed(Generic[P, R]):
         return self if group is None else self.bound(self, group)
 
     def __call__(self, group: ClientGroup, *args: P.args, **kwargs: P.kwargs) -> R:
-        """As a function of a group and the arguments."""
+        """Call the operation with a group and the arguments."""
         return self.__get__(group, type(group))(*args, **kwargs)
 
     @property
@@ -126,7 +126,7 @@ class BoundRoute(BoundOperation[P, R]):
     __slots__ = ("_group", "_routed")
 
     def __init__(self, routed: Routed[P, R], group: ClientGroup) -> None:
-        # The group is only named in the `repr`: each call has the client of a server.
+        # The group is for the `repr` only: each call uses the client of one server.
         super().__init__(routed.operation, cast("HasCore", group))
         self._routed = routed
         self._group = group
@@ -392,7 +392,7 @@ class ClientGroup:
             UsageError: The group has the server, or its name, already, or two items would have the
                 same key. The group is unchanged.
             ClosedError: The group is not open, or the group was closed or the server removed
-                meanwhile.
+                during the call.
             McpError: The server could not be opened. The group is unchanged.
         """
         check_server_name(name)
@@ -417,7 +417,7 @@ class ClientGroup:
 
         Raises:
             UsageError: Two items would have the same key; nothing is changed.
-            ClosedError: The group is not open, or was closed meanwhile.
+            ClosedError: The group is not open, or was closed during the call.
         """
         self._state.refresh()
 
@@ -554,7 +554,7 @@ class ClientGroup:
 
 
 def group_state(group: ClientGroup) -> GroupState:
-    """The state of a group, for other packages of the library."""
+    """Return the state of a group, for other packages of the library."""
     return group._state
 
 

@@ -1,8 +1,8 @@
-"""The merged items of a group's servers by key: which keys they get, and what a key leads to.
+"""The merged items of a group's servers by key: the choice of the keys, and the lookup of a key.
 
-Servers choose the names of their items, the program chooses the names of the servers. So a key that
-begins with a server's name is that server's alone, whatever the others call their items; and an
-item that cannot get a key of its own is left out, while all others stay.
+Servers choose the names of their items; the program chooses the names of the servers. So a key that
+begins with a server's name belongs to that server, whatever names other servers give to their
+items. An item that cannot get a unique key is left out; all others stay.
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ LONGEST_URI: Final = 8192
 """The longest URI or URI template in a group, in characters."""
 
 MAX_NAMES: Final = 262_144
-"""How many characters of the names of one server are compared for each kind of item: a character
-takes microseconds each time. URIs are not compared by their looks: ASCII ones do not count."""
+"""The most characters of one server's names that are compared for each kind of item, which takes
+microseconds for each. ASCII URIs do not count, because URIs are not compared by their looks."""
 
 MAX_TEMPLATES: Final = 32_768
-"""How many characters of the templates of one server a URI is compared with: to compile them takes
-up to 25 microseconds for each character."""
+"""The most characters of one server's templates with which a URI is compared: compiling a template
+takes up to 25 microseconds for each character."""
 
 _SHOWN: Final = 80
 
@@ -56,12 +56,12 @@ _TOO_MANY: Final = f"the names of its server have over {MAX_NAMES} characters in
 _LOOKS: Final = str.maketrans("-./ 01i|", "____olll")
 _NEW_WORD: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 
-# Names of tools and prompts that may stand without the name of their server.
+# Names of tools and prompts that can be keys without the name of their server.
 _PLAIN: Final = re.compile(r"[A-Za-z0-9_.-]+")
 
 
 class Offered(NamedTuple):
-    """An item of one server: its name, URI or URI template there, and its model as sent there."""
+    """An item of one server: its name, URI or URI template, and model, as the server sent them."""
 
     server: str
     name: str
@@ -79,7 +79,7 @@ class Lists(NamedTuple):
 
 
 class LeftOut(NamedTuple):
-    """An item that the group does not have, and why: `error` if the `NameHook` failed."""
+    """An item that the group omits, and the reason; `error` if the `NameHook` failed."""
 
     server: str
     kind: Kind
@@ -95,7 +95,7 @@ class LeftOut(NamedTuple):
 class Assignment:
     """Assigns keys to the items of one kind.
 
-    `before` has the items with their keys up to now, `updates` the new lists of some servers, and
+    `before` has the items by their present keys, `updates` the new lists of some servers, and
     `servers` the names of all. Without a `hook`, keys are made from the names of items and servers.
 
     Attributes:
@@ -118,7 +118,7 @@ class Assignment:
         self.left_out: list[LeftOut] = []
         self._keys: dict[str, Offered] = {}
         self._held: dict[tuple[str, str], str] = {}
-        # Without a hook, a server that joins gets the keys that begin with its name.
+        # Without a hook, an added server takes the keys that begin with its name from these items.
         self._displaced: list[Offered] = []
         for key, item in before.items():
             stays = hook is not None or is_free_for(self._looks, key, item.server, servers)
@@ -133,8 +133,8 @@ class Assignment:
     def run(self) -> dict[str, Offered]:
         """Return all items of the kind by key: those of other servers, and those of the updates.
 
-        Raises a `UsageError` if the hook gives items of two servers the same key, whatever their
-        servers.
+        Raises a `UsageError` if the hook ignores the server, and so gives items of two servers the
+        same key.
         """
         offered = [*self._displaced, *self._usable()]
         given = self._by_hook(offered) if self._hook is not None else self._by_name(offered)
@@ -179,7 +179,7 @@ class Assignment:
         self.left_out.append(LeftOut(item.server, self._kind, item.name, reason, error))
 
     def _by_name(self, offered: list[Offered]) -> dict[tuple[str, str], str]:
-        """Make keys from names: the held one, the own name, or that behind the server's name."""
+        """Make keys: the present key, the item's name, or that name after the server's name."""
         users: defaultdict[str, set[str]] = defaultdict(set)
         for key, item in self._keys.items():
             users[self._looks.letters(key)].add(item.server)
@@ -205,10 +205,10 @@ class Assignment:
         return given
 
     def _by_hook(self, offered: list[Offered]) -> dict[tuple[str, str], str]:
-        """Ask the hook. Of items with one key that is kept which has it, or the shorter name.
+        """Make keys with the hook. If items get the same key, one that has it already keeps it.
 
-        A key is made of the names of server and item. The shorter the name of the item is, the more
-        of the key is the program's choice, and the less the server's.
+        Otherwise the item with the shortest name gets it: a key is made of the names of server and
+        item, and the shorter the item's name, the less of the key the server has chosen.
         """
         keyed: list[tuple[Offered, str]] = []
         for item in offered:
@@ -237,7 +237,7 @@ class Assignment:
         return given
 
     def _hook_key(self, name: str, item: Offered) -> str:
-        """Return what the hook calls `name` at the server of `item`."""
+        """Return the hook's key for `name` at the server of `item`."""
         assert self._hook is not None
         try:
             key: object = self._hook(name, self._updates[item.server].server)
@@ -254,9 +254,9 @@ class Assignment:
 
 
 class Looks(dict[str, str]):
-    """By name: what is the same for two names that a person or a model may take for each other.
+    """Maps names to their looks, which are equal for names that a person or a model may confuse.
 
-    Each is made once, as the names of the servers are compared with every key.
+    Looks are cached, because the names of the servers are compared with every key.
     """
 
     def __init__(self, kind: Kind) -> None:
@@ -272,14 +272,14 @@ class Looks(dict[str, str]):
         return look
 
     def letters(self, name: str) -> str:
-        """The look of a name without what separates its words."""
+        """Return the look of a name without the separators of its words."""
         return self[name].replace("_", "") if self._named else name
 
 
 def is_free_for(looks: Looks, key: str, server: str, servers: Collection[str]) -> bool:
-    """Whether no other server has the right to a key: its name is the key, or stands before a `_`.
+    """Whether no other server owns a key: its name would be the key, or begin it before a `_`.
 
-    If several names do, the longest counts. Names that look alike are the same name.
+    If several servers' names match, the longest counts. Names that look alike count as equal.
     """
     look = looks[key]
     names = {looks[name] for name in servers}
@@ -288,7 +288,7 @@ def is_free_for(looks: Looks, key: str, server: str, servers: Collection[str]) -
 
 
 def one_of(kind: Kind) -> str:
-    """The word for one item of a kind."""
+    """Return the word for one item of a kind."""
     return kind.removesuffix("s").replace("_", " ")
 
 
@@ -326,8 +326,8 @@ class Catalog:
     def with_servers(self, updates: Mapping[str, Lists], hook: NameHook | None) -> Catalog:
         """Add servers, or replace their items.
 
-        Items keep the keys they have. `Assignment` says which ones others get. Raises a
-        `UsageError` if it does, or if the hook failed for all items.
+        Items keep their present keys; `Assignment` decides the keys of other items. Raises a
+        `UsageError` if `Assignment` does, or if the hook failed for all items.
         """
         servers = tuple(dict.fromkeys((*self.servers, *updates)))
         offers: dict[Kind, Mapping[str, Offered]] = {}
@@ -391,7 +391,7 @@ class Catalog:
             return Offered(matching[0].server, uri, None)
 
     def _some_templates(self) -> Iterator[Offered]:
-        """The templates of each server, up to `MAX_TEMPLATES`."""
+        """Yield the templates of each server, up to `MAX_TEMPLATES` characters."""
         left = dict.fromkeys(self.servers, MAX_TEMPLATES)
         for item in self.offers["resource_templates"].values():
             left[item.server] -= len(item.name)
@@ -401,7 +401,7 @@ class Catalog:
     def find(self, kind: Kind, key: str) -> Offered:
         """Find an item by its key, or by its name at its server if that is unique.
 
-        A name that begins with another server's name is not enough. Raises a `UsageError` if no
+        A name that begins with another server's name does not count. Raises a `UsageError` if no
         server has the item, or several do.
         """
         offers = self.offers[kind]
@@ -427,7 +427,7 @@ class Catalog:
 def _matches_template(item: Offered, uri: str) -> bool:
     try:
         template = item.model.template
-        # Whose resource it is does not depend on what its values do: the program has the URI.
+        # Unchecked: only the owner of the URI is looked up, and the program has the URI already.
         return template.match(uri, unchecked=template.variables) is not None
     except McpError:  # the template cannot be matched
         return False

@@ -27,11 +27,11 @@ _log = logger("syncmcp.group")
 
 
 class _Inboxes:
-    """The event queues of several servers, read as one. Has no reference to its readers."""
+    """The event queues of several servers, read as one. Holds no reference to its readers."""
 
     def __init__(self, names: Sequence[str]) -> None:
-        # Names the servers whose queues have to be looked at, each once, as the `uri` of an event.
-        # Several threads change only it, and single items of the dictionaries.
+        # The names of servers whose queues may have events, each once, as the `uri` of an event.
+        # Threads share only this queue and single items of the dictionaries, without a lock.
         self._ready = EventQueue()
         self.queues = {name: EventQueue(partial(self._look_at, name)) for name in names}
         # Servers whose queues may still have events.
@@ -53,14 +53,14 @@ class _Inboxes:
             name = str(ready.uri)
             try:
                 event = self.queues[name].next(0)
-            except TimeoutError:  # it is empty
+            except TimeoutError:  # the queue is empty
                 continue
             except McpError as error:
                 _log.warning("[%s] %s", name, error)
                 self.exclude(name, error)
                 continue
             if event is not None:
-                self._look_at(name)  # it may have more, and now comes after the others
+                self._look_at(name)  # it may have more; events of others come first
                 return name, event
             self._discard(name)
 
@@ -141,7 +141,7 @@ class GroupSubscription:
         return found
 
     def _count_event(self) -> bool:
-        """Count an event; return whether it is within `stop_after`. Ends all queues at the last."""
+        """Count an event; return whether it is within `stop_after`. The last closes all queues."""
         with self._lock:
             if self._events_left is None:
                 return True
@@ -213,7 +213,7 @@ def listen(
         listenings[name] = listening = open_subscription(
             core_of(clients[name]), filters[name], inbox, undeclared=undeclared
         )
-        if inbox.closed:  # the caller was interrupted meanwhile
+        if inbox.closed:  # the caller was interrupted during the request
             listening.close_in_background()
 
     try:

@@ -64,7 +64,7 @@ class ServerStatus(NamedTuple):
         state: See `State`.
         error: The error, if the server failed or its connection was lost.
         server: The server's description, while the group has a connection to it.
-        left_out: For each item of the server that the group does not have, which one and why.
+        left_out: The items of the server that the group omits, each with the reason.
     """
 
     state: State
@@ -82,8 +82,8 @@ class GroupMember:
     def __init__(
         self, name: str, source: Source, shared: Mapping[str, Any], own: Mapping[str, Any]
     ) -> None:
-        # A mapping into which a file was merged (`mine | read(...)`) keeps its own keys: one that
-        # is equal to the name in a guarded file does not tell that the program chose it.
+        # `mine | read(...)` has the plain key of `mine` with the entry of the file. So a key that
+        # equals the name in a guarded file does not show that the program chose it.
         self.name = name
         if isinstance(source, ServerEntry) and source.name == name:
             self.name = source.name
@@ -97,13 +97,13 @@ class GroupMember:
         self.lists: Lists | None = None
         self.state: State = "opening"
         self.error: McpError | None = None
-        # What the server can provoke by its lists.
+        # For log records that the server can provoke with its lists.
         self.log = LimitedLog()
         self._closed = False
 
     @property
     def needs_close(self) -> bool:
-        """Whether the client is still to be closed: Ctrl-C may have interrupted a close."""
+        """Whether the client must still be closed: Ctrl-C may have interrupted a close."""
         return self.client is not None and not self._closed
 
     def create_client(self) -> Client:
@@ -139,7 +139,7 @@ class GroupMember:
         return self.name if self.client is None else label_of(core_of(self.client).settings.target)
 
     def redact(self, text: str) -> str:
-        """Return a text that quotes the server without the secrets of its client."""
+        """Remove the secrets of the client from a text that quotes the server."""
         return text if self.client is None else core_of(self.client).wire.secrets.redact(text)
 
     def fail(self, error: McpError) -> None:
@@ -180,7 +180,7 @@ class GroupMember:
             return None
 
     def close(self, deadline: Deadline) -> None:
-        """Close the client if the group opened it, or else its listener, until `deadline`."""
+        """Close the client if the group opened it, otherwise the listener, until `deadline`."""
         client, listener = self.client, self.listener
         if client is not None and self._owns_client:
             client.close(deadline.remaining())
@@ -190,7 +190,7 @@ class GroupMember:
         self._closed = True
 
     def status(self) -> ServerStatus:
-        """The present status."""
+        """Return the present status."""
         client = self.client
         if self.state != "open" or client is None:
             return ServerStatus(self.state, self.error)
@@ -213,14 +213,14 @@ def fetch(name: str, client: Client, deadline: Deadline | None = None) -> Lists:
         except (NotSupported, MethodNotFound):
             return ()
 
-    # A client that the program created may have another name than the group's.
+    # A client that the program created may have another name than the server has in the group.
     return Lists(renamed(client.server, name), *map(all_of, KINDS))
 
 
 def declared_changes(
     client: Client, wanted: ChangeFilter, undeclared: Undeclared | None = None
 ) -> ChangeFilter:
-    """The part of `wanted` that the server declares, or all of it with ``"try"``."""
+    """Return the part of `wanted` that the server declares, or all of it with ``"try"``."""
     if core_of(client).resolve({"undeclared": undeclared}).undeclared == "try":
         return wanted
     capabilities = client.server.capabilities
@@ -236,7 +236,7 @@ def _log_lost(name: str, error: SubscriptionLost) -> None:
     _log.warning("[%s] sends no more change notifications: %s", name, error)
 
 
-# What makes two targets of one type the same server: a URL with other credentials is another one.
+# The attributes that identify a server: one URL with two credentials counts as two servers.
 _IDENTITY: Final[Mapping[type, tuple[str, ...]]] = {
     Http: ("url", "headers", "auth", "session"),
     Stdio: ("command", "args", "env", "cwd"),
@@ -254,7 +254,7 @@ class GroupOptions:
 
     Args:
         shared: The options of all clients.
-        per_server: Those of single ones, by the server's name.
+        per_server: The options of single servers, by name.
         servers: The names of the servers.
         names: The names of the group's own options, for hints.
     """
@@ -281,7 +281,7 @@ class GroupOptions:
         self.roots: Roots | None = None
         if self._shared.get("roots") is not None:
             self._shared["roots"] = self.roots = as_roots(self._shared["roots"])
-        # A logger gets the server's name by that of its child.
+        # A logger needs no extra argument: the name of its child logger has the server's name.
         self._named: dict[str, Callable[..., object]] = {
             name: self._shared.pop(name)
             for name in _NAMED_CALLBACKS
@@ -317,14 +317,14 @@ class GroupOptions:
 
 
 def _hint(word: str, known: Set[str]) -> str:
-    """What to write instead of an unknown option."""
+    """Return what to write instead of an unknown option."""
     if word in OPTIONS_OF_TARGETS["Http"]:
         return "write Http(URL, ...) as the server, with its options"
     return keyword_hint(word, known - {"name", "target"})
 
 
 def check_server_name(name: object) -> None:
-    """Refuse a name that is not a good beginning of keys, which people and models read."""
+    """Refuse a name with hidden characters: keys begin with it, and people read keys."""
     text(name, "the name of a server")
     if visible(str(name)) != name:
         raise UsageError(f"the name of a server has control or hidden characters: {name!a}")
@@ -359,7 +359,7 @@ def run_all(
 ) -> dict[str, R | McpError]:
     """Run jobs on threads of their own; return the result or error of each.
 
-    Jobs that have not ended within `limit` seconds go on, and are missing in the result. Any
+    Jobs that have not ended within `limit` seconds continue, and are missing in the result. Any
     exception that is not an `McpError` is raised.
     """
     # Idle threads end at once (`linger`), so that the pool needs no closing after an interrupt.

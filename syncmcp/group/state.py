@@ -111,8 +111,8 @@ class GroupState:
         self.state: Literal["closed", "opening", "open"] = "closed"
         self._members: dict[str, GroupMember] = {}
         self.catalog = Catalog()
-        # Held while a merge is computed, by the thread that is in the set; never acquired with the
-        # lock above held. One for each opening: see `_close_members`.
+        # Held while a merge is computed; the set has the id of the computing thread. Never acquired
+        # while the lock above is held. Each opening has its own: see `_close_members`.
         self._turn, self._merging = threading.RLock(), set[int]()
         self._generation = timing.fork_generation
         self._single_flight = self._new_flight()
@@ -125,8 +125,8 @@ class GroupState:
         self._single_flight.run(lambda: self.state == "open" or None, self._open, detached=False)
 
     def _open(self, _: object) -> bool:
-        """Open all servers, on the first thread that asks; the others wait for the outcome."""
-        self._close_members(self._limit)  # those that an interrupted open or close has left
+        """Open all servers, on the first thread that opens; others wait for the outcome."""
+        self._close_members(self._limit)  # servers that an interrupted open or close has left open
         mine: dict[str, GroupMember] = {}
         try:
             with self._lock:
@@ -150,18 +150,18 @@ class GroupState:
     def close(self, limit: float | None) -> None:
         """Close all, within `limit` seconds; see `ClientGroup.close`."""
         if self._generation != timing.fork_generation:
-            return  # the connections belong to the parent process, which goes on using them
-        # An `open` after this must not wait for the opening that this ends, and fail with it.
+            return  # the connections belong to the parent process, which still uses them
+        # A later `open` must not wait for the opening that this close ends, and fail with it.
         self._single_flight = self._new_flight()
         self._close_members(limit)
 
     def _close_members(self, limit: float | None) -> None:
         with self._lock:
-            # First: if this is interrupted, the next close or open closes the rest.
+            # First: if this close is interrupted, the next close or open closes the rest.
             self.state = "closed"
             self.catalog = Catalog()
-            # An `open` after this must not wait for a merge that this makes useless: its hook may
-            # be slow, or its thread in the parent process.
+            # A later `open` must not wait for a merge whose result is now useless: its hook may be
+            # slow, or its thread may exist in the parent process only.
             self._turn, self._merging = threading.RLock(), set[int]()
             for member in self._members.values():
                 if member.state not in ENDED_STATES:
@@ -229,7 +229,7 @@ class GroupState:
             self.catalog = self.catalog.without(name)
             member = self._members.get(name)
             if member is not None:
-                member.state = "closed"  # a merge from now on must not bring it back
+                member.state = "closed"  # a later merge must not add it again
         if member is not None:
             self._close_member(member, limit)
 
@@ -248,7 +248,7 @@ class GroupState:
             )
 
     def route(self, find: Callable[[Catalog], tuple[Offered, T]]) -> tuple[Client, str, T]:
-        """Find an item; return the client and the name of its server, and what `find` adds.
+        """Return the client and the name of an item's server, and the argument that `find` returns.
 
         Raises a `ClosedError` if the group is not open, or the server was just removed.
         """
@@ -276,7 +276,7 @@ class GroupState:
             raise _closed_error()
 
     def shown(self, kind: Kind) -> Mapping[str, Any]:
-        """The items of one kind by key; a `ClosedError` if the group is not open."""
+        """Return the items of one kind by key; raise `ClosedError` if the group is not open."""
         self.check_open()
         return self.catalog.shown[kind]
 
@@ -342,12 +342,12 @@ class GroupState:
                 if member.state != "opening":
                     raise _closed_error(member.name)
                 assert member.client is not None
-                core_of(member.client).allow_opening()  # a `close` from now on ends the opening
+                core_of(member.client).allow_opening()  # a later `close` ends this opening
             lists = member.open(
                 partial(GroupState._on_change, weakref.ref(self), weakref.ref(member))
             )
             with self._lock:
-                if member.lists is None:  # otherwise a notification has set newer ones already
+                if member.lists is None:  # otherwise a notification has set newer lists
                     member.lists = lists
         except BaseException:
             member.close(Deadline(self._limit))
@@ -358,10 +358,10 @@ class GroupState:
     ) -> None:
         """Merge the lists of members into the catalog; skip members that were removed.
 
-        `opening` has all members, if this opens the group.
+        `opening` has all members, if this call opens the group.
 
-        Merges take turns, so each is computed once. A server whose lists change all the time does
-        not hold this up: what changes meanwhile is merged later, on a pool thread.
+        Only one thread merges at a time, so each merge is computed once. A server whose lists
+        change constantly does not delay this call: later changes are merged on a pool thread.
         """
         thread = threading.get_ident()
         if thread in self._merging:
@@ -372,7 +372,7 @@ class GroupState:
                 left_out, missed = self._merge(members, opening)
             finally:
                 self._merging.discard(thread)
-        # Log handlers of the program run without the turn.
+        # Outside of the lock, because log handlers of the program may run.
         for member, new in left_out.items():
             self._log_left_out(member, new)
         for member in missed:
@@ -382,10 +382,10 @@ class GroupState:
     def _merge(
         self, members: list[GroupMember], opening: Mapping[str, GroupMember] | None
     ) -> tuple[dict[GroupMember, list[str]], list[GroupMember]]:
-        """Do what `_publish` says, as the only thread that adds to the catalog.
+        """Merge the lists as described at `_publish`, while no other thread adds to the catalog.
 
-        Returns what is newly left out of the lists of each member, and the members whose lists are
-        newer already.
+        Returns the newly omitted items of each member, and the members whose lists have changed
+        since.
         """
         with self._lock:
             current = self._current_members(members, opening)
@@ -396,14 +396,14 @@ class GroupState:
         with self._lock:
             current = self._current_members(current, opening)
             if not current and opening is None:
-                return {}, []  # removed; or closed, and the catalog is that of another opening
-            # Servers that were removed meanwhile, without waiting for this turn.
+                return {}, []  # removed; or the group was closed and opened again
+            # Omit servers that another thread has removed during the merge.
             kept = {*self.catalog.servers, *(member.name for member in current)}
             for name in after.servers:
                 if name not in kept:
                     after = after.without(name)
             self.catalog = after
-            # Those that fetched them left it to this thread to publish them; see `_on_change`.
+            # `_on_change` has stored newer lists of these members, but not published them.
             missed = [
                 member
                 for member in current

@@ -110,9 +110,9 @@ class UrlHandler(Protocol):
 
         Accepting means consent to the visit, not its completion. Return as soon as the person has
         agreed: the server may wait for the consent. Completion is reported later
-        (`HandlerContext.wait_completed`, `HandlerContext.on_completed`). Only where the answer
-        resumes the call (`HandlerContext.resumes_call`) it may be worthwhile to ask the person
-        first whether they have finished.
+        (`HandlerContext.wait_completed`, `HandlerContext.on_completed`). Only if the
+        answer resumes the call (`HandlerContext.resumes_call`), first ask the person whether they
+        have finished.
 
         A call that failed because the visit is required (error -32042, in 2025-11-25) is sent again
         when the server reports the completion, when the program calls `HandlerContext.completed`,
@@ -268,7 +268,7 @@ class Handlers:
     {'action': 'decline'}
 
     A client runs each handler on a thread of its pool, several at one time (`max_handlers`); the
-    thread that made the call waits meanwhile. A handler may block, and may call the client. It may
+    thread that made the call waits. A handler may block, and may call the client. It may
     `raise Refused(code, message)`; another exception is logged, and the server learns of a failure.
 
     Args:
@@ -323,23 +323,23 @@ class Handlers:
 
 
 def offer_of(handlers: Handlers) -> OfferedCapabilities:
-    """The capabilities to advertise for these handlers."""
+    """Return the capabilities to advertise for these handlers."""
     return handlers._offer
 
 
 def answered_by_person(handlers: Handlers) -> frozenset[str]:
-    """The modes of elicitation whose handler asks a person itself."""
+    """Return the modes of elicitation whose handler asks a person itself."""
     return handlers._asked_directly
 
 
 def replaced(handlers: Handlers, **changed: Any) -> Handlers:
-    """A copy of `handlers` with some of them replaced."""
+    """Return a copy of `handlers` with some of them replaced."""
     names = ("sampling", "elicitation", "roots", "approval")
     return Handlers(**{**{name: getattr(handlers, name) for name in names}, **changed})
 
 
 def merged(handlers: Handlers, others: Handlers) -> Handlers:
-    """A copy of `handlers` in which missing ones are taken from `others`."""
+    """Return a copy of `handlers` in which `others` replaces missing ones."""
     form = others if handlers.elicitation.form is None else handlers
     url = others if handlers.elicitation.url is None else handlers
     both = Handlers(

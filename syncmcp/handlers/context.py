@@ -29,21 +29,21 @@ if TYPE_CHECKING:
 __all__ = ["CausingCall", "ConnectedServer", "HandlerContext", "ProgressHandler"]
 
 
-# -- servers, and what approvals are remembered under ---------------------------------------------
+# -- servers, and the keys under which approvals are remembered -----------------------------------
 
 
 class FileChosenName(str):
     """The name of a server that a guarded file chose, rather than the program.
 
-    It is shown, compared and stored like any other name. Copies of a mapping and pickles keep it,
-    so that the name is told from one that the program wrote itself, wherever a client gets it.
+    It is shown, compared and stored like any other name. Copies of a mapping and pickles keep this
+    type, so every client can distinguish the name from one that the program wrote itself.
     """
 
     __slots__ = ()
 
 
 def given_name(name: str | None) -> str | None:
-    """The name if the program gave it; `None` for that of a guarded file."""
+    """Return the name if the program gave it; `None` for a name from a guarded file."""
     return None if isinstance(name, FileChosenName) else name
 
 
@@ -54,17 +54,17 @@ class ServerIdentity:
     Equal if the program gave the same name, if any, to the same server: the same command with the
     same arguments, directory and names of variables; the same URL, with its query; or the same
     object in this process. The values of variables and of headers do not count. The `repr` shows
-    nothing of it, since arguments and URLs may hold secrets.
+    none of these, since arguments and URLs may hold secrets.
     """
 
     given_name: str | None
-    """`None` if the program gave none, or that of a guarded file."""
+    """`None` if the program gave no name, or a guarded file chose it."""
 
     target: Hashable = None
 
 
 def identity_of(target: object, name: str | None) -> ServerIdentity:
-    """The identity of the server of a client's target, with the option `name` of the client."""
+    """Return the identity of the server of a client's target; `name` is the client's option."""
     given = given_name(name)
     if isinstance(target, Stdio):
         words = (target.command, *target.args)
@@ -75,7 +75,7 @@ def identity_of(target: object, name: str | None) -> ServerIdentity:
 
 
 def _directory(cwd: str | None) -> str | None:
-    """Where the server works; programs may change their own directory."""
+    """Return the absolute directory of the server: the program may change its own later."""
     try:
         return os.path.abspath(cwd or "")
     except OSError:  # the program's directory was removed
@@ -83,14 +83,14 @@ def _directory(cwd: str | None) -> str | None:
 
 
 class _SameObject:
-    """Equal if it is of the same object. Does not keep the object, whose `id` may be reused."""
+    """Compares objects by identity. Holds a weak reference: an `id` may be reused later."""
 
     def __init__(self, it: object) -> None:
         self._hash = id(it)
         self._get: Callable[[], object]
         try:
             self._get = weakref.ref(it)
-        except TypeError:  # its class has __slots__ without __weakref__
+        except TypeError:  # a class with __slots__ and without __weakref__
             self._get = lambda: it
 
     def __eq__(self, other: object) -> bool:
@@ -209,7 +209,7 @@ def is_named_by_file(server: ConnectedServer) -> bool:
 
 
 def renamed(server: ConnectedServer, name: str) -> ConnectedServer:
-    """A copy of `server` with another name."""
+    """Return a copy of `server` with another name."""
     other = copy.copy(server)
     other.name = name
     other.identity = replace(server.identity, given_name=given_name(name))
@@ -223,7 +223,7 @@ PROGRESS_ARGUMENTS = ("progress", "total", "message")
 class ProgressHandler(Protocol):
     """Receives the progress of a call, on a pool thread, in the order of arrival.
 
-    An exception is logged, and the call goes on.
+    An exception is logged, and the call continues.
     """
 
     def __call__(self, progress: float, total: float | None, message: str | None, /) -> object:
@@ -316,8 +316,8 @@ class HandlerContext:
         # The answer that is sent if the time runs out.
         self._provisional: dict[str, Any] | None = None
         self.resumes_call = resumes_call
-        # Guards the visit to the URL. Of a question without one it is made by the first thread that
-        # uses it, and ends with the question, or with the token.
+        # Guards the visit to the URL. For a question without a URL, the first thread that uses the
+        # visit creates it; it ends with the question, or with the token.
         self._lock = threading.RLock()
         self._visit: UrlVisit | None = None
         self._ended = False
@@ -416,7 +416,7 @@ class HandlerContext:
             messages outside of calls was given up, and no call is in flight.
         """
         waiting, visit = Deadline(timeout), visit_of(self)
-        # After the consent, which may come while this waits, the question's limit is void.
+        # After the consent, perhaps during this wait, the question's limit no longer applies.
         while not visit.wait(waiting.sooner(self._visit_limit(visit)).remaining()):
             if waiting.expired or self._visit_limit(visit) == 0:
                 break
@@ -458,7 +458,7 @@ class HandlerContext:
 
 
 def end_context(context: HandlerContext) -> None:
-    """Drop the references to the question, after the handler: a program may keep the context."""
+    """Release the display and end the visit after the handler: a program may keep the context."""
     context._show = None
     with context._lock:
         context._ended, visit = True, context._visit
@@ -467,7 +467,7 @@ def end_context(context: HandlerContext) -> None:
 
 
 def visit_of(context: HandlerContext) -> UrlVisit:
-    """The visit to the URL; of a question without one, a visit that is never completed."""
+    """Return the visit to the URL; without a URL, one that no server reports as completed."""
     with context._lock:
         if context._visit is not None:
             return context._visit
@@ -502,7 +502,7 @@ def run_callbacks_with(context: HandlerContext, run: Run) -> None:
 
 
 def show_with(context: HandlerContext, show: Callable[[str], object]) -> None:
-    """Have `show` take what the handler passes to `HandlerContext.show`."""
+    """Set the function that gets the text passed to `HandlerContext.show`."""
     context._show = show
 
 
@@ -512,7 +512,7 @@ def nested_context(
     timeout: float | None,
     show: Callable[[str], object] | None,
 ) -> HandlerContext:
-    """A context for a question that a handler asks while it answers `outer`."""
+    """Return a context for a question that a handler asks while it answers `outer`."""
     context = HandlerContext(
         outer._client,
         outer._server,

@@ -48,7 +48,7 @@ _DECIMAL = re.compile(
 _YES: Final = frozenset({"yes", "y", "true", "on", "1"})
 _NO: Final = frozenset({"no", "n", "false", "off", "0"})
 
-# More combining marks than this on one letter occur in no language.
+# No language has more combining marks than this on one letter.
 _MOST_MARKS: Final = 8
 
 _WORD = re.compile(r"[^\W_]+")
@@ -124,7 +124,7 @@ _FORMATS: Final[Mapping[Format, tuple[Callable[[str], bool], str]]] = {
 
 
 def local_date_time(text: str) -> str:
-    """Add this computer's UTC offset to a date and time without one; return others unchanged."""
+    """Add this computer's UTC offset to a date and time without one; keep other texts."""
     if not _LOCAL.fullmatch(text):
         return text
     try:
@@ -161,10 +161,10 @@ def asks_for_a_secret(*texts: str) -> bool:
 
 
 def _plain(text: str) -> str:
-    """A text in which no invisible character or compatibility form of a letter hides a word.
+    """Return a text without the invisible characters and compatibility forms that can hide a word.
 
-    Of the combining marks on a letter, the first are kept: the time to normalize a text is
-    quadratic in their number, and no other thread runs meanwhile.
+    Only the first combining marks on a letter are kept: normalizing takes quadratic time in their
+    number, and holds the interpreter lock.
     """
     if text.isascii():
         return text
@@ -189,7 +189,7 @@ Value: TypeAlias = "str | int | float | bool | list[str]"
 MAX_MATCHED: Final = 2_000
 """The longest answer that is matched with a pattern, in characters.
 
-The time of the engine is linear in the length, with the size of the pattern as its factor.
+The time of the engine is proportional to this length times the size of the pattern.
 """
 
 
@@ -368,14 +368,14 @@ class Field:
         return None if beyond is None else f"Choose {beyond}, not {len(chosen)}."
 
     def _beyond(self, size: float) -> str | None:
-        """The bound that a size or a number is beyond, in words; `None` if it is within both."""
+        """Return the bound that a size or number exceeds, as text; `None` if it is within both."""
         least, most = self.bounds
         if least is not None and size < least:
             return f"at least {self.sized(least)}"
         return f"at most {self.sized(most)}" if most is not None and size > most else None
 
     def sized(self, bound: float) -> str:
-        """A bound, with its unit if it is that of a text."""
+        """Return a bound as text; for a text field, with the unit."""
         return counted(int(bound), "characters") if self.kind == "string" else f"{bound}"
 
     def _choice(self, text: str) -> str | None:
@@ -397,7 +397,7 @@ class Field:
 
 
 def read_pattern(pattern: str) -> Pattern:
-    """Read a pattern, with bounds for its time and memory; `UnsupportedSchema` beyond these."""
+    """Parse a pattern; raise `UnsupportedSchema` if it could take too much time or memory."""
     with delaying_forks():
         from syncmcp._protocol.patterns import Pattern
 

@@ -54,7 +54,7 @@ MAX_PATTERNS: Final = 20
 MAX_PATTERN: Final = 500
 """The longest pattern, in characters."""
 MAX_PATTERN_SIZES: Final = 10_000
-"""The largest that all patterns may be together, with their repetitions written out."""
+"""The maximum size of all patterns together, with their repetitions written out."""
 _FORMATS: Final = frozenset(get_args(Format))
 _BOUNDS: Final[Mapping[str, tuple[str, str]]] = {
     "string": ("minLength", "maxLength"),
@@ -379,7 +379,7 @@ def _unsupported(name: str | None, reason: str) -> UnsupportedForm:
 
 
 def _quoted(value: object) -> str:
-    """A server's value for a message: on one line and cut; only the type if it is nested."""
+    """Return a server's string for a message, on one short line; for other values the type."""
     if not isinstance(value, str):
         return f"a value of type {type(value).__name__!r}"
     return repr(cut(value))

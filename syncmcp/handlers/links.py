@@ -33,7 +33,7 @@ _NUMBER = re.compile(r"[0-9]+|0x[0-9a-f]*")
 _FORBIDDEN: Final = frozenset('\\<>"`')
 _USUAL_PORT: Final = {"http": 80, "https": 443}
 _THIS_COMPUTER: Final = "localhost"
-# Names that hosts files give to the loopback addresses, beside `localhost` and all below it.
+# Names that hosts files give to the loopback addresses, besides `localhost` and its subdomains.
 _ITS_NAMES: Final = frozenset(
     {"localhost6", "ip6-localhost", "ip6-loopback", "localhost.localdomain", "localhost4"}
     | {"localhost4.localdomain4", "localhost6.localdomain6", "loopback"}
@@ -112,7 +112,7 @@ class Link:
 
 
 def host_warnings(host: str) -> list[str]:
-    """What a person should know about the host of a URL, in sentences.
+    """Return warnings for a person about the host of a URL, in sentences.
 
     Args:
         host: A name, or an address, of IPv6 in brackets.
@@ -145,13 +145,13 @@ class _Label(NamedTuple):
         except idna.IDNAError as error:
             raise _unsafe("a part of its host is not a valid international name (IDNA)") from error
         not_canonical = label.isascii() and found.ascii != lower
-        # `lower` makes an ASCII letter of the sign for Kelvin; joiners are invisible.
+        # `lower` turns the Kelvin sign into an ASCII letter; joiners are invisible.
         if not_canonical or read.isascii() or not read.isprintable():
             raise _unsafe("its host has misleading characters")
         return found
 
     def warning(self) -> str | None:
-        """A sentence about letters of several scripts; `None` if there is nothing to say."""
+        """Return a warning if the label mixes letters of several scripts, else `None`."""
         scripts = {_script(letter) for letter in self.read if letter.isalpha()}
         if len(scripts) > 1 and not any(scripts <= together for together in _TOGETHER):
             mixture = " and ".join(sorted(map(str.capitalize, scripts)))
@@ -197,13 +197,13 @@ class _Host(NamedTuple):
 
     @property
     def is_local(self) -> bool:
-        """Whether programs read the host as this computer, by whatever name or address."""
+        """Whether programs resolve the host to this computer, under any name or address."""
         if self.address is not None:
             return self.is_loopback or bool(_unmapped(self.address).is_unspecified)
         return self.labels[-1].ascii == _THIS_COMPUTER or self.text in _ITS_NAMES
 
     def warnings(self) -> list[str]:
-        """What is suspicious about the host, in sentences."""
+        """Return what is suspicious about the host, in sentences."""
         if self.address is not None:
             return [] if self.is_local else [f"Its host is a bare address: {self.text}."]
         found: list[str] = []

@@ -98,7 +98,7 @@ class InputRequired(Generic[R]):
 
 
 def retry_params(pending: InputRequired[Any], answers: Mapping[str, Any] | None) -> dict[str, Any]:
-    """The parameters of the request that resumes the call with `answers`; see `Resume`."""
+    """Return the parameters of the request that resumes the call; see `Resume`."""
     wire = {}
     for key, answer in (answers or {}).items():
         if key not in pending.questions:
@@ -112,7 +112,7 @@ def retry_params(pending: InputRequired[Any], answers: Mapping[str, Any] | None)
 
 
 def _checked_answer(key: str, question: InputRequest, answer: dict[str, Any]) -> dict[str, Any]:
-    """An answer ready to send: a form's defaults are filled in, and its fields checked."""
+    """Return an answer with the defaults of its form, and with its fields checked."""
     with delaying_forks():
         from syncmcp.handlers.forms import Form, InvalidAnswer
 
@@ -122,7 +122,7 @@ def _checked_answer(key: str, question: InputRequest, answer: dict[str, Any]) ->
         "roots/list": (types.ListRootsResult, ""),
     }
     model, write = models.get(question.method, (types.Result, ""))
-    # The form says more of its fields below.
+    # `Form.problems`, below, describes wrong content better.
     looked_at = {**answer, "content": None} if model is types.ElicitResult else answer
     try:
         model.from_wire(looked_at)
@@ -139,7 +139,7 @@ def _checked_answer(key: str, question: InputRequest, answer: dict[str, Any]) ->
         ):
             return answer
         form = Form.read(request.requested_schema)
-    except ValueError:  # the library cannot check what it cannot read: the program may know better
+    except ValueError:  # the library cannot parse the question, but the program may
         return answer
     content = form.with_defaults(answer.get("content") or {})
     problems = form.problems(content)
@@ -150,7 +150,7 @@ def _checked_answer(key: str, question: InputRequest, answer: dict[str, Any]) ->
 
 
 def as_offer(kinds: tuple[Answerable, ...]) -> OfferedCapabilities:
-    """The capabilities for these kinds of questions; a `UsageError` if one is unknown."""
+    """Return the capabilities for these kinds of questions; `UsageError` if one is unknown."""
     unknown = [kind for kind in kinds if kind not in OfferedCapabilities._fields]
     if unknown:
         raise UsageError(

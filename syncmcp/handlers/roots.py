@@ -94,7 +94,7 @@ class Roots:
         # Guards the two tables; never held during a callback, the source or file system access.
         self._lock = threading.RLock()
         self._roots = _by_uri(items)
-        self._limited_log = LimitedLog()  # a server may ask for the roots without end
+        self._limited_log = LimitedLog()  # a server may request the roots any number of times
         self._callbacks: dict[object, Callable[[], object]] = {}
 
     def __repr__(self) -> str:
@@ -218,12 +218,12 @@ class Roots:
 
 
 def _by_uri(items: Iterable[RootLike]) -> dict[str, Root]:
-    """Roots by URI; of two with the same path the later one, at the position of the earlier."""
+    """Return roots by URI; the later of two with one path takes the place of the earlier."""
     return {root.uri: root for root in map(to_root, _checked_items(items))}
 
 
 def restored(items: list[Root], source: RootSource | None) -> Roots:
-    """The roots of a pickle or a file, unchecked."""
+    """Return the roots of a pickle or a file, unchecked."""
     roots = Roots(source=source)
     # Not checked: restoring must not depend on the present state of the file system.
     roots._roots.update((root.uri, root) for root in items)
@@ -320,8 +320,8 @@ def uri_of(path: PurePath) -> str:
 def contains(roots: Iterable[RootLike] | Roots, path: str | os.PathLike[str]) -> bool:
     """Whether a path is inside the roots, after all symbolic links are resolved.
 
-    For hosts that confine what they do on a server's behalf. The links are resolved at the time of
-    the call: an attacker who can change them afterwards can still escape, so open a checked path
+    For hosts that restrict which files they access for a server. The links are resolved at the time
+    of the call: an attacker who can change them afterwards can still escape, so open a checked path
     without delay.
 
     Args:
@@ -346,7 +346,7 @@ def _resolved(path: str | os.PathLike[str]) -> PurePath:
 
 
 def _canonical(value: object) -> str:
-    """The canonical URI of a root, a path or a URI."""
+    """Return the canonical URI of a root, a path or a URI."""
     if isinstance(value, types.Root):
         path = path_of(value.uri)
     else:
@@ -396,7 +396,7 @@ def _checked_items(items: object) -> Iterator[RootLike]:
 
 
 def is_plain_list(handler: RootsHandler | None) -> bool:
-    """Whether a handler is that of a `Roots` without a source: it runs no code of the program."""
+    """Whether a handler runs no code of the program: that of a `Roots` without a source."""
     if getattr(handler, "__func__", None) is not Roots.current:
         return False
     roots: Roots = handler.__self__  # type: ignore[union-attr]
@@ -404,7 +404,7 @@ def is_plain_list(handler: RootsHandler | None) -> bool:
 
 
 def as_roots(given: Iterable[RootLike] | RootsHandler | Roots) -> Roots:
-    """Convert the option `roots`; a `UsageError` if it is none."""
+    """Convert the option `roots`; raise `UsageError` if it is invalid."""
     if isinstance(given, Roots):
         return given
     if callable(given):

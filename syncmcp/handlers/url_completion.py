@@ -48,7 +48,7 @@ class UrlVisit:
         # Guards the outcome. Never held while a callback runs.
         self._lock = threading.RLock()
         self._outcome: bool | None = None
-        # Cancelled once there is an outcome, whichever it is.
+        # Cancelled once there is any outcome.
         self._over = CancelToken()
         self._token: CancelToken | None = None
 
@@ -92,7 +92,7 @@ class UrlVisit:
             token = self._token
         if token is None:
             self.settle(done=False)
-        else:  # settles the visit; other callbacks of the token are user code
+        else:  # this settles the visit; other callbacks of the token are user code
             self.run(partial(token.cancel, reason))
 
     def on_settled(self, callback: Callable[[bool], object]) -> Callable[[], None]:
@@ -103,8 +103,8 @@ class UrlVisit:
 class UrlVisits:
     """The visits of one session, by the elicitation ids of its server (2025-11-25).
 
-    Completed ids are kept until the session ends, whatever became of their questions: a server may
-    ask again with the same id. No method blocks.
+    Completed ids are kept until the session ends, whatever the outcome of their questions: a server
+    may ask again with the same id. No method blocks.
     """
 
     def __init__(self, label: str, run: Run, log: LimitedLog) -> None:
@@ -141,7 +141,7 @@ class UrlVisits:
     def start(self, *elicitation_ids: str) -> UrlVisit:
         """Create the visit for a question that is handed to a handler.
 
-        It is completed when all of its ids are; without an id it never is.
+        It is completed when all of its ids are completed; a visit without ids never is.
         """
         visit = UrlVisit(self._run)
         keys = [_key(each) for each in elicitation_ids]
@@ -181,7 +181,7 @@ class UrlVisits:
             visit.settle(done=True)
 
     def close(self, reason: str) -> None:
-        """The session has ended: settle all visits, and those that are started later."""
+        """Settle all visits, also those that start later, because the session has ended."""
         with self._lock:
             self._closed = True
         self.cancel_all(reason)
@@ -214,5 +214,5 @@ class UrlVisits:
 
 
 def _key(elicitation_id: str) -> bytes:
-    """A digest of an id, because a server may send ids of any length."""
+    """Return a digest of an id, because a server may send ids of any length."""
     return hashlib.sha256(elicitation_id.encode("utf-8", "surrogatepass")).digest()

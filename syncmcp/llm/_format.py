@@ -25,7 +25,7 @@ _ID: Final = NameRule(40)
 _DATA_URL: Final = re.compile(r"data:([^;,]+);base64,(.*)", re.DOTALL)
 
 
-# The methods that get data of a provider, which a program may have got elsewhere.
+# The methods that parse data of a provider; a program may pass data in another format.
 _PARSED: Final = {
     "parse_answer": "the answer",
     "parse_messages": "the conversation",
@@ -39,7 +39,7 @@ class Unrepresentable(UsageError):
 
 
 def provider_id(id: str) -> str:
-    """The id of a tool use, changed if some provider would not accept it; deterministic."""
+    """Return the id of a tool use, changed deterministically if some provider refuses it."""
     return _ID.fit(id)
 
 
@@ -50,7 +50,7 @@ def new_id() -> str:
 def as_messages(
     given: Iterable[types.SamplingMessage | types.PromptMessage],
 ) -> Iterator[types.SamplingMessage | types.PromptMessage]:
-    """The messages that a program gave; `UsageError` for those of a provider."""
+    """Yield the messages of a program; raise `UsageError` for those in a provider's format."""
     for message in given:
         if not isinstance(message, (types.SamplingMessage, types.PromptMessage)):
             raise UsageError(
@@ -69,7 +69,7 @@ def data_url(mime_type: str | None, data: str) -> str:
 
 
 def from_data_url(url: Any) -> tuple[str, str]:
-    """The media type and the base64 of a `data:` URL; others are `Unrepresentable`."""
+    """Return the media type and the base64 of a `data:` URL; others are `Unrepresentable`."""
     found = _DATA_URL.fullmatch(url) if isinstance(url, str) else None
     if found is None:
         raise Unrepresentable("only media inside the message can be converted, not URLs")
@@ -77,25 +77,25 @@ def from_data_url(url: Any) -> tuple[str, str]:
 
 
 def file_name(uri: str) -> str:
-    """A file name for a resource: the last segment of its URI."""
+    """Return a file name for a resource: the last segment of its URI."""
     return uri.rstrip("/").rpartition("/")[2] or "file"
 
 
 def resource_text(contents: types.TextResourceContents) -> str:
-    """A text resource as text, for providers without resources."""
+    """Return a text resource as text with a tag, for providers without resources."""
     kind = f' type="{escape(contents.mime_type)}"' if contents.mime_type else ""
     return f'<resource uri="{escape(contents.uri)}"{kind}>\n{contents.text}\n</resource>'
 
 
 def link_text(link: types.ResourceLink) -> str:
-    """A resource link as text: no provider has such content."""
+    """Return a resource link as text with a tag: no provider has such content."""
     attributes = {"uri": link.uri, "name": link.display_name, "type": link.mime_type}
     said = "".join(f' {key}="{escape(value)}"' for key, value in attributes.items() if value)
     return f"<resource_link{said}>{link.description or ''}</resource_link>"
 
 
 def tool_text(result: types.ToolResultContent, texts: Iterable[str]) -> str:
-    """The text of a tool result; its structured content as JSON if it has no other content."""
+    """Return the text of a tool result, or its structured content if it has no other."""
     said = "\n".join(text for text in texts if text)
     if not said and result.structured_content is not None and not result.content:
         return json.dumps(result.structured_content, ensure_ascii=False)
@@ -103,10 +103,10 @@ def tool_text(result: types.ToolResultContent, texts: Iterable[str]) -> str:
 
 
 def kept_parts(use: types.ToolUseContent, key: str, kinds: Iterable[str]) -> list[dict[str, Any]]:
-    """The parts of these types that a format has put under `key` into the `_meta` of a tool use.
+    """Return the parts of these types that a format has stored under `key` of the `_meta`.
 
-    A conversation may come from a server. What else it has put there would reach the model as
-    parts of any role and type, past the system prompt that counts and the rules for content.
+    A conversation may come from a server. Other parts that it has stored there would reach the
+    model with any role and type, and so bypass the system prompt and the rules for content.
     """
     kept = (use.meta or {}).get(key)
     parts = [part for part in kept if isinstance(part, dict)] if isinstance(kept, list) else []
@@ -126,9 +126,9 @@ def merge_text(blocks: Iterable[Any]) -> list[Any]:
 
 
 def parse_arguments(tool: str, given: Any, *, cut_off: bool = False) -> dict[str, Any] | None:
-    """Parse the arguments of a tool call, which a model wrote as JSON, or which are parsed already.
+    """Return the arguments of a tool call, as a model wrote them in JSON, or parsed already.
 
-    `None` for incomplete JSON if the answer was `cut_off`, as it reached its token limit. Raises
+    Returns `None` for incomplete JSON if the answer was `cut_off` at its token limit. Raises
     `InvalidOutput` if they are not a JSON object.
     """
     if isinstance(given, str):
@@ -143,7 +143,7 @@ def parse_arguments(tool: str, given: Any, *, cut_off: bool = False) -> dict[str
 
 
 def _of_provider(parse: Callable[[Any, Any], Any], what: str) -> Callable[[Any, Any], Any]:
-    """Have data that are not in the format raise a `UsageError` that says so."""
+    """Wrap a parser: data that are not in the format raise a `UsageError`."""
 
     @functools.wraps(parse)
     def checked(self: ModelFormat, given: Any) -> Any:
@@ -289,7 +289,7 @@ class ModelFormat(ABC):
     # -- for subclasses
 
     def _definitions(self, schema: str) -> list[dict[str, Any]]:
-        """Name and description of each tool, and in the field `schema` its schema."""
+        """Return name and description of each tool, and in the field `schema` its schema."""
         return [
             {
                 "name": tool.name,
@@ -313,7 +313,7 @@ class ModelFormat(ABC):
             case types.ResourceLink():
                 return self._render_text(link_text(block))
             case types.ImageContent() | types.AudioContent():
-                # A person has seen the length of a picture: no text passes for one.
+                # A person has seen only the length of a picture: it must not be a text.
                 if not block.mime_type.startswith(f"{block.type}/"):
                     raise Unrepresentable(
                         f"{block.mime_type!r} is not a type of {block.type} content"
@@ -378,7 +378,7 @@ class ModelFormat(ABC):
     def _declared_or_used_tools(
         self, messages: Iterable[types.SamplingMessage]
     ) -> list[dict[str, Any]]:
-        """The definitions of the tools; without tools, stubs of those that the messages use.
+        """Return definitions of the tools; without tools, stubs of those that the messages use.
 
         Providers reject messages with calls of tools that the request does not define.
         """
@@ -395,7 +395,7 @@ class ModelFormat(ABC):
 
 
 def make_answer(blocks: Sequence[Any], model: str, reason: str | None) -> types.CreateMessageResult:
-    """A sampling result with these blocks; with an empty text if there are none."""
+    """Return a sampling result with these blocks, or with an empty text for no blocks."""
     return types.CreateMessageResult(
         role="assistant",
         content=message_content(blocks or [types.TextContent(text="")]),
@@ -409,12 +409,12 @@ def make_message(role: str, blocks: Sequence[Any]) -> types.SamplingMessage:
 
 
 def make_request(**fields: Any) -> types.CreateMessageRequestParams:
-    """A sampling request with these fields, without those that are empty."""
+    """Return a sampling request with these fields, except empty ones."""
     return types.CreateMessageRequestParams(
         **{name: value for name, value in fields.items() if value not in (None, "", [])}
     )
 
 
 def message_content(blocks: Sequence[Any]) -> Any:
-    """Blocks as the content of a message: a single one not as a list, for older revisions."""
+    """Return the content of a message; one block not as a list, because of older revisions."""
     return blocks[0] if len(blocks) == 1 else list(blocks)

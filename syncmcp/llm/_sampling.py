@@ -53,7 +53,7 @@ class Model:
 
 
 def choose_model(models: Sequence[Model], preferences: types.ModelPreferences | None) -> Model:
-    """The model for a request (spec: sampling, "Model Preferences").
+    """Return the model for a request (spec: sampling, "Model Preferences").
 
     Hints are tried first, in order: a hint matches a model if it is a substring of its name or an
     alias, ignoring case. If none matches, the model with the highest sum of cheapness, speed and
@@ -119,7 +119,7 @@ class ModelSampling(ABC):
 
     The answer is streamed: a reviewer sees the partial answer, a server that asked for progress is
     notified of it. `context.cancel` ends the answer at once; the provider's request is closed at
-    the next event of its stream, on a thread that nobody waits for. Exceptions of the provider's
+    the next event of its stream, on a thread for which no call waits. Exceptions of the provider's
     package are raised to the caller: the server only learns that the handler failed.
 
     Thread-safe. Can be pickled if `client` can, or was omitted.
@@ -153,7 +153,7 @@ class ModelSampling(ABC):
     _package: ClassVar[str]
     _extra: ClassVar[str]
     _required_attribute: ClassVar[str]
-    # The format of requests and answers, and what reads the events of a stream.
+    # The format of requests and answers, and the reader of the events of a stream.
     _format: type[ModelFormat]
     _accumulator: type[Accumulator]
 
@@ -193,7 +193,7 @@ class ModelSampling(ABC):
     def __call__(
         self, request: types.CreateMessageRequestParams, context: HandlerContext, /
     ) -> types.CreateMessageResult:
-        """Have a model answer.
+        """Return the answer of a model.
 
         Raises:
             Refused: The provider's format cannot represent the request: a sound, for example.
@@ -225,10 +225,10 @@ class ModelSampling(ABC):
 
     @abstractmethod
     def _new_client(self) -> Any:
-        """A client of the provider with defaults from the environment."""
+        """Return a client of the provider with defaults from the environment."""
 
     def _provider_fields(self, body: dict[str, Any]) -> dict[str, Any]:
-        """The fields of a request as arguments of the provider's package."""
+        """Return the fields of a request as arguments of the provider's package."""
         return body
 
     @abstractmethod
@@ -236,7 +236,7 @@ class ModelSampling(ABC):
         """Send a request; return the stream of its answer, an iterable with `close`."""
 
     def _event_dict(self, event: Any) -> dict[str, Any]:
-        """An event of the stream as a dict, in the format of the provider's HTTP API."""
+        """Return an event of the stream as a dict, in the format of the provider's HTTP API."""
         # Without warnings: an old version of the package would warn of every new value.
         found: dict[str, Any] = event.to_dict(mode="json", warnings=False)
         return found
@@ -246,7 +246,7 @@ class ModelSampling(ABC):
     def _limited(
         self, request: types.CreateMessageRequestParams
     ) -> types.CreateMessageRequestParams:
-        """The request with the combined system prompt, and within the limits of this handler."""
+        """Return the request with the combined system prompt, within the limits of this handler."""
         update: dict[str, Any] = {"system_prompt": self._combined_prompt(request.system_prompt)}
         if self._max_tokens is not None:
             update["max_tokens"] = min(request.max_tokens, self._max_tokens)
@@ -307,7 +307,7 @@ class _AnswerProgress:
             )
 
 
-# The streamed answer of a model is read on a thread that nobody waits for.
+# The streamed answer of a model is read on a thread that may be abandoned.
 
 # On Windows, Ctrl-C does not interrupt a main thread that waits for a queue without a timeout.
 _POLL_SECONDS: Final = 0.2 if sys.platform == "win32" else None
@@ -323,12 +323,12 @@ def _stream_events(begin: Callable[[], Any], cancel: CancelToken) -> Iterator[An
     """Yield the events of a streamed call of a provider's package.
 
     The call runs on a daemon thread of its own, with the caller's context variables. When it is
-    cancelled, or the iterator is closed, the thread is abandoned: nobody waits for it, and what it
-    still receives is dropped, an error, too. It closes the stream at the next event, because no
-    package lets another thread interrupt one that waits for bytes.
+    cancelled, or the iterator is closed, the thread is abandoned: no thread waits for it, and later
+    events and errors are discarded. It closes the stream at the next event, because no package lets
+    another thread interrupt a thread that waits for bytes.
 
-    `begin` makes the call and returns its stream, an iterable with `close`. What the package raises
-    is raised here; `RequestCancelled` if `cancel` was cancelled.
+    `begin` makes the call and returns its stream, an iterable with `close`. Errors of the package
+    are raised here; `RequestCancelled` if `cancel` was cancelled.
     """
     items: SimpleQueue[Any] = SimpleQueue()
     abandoned = threading.Event()
@@ -369,7 +369,7 @@ def _stream_events(begin: Callable[[], Any], cancel: CancelToken) -> Iterator[An
 
 
 def fit_arguments(create: Callable[..., Any], body: dict[str, Any]) -> dict[str, Any]:
-    """A request as arguments of `create`; fields that it does not know go into ``extra_body``."""
+    """Return a request as arguments of `create`; fields unknown to it go into ``extra_body``."""
     known = inspect.signature(create).parameters
     accepted = {name: value for name, value in body.items() if name in known}
     if others := {name: value for name, value in body.items() if name not in known}:

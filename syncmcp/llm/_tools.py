@@ -48,7 +48,7 @@ class NameRule:
         )
 
     def fit(self, name: str, attempt: int = 0) -> str:
-        """The name itself if accepted, else a similar one with a digest that `attempt` varies."""
+        """Return an accepted name itself, or a similar one with a digest that `attempt` varies."""
         if not attempt and self.accepts(name):
             return name
         seed = f"{attempt}:{name}".encode("utf-8", "surrogatepass")
@@ -65,8 +65,8 @@ class NameRule:
 class NameMap:
     """A reversible mapping of names to names that a provider accepts.
 
-    No other name is mapped to one of `names` that is accepted unchanged, however a server names its
-    tools.
+    If one of `names` is accepted unchanged, no other name is mapped to it, whatever names a server
+    gives to its tools.
     """
 
     def __init__(self, rule: NameRule, names: Iterable[str]) -> None:
@@ -88,15 +88,15 @@ class NameMap:
         return bool(self._to_provider)
 
     def to_provider(self, name: str) -> str:
-        """The provider name of any name, known or unknown."""
+        """Return the provider name of any name, known or unknown."""
         return self._to_provider.get(name) or self._rule.fit(name)
 
     def to_provider_if_known(self, name: str) -> str:
-        """The provider name of a known name, else the name itself."""
+        """Return the provider name of a known name, else the name itself."""
         return self._to_provider.get(name, name)
 
     def from_provider(self, name: str) -> str:
-        """The original of a provider name; the name itself if it is unknown."""
+        """Return the original of a provider name; the name itself if it is unknown."""
         return self._from_provider.get(name, name)
 
 
@@ -107,7 +107,7 @@ MAX_DEPTH: Final = 64
 """The maximal nesting of subschemas; deeper ones are replaced by ``{}``."""
 
 MAX_GROWTH: Final = 4
-"""How many times its own size the references that are written out may add to a schema."""
+"""The most that inlined references may add to a schema, as a multiple of its own size."""
 
 WRAPPER: Final = "input"
 """The property that wraps the arguments of a schema that is not allowed at the root."""
@@ -166,7 +166,7 @@ class AdaptedSchema:
     def __init__(self, original: dict[str, Any], rules: SchemaRules) -> None:
         self._original = original
         self._rules = rules
-        # How many values may still be added; recursive schemas would be expanded without end.
+        # The number of values that may still be added: recursive schemas would grow without limit.
         self._left: int | None = None
         self._key_names = (
             None if rules.keys is None else NameMap(rules.keys, set(_property_names(original, 0)))
@@ -206,7 +206,7 @@ class AdaptedSchema:
 
     def _adapt(self, schema: Any, depth: int) -> Any:
         if not isinstance(schema, dict) or depth > MAX_DEPTH:
-            return {}  # `true`, too deep, or `false`, which is of no use to a model
+            return {}  # `true`, too deep, or `false`, which is useless to a model
         found: dict[str, Any] = {}
         dropped: dict[str, Any] = {}
         schema = self._normalize(schema)
@@ -263,7 +263,7 @@ class AdaptedSchema:
         return "/".join(["#", *(part.replace("~", "~0").replace("/", "~1") for part in named)])
 
     def _normalize(self, schema: dict[str, Any]) -> dict[str, Any]:
-        """The schema with keywords of draft 2020-12 that the provider accepts."""
+        """Return the schema with keywords of draft 2020-12 that the provider accepts."""
         if isinstance(schema.get("definitions"), dict):  # until draft 7
             newer = schema.get("$defs")
             both = {**schema["definitions"], **(newer if isinstance(newer, dict) else {})}
@@ -286,7 +286,7 @@ class AdaptedSchema:
         return schema
 
     def _flatten_all_of(self, schema: dict[str, Any]) -> dict[str, Any]:
-        """The schema with all branches of ``allOf`` merged into it, nested ones included."""
+        """Return the schema with all branches of ``allOf`` merged into it, nested ones included."""
         seen: set[str] = set()
         for _ in range(MAX_DEPTH):
             branches = schema.get("allOf")
@@ -301,7 +301,7 @@ class AdaptedSchema:
         return {word: value for word, value in schema.items() if word != "allOf"}
 
     def _resolve_branch(self, branch: dict[str, Any], seen: set[str]) -> list[dict[str, Any]]:
-        """A branch, and what its ``$ref`` refers to, unless it was `seen`: it may have none."""
+        """Return the parts of a branch, with its ``$ref`` resolved, or removed if it was `seen`."""
         name = branch.get("$ref")
         if not isinstance(name, str):
             return [branch]
@@ -315,7 +315,7 @@ class AdaptedSchema:
         return [beside, found]
 
     def _may_add(self, schema: dict[str, Any]) -> bool:
-        """Whether a schema may be written out once more; after the first refusal none may."""
+        """Whether a referenced schema may be inlined; after the first refusal, none may."""
         if self._left is None:
             self._left = MAX_GROWTH * _size(self._original)
         self._left = max(self._left - _size(schema, self._left), 0)
@@ -323,7 +323,7 @@ class AdaptedSchema:
 
 
 def _size(schema: dict[str, Any], most: float = math.inf) -> int:
-    """How many values a schema has, itself included; above `most`, any larger number."""
+    """Return the number of values of a schema, itself included; may stop above `most`."""
     found, rest = 1, list[Any]([schema])
     while rest and found <= most:
         value = rest.pop()
@@ -338,9 +338,9 @@ def _size(schema: dict[str, Any], most: float = math.inf) -> int:
 
 
 def _merge(parts: Iterable[dict[str, Any]]) -> dict[str, Any]:
-    """The conjunction of schemas, as far as possible without ``allOf``; the first one counts more.
+    """Return the conjunction of schemas, without ``allOf`` if possible; the first has priority.
 
-    It takes the time of all their members: a server chooses how many there are.
+    The time is linear in the number of their members, because a server chooses that number.
     """
     merged: dict[str, Any] = {}
     joined = set[str]()
@@ -365,12 +365,12 @@ def _merge(parts: Iterable[dict[str, Any]]) -> dict[str, Any]:
     return merged
 
 
-# The keywords of which all count, where several schemas have them.
+# The keywords whose values are joined if several schemas have them.
 _JOINED: Final[Mapping[str, Any]] = {"allOf": list, "properties": dict, "required": list}
 
 
 def _resolve_pointer(schema: Any, reference: str) -> dict[str, Any] | None:
-    """The schema to which a reference into the same document points, if any."""
+    """Return the schema to which a reference into the same document points, if any."""
     if not reference.startswith("#/"):
         return None
     for part in reference[2:].split("/"):
@@ -451,13 +451,13 @@ class ToolTable:
         return len(self._tools)
 
     def to_provider(self, use: types.ToolUseContent) -> tuple[str, dict[str, Any]]:
-        """The provider name and the arguments of a tool use, as the model knows them."""
+        """Return the provider name and the arguments of a tool use, as the model sees them."""
         known = self._tools.get(use.name)
         arguments = use.input if known is None else known.adapted.to_provider(use.input)
         return self._names.to_provider(use.name), arguments
 
     def from_provider(self, id: str, name: str, arguments: dict[str, Any]) -> types.ToolUseContent:
-        """A tool use of the model, with the original name and arguments."""
+        """Return a tool use of the model with the original name and arguments."""
         name = self._names.from_provider(name)
         known = self._tools.get(name)
         if known is not None:
@@ -465,7 +465,7 @@ class ToolTable:
         return types.ToolUseContent(id=id, name=name, input=arguments)
 
     def tool_for(self, name: str, description: str | None, schema: dict[str, Any]) -> types.Tool:
-        """The tool of a definition: the original one if known, else a new one."""
+        """Return the tool of a definition: the original one if known, else a new one."""
         known = self._tools.get(self._names.from_provider(name))
         if known is not None:
             return known.tool

@@ -127,7 +127,7 @@ class AnthropicFormat(ModelFormat):
 
     def parse_answer(self, answer: dict[str, Any]) -> types.CreateMessageResult:
         reason: Any = answer.get("stop_reason")
-        # Blocks about tools that the provider itself ran are dropped: the text tells their results.
+        # Blocks about tools that the provider itself ran are dropped: the text has their results.
         content = [part for part in answer["content"] if part["type"] in _ANSWER_PARTS]
         blocks = self._parse_blocks(content, cut_off=reason == "max_tokens")
         return make_answer(blocks, answer["model"], _STOP_REASONS.get(reason, reason))
@@ -155,7 +155,7 @@ class AnthropicFormat(ModelFormat):
         return [{"type": "document", "source": source, "title": contents.uri}]
 
     def _render_said(self, block: BaseModel) -> list[dict[str, Any]]:
-        """A content block of a message of the model."""
+        """Render a content block of a message of the model."""
         if isinstance(block, types.ToolUseContent):
             name, arguments = self._tools.to_provider(block)
             use = {
@@ -285,7 +285,7 @@ def _parse_tool_result(part: dict[str, Any]) -> types.ToolResultContent:
 
 
 def _parse_content(part: dict[str, Any]) -> Any:
-    """A part that is allowed in any message."""
+    """Parse a part that is allowed in any message."""
     kind = part["type"]
     if kind == "text":
         return types.TextContent(text=part["text"])

@@ -138,7 +138,7 @@ class GeminiFormat(ModelFormat):
         ]
 
     def parse_messages(self, messages: Iterable[dict[str, Any]]) -> list[types.SamplingMessage]:
-        # Ids made for calls without an id, by function: their responses have no id either.
+        # New ids for calls without an id, by function: the responses to these have no id either.
         open_calls: dict[str, list[str]] = {}
         return [
             make_message(
@@ -171,7 +171,7 @@ class GeminiFormat(ModelFormat):
         candidate = answer["candidates"][0]
         reason = candidate.get("finishReason")
         parts = (candidate.get("content") or {}).get("parts") or ()
-        # Parts about tools that the provider itself ran are dropped: the text tells their results.
+        # Parts about tools that the provider itself ran are dropped: the text has their results.
         known = [part for part in parts if not _ANSWER_PARTS.isdisjoint(part)]
         blocks = merge_text(self._parse_blocks(known, {}))
         stop = _STOP_REASONS.get(reason, (reason or "").lower()) or None
@@ -194,7 +194,7 @@ class GeminiFormat(ModelFormat):
         call = {"functionCall": {"id": provider_id(use.id), "name": name, "args": arguments}}
         kept = (use.meta or {}).get(_META_KEY)
         signature = kept.get(_SIGNATURE) if isinstance(kept, dict) else None
-        # Nothing else of it: a conversation may come from a server.
+        # Only the signature of `_meta`, because a conversation may come from a server.
         return {**call, _SIGNATURE: signature} if isinstance(signature, str) else call
 
     def _parse_blocks(
@@ -335,7 +335,7 @@ def _parse_response(
 
 
 def _lower_types(schema: Any) -> Any:
-    """A schema in Gemini's own notation, with types in upper case, as JSON Schema."""
+    """Convert a schema in Gemini's notation, with types in upper case, to JSON Schema."""
     if isinstance(schema, list):
         return [_lower_types(item) for item in schema]
     if not isinstance(schema, dict):

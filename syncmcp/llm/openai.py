@@ -59,7 +59,7 @@ _MAX_STOPS: Final = 4
 
 
 class _OpenAIFormat(ModelFormat):
-    """What both formats of OpenAI have in common."""
+    """The common base of both formats of OpenAI."""
 
     _names: ClassVar = NameRule(64)
     _schemas: ClassVar = SchemaRules(
@@ -79,7 +79,7 @@ class _OpenAIFormat(ModelFormat):
         self._add_tools(body, request)
 
     def _parse_settings(self, body: dict[str, Any]) -> dict[str, Any]:
-        """The fields of a sampling request that `_add_settings` adds."""
+        """Return the fields of a sampling request that `_add_settings` adds."""
         choice = body.get("tool_choice")
         mode: Any = choice if isinstance(choice, str) else "required"
         return {
@@ -143,7 +143,7 @@ class OpenAIResponsesFormat(_OpenAIFormat):
         ]
 
     def parse_messages(self, messages: Iterable[dict[str, Any]]) -> list[types.SamplingMessage]:
-        # Of each turn, who speaks, whether these are results of tools, and the content.
+        # For each turn: its role and whether it has results of tools, and its content.
         turns: list[tuple[tuple[str, bool], list[Any]]] = []
         reasoning: list[dict[str, Any]] = []
         for item in messages:
@@ -212,7 +212,7 @@ class OpenAIResponsesFormat(_OpenAIFormat):
         raise Unrepresentable(f"OpenAI's Responses do not accept data of type {mime_type!r}")
 
     def _render_said(self, block: BaseModel) -> list[dict[str, Any]]:
-        """A content block of a message of the model."""
+        """Render a content block of a message of the model."""
         if isinstance(block, types.TextContent):
             return [{"type": "output_text", "text": block.text}]
         kind = getattr(block, "type", "")
@@ -261,7 +261,7 @@ class OpenAIResponsesFormat(_OpenAIFormat):
 
 
 def _encrypted(reasoning: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The items that can be sent back: OpenAI has stored none, so an id alone refers to nothing."""
+    """Return the items that can be sent again: OpenAI stores none, so others are useless."""
     return [item for item in reasoning if item.get("encrypted_content")]
 
 
@@ -316,7 +316,7 @@ class OpenAIChatFormat(_OpenAIFormat):
 
     def parse_messages(self, messages: Iterable[dict[str, Any]]) -> list[types.SamplingMessage]:
         parsed: list[types.SamplingMessage] = []
-        results: list[Any] = []  # of one turn: one message in MCP
+        results: list[Any] = []  # those of one turn are one message in MCP
         for message in messages:
             if message["role"] == "tool":
                 content = _text_blocks(message["content"])
@@ -541,7 +541,7 @@ def _text_blocks(content: Any) -> list[Any]:
 
 
 def _parse_content(content: Any) -> list[Any]:
-    """The content of a message, or the output of a tool, in either API."""
+    """Parse the content of a message, or the output of a tool, in either API."""
     if isinstance(content, str):
         return [types.TextContent(text=content)]
     return [_parse_part(part) for part in content]

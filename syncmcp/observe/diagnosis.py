@@ -1,6 +1,6 @@
 """A dump of what a client is doing at this moment: ``print(client.dump())`` when something hangs.
 
-A dump sends nothing to the server, and takes locks only for as long as copying a table takes.
+A dump sends nothing to the server, and holds locks only while it copies a table.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from syncmcp._base.text import redact, visible
 
 __all__ = ["Dump"]
 
-# How many of the innermost frames of a thread's stack are shown.
+# The most frames of a thread's stack, the innermost ones: in `facts`, and in the text.
 _MOST_CALLS = 16
 _CALLS_IN_TEXT = 5
 
@@ -30,7 +30,7 @@ class Dump:
 
     Control and hidden characters of the server are visible in that text, and cannot end a line.
 
-    Secrets are removed if their names tell that they are secrets, or if they were given as such
+    Secrets are removed if their names show that they are secrets, or if they were given as such
     (headers, a server's environment). The frames contain arguments and results: read the dump
     before you send it to others.
 
@@ -52,8 +52,8 @@ class Dump:
 def threads(label: str, waiting: CodeType) -> Iterator[dict[str, Any]]:
     """Yield the client's threads, threads that all clients share, and others that run library code.
 
-    In the function of the code `waiting` threads wait for an answer; its local variable ``call`` is
-    the call.
+    `waiting` is the code of the function in which threads wait for an answer; its local variable
+    ``call`` is the call.
     """
     stacks: Mapping[int, FrameType] = sys._current_frames()
     me = threading.get_ident()
@@ -66,7 +66,7 @@ def threads(label: str, waiting: CodeType) -> Iterator[dict[str, Any]]:
         ]
         ours = thread.name.startswith("syncmcp-")
         if ours and "[" in thread.name and f"[{label}]" not in thread.name:
-            continue  # another client's
+            continue  # a thread of another client
         if not ours and not any(call.filename.startswith(_HERE) for call in calls):
             continue
         yield {

@@ -33,11 +33,11 @@ LONGEST = 10_000
 class LogRecords:
     """A `LogHandler` that logs the messages of a server with `logging`.
 
-    Each message becomes one line, in which control and hidden characters are visible. The name of
-    the server's logger is put before it in brackets; it creates no logger here, because a server
-    may use any number of names. Records have the attributes `mcp_level`, `mcp_logger` and
-    `mcp_data`: the fields of the message, unchanged. Secrets in it are not masked: what a server
-    logs is data.
+    Each message becomes one line, in which control and hidden characters are visible. The line
+    begins with the name of the server's logger in brackets. That name creates no logger here,
+    because a server may use any number of names. Records have the attributes `mcp_level`,
+    `mcp_logger` and `mcp_data`: the fields of the message, unchanged. Secrets in it are not
+    masked: what a server logs is data.
 
     Args:
         logger: Receives the records; its level decides which of them are logged.
@@ -82,7 +82,7 @@ def on_bar(bar: Bar) -> ProgressHandler:
     """Return an ``on_progress`` callback for one call, which shows its progress on `bar`.
 
     For other kinds of progress bars, write a callback of your own:
-    ``on_progress=lambda done, total, text: ...`` gets the progress made in all.
+    ``on_progress=lambda done, total, text: ...`` gets the total progress so far.
     """
     shown = 0.0
 

@@ -35,8 +35,8 @@ class Metrics(Protocol):
     """Receives metrics. Implement all three methods.
 
     Many threads call them at the same time, among them the thread that reads a connection. A method
-    must not block: it would delay the calls of the client. Exceptions are logged, and no call fails
-    by them.
+    must not block: it would delay the calls of the client. Exceptions are logged, and do not
+    fail a call.
     """
 
     def request(self, server: str, method: str, seconds: float, error: str | None) -> object:

@@ -51,7 +51,7 @@ class Spans(Interceptor):
     Args:
         provider: Receives the spans; by default the program's global provider.
         session_id: Returns `mcp.session.id`, for instance ``lambda: client.session_id``. Not
-            recorded by default: with the id of a session, others can act in its name.
+            recorded by default: anybody with the id of a session can act as its client.
 
     Raises:
         UsageError: OpenTelemetry is not installed.

@@ -8,9 +8,9 @@
     with syncmcp.connect(servers["weather"]) as client:
         ...
 
-Any file but those in the person's own settings may have come with a project, and so from an
-untrusted author. Its servers are neither started nor contacted, and none of its variables expanded,
-before a person has approved.
+A file outside of the person's own settings may have come with a project, and so from an untrusted
+author. Before a person has approved, its servers are neither started nor contacted, and none of its
+variables are expanded.
 """
 
 from __future__ import annotations
@@ -52,15 +52,15 @@ __all__ = [
 
 
 # JSON with comments and trailing commas (JSONC), as editors write it. The patterns match whole
-# strings, so that text like a comment in a string stays. They also match unterminated strings and
-# comments: otherwise the search would restart at each of their characters.
+# strings, so they remove no text in a string that looks like a comment. They also match
+# unterminated strings and comments: otherwise the search would restart at each of their characters.
 _STRING = r'"[^"\\\n]*(?:\\.[^"\\\n]*)*"?'
 _TOKEN = re.compile(rf"{_STRING}|//[^\n]*|/\*(?:.*?\*/|.*)", re.DOTALL)
 _LAST_COMMA = re.compile(rf"{_STRING}|,(?=\s*[}}\]])")
 _NO_BREAK = re.compile(r"[^\n]+")
 
-# Python converts so many digits under any setting (`sys.set_int_max_str_digits`). More of them are
-# beyond every float.
+# Python converts this many digits under any setting (`sys.set_int_max_str_digits`). A longer number
+# exceeds every float.
 _MOST_DIGITS = 640
 
 # Characters of a key that an error shows.
@@ -71,7 +71,7 @@ def parse(text: str) -> Any:
     """Parse JSON with comments and trailing commas.
 
     A number that no float holds is infinite, and ``NaN`` is accepted: an entry that has one is
-    invalid, and hurts no other.
+    invalid, but the other entries can be used.
 
     Raises:
         ValueError: The text is invalid, has a duplicate key, or is nested too deeply.
@@ -104,7 +104,7 @@ def _blanked(match: re.Match[str]) -> str:
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     members = dict(pairs)
     if len(members) < len(pairs):
-        # A person may read the first value, while a parser would take the last.
+        # A person may read the first value, while a parser would use the last.
         seen: set[str] = set()
         for name, _ in pairs:
             if name in seen:
@@ -114,7 +114,7 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 class _KeyTwice(ValueError):
-    """An object has a key twice: no comment or comma is the reason."""
+    """An object has a key twice: removing comments and commas would not help."""
 
 
 def _integer(digits: str) -> int | float:
@@ -212,9 +212,9 @@ def read(
             print(client.list_tools().tools)
 
     The servers of a file need approval unless it is the person's own: directly in the settings of
-    Claude Desktop, VS Code or Cursor, or in the folder ``syncmcp`` beside them, within no work
-    tree of a version control system, and not to be written by other users of the computer.
-    Symbolic links are resolved before that is decided.
+    Claude Desktop, VS Code or Cursor, or in the folder ``syncmcp`` next to these; in no work tree
+    of a version control system; and not writable by other users of the computer. Symbolic links
+    are resolved before that is decided.
 
     An invalid server becomes an entry like the others: it has a `ServerEntry.problem`, and fails
     when it is used.
@@ -223,12 +223,12 @@ def read(
 
     - if its command begins with ``-`` or contains ``=``;
     - if an argument begins with ``-``, unless the words of the sandbox end with ``--``, or their
-      last program takes no option behind its operands (chroot, docker, env, nerdctl, nice, podman,
-      sandbox-exec, sudo).
+      last program accepts no options after its operands (chroot, docker, env, nerdctl, nice,
+      podman, sandbox-exec, sudo).
 
     The library adds ``--`` for bwrap, firejail, nsjail, runuser, setpriv, systemd-run and unshare,
-    unless it is among the words. Variables of an entry do not reach the sandbox itself: the
-    ``/bin/sh`` within it gives them to the command.
+    unless it is among the words. Variables of an entry do not reach the sandbox itself: a
+    ``/bin/sh`` inside it sets them for the command.
 
     Args:
         path: The path of the file, with ``~`` for the home directory. Comments and trailing commas
@@ -240,8 +240,8 @@ def read(
         inputs: The values of ``${input:...}`` by id (VS Code).
         confine: A sandbox through which every command of the file is started: a program and its
             arguments. Write absolute paths: it is started in the directory that an entry names.
-        approvals: The file that stores approvals; by default one in the user's state folder. Name
-            no file of a project, which could bring its own approvals along.
+        approvals: The file that stores approvals; by default one in the user's state folder. Do
+            not name a file in a project: the project could bring its own approvals.
 
     Raises:
         ServersFileError: The file cannot be read, or names no servers.
@@ -273,7 +273,7 @@ def read(
 def known_files(project: str | os.PathLike[str] | None = None) -> list[EditorFile]:
     """List the existing files of Claude Desktop, VS Code and Cursor, without reading them.
 
-    Those of the person come before those of the project.
+    Files of the person come before files of the project.
 
     Args:
         project: The folder of a project; by default the current directory.
@@ -285,7 +285,7 @@ def known_files(project: str | os.PathLike[str] | None = None) -> list[EditorFil
         EditorFile("Claude Desktop", "user", settings / "Claude" / "claude_desktop_config.json"),
         EditorFile("VS Code", "user", settings / "Code" / "User" / "mcp.json"),
         EditorFile("Cursor", "user", home / ".cursor" / "mcp.json"),
-        # Last: a name of the person's must not lead to a server of the project.
+        # Last: in this order, a program finds the person's servers before those of the project.
         EditorFile("VS Code", "project", folder / ".vscode" / "mcp.json"),
         EditorFile("Cursor", "project", folder / ".cursor" / "mcp.json"),
     )
@@ -307,7 +307,7 @@ def _content(file: Path) -> dict[str, Any]:
 
 
 def _servers(content: dict[str, Any], file: Path) -> dict[str, Any]:
-    """The servers in a file: the value of `mcpServers` or `servers`."""
+    """Return the servers in a file: the value of `mcpServers` or `servers`."""
     settings = content.get("mcp")  # the settings of VS Code as a whole
     if isinstance(settings, dict) and "servers" in settings:
         content = settings

@@ -1,7 +1,7 @@
-"""What often means harm in a command and its variables: the warnings of a review.
+"""Warnings of a review: properties of a command and its variables that often mean harm.
 
 `VARIABLES` and `PROGRAMS` are the tables of docs/warnings.md. A command without a
-warning may be harmful: the tables name what is common, not everything.
+warning may be harmful: the tables name common dangers, not all.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ def _names(text: str) -> tuple[str, ...]:
 
 
 class Variables(NamedTuple):
-    """Environment variables (``*`` for any characters, letters in any case): what each decides."""
+    """Environment variables, ignoring case (``*``: any characters), and what each decides."""
 
     names: tuple[str, ...]
     effect: str
 
 
 class Programs(NamedTuple):
-    """Programs by the last part of their path, without ``.exe`` and its kin, letters in any case.
+    """Programs by the last part of their path, ignoring case, and endings such as ``.exe``.
 
-    One of the `words` has to follow (``*`` for any characters), if there are any; with
-    `before_script` among the options before the script of an interpreter, which has its own ones.
+    If there are `words`, one of them has to follow (``*``: any characters). With `before_script`,
+    it must be one of the interpreter's own options, which come before the script.
     """
 
     names: tuple[str, ...]
@@ -235,11 +235,11 @@ _MAX_COMMAND = 4_000
 
 
 def command_warnings(command: Sequence[str], variables: Iterable[str]) -> list[str]:
-    """The warnings about a command, one sentence each.
+    """Return the warnings about a command, one sentence each.
 
-    Programs count wherever they are in the command, also behind `env`, `sudo`, `timeout` or a
-    sandbox, by their names or paths, and so do words in a word with spaces, as of ``env -S``.
-    `variables` are the names of those that the program would get.
+    Programs are found by name or path anywhere in the command: also after `env`, `sudo`, `timeout`
+    or a sandbox, and within a word that has spaces, as for ``env -S``. `variables` are the names of
+    the variables that the program would get.
     """
     line = " ".join(command)
     found = ["It is too long to check in full."] if len(line) > _MAX_COMMAND else []
@@ -257,7 +257,7 @@ def command_warnings(command: Sequence[str], variables: Iterable[str]) -> list[s
 
 
 def _plain(variable: str) -> str:
-    """The name of a variable, unless it could be read as words of the program."""
+    """Return the name of a variable, unless it could look like text of this program."""
     return variable if _PLAIN.fullmatch(variable) else "A variable with an odd name"
 
 
@@ -265,12 +265,12 @@ _PLAIN = re.compile(r"[A-Za-z0-9_.:-]{1,60}")
 
 
 def is_telling(variable: str) -> bool:
-    """Whether a variable is in the table: a person has to see its whole value."""
+    """Whether a variable is in the table, so that a person has to see its whole value."""
     return _kind(variable) is not None
 
 
 def _words(command: Sequence[str]) -> Iterator[str]:
-    """The words of a command, and those in its words, up to the longest length."""
+    """Yield the words of a command, split at spaces, up to the longest length."""
     left = _MAX_COMMAND
     for word in command:
         if left <= 0:
@@ -297,7 +297,7 @@ def _program_warnings(words: Sequence[str]) -> Iterator[str]:
             if kind.before_script:
                 rest = _options(words, position)
             elif name in seen:
-                continue  # all words that follow have been looked at
+                continue  # all words after it have been checked
             else:
                 rest = words[position:]
             if patterns is None or any(patterns.fullmatch(each) for each in rest):
@@ -306,7 +306,7 @@ def _program_warnings(words: Sequence[str]) -> Iterator[str]:
 
 
 def _options(words: Sequence[str], start: int) -> Sequence[str]:
-    """The options of an interpreter: what stands before its script, which has its own ones."""
+    """Return the options of an interpreter: the words before its script, which has its own."""
     end = start
     while end < len(words):
         word = words[end]

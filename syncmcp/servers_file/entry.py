@@ -55,7 +55,7 @@ _Names: TypeAlias = tuple[Path, Path, tuple[str, ...], Mapping[str, str], str | 
 class NotApproved(Denied):
     """A server that a guarded file names is not approved; it was neither started nor contacted.
 
-    Also raised by a start for which a file that the command names has changed since the approval.
+    Also raised at a start if a file that the command names has changed since the approval.
 
     Attributes:
         review: The description of the server to approve.
@@ -156,7 +156,7 @@ class ServerEntry:
         self._rules.approved.add(self.review() if review is None else review)
 
     def forget(self) -> None:
-        """Discard all stored approvals of the server, also of what it was before; idempotent.
+        """Discard all stored approvals of the server, also for earlier entries; idempotent.
 
         Raises:
             ServersFileError: The stored approvals cannot be changed.
@@ -194,7 +194,7 @@ class ServerEntry:
             ServersFileError: The entry is invalid or disabled, or uses a variable that is not set;
                 or the stored approvals cannot be read or written.
         """
-        if (problem := self.problem) is not None:  # nobody is asked about it
+        if (problem := self.problem) is not None:  # no approval is requested for it
             raise problem
         parsed = self._parse()
         if self.disabled:
@@ -208,7 +208,7 @@ class ServerEntry:
             shown, hidden = [parsed.command, *parsed.args, parsed.cwd or ""], parsed.env
             if approved is not None:
                 made.before_start = _Unchanged(approved, self._names(parsed), self._facts())
-        # A server may show what became a part of something longer on its own.
+        # A server may print a value on its own that is only a part of a word here.
         values = self._rules.values
         for text in shown:
             made.secrets.give_variables(values.secrets_in(text, defaults=False))
@@ -218,7 +218,7 @@ class ServerEntry:
 
     def _approved_review(self) -> ServerReview:
         ask = self._rules.approve
-        # Again after each yes: a file that it names may have changed while the person was reading.
+        # Again after each approval: a named file may have changed while the person was reading.
         while (review := self.review()).digest not in self._rules.approved:
             if ask is None:
                 raise self._not_approved(
@@ -259,9 +259,9 @@ class ServerEntry:
         )
 
     def _facts(self) -> list[Any]:
-        """What the digest covers beside the files that the command names."""
+        """Return what the digest covers besides the files that the command names."""
         # The path of the file is included: the same command in another folder may start another
-        # program. So is the name: `forget` goes by it.
+        # program. So is the name, which `forget` looks for.
         return [str(self.file), self.name, self._rules.confine, self.stated]
 
     # -- validation of the entry -----------------------------------------------------------------
@@ -312,12 +312,12 @@ class ServerEntry:
         )
 
     def _check_values(self, stated: Any) -> None:
-        """Refuse what cannot be written as text again, in keys for other programs, too."""
+        """Refuse values that cannot be written as JSON again, also in keys for other programs."""
         level = [stated]
         for _ in range(MAX_DEPTH):
             if any(isinstance(value, float) and not math.isfinite(value) for value in level):
                 raise self._error("it has a number that is too large, or NaN")
-            # The values within the values, level by level.
+            # The values in the values, level by level.
             inner = [value.values() if isinstance(value, dict) else value for value in level]
             level = [each for one in inner if not isinstance(one, _SCALARS) for each in one]
             if not level:
@@ -325,7 +325,7 @@ class ServerEntry:
         raise self._error("it is nested too deeply")
 
     def _check_confined(self, command: str, args: Sequence[str], env: Mapping[str, str]) -> None:
-        # An assignment as of `env` and `sudo`: NAME=value before the command.
+        # `env` and `sudo` read NAME=value before the command as an assignment.
         if command.startswith("-") or "=" in command:
             raise self._error(
                 "begins with - or contains =: the program of confine= could read it as its own",
@@ -341,7 +341,7 @@ class ServerEntry:
                         f"args[{i}]",
                     )
         for name in env:
-            if not _VARIABLE.fullmatch(name):  # a shell in the sandbox gives it to the command
+            if not _VARIABLE.fullmatch(name):  # the shell in the sandbox exports it
                 raise self._error(
                     "has a name that cannot be passed into the sandbox of confine=", f"env.{name}"
                 )
@@ -394,7 +394,7 @@ class ServerEntry:
         words += [self._expand(word, f"args[{i}]") for i, word in enumerate(parsed.args)]
         env = {name: self._expand(value, f"env.{name}") for name, value in parsed.env.items()}
         # Not in the current directory, which may be that of a foreign project: interpreters and
-        # package managers load code and settings from where they are started.
+        # package managers load code and settings from the directory that they start in.
         cwd = str(self._rules.values.folder)
         if parsed.cwd is not None:
             cwd = os.path.join(cwd, os.path.expanduser(self._expand(parsed.cwd, "cwd")))
@@ -441,7 +441,7 @@ class ServerEntry:
 
 
 def _json_kind(value: object) -> str:
-    """What an error says of a value of a file, which may be secret: its type in JSON."""
+    """Return the JSON type of a value, for an error: the value itself may be secret."""
     if value == "":
         return "an empty one"
     kinds: dict[type, str] = {dict: "an object", list: "a list", str: "a string", bool: "a boolean"}
@@ -449,19 +449,19 @@ def _json_kind(value: object) -> str:
 
 
 def _is_open_to_all(folder: Path) -> bool:
-    """Whether all users may create files in a folder, but not change this file, as in ``/tmp``."""
+    """Whether all users may create files in a folder, but not change others', as in ``/tmp``."""
     try:
         mode = folder.stat().st_mode
-    except OSError:  # the start will say so
+    except OSError:  # the start will report it
         return False
     return bool(mode & stat.S_ISVTX and mode & stat.S_IWOTH)
 
 
 @dataclass(frozen=True)
 class _Unchanged:
-    """Checks before each start that the files that a command names are those that were approved.
+    """Checks before each start that the files that a command names are still as approved.
 
-    It can be pickled with the target, which an entry with a function that asks cannot.
+    It can be pickled with the target; an entry may have an `approve` function, which cannot.
     """
 
     review: ServerReview
@@ -484,7 +484,7 @@ def _digest(content: list[Any]) -> str:
 
 
 def resolve_entry(entry: ServerEntry, name: str | None) -> tuple[Stdio | Http, str, float | None]:
-    """The target, name and `timeout` (in seconds) of an entry; raises what `target` raises."""
+    """Return the target, name and `timeout` (in seconds) of an entry; see `target` for errors."""
     target = entry.target()
     return target, entry.name if name is None else name, entry._parse().timeout
 
@@ -495,31 +495,31 @@ def _message(error: ValueError) -> str:
 
 # -- the program through which commands are started: `confine=` of `servers_file.read` -------------
 #
-# What a file names must neither become an option of the sandbox nor change what the sandbox does.
+# Words of a file must not become options of the sandbox, nor its variables change the sandbox.
 
-# Those that take "--" as the end of their own options.
+# Programs that read "--" as the end of their own options.
 _HAS_SEPARATOR: Final = (
     *("bwrap", "firejail", "nsjail", "runuser", "setpriv", "systemd-run", "unshare"),
 )
 
-# Those that read no option behind the first word that is none. `docker run IMAGE --` would start
-# "--", and `sandbox-exec` has no such word.
+# Programs that read no options after their first operand. `docker run IMAGE --` would start "--",
+# and `sandbox-exec` does not know "--".
 _READS_NO_MORE: Final = (
     *("chroot", "docker", "env", "nerdctl", "nice", "podman", "sandbox-exec", "sudo"),
 )
 
 
-# What a variable is called on its way through the sandbox, so that it means nothing to that.
+# The prefix of a variable's name outside of the sandbox, to which it then means nothing.
 _PREFIX: Final = "SYNCMCP_WITHIN_"
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 def sandbox_line(confine: Sequence[str]) -> tuple[str, ...]:
-    """The words before the command of an entry.
+    """Return the words that come before the command of an entry.
 
     A program with a directory in its name becomes absolute: otherwise it would be looked up in the
-    directory that the entry names. The separator ``--`` is added where the program has one, unless
-    one is among the words.
+    directory that the entry names. The separator ``--`` is added if the program has one, unless it
+    is among the words.
     """
     if not confine:
         return ()
@@ -532,7 +532,7 @@ def sandbox_line(confine: Sequence[str]) -> tuple[str, ...]:
 
 
 def _ends_own_options(line: Sequence[str]) -> bool:
-    """Whether no program of such a line takes a word behind it for an option of its own."""
+    """Whether no program of a sandbox line reads a word after the line as its own option."""
     words = list(line)
     if "--" in words:  # another program may follow, as in `bwrap ... -- nice`
         words = words[len(words) - words[::-1].index("--") :]
@@ -542,12 +542,12 @@ def _ends_own_options(line: Sequence[str]) -> bool:
 def _passed_within(
     command: Sequence[str], env: Mapping[str, str]
 ) -> tuple[list[str], dict[str, str]]:
-    """The command behind the sandbox, and the variables with which the sandbox is started.
+    """Return the command to run in the sandbox, and the variables for starting the sandbox.
 
-    A variable of an entry could change what the sandbox does (``LD_PRELOAD``, ``PATH``). So it
-    comes under another name, and a shell within the sandbox gives it its own. Its value is in no
-    command line, which other users could read. A sandbox that lets no variables through makes the
-    start fail.
+    A variable of an entry could change the sandbox itself (``LD_PRELOAD``, ``PATH``). So it is
+    passed under another name, and a shell in the sandbox restores the name. Its value is in no
+    command line, which other users could read. If the sandbox passes no variables on, the start
+    fails.
     """
     if not env:
         return list(command), {}

@@ -1,8 +1,8 @@
-"""What comes with a project: files of servers, and the files that a server's command names.
+"""The files of a project: files of servers, and the files that a server's command names.
 
-An approval covers what the latter hold. Otherwise the next pull could put another program where an
-approved one was. What these files load in their turn, and the other files of directories, are not
-covered.
+An approval covers the contents of the files that a command names. Otherwise the next pull could
+replace an approved program by another. Files that these files load, and other files in named
+directories, are not covered.
 """
 
 from __future__ import annotations
@@ -24,25 +24,25 @@ from syncmcp._concurrency.files import only_user_writes
 
 _PIECE: Final = 1024 * 1024  # bytes that are read at one time
 MAX_BYTES: Final = 1024 * 1024 * 1024
-"""The largest file, in bytes, whose content counts. Of a larger one size and time of change do."""
+"""The largest file, in bytes, whose content is hashed; larger ones count by size and `mtime`."""
 
 MAX_WORDS: Final = 10_000
 """The most different words and parts of words that are looked up as files, in all directories."""
 
-# The most characters of words and parts of words, also of equal ones; each counts for a few more.
+# The most characters of words and parts of words, with duplicates; each part adds `_WORD` to them.
 _MAX_CHARACTERS: Final = 64 * 1024 * 1024
 _WORD: Final = 16
 
 _LONGEST_PATH: Final = 4096
 
 # A path may be a part of a word: --require=PATH, @PATH, file://PATH, PATH:/in/container, and a text
-# that a shell reads. On Windows ":" also stands in a path.
+# that a shell reads. On Windows a path has ":", too.
 _SEPARATORS = (re.compile(r"[\s=,;|&<>()'\"`@]+"), re.compile(r"[\s=,;|&<>()'\"`@:]+"))
 _SHORT_OPTIONS = re.compile(r"-\w{1,8}")  # -rFILE, -umMODULE
 _ABOVE = re.compile(r".*[/\\]\.\.(?=[/\\]|\Z)", re.DOTALL)  # as far as the last ..
 _AFTER_PATH = re.compile(r"[?#].*", re.DOTALL)  # the query and the fragment of a file: URL
 
-# Interpreters find these by a shorter name: of a file without its ending, or of its directory.
+# Interpreters find these files by a shorter name: without the ending, or by the directory.
 _SCRIPT_ENDINGS = (".js", ".mjs", ".cjs", ".jsx", ".ts", ".mts", ".cts", ".tsx")
 _ENDINGS = (
     *_SCRIPT_ENDINGS,
@@ -50,13 +50,13 @@ _ENDINGS = (
     *(".py", "/package.json", "/__main__.py", "/__init__.py"),
 )
 _MODULE = re.compile(r"[^\W\d]\w*(?:\.[^\W\d]\w*)+")  # python -m a.b
-# The members of a package.json that name what is run, and the largest one that is read for them.
+# The members of a package.json that name files to run, and the bytes of it that are read at most.
 _RUN: Final = ("main", "module", "bin", "scripts")
 _LARGEST_PACKAGE: Final = 1024 * 1024
 
 
 class NamedFiles(NamedTuple):
-    """Digests of files by their paths, and directories, of which nothing else is covered."""
+    """Digests of files by their paths, and directories whose other files are not covered."""
 
     digests: dict[str, str]
     folders: tuple[str, ...]
@@ -69,23 +69,22 @@ def named_files(
     env: Mapping[str, str],
     cwd: str | None,
 ) -> NamedFiles:
-    """The files and directories of the project that a command names.
+    """Return the files and directories of the project that a command names.
 
     A file counts if it is in the folder of the project or in a work tree that contains the file of
-    servers; by its path, or by where links lead. If the `PATH` has relative directories, so does a
-    file in the working directory of this process. A link out of the project counts with its
-    destination, not with the content of that.
+    servers: by its path, or after links are resolved. If the `PATH` has relative directories, so
+    does a file in the working directory of this process, or in its work trees. A link that leads
+    out of the project counts by its destination, not by the content there.
 
     Each word is looked up in the directory in which the program would be started, and in each
     directory of the project that another word names (``--directory DIR``), also with the endings
-    that interpreters add. The values of variables count as words, and their `PATH` finds the
-    program.
+    that interpreters add. The values of variables count as words; their `PATH` locates the program.
 
-    Raises `OSError` if the directory of this process, or one above the file of servers, is out of
-    reach, and `ValueError` for more words than `MAX_WORDS`, counted for each of the directories.
+    Raises `OSError` if the directory of this process, or one above the file of servers, cannot be
+    accessed, and `ValueError` for more than `MAX_WORDS` words, counted for each directory.
     """
     base = os.path.join(folder, os.path.expanduser(cwd or "."))
-    # All work trees: the marker of a nested one may itself have come with the project.
+    # All work trees: the marker of a nested one may have come with the project.
     own = {folder, *work_trees(file), *work_trees(Path(os.path.realpath(file)))}
     folders = _search_path(env)
     if not all(map(os.path.isabs, folders)):
@@ -96,7 +95,7 @@ def named_files(
     )
     found = _Digests(roots)
     named: dict[str, None] = {}
-    # Grows: a directory may be named relative to another one.
+    # Grows in the loop: a directory may be named relative to another one.
     places = [*dict.fromkeys((os.path.abspath(base), *_readings(base, roots)))]
     for number, place in enumerate(places, 1):
         if number * len(words) > MAX_WORDS:
@@ -111,7 +110,7 @@ def named_files(
 
 
 class _Digests:
-    """The digests of the files that a command names; of a file with many names it is made once.
+    """The digests of the files that a command names; a file with many names is read only once.
 
     Args:
         roots: The folders of the project.
@@ -127,7 +126,7 @@ class _Digests:
         self.by_path: dict[str, str] = {}
 
     def cover(self, path: str) -> None:
-        """Add the files that a program may find by a path, and what a package.json names.
+        """Add the files that a program may find by a path, and files that a package.json names.
 
         Raises:
             ValueError: All package.json together have more words than `MAX_WORDS`.
@@ -141,7 +140,7 @@ class _Digests:
                 real = os.path.realpath(each)
                 if self._roots.contain(real):
                     if _differs(each):
-                        continue  # what the server would find is not known
+                        continue  # the server may find another file
                     self.by_path[each] = self._digest(real)
                     if os.path.basename(each) == "package.json":
                         folder = os.path.dirname(each)
@@ -164,7 +163,7 @@ class _Digests:
 
 
 def _packaged(path: str) -> Iterator[str]:
-    """The words of a package.json that may be files that are run."""
+    """Yield the words of a package.json that may name files to run."""
     try:
         with open(path, "rb") as file:
             content = json.loads(file.read(_LARGEST_PACKAGE))
@@ -178,23 +177,23 @@ def _packaged(path: str) -> Iterator[str]:
 
 
 def _paths(folder: str, word: str, roots: ProjectFolders) -> Iterator[str]:
-    """The paths that a program may make of a word: a shell expands ``~``, others do not."""
+    """Yield the paths that a word may mean: a shell expands ``~``, other programs do not."""
     for name in dict.fromkeys((word, os.path.expanduser(word))):
         yield from _readings(os.path.join(folder, name), roots)
 
 
 def _readings(path: str, roots: ProjectFolders) -> Iterator[str]:
-    """The files that a path may name, but for those on other computers.
+    """Yield the files that a path may name, except those on other computers.
 
-    Some programs take away a folder and the ``..`` behind it. To the system ``..`` is the folder
-    above the one where a link leads.
+    Some programs remove a folder and the ``..`` after it from the path. The system follows a link
+    first: then ``..`` is the folder above the link's target.
     """
     plain = os.path.abspath(path)
     if _is_elsewhere(plain, roots):
         return
     yield plain
     above = _ABOVE.match(path)
-    # On the way the system would ask an automounter; and no path has a NUL in it.
+    # Looking these up could make an automounter contact a host; and no path has a NUL in it.
     if above is None or "\0" in path or any(host in path for host in _HOSTS):
         return
     if identity_of(above[0]) not in (None, identity_of(os.path.abspath(above[0]))):
@@ -206,9 +205,9 @@ _HOSTS: Final = ("/net/", "/Network/Servers/")
 
 
 def _is_elsewhere(path: str, roots: ProjectFolders) -> bool:
-    r"""Whether looking at a path would contact another computer (``\\host\share`` of Windows).
+    r"""Whether examining a path would contact another computer (``\\host\share`` of Windows).
 
-    That would get the name and a proof of the password of the person, before anybody has approved.
+    Windows would send it the person's user name and a proof of the password, before any approval.
     """
     share = os.path.normcase(os.path.splitdrive(path)[0])
     if share.startswith(("\\\\", "//")):
@@ -217,7 +216,7 @@ def _is_elsewhere(path: str, roots: ProjectFolders) -> bool:
 
 
 def _trees(file: Path) -> set[Path]:
-    """The folder of a file and the work trees that contain it, but not the whole file system."""
+    """Return the folder of a file and the work trees that contain it, without the root ``/``."""
     folder = file.parent
     return {each for each in (folder, *work_trees(file)) if each != each.parent}
 
@@ -249,14 +248,14 @@ def _candidates(
                 if _MODULE.fullmatch(word):
                     names = word.split(".")
                     yield "/".join(names)
-                    # What is imported before it: packages, or a module in the place of one.
+                    # Imported first: its packages, or a module that has the name of one.
                     for package in accumulate(names[:-1], "{}/{}".format):
                         yield f"{package}/__init__.py"
                         yield f"{package}.py"
 
 
 def _parts(text: str) -> Iterator[str]:
-    """What stands between separators, and all that follows one: a path may hold others."""
+    """Yield the texts between separators, and all text after each: a path may contain some."""
     for separators in _SEPARATORS:
         start = 0
         for found in separators.finditer(text):
@@ -281,14 +280,14 @@ def _too_many() -> ValueError:
 
 
 def _search_path(env: Mapping[str, str]) -> list[str]:
-    """The directories of the `PATH` of the server."""
+    """Return the directories of the server's `PATH`."""
     windows = os.name == "nt"
     given = [value for name, value in env.items() if (name.upper() if windows else name) == "PATH"]
     return (given or [os.environ.get("PATH", os.defpath)])[-1].split(os.pathsep)
 
 
 def _on_path(program: str, folders: Sequence[str], roots: ProjectFolders) -> Iterator[str]:
-    """The program that the `PATH` finds, as an absolute path; it is looked up by this process."""
+    """Yield the absolute path of the program in the `PATH`, which this process looks up."""
     for folder in folders:
         path = os.path.join(os.getcwd(), folder)
         found = None if _is_elsewhere(path, roots) else shutil.which(program, path=path)
@@ -298,23 +297,23 @@ def _on_path(program: str, folders: Sequence[str], roots: ProjectFolders) -> Ite
 
 
 def _is_a(path: str, is_kind: Callable[[int], bool]) -> bool:
-    """Whether there is a file or a directory of this path."""
+    """Whether a path exists and is a file or a directory, as `is_kind` checks."""
     if len(path) > _LONGEST_PATH:
         return False
     try:
         return is_kind(os.stat(path).st_mode)
-    except (OSError, ValueError):  # none that a program of this person could open; or NUL in it
+    except (OSError, ValueError):  # no program of this person could open it, or it has a NUL
         return False
 
 
-# As many links as the system follows on the way to a file.
+# The most links that the system follows to a file.
 _MOST_LINKS: Final = 40
 
 
 def _differs(path: str) -> bool:
-    """Whether a path leads through ``/proc``, such as ``/proc/self/cwd``, itself or by its links.
+    """Whether a path leads through ``/proc``, such as ``/proc/self/cwd``, directly or by links.
 
-    To the server it names another file than to this process.
+    For the server, such a path means another file than for this process.
     """
     done, left, links = os.sep, path.split(os.sep), 0
     while left and links <= _MOST_LINKS:
@@ -336,21 +335,21 @@ def _digest(path: str) -> str:
             status = os.fstat(file.fileno())
             if status.st_size > MAX_BYTES:
                 return f"{status.st_size} bytes of {status.st_mtime_ns}"
-            # No further than its size: a file of the system's own (/proc) may have no end.
+            # No further than its size: a special file (/proc) may have no end.
             left = status.st_size
             while left > 0 and (piece := file.read(min(left, _PIECE))):
                 digest.update(piece)
                 left -= len(piece)
-    except OSError:  # a program may be run without the right to read it
+    except OSError:  # a program may be executable but not readable
         return _unread(path)
     return digest.hexdigest()
 
 
 def _unread(path: str) -> str:
-    """What stands for the content of a file that cannot be read."""
+    """Return a substitute for the digest of a file that cannot be read."""
     try:
         status = os.stat(path)
-    except OSError:  # it has gone meanwhile
+    except OSError:  # it no longer exists
         return "unreadable"
     return f"unreadable: {status.st_size} bytes of {status.st_mtime_ns}"
 
@@ -370,12 +369,12 @@ MARKERS: Final = (
     "_FOSSIL_",
     "CVS",
 )
-"""What the root of a work tree of a version control system has in it, as a folder or a file."""
+"""Names of folders or files that mark the root of a work tree of a version control system."""
 
 
 def settings_folder(home: Path) -> Path:
-    """The folder in which programs keep the settings of the person."""
-    # By hand: editors do not follow the XDG variables on macOS, as `platformdirs` does.
+    """Return the folder in which programs store the settings of the person."""
+    # Not by `platformdirs`, which follows the XDG variables on macOS: editors do not.
     if sys.platform == "win32":
         return Path(os.environ.get("APPDATA") or home / "AppData" / "Roaming")
     if sys.platform == "darwin":
@@ -387,9 +386,9 @@ def settings_folder(home: Path) -> Path:
 def is_own(file: Path) -> bool:
     """Whether a file belongs to the person's settings, so that its servers need no approval.
 
-    That is a file directly in a folder of an editor's or of syncmcp's settings, which no work tree
-    contains, and no other user of the computer can write; both by its path, and with all symbolic
-    links resolved. The working directory of the process is of no importance.
+    Such a file is directly in a settings folder of an editor or of syncmcp, in no work tree, and
+    not writable by other users of the computer. Both its path and its path with all symbolic links
+    resolved must be so. The working directory of the process does not matter.
     """
     try:
         paths = (file, Path(os.path.realpath(file)))
@@ -400,25 +399,25 @@ def is_own(file: Path) -> bool:
             and only_user_writes(path.parent)
             for path in paths
         )
-    except OSError:  # unknown: the file is not trusted
+    except OSError:  # unknown, so the file is not trusted
         return False
 
 
 def work_trees(path: Path) -> list[Path]:
-    """The roots of the work trees that contain `path`; `OSError` if a folder is out of reach."""
+    """Return the roots of the work trees around `path`; `OSError` if a folder is inaccessible."""
     return [folder for folder in path.parents if any(_has(folder, name) for name in MARKERS)]
 
 
 class ProjectFolders:
-    """The folders of a project: by their paths, by where links lead, and by identity.
+    """The folders of a project, compared by path, by resolved path, and by identity.
 
-    A folder may have several names in a file system, as where the case of letters does not count.
+    A folder may have several names in a file system, for example if the case of letters is ignored.
 
     Args:
         folders: Absolute paths.
 
     Attributes:
-        drives: The drives and shares that they are on, of Windows.
+        drives: On Windows, the drives and shares of the folders.
     """
 
     def __init__(self, folders: Iterable[Path]) -> None:
@@ -428,34 +427,34 @@ class ProjectFolders:
         self.drives = {os.path.splitdrive(path)[0] for path in self._paths}
 
     def contain(self, path: str) -> bool:
-        """Whether one of them is above a path."""
+        """Whether a path is below one of the folders."""
         return self.name(path) or any(
             identity_of(str(parent)) in self._identities for parent in Path(path).parents
         )
 
     def name(self, path: str) -> bool:
-        """Whether a path says that it is below one of them, without a look at the file system."""
+        """Whether a path is below one of the folders by its text, without file system access."""
         return any(os.path.normcase(str(parent)) in self._paths for parent in Path(path).parents)
 
     def are_or_contain(self, folder: str) -> bool:
-        """Whether a folder is one of them, or below one, by its path or by where links lead."""
+        """Whether a folder is one of these, or below one, by its path or its resolved path."""
         return any(
             self.contain(os.path.join(name, "file")) for name in (folder, os.path.realpath(folder))
         )
 
 
 def identity_of(path: str) -> tuple[int, int] | None:
-    """What is the same for all names of a file or folder; `None` if that is unknown."""
+    """Return a value that is equal for all names of a file or folder; `None` if unknown."""
     try:
         status = os.stat(path)
-    except OSError:  # it is not there, or out of reach
+    except OSError:  # it does not exist, or is inaccessible
         return None
     return (status.st_dev, status.st_ino) if status.st_ino else None
 
 
 def _is_in_settings(path: Path) -> bool:
     home = Path(os.path.expanduser("~"))
-    if not home.is_absolute():  # it is unknown
+    if not home.is_absolute():  # the home directory is unknown
         return False
     settings = settings_folder(home)
     folders = (

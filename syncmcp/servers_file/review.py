@@ -40,7 +40,7 @@ _PROJECT_FOLDERS: Final = (".vscode", ".cursor")
 
 
 def project_folder(file: Path) -> Path:
-    """The folder of the project that a file of servers belongs to."""
+    """Return the folder of the project that a file of servers belongs to."""
     return file.parent.parent if file.parent.name in _PROJECT_FOLDERS else file.parent
 
 
@@ -58,7 +58,7 @@ class MissingValue(ValueError):
 
 @dataclass(frozen=True)
 class PlaceholderValues:
-    """The values of placeholders: the project folder, variables (by default the environment's)."""
+    """The values of placeholders; `variables` are by default those of the environment."""
 
     folder: Path
     variables: Mapping[str, str] | None = None
@@ -69,10 +69,10 @@ class PlaceholderValues:
         return _PLACEHOLDER.sub(lambda match: self._value(match.group(1), match.group()), text)
 
     def secrets_in(self, text: str, *, defaults: bool = True) -> dict[str, str]:
-        """The values, by name, of the variables and inputs that `text` uses, but for paths.
+        """Return the values of variables and inputs in `text`, by name, that may be secrets.
 
-        Without `defaults` also but for those that the file itself has: the text is one that is
-        shown.
+        Absolute paths are omitted, unless their name suggests a secret; without `defaults`, so are
+        values that the file shows as defaults.
         """
         found = {}
         for content in _PLACEHOLDER.findall(text):
@@ -84,7 +84,7 @@ class PlaceholderValues:
         return found
 
     def settle(self, text: str) -> str:
-        """Return `text` with what needs no variable: fixed placeholders, and defaults of others."""
+        """Return `text` with fixed placeholders replaced, and others by their defaults, if any."""
         return _PLACEHOLDER.sub(lambda match: self._settled(match.group(1), match.group()), text)
 
     def _settled(self, content: str, whole: str) -> str:
@@ -130,13 +130,13 @@ class PlaceholderValues:
 
 
 def variables_in(text: str) -> list[str]:
-    """The names of the environment variables and inputs that `text` uses."""
+    """Return the names of the environment variables and inputs that `text` uses."""
     contents = (content for content in _PLACEHOLDER.findall(text) if content not in _FIXED)
     return list(dict.fromkeys(name for content in contents if (name := _named(content))))
 
 
 def _named(content: str) -> str | None:
-    """The variable, or the input with its prefix, whose value a placeholder gets, if any."""
+    """Return the variable, or the input with its prefix, that a placeholder names, if any."""
     if content.startswith(_INPUT):
         return content
     name = content.partition(":-")[0]
@@ -153,7 +153,7 @@ _FIXED = frozenset(PlaceholderValues(Path())._fixed())
 # A word that may be the path of a file.
 _PATH = re.compile(r"[/\\]|\.[A-Za-z]\w{0,5}$")
 
-# Of a command so many characters are searched for placeholders: no warning looks at more.
+# The most characters of a command in which placeholders are replaced for the warnings.
 _MOST_SETTLED = 16_000
 
 _LOOPBACK = {"localhost", "127.0.0.1", "::1"}
@@ -173,12 +173,12 @@ class ServerReview:
         url: The URL, or `None`.
         env: The environment variables that the program would get in addition to the usual ones.
         headers: The headers that would be sent with each request.
-        cwd: The working directory of the program, as the file has it, relative to the folder of the
-            file; or that folder. For a file in ``.vscode`` or ``.cursor`` that is the one above.
+        cwd: The working directory of the program, as the file has it; by default the folder of the
+            file, or the one above ``.vscode`` or ``.cursor``. A relative one is relative to that.
         digest: The digest under which the approval is stored.
         files: The files of the project that the command names. Their contents are part of the
             digest.
-        folders: The directories of the project that the command names. Of what is in them, only
+        folders: The directories of the project that the command names. Of their contents, only
             `files` are part of the digest.
     """
 
@@ -209,11 +209,11 @@ class ServerReview:
 
     def _command_warnings(self) -> list[str]:
         found = command_warnings(self.command, self.env)
-        # A placeholder could split a program's name.
+        # A placeholder with a default could split a program's name.
         settled = [*self._settled()]
         if settled != [*self.command]:
             found = list(dict.fromkeys([*found, *command_warnings(settled, self.env)]))
-        # Warnings quote nothing of the entry: its words could pass for words of the program.
+        # Warnings quote no text of the entry, because it could look like text of this program.
         found += [
             f"The environment decides which file, if any, word {number} of the command names: you"
             " will not see changes to that file."
@@ -293,15 +293,15 @@ class ServerReview:
         return f"ServerReview({self.server!r}, {str(self.file)!r})"
 
 
-# What a secret may be: one word. Code could be written so that it passes for one, or be named: such
-# words of letters only, joined by dots or slashes, are not secrets.
+# A secret is one word. Words of letters that are joined by dots or slashes are no secret: they may
+# name code, which a person has to see.
 _OPAQUE = re.compile(r"(?![A-Za-z_-]+(?:[./][A-Za-z_-]+)+\Z)[A-Za-z0-9_][A-Za-z0-9_.~+/=%-]*")
 _PASSWORD = re.compile(r"(?<=://)([A-Za-z0-9_.~%-]*):[A-Za-z0-9_.~%+-]+(?=@)")
 _MASKED_PASSWORD = rf"\1:{MASK}"
 
 
 def _shown(variable: str, value: str) -> str:
-    """A variable as text for a person: whole, but for what can be nothing but a secret."""
+    """Return a variable as text for a person, and mask only what is certainly a secret."""
     if is_telling(variable):
         return visible(f"{variable}={value}")
     masked = names_a_secret(variable) and _OPAQUE.fullmatch(value)

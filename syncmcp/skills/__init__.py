@@ -10,7 +10,7 @@ Loading needs the extra ``skills``: ``pip install "syncmcp-client[skills]"``. ::
             print(skill.name, skill.description)
         loaded = skills.load(skill)
 
-The content of a skill is untrusted text of a server, and a person has to allow what it wants done.
+The content of a skill is untrusted text of a server: a person has to allow the actions it asks for.
 The checks here prove that its files match its entry, not that its instructions are safe to follow.
 """
 
@@ -84,8 +84,8 @@ class Skills:
         """List the entries of all pages, in the server's order.
 
         A server may have skills that it does not list; `get` finds them. The list may contain
-        several entries with the same name: show their URIs, too. `problem` tells if an entry cannot
-        be loaded.
+        several entries with the same name: show their URIs, too. `problem` says why an entry
+        cannot be loaded.
 
         Args:
             max_pages: The most pages to fetch; the client's `max_pages` by default.
@@ -130,7 +130,7 @@ class Skills:
     ) -> LoadedSkill:
         """Read the ``SKILL.md`` of a skill, and no other file, and verify it with the entry.
 
-        Have a person approve the skill before, and show them `Skill.server`.
+        First have a person approve the skill, and show them `Skill.server`.
 
         Args:
             skill: The entry, from `list` or `get`.

@@ -77,7 +77,7 @@ def refusal(skill: Skill, kind: Problem, message: str, file: str | None = None) 
 
 
 def files_of(skill: Skill) -> dict[str, SkillResource] | None:
-    """Validate an entry, or raise `SkillRefused`; its files by name, or `None` if dynamic."""
+    """Return the files of a valid entry by name, `None` if dynamic; or raise `SkillRefused`."""
     root = root_of(skill)
     if not skill.name or not skill.description:
         raise refusal(skill, "entry", "has no name or no description")
@@ -116,9 +116,9 @@ def root_of(skill: Skill) -> str:
 
 
 def name_below(root: str, uri: str) -> str | None:
-    """The decoded path of a URI relative to the root; `None` if the URI is not below the root.
+    """Return the decoded path of a URI relative to the root; `None` if it is not below the root.
 
-    Names are compared and shown in decoded form, so that decoding must not change their structure.
+    Names are compared and shown in decoded form, so decoding must not change their structure.
     """
     inside = uri.startswith(f"{root}/") and not {"?", "#"} & set(uri[len(root) :])
     segments = [unquote(part) for part in uri[len(root) + 1 :].split("/")]
@@ -126,7 +126,7 @@ def name_below(root: str, uri: str) -> str | None:
 
 
 def path_of(name: str) -> str | None:
-    """A relative path, normalized; `None` if it leads out of the skill or is malformed."""
+    """Return a path, normalized; `None` if it leads out of the skill or is malformed."""
     path: list[str] = []
     for segment in name.split("/"):
         if segment == "..":
@@ -218,7 +218,7 @@ def _parse_yaml(frontmatter: str) -> Node | None:
     import yaml
 
     class Loader(yaml.SafeLoader):
-        """Composes nodes, and is never asked to construct objects; limits the nesting."""
+        """Composes nodes, but constructs no objects from them; limits the nesting."""
 
         _depth = 0
 
@@ -247,7 +247,7 @@ def _parse_yaml(frontmatter: str) -> Node | None:
         raise BadFrontmatter(f"has frontmatter that is not YAML: {problem}") from error
     except BadFrontmatter:
         raise
-    except (ValueError, OverflowError) as error:  # of `chr` or `int`: an escape, a version
+    except (ValueError, OverflowError) as error:  # raised by `chr` or `int`: an escape, a version
         raise BadFrontmatter("has frontmatter that is not YAML: a number is invalid") from error
 
 
@@ -295,7 +295,7 @@ def _child_path(where: str, key: str) -> str:
 
 
 def _readings(node: Node) -> Iterator[Any]:
-    """The JSON values that a scalar can represent."""
+    """Yield the JSON values that a scalar can represent."""
     text = node.value
     if node.tag == _STRING:
         yield text

@@ -124,7 +124,7 @@ def _field(title: str, kind: str = "string", **more: Any) -> Message:
 
 
 def _titled(context: ToolContext, titles: Mapping[str, str]) -> Message:
-    """Return the members of a choice with titles, as the revision has it."""
+    """Return the schema members for values with titles, in the form of the revision."""
     if since(context.revision, "2025-11-25"):
         return {"oneOf": [{"const": value, "title": text} for value, text in titles.items()]}
     return {"enum": list(titles), "enumNames": list(titles.values())}

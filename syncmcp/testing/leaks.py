@@ -17,7 +17,7 @@ _COLLECT_AFTER = 0.5
 # The polling interval, in seconds.
 _POLL_SECONDS = 0.002
 
-# Threads of which each process has one, which never end.
+# Each process has at most one of each of these threads. They never end.
 _PERMANENT = frozenset(("syncmcp-reaper", "syncmcp-timer"))
 
 
@@ -36,7 +36,7 @@ def child_processes() -> set[int]:
     for task in Path("/proc/self/task").glob("*/children"):
         try:
             children.update(int(word) for word in task.read_text().split())
-        except OSError:  # The thread has ended meanwhile.
+        except OSError:  # The thread has ended.
             continue
     return children
 

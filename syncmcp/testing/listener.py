@@ -1,4 +1,4 @@
-"""A listener on loopback with a thread for each connection, the text of HTTP, and base classes."""
+"""A listener on loopback, heads of HTTP messages and server-sent events, and base classes."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from typing_extensions import Self
 HOST = "127.0.0.1"
 
 LOOPBACK = (HOST, "localhost", "::1")
-"""The host names that lead to a listener, and no others."""
+"""The host names under which clients reach a listener."""
 
-# Seconds to wait for a thread that was told to end; it needs far less.
+# Seconds to wait for a thread to end; it needs far less.
 _JOIN_SECONDS = 10.0
 
 
 class Closing:
-    """Has `close` called at the end of a `with` statement."""
+    """A context manager that calls `close` at the end of the `with` block."""
 
     def close(self) -> None:
         raise NotImplementedError
@@ -39,7 +39,7 @@ class Closing:
 class Watched:
     """State that threads change and tests wait for.
 
-    A `with` block holds its lock and wakes, at its end, whoever waits. To read, hold `changed`.
+    A `with` block holds the lock and wakes all waiting threads at its end. To read, hold `changed`.
     """
 
     def __init__(self) -> None:
@@ -54,7 +54,7 @@ class Watched:
         self.changed.release()
 
     def _wake(self) -> None:
-        """Wake whoever waits for a change of something else."""
+        """Wake the waiting threads after a change of state that this object does not guard."""
         with self:
             pass
 
@@ -70,7 +70,7 @@ class Watched:
 
 
 def reset_at_close(connection: socket.socket) -> None:
-    """Have the connection end by a TCP reset when its socket is closed."""
+    """Make the connection end with a TCP reset when its socket is closed."""
     linger = struct.pack("ii", 1, 0)
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
 
@@ -79,13 +79,13 @@ class Listener:
     """Accepts connections on loopback until it is closed, and serves each on a thread of its own.
 
     `accept` is called on the listener's thread with each connection and its number, from 0. It
-    returns a function that serves the connection, which is closed when that returns.
+    returns a function that serves the connection; then the listener closes the connection.
     """
 
     def __init__(
         self, accept: Callable[[socket.socket, int], Callable[[], object]], port: int = 0
     ) -> None:
-        if not 0 <= port <= 65_535:  # `create_server` would leave its socket open
+        if not 0 <= port <= 65_535:  # `create_server` would raise and leave its socket open
             raise ValueError(f"port must be 0 to 65535, not {port}")
         self._socket = socket.create_server((HOST, port), backlog=128)
         self.port: int = self._socket.getsockname()[1]
@@ -108,14 +108,14 @@ class Listener:
             if self.closing:
                 return
             self.closing = True
-        # Not every system wakes a thread that accepts when its socket is closed.
+        # On some systems, closing a socket does not wake a thread in `accept`. A connection does.
         with suppress(OSError), socket.create_connection((HOST, self.port)):
             self._thread.join(_JOIN_SECONDS)
 
     def drop(self, how: int = socket.SHUT_RDWR) -> None:
         """Shut down every open connection."""
         for connection in self.open:
-            with suppress(OSError):  # The connection may have ended meanwhile.
+            with suppress(OSError):  # The connection may have ended.
                 connection.shutdown(how)
 
     def close(self, how: int = socket.SHUT_RDWR) -> None:
@@ -217,7 +217,7 @@ def format_event(
     retry: int | None = None,
     event: str | None = None,
 ) -> bytes:
-    """Return an event; what is `None` is left out."""
+    """Return a server-sent event with the fields that are not `None`."""
     fields = {"event": event, "id": event_id, "retry": retry}
     lines = [f"{name}: {value}".encode() for name, value in fields.items() if value is not None]
     if data is not None:

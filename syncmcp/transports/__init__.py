@@ -1,1 +1,1 @@
-"""The ways to reach a server: stdio, Streamable HTTP, memory."""
+"""Transports to a server: stdio, Streamable HTTP, HTTP+SSE, memory."""

@@ -91,10 +91,10 @@ class Endpoint:
         *,
         negotiated: bool = True,
     ) -> MutableMapping[str, Any]:
-        """The headers of one request.
+        """Return the headers of one request.
 
-        `extra` come from the dialect and the call, `own` from the transport. `negotiated`: with
-        those of the handshake.
+        `extra` come from the dialect and the call, `own` from the transport. `negotiated` includes
+        the headers of the handshake.
 
         Raises:
             UsageError: The user's function failed, or headers cannot be sent.
@@ -124,12 +124,12 @@ class Endpoint:
         *,
         url: str | None = None,
     ) -> requests.Response:
-        """Send a request and follow redirects; return once the response's headers are there.
+        """Send a request and follow redirects; return when the response's headers have arrived.
 
-        `headers` are what `headers` returned; `url` is another address at the same origin.
+        `headers` is a result of `Endpoint.headers`; `url` is another address at the same origin.
 
         Raises:
-            HttpError: It is redirected to another origin, or too often.
+            HttpError: A redirect must not be followed, or there were too many.
             Exception: Any error of the connection; see `explain`.
         """
         url = url or self._http.url
@@ -183,8 +183,8 @@ class Endpoint:
         return bytes(body)
 
 
-# An exchange that exceeds its deadline by so many seconds is aborted by the timer. Normally its
-# caller has cancelled it by then, which also notifies the server.
+# The timer aborts an exchange this many seconds after its deadline. Normally the caller cancels it
+# earlier, which also notifies the server.
 _OVERDUE = 0.25
 
 _POSTING_THREADS = 4
@@ -219,9 +219,9 @@ class HttpSender(Transport):
         """Send `out` and process the response, on the exchange's thread."""
 
     def _prepare(self, receiver: Receiver) -> None:
-        """Prepare for sending, without I/O; `UsageError` for the URL or a setting."""
+        """Prepare for sending, without I/O; `UsageError` for an invalid URL or setting."""
         timer.start()
-        reaper.start()  # at exit, it has to end the session
+        reaper.start()  # it ends the session at interpreter exit, when no thread can be started
         self._receiver = receiver
         try:
             self._endpoint = Endpoint(self._config, self._connections)
@@ -270,13 +270,13 @@ class HttpSender(Transport):
         """Abort the exchange of `out`, in any phase; see `Transport.cancel`."""
         with self._lock:
             exchange: AbortableExchange | None = out.state
-            if exchange is None:  # `send` has not started, and will find this one
+            if exchange is None:  # `send` has not started, and will find the aborted exchange
                 exchange = out.state = AbortableExchange(out.deadline)
             self._open_exchanges.discard(exchange)
         return "unknown" if exchange.abort() else "not_sent"
 
     def _abort_exchanges(self) -> None:
-        """Abort all exchanges and refuse new ones. Idempotent: Ctrl-C may have interrupted one."""
+        """Abort all exchanges and refuse new ones. May be repeated, for instance after Ctrl-C."""
         with self._lock:
             self._closed = True
             self._alarm.cancel()
@@ -306,7 +306,7 @@ class HttpSender(Transport):
         """Run `step` in `exchange`, and turn its errors into `McpError`.
 
         Raises:
-            McpError: The exchange failed, and was not cancelled. It shows no secrets.
+            McpError: The exchange failed, and was not cancelled. The error shows no secrets.
         """
         try:
             with exchange:
@@ -318,8 +318,8 @@ class HttpSender(Transport):
                 try:
                     raise found from found.__cause__
                 finally:
-                    del found  # its traceback holds this frame, and those of the caller
-            if exchange in self._open_exchanges:  # else it was cancelled: its error is not wanted
+                    del found  # avoids a reference cycle: its traceback refers to this frame
+            if exchange in self._open_exchanges:  # else it was cancelled, and needs no error
                 if not self._closed:
                     raise explain(TimeoutError("the deadline passed"), exchange) from None
                 raise ClosedError(
@@ -332,8 +332,8 @@ class HttpSender(Transport):
     def _enforce_deadline(self, exchange: AbortableExchange) -> None:
         """Have the timer abort `exchange` at its deadline; called with the lock held.
 
-        A socket with a timeout polls before each operation: that releases the GIL twice instead of
-        once, and each time a thread that computes may delay this one.
+        So the socket needs no timeout. With one, it would poll before each operation, and release
+        the GIL twice instead of once; each time, a busy thread may delay this one.
         """
         exchange.watched = True
         at = exchange.deadline.at
@@ -351,7 +351,7 @@ class HttpSender(Transport):
                 if exchange not in late and (at := exchange.deadline.at) is not None
             ]
             if any(exchange.deadline.held for exchange in watched):
-                # A person signs in. The end of the pause is not notified, so check periodically.
+                # A person signs in. The end of the pause is not reported, so check periodically.
                 ends.append(monotonic())
             if ends and not self._closed:
                 self._alarm.set(min(ends) + _OVERDUE)

@@ -43,8 +43,8 @@ _SESSION = re.compile(r"\bsession\b", re.IGNORECASE)
 
 _PATH_HINT = "; is it an MCP server, and is the path right? (often it is /mcp)"
 
-# Ten digits of seconds are 300 years, of milliseconds 115 days: beyond any deadline, and cheap to
-# convert.
+# How many digits of a delay are read. Ten are 300 years in seconds, or 115 days in milliseconds:
+# longer than any deadline, and quick to convert.
 _RETRY_DIGITS = 10
 
 
@@ -86,11 +86,11 @@ def error_for(
     """The error for an error status, or for a 200 whose body is neither JSON nor events.
 
     Args:
-        response: What came.
+        response: The response.
         sent: The headers of the request.
-        body: What was read of the response.
-        secrets: What was sent to the server, which may repeat it.
-        path_hint: What to say of the path; by default where it seems to be wrong.
+        body: The part of the response body that was read.
+        secrets: The secrets to mask, because the server may repeat them.
+        path_hint: A hint about the URL's path; by default a general one if the path may be wrong.
     """
     status = response.status_code
     excerpt = _excerpt(body, secrets)
@@ -171,8 +171,8 @@ def _date(value: str) -> float | None:
 def redirect_target(response: requests.Response, method: str, url: str) -> str | None:
     """The URL to follow a redirect to; `None` if the response is not a redirect.
 
-    Only redirects to the same origin are followed, because the request contains secrets, and only
-    those that keep the method and with it the body.
+    Only redirects to the same origin are followed, because the request contains secrets; and only
+    redirects that keep the method and the body.
 
     Raises:
         HttpError: The redirect must not be followed. Names the target without its secrets.
@@ -203,17 +203,17 @@ def redirect_target(response: requests.Response, method: str, url: str) -> str |
 
 
 MAX_ADDRESS = 16_384
-"""The longest address for messages that a server may name (2024-11-05), in characters.
+"""The longest URL for messages that a server may name (2024-11-05), in characters.
 
-To take the secrets out of its query needs thirty times its memory.
+Removing the secrets from its query takes thirty times its size in memory.
 """
 
 
 def post_url(url: str, named: bytes) -> str:
-    """The URL that messages are posted to, from the server's event `endpoint` (2024-11-05).
+    """Return the URL that messages are posted to, from the event `endpoint` (2024-11-05).
 
-    The specification allows any origin. Only that of the stream, at `url`, is accepted: another one
-    would receive our secrets.
+    The specification allows any origin. The client accepts only the origin of the stream, at `url`:
+    another one would receive the client's secrets.
 
     Raises:
         ProtocolError: `named` is not a URL, too long, contains a user, or leads to another origin.
@@ -252,18 +252,18 @@ _BOM = b"\xef\xbb\xbf"
 # events longer than this, in bytes, do not pass through it.
 _LONG = 16 * 1024
 
-# After so many lines of an event it is checked whether the exchange goes on: an event of 64 MiB may
-# have 13 million lines, which take ten seconds and more.
+# After this many lines, the parser checks whether the exchange was aborted. An event of 64 MiB may
+# have 13 million lines, which take more than ten seconds.
 _CHECKED_LINES = 256
 
 
 class EventStream:
     """Parses one event stream (`text/event-stream`): takes bytes, yields data of `message` events.
 
-    The stream is cut into events here; sseclient-py parses the fields of each. On its own it has no
-    limit, yields an event that the end of the stream cut off, fails on a byte order mark, and needs
-    quadratic time for many chunks. It skips events without data, so each event gets another line
-    of data, an empty one.
+    This class splits the stream into events, and sseclient-py parses the fields of each. Alone,
+    sseclient-py has no limit, yields an incomplete last event, fails on a byte order mark, and
+    needs quadratic time for many chunks. It skips events without data, so this class adds an empty
+    line of data to each event.
 
     Spec: basic/transports, "Streamable HTTP"; WHATWG HTML, "Server-sent events".
 
@@ -282,7 +282,7 @@ class EventStream:
         self.empty = True
         self._retry: float | None = None
         # An incomplete event; and an LF after it, which may begin an empty line. One buffer: a list
-        # of small pieces would take many times their bytes.
+        # of small pieces would take many times their size in memory.
         self._event = bytearray()
         self._line_end = b""
         self._limit = limit
@@ -304,8 +304,8 @@ class EventStream:
 
     @property
     def retry(self) -> float | None:
-        """The seconds to wait before reconnecting, as the server wants; `None` if unknown."""
-        # It counts before its event is complete: a server may name it and end the connection.
+        """The seconds to wait before reconnecting, if the server named them; else `None`."""
+        # An incomplete event counts, too: a server may send `retry` and end the connection.
         lines = (bytes(self._event) + self._line_end).rpartition(b"\n")[0]
         return _retry(lines.removeprefix(_BOM) if self._first else lines, self._retry)
 
@@ -339,7 +339,7 @@ class EventStream:
         if rest.endswith(b"\n"):
             rest, self._line_end = rest[:-1], b"\n"
             if not self._event and _is_comment(rest):
-                # Comments alone do not make an event long.
+                # The comment is discarded, so that it does not count towards the limit of an event.
                 rest, self._line_end, self._first = b"", b"", False
         self._add(rest)
 
@@ -366,14 +366,14 @@ class EventStream:
         parsed = next(self._events)
         if parsed.id is not None:
             self.last_id = parsed.id.encode("latin-1").decode("utf-8", "replace") or None
-        if parsed.retry is not None:  # it may be no number
+        if parsed.retry is not None:  # it may not be a number
             self._retry = _retry(event, self._retry)
         if data is None:
             text: str = parsed.data
             data = text[:-1].encode("latin-1")
         if parsed.event == "endpoint" and self.endpoint is None:
             self.endpoint = data
-        # Only line ends, no JSON: servers send such events for their id.
+        # Data of only line ends is not a message: servers send such events for their id.
         return data if parsed.event == "message" and data.strip(b"\n") else b""
 
 
@@ -390,11 +390,11 @@ def _retry(event: bytes, default: float | None) -> float | None:
 def _without_data(event: bytes) -> tuple[dict[bytes, bytes], bytes]:
     """Split an event into the last valid line of each other field, and its data.
 
-    An id with NUL and a `retry` that is not a number are not valid; sseclient would take them.
+    An id with NUL and a `retry` that is not a number are invalid, but sseclient accepts them.
     """
     data = bytearray()  # one buffer, as for an incomplete event
     fields: dict[bytes, bytes] = {}
-    found = _FIELD.finditer(event)  # other lines are skipped without a step of Python
+    found = _FIELD.finditer(event)  # `re` skips other lines in C
     while some := list(islice(found, _CHECKED_LINES)):
         check()
         for field in some:

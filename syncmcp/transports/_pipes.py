@@ -24,18 +24,18 @@ if TYPE_CHECKING:
     from syncmcp.transports._process import Process
 
 
-# The bound of the program's own frames that wait for a server that does not read, as a multiple of
-# the longest frame.
+# If a server does not read, the queued frames of the program may take this multiple of the longest
+# frame.
 _BACKLOG_FRAMES = 4
 
-# Where writes block, so many bytes are written at a time: progress is seen between two writes.
+# On systems where writes block, this many bytes are written at a time, to record the progress.
 _BLOCKING_PIECE = 64 * 1024
 
 STALL_SECONDS = 30.0
-"""How long a server may read nothing while answers to it are waiting."""
+"""How many seconds a server may read nothing while answers to it are queued."""
 
 LAST_ANSWERS_SECONDS = 1.0
-"""How long a server that has closed its stdin may still answer what it has read."""
+"""How many seconds a server that has closed its stdin may still answer earlier requests."""
 
 EXIT_STATUS_WAIT = 0.5
 """How long the error for a broken pipe waits for the exit status that explains it, in seconds.
@@ -65,10 +65,10 @@ class WriterOwner(Protocol):
         """Report that a queued frame could not be written."""
 
     def stalled(self, seconds: float) -> None:
-        """The server has read nothing for so long although answers wait. On the timer thread."""
+        """Report that the server reads nothing while answers are queued. On the timer thread."""
 
     def input_closed(self) -> None:
-        """The server closed its stdin some time ago, and lives. On the timer thread."""
+        """Report that the server closed its stdin some time ago. On the timer thread."""
 
 
 class StdinWriter:
@@ -76,8 +76,8 @@ class StdinWriter:
 
     The sender's thread writes. When the pipe is full, the rest and all later frames are queued for
     a writer thread, which is started then. The queued requests and notifications of the program may
-    take a small multiple of `max_frame`, the longest frame in bytes. What the library answers and
-    notifies by itself is bounded by its sender, which has admitted it to a `Budget` of its own.
+    take a small multiple of `max_frame`, the longest frame in bytes. For the answers and automatic
+    notifications of the library, the sender has a `Budget` of its own (`Outgoing.backlog`).
     """
 
     def __init__(self, owner: WriterOwner, max_frame: int) -> None:
@@ -92,14 +92,14 @@ class StdinWriter:
         self._closing = False
         self._closed = False
         self._broken: OSError | None = None
-        # Whether a thread uses the pipe: others queue their frames, and `close` lets it close.
+        # Whether a thread uses the pipe. Other threads then queue their frames, and `close` leaves
+        # closing the pipe to that thread.
         self._writing = False
         # The rest of a partly written frame, and that frame.
         self._remainder = memoryview(b"")
         self._started: Outgoing | None = None
         self._queue: deque[Outgoing] = deque()
-        # Counts the program's frames among those.
-        bound = f"{_BACKLOG_FRAMES} times max_frame"
+        bound = f"{_BACKLOG_FRAMES} times max_frame"  # of the program's frames in the queue
         self._backlog = Budget(_BACKLOG_FRAMES * max_frame, None, bound)
         # When the writer thread last wrote something.
         self._progress_at = 0.0
@@ -166,7 +166,7 @@ class StdinWriter:
         return bool(self._remainder or self._queue)  # a signal handler may have sent something
 
     def _break(self, error: OSError) -> None:
-        """Nothing can be written any more; called with the lock held."""
+        """Record that the pipe is broken, and report it later. The caller holds the lock."""
         self._broken = error
         self._broken_alarm.set(monotonic() + LAST_ANSWERS_SECONDS)
 
@@ -182,16 +182,16 @@ class StdinWriter:
         self._watch_progress(out)
 
     def _is_owed(self, out: Outgoing) -> bool:
-        """Whether the library sends `out` by itself: no deadline of a call ends its wait."""
+        """Return whether the library sends `out` by itself: no call's deadline ends its wait."""
         return out.backlog is not None and out.backlog is not self._backlog
 
     def _watch_progress(self, out: Outgoing) -> None:
-        """Have the timer check whether the server reads, if `out` is owed to it."""
+        """Have the timer check whether the server reads, if the library sends `out` by itself."""
         if self._is_owed(out):
             self._stall_alarm.set(out.created_at + STALL_SECONDS)
 
     def _check_progress(self) -> None:
-        """On the timer thread: give the server up if it reads nothing while answers wait."""
+        """Report a server that reads nothing while answers are queued. On the timer thread."""
         with self._lock:
             waiting = [*self._queue] if self._started is None else [self._started, *self._queue]
             owed = [out.created_at for out in waiting if self._is_owed(out)]
@@ -205,7 +205,7 @@ class StdinWriter:
         self._owner.stalled(STALL_SECONDS)
 
     def cancel(self, out: Outgoing) -> Delivery:
-        """A partly written frame is completed, or later ones would be garbled."""
+        """Cancel a frame; complete it if it is partly written, or later frames would be garbled."""
         with self._lock:
             if out.state is _QUEUED:
                 out.state = _CANCELLED
@@ -256,7 +256,7 @@ class StdinWriter:
             return self._writing
 
     def _write_next(self, process: Process) -> None:
-        """Write as much as the pipe takes, without the lock: the pipe is claimed."""
+        """Write as much as fits into the pipe, without the lock: this thread claimed the pipe."""
         taken: list[int] = []
         failure: OSError | None = None
         try:
@@ -284,11 +284,11 @@ class StdinWriter:
                 self.cancel(out)
             if self._started is not None:
                 self._started.leave()
-        # The connection is lost a little later: a server may close its stdin, and still respond to
-        # what it has read. The reader thread reports the end of stdout.
+        # The connection is lost a little later: a server may close its stdin, and still answer what
+        # it has read. The reader thread reports the end of stdout.
         if self._started is not None:
             unsent.insert(0, self._started)
-        wait = EXIT_STATUS_WAIT  # once for all
+        wait = EXIT_STATUS_WAIT  # only for the first frame
         for out in unsent:
             if out.ids:
                 delivery: Delivery = "unknown" if out is self._started else "not_sent"
@@ -388,11 +388,11 @@ _LONGEST_LINE = 64 * 1024
 
 
 class StderrSink:
-    """Receives one server's stderr: keeps its end for errors, and passes lines to the user.
+    """Receives one server's stderr: stores its end for errors, and passes lines to the user.
 
-    Used by the thread that reads stderr, except for `tail`. Secrets are redacted for the log only:
-    other targets belong to the user, and a sign-in link must stay usable. `OSError` if the file
-    that `target` names cannot be opened.
+    Used by the thread that reads stderr, except for `tail`. Secrets are redacted in `tail` and in
+    the log. Other targets belong to the user, and a sign-in link there must stay usable. `OSError`
+    if the file that `target` names cannot be opened.
     """
 
     def __init__(self, target: Stderr, label: str, secrets: Secrets) -> None:
@@ -423,7 +423,7 @@ class StderrSink:
         return append
 
     def _to_log(self, line: str, *, cut: bool = False) -> None:
-        # At INFO: servers log to stderr, so a line is no sign of an error.
+        # At INFO: servers log to stderr, so a line does not mean an error.
         if _log.isEnabledFor(logging.INFO):
             _log.info("[%s] %s", self._label, self._secrets.redact(line, ends_cut=cut))
 
@@ -436,7 +436,7 @@ class StderrSink:
             self._deliver(line)
 
     def close(self) -> None:
-        """Pass on the bytes after the last line end, and close the file if there is one."""
+        """Deliver the bytes after the last line end, and close the file, if any."""
         rest = self._lines.rest()
         if rest:
             self._deliver(rest)
@@ -461,7 +461,7 @@ class StderrSink:
                 self._to_log(text, cut=isinstance(line, TruncatedLine))
             else:
                 self._deliver_line(text)
-        except Exception:  # of the user's function or file: stderr must be read all the same
+        except Exception:  # of the user's function or file: stderr must still be read
             self._deliver_line = None
             _log.exception("[%s] stderr lines cannot be passed on, and are dropped", self._label)
 

@@ -21,8 +21,8 @@ assert sys.platform != "win32"
 
 _log = logger("syncmcp.stdio")
 
-# The first read of stdout after a pause asks for a small chunk: the system allocates memory for a
-# big one each time, which takes longer than reading a short response.
+# The first read of stdout after a pause asks for a small chunk. For a big one the system allocates
+# memory each time, which takes longer than reading a short response.
 _SMALL_CHUNK = 16 * 1024
 _CHUNK = 256 * 1024
 _PIPE_SIZE = 1024 * 1024
@@ -42,7 +42,7 @@ def start(argv: Sequence[str], env: Mapping[str, str], cwd: str | None) -> Posix
     wakes: list[_WakePipe] = []
     try:
         watch.add(mark)
-        # Before the process is started: nothing would end it if there were no descriptors for them.
+        # Before the process is started: if no descriptors were free for them, nothing would end it.
         wakes.extend(_WakePipe() for _ in range(3))
         os.set_blocking(ours[0], False)
         for descriptor in ours[:2]:
@@ -71,7 +71,7 @@ def start(argv: Sequence[str], env: Mapping[str, str], cwd: str | None) -> Posix
 
 
 def _marked(env: Mapping[str, str], mark: str) -> Mapping[str, str]:
-    if sys.platform != "linux":  # nothing could read it
+    if sys.platform != "linux":  # no other process could read the mark
         return env
     outer = os.environ.get(_watcher.VARIABLE)
     return {**env, _watcher.VARIABLE: f"{outer}:{mark}" if outer else mark}
@@ -136,7 +136,7 @@ class PosixProcess:
         self._error_reads: int | None = None
         self._exit_reported = False
         self._tree_ended = False
-        # What `hold_tree` has found.
+        # The descendants that `hold_tree` has found.
         self._held: list[_watcher.Member] = []
         self._reaped = False
         # If a blocking read can be ended from another thread, no `poll` is needed before each read.
@@ -165,14 +165,14 @@ class PosixProcess:
             self._wake_reader(b"\n")
 
     def _wake_reader(self, data: bytes) -> bool:
-        """End a blocking read of stdout by a blank line in that pipe, which the reader skips."""
+        """End a blocked read of stdout by a blank line, which is skipped; `False` if impossible."""
         with self._lock:
             if self._stdout < 0:
                 return True
             name, flags = f"/proc/self/fd/{self._stdout}", os.O_WRONLY | os.O_NONBLOCK
             pipes: list[int] = []
             try:
-                # All in C, as in `write`.
+                # In one C call, as in `write`.
                 pipes.extend(map(os.open, (name,), (flags,)))
                 # A full pipe needs no wake-up: its reader is not blocked.
                 with contextlib.suppress(BlockingIOError):
@@ -207,7 +207,7 @@ class PosixProcess:
                 if self._error_reads == 0 or self._stderr not in ready:
                     return b""
                 self._error_reads -= 1
-            # Checked before stderr, which another process may keep filling.
+            # Checked before stderr, to which another process may write without a pause.
             elif self._exit in ready or (blind and self.wait(0) is not None):
                 self._exit_reported = True
                 return None
@@ -260,7 +260,7 @@ class PosixProcess:
             try:
                 # WNOWAIT does not reap the process, whose id is that of the process group.
                 status = os.waitid(os.P_PID, self._popen.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
-            except ChildProcessError:  # the program has reaped it in another way
+            except ChildProcessError:  # other code of the program has reaped it
                 return self._popen.poll()
             if status is None:
                 return None
@@ -272,12 +272,12 @@ class PosixProcess:
             return None
 
     def hold_tree(self) -> None:
-        """On Linux, with pidfds."""
+        """See `Process`. Does nothing without pidfds, which only Linux has."""
         if self.wait(0) is None:  # once it has exited, its descendants have other parents
             _watcher.add_descendants(self._held, self._popen.pid)
 
     def tree_ended(self, timeout: float) -> bool:
-        """Processes outside of the group are found on Linux only."""
+        """Outside of the process group, processes are found on Linux only."""
         deadline = Deadline(timeout)
         while not self._tree_ended and (members := _watcher.find(self._marks)):
             exited = _watcher.wait(members, deadline.remaining() or 0.0)
@@ -288,8 +288,8 @@ class PosixProcess:
         return self._tree_ended
 
     def terminate(self) -> None:
-        # Held before the signal, at which the others may exit. Each gets one: for some programs a
-        # second one means to give up at once.
+        # Found before the first signal, after which processes may exit. Each gets one SIGTERM: at a
+        # second one, some programs exit without cleaning up.
         members = _watcher.find(self._marks)
         self._signal_group(signal.SIGTERM)
         for member in {member.pid: member for member in (*members, *self._held)}.values():
@@ -356,11 +356,11 @@ def _ready(descriptors: Sequence[int], timeout: float | None) -> list[int]:
     return [descriptor for descriptor, _ in poll.poll(milliseconds)]
 
 
-# The watcher ends the servers of a program that dies without closing them. There is one for each
-# process, from the first server that it starts to the last one that ends.
+# The watcher ends the servers of a program that dies without closing them. A process has one
+# watcher while it has servers.
 
-# All that an interpreter may need of the environment, which the watcher must not have otherwise:
-# the mark in it would make the watcher one of the processes that are to end.
+# The only environment variables that the watcher gets: an interpreter may need them. With a mark in
+# its environment, the watcher would be ended like a server.
 _LIBRARY_PATHS = ("DYLD_LIBRARY_PATH", "LD_LIBRARY_PATH")
 
 
@@ -368,14 +368,14 @@ class _Watcher:
     """A running watcher process, and the pipe to it. `OSError` if it could not be started."""
 
     def __init__(self, interpreter: str) -> None:
-        # This process keeps the read end, too: else a write to a watcher that was killed would end
-        # a program that has restored the default action of SIGPIPE.
+        # This process leaves the read end open. Otherwise a write to a killed watcher would raise
+        # SIGPIPE, and end a program that has restored its default action.
         reader, writer = os.pipe()
         self._pipe: tuple[int, ...] = (reader, writer)
         self._writer = writer
         try:
             os.set_blocking(writer, False)
-            # In a session of its own, out of the reach of the terminal.
+            # In a session of its own, which gets no signals from the terminal.
             popen = subprocess.Popen(
                 (interpreter, "-I", "-S", _watcher.__file__, str(os.getpid())),
                 stdin=reader,
@@ -389,14 +389,14 @@ class _Watcher:
             self.close()
             raise
         self._pid = popen.pid
-        # It is reaped here: Ctrl-C in `Popen.wait` could leave the lock of that locked.
+        # `_runs` reaps it: Ctrl-C in `Popen.wait` could leave the lock of `Popen` locked.
         popen.returncode = 0
 
     def tell(self, mark: str, order: str) -> bool:
-        """Pass an order on, without waiting; `False` if the watcher is dead, or does not read."""
+        """Send an order, without blocking; `False` if the watcher is dead, or does not read."""
         try:
             return self._runs() and os.write(self._writer, f"{mark} {order}\n".encode("ascii")) > 0
-        except BlockingIOError:  # somebody has stopped it
+        except BlockingIOError:  # the pipe is full, because the watcher was stopped
             return False
 
     def _runs(self, options: int = os.WNOHANG) -> bool:
@@ -415,15 +415,15 @@ class _Watcher:
     def close(self) -> None:
         """Close the pipe."""
         pipe, self._pipe = self._pipe, ()
-        list(map(os.close, pipe))  # all in C, where Ctrl-C cannot come in between
+        list(map(os.close, pipe))  # in one C call, which Ctrl-C cannot interrupt
 
 
 class Watch:
     """The running servers of this process, and their watcher. Used from any thread."""
 
     def __init__(self) -> None:
-        # Not held while a watcher is started, which a file system may hold up. Reentrant: a signal
-        # handler may close a client.
+        # Not held while a watcher is started, because a file system may block that. Reentrant: a
+        # signal handler may close a client.
         self._lock = threading.RLock()
         self._servers: dict[str, int] = {}
         self._watcher: _Watcher | None = None
@@ -431,9 +431,9 @@ class Watch:
         self._refused = False
 
     def add(self, mark: str) -> None:
-        """Have processes with this mark ended when this process dies.
+        """Register a mark: the watcher ends the processes with it when this process dies.
 
-        Called before the server is started, so that there is no moment without a watcher.
+        Called before the server is started, so that no server runs without a watcher.
         """
         with self._lock:
             self._servers[mark] = 0
@@ -450,17 +450,17 @@ class Watch:
                 self._watcher = watcher
                 for each in self._servers:
                     self._tell(each)
-                if not self._servers:  # closed meanwhile
+                if not self._servers:  # all were removed during the start
                     self._end_watcher()
 
     def set_group(self, mark: str, group: int) -> None:
-        """Have the process group of the server ended, too."""
+        """Register the process group of the server: the watcher ends it, too."""
         with self._lock:
             self._servers[mark] = group
             self._tell(mark)
 
     def remove(self, mark: str) -> None:
-        """The processes with this mark have ended. Without servers there is no watcher."""
+        """Remove a mark, whose processes have ended. Without servers, end the watcher."""
         with self._lock:
             if self._servers.pop(mark, None) is not None:
                 self._tell(mark)
@@ -490,7 +490,7 @@ class Watch:
         return None
 
     def discard_in_child(self) -> None:
-        """In a forked child: the servers and the watcher belong to the parent."""
+        """Forget servers and watcher in a forked child: they belong to the parent."""
         if self._watcher is not None:
             self._watcher.close()
         self.__init__()  # type: ignore[misc]  # another thread may have held the lock

@@ -38,10 +38,10 @@ _WINDOWS_NAMES = frozenset(
     )
 )
 
-# The endings of the files that Windows can run without another program.
+# The extensions of the files that Windows starts directly.
 _RUNNABLE = (".COM", ".EXE", ".BAT", ".CMD")
 
-# How many scripts may be the interpreter of another one (Linux).
+# How deep scripts may be nested, each as the interpreter of another one (Linux).
 _INTERPRETERS = 5
 
 
@@ -75,7 +75,7 @@ class Process(Protocol):
         """
 
     def wait_writable(self) -> bool:
-        """Wait until `write` will take something; `False` after `end_input`."""
+        """Wait until `write` can write something; `False` after `end_input`."""
         ...
 
     def end_input(self) -> None:
@@ -99,15 +99,15 @@ class Process(Protocol):
     def wait(self, timeout: float | None) -> int | None:
         """The exit status (negative: a signal); `None` after `timeout` seconds without one.
 
-        The process is not reaped where possible, so that `terminate` and `kill` cannot hit another
+        If possible, the process is not reaped, so that `terminate` and `kill` cannot hit another
         process with a reused process id.
         """
 
     def hold_tree(self) -> None:
-        """Remember the processes that descend from a server that runs, as members of its tree."""
+        """Record the descendants of a running server as members of its process tree."""
 
     def tree_ended(self, timeout: float) -> bool:
-        """Whether all of its process tree that can be found has exited; waits `timeout` seconds."""
+        """Return whether the tree, as far as it can be found, exits within `timeout` seconds."""
         ...
 
     def terminate(self) -> None:
@@ -130,7 +130,7 @@ def environment(
     *,
     windows: bool = sys.platform == "win32",
 ) -> dict[str, str]:
-    """The environment of the server: variables of `own` that `inherit` allows, and `given`."""
+    """Return the server's environment: variables of `own` that `inherit` allows, and `given`."""
     if inherit == "none":
         kept: dict[str, str] = {}
     elif inherit == "all":
@@ -155,9 +155,9 @@ def _is_safe(name: str, windows: bool) -> bool:
 
 
 def search_path(env: Mapping[str, str], *, windows: bool = sys.platform == "win32") -> str:
-    """The `PATH` that the server will have, or the system's default.
+    """Return the `PATH` that the server will have, or the system's default.
 
-    The default of Windows begins with the current folder, hence there is none.
+    On Windows it is empty by default, because the system's default begins with the current folder.
     """
     return _variable(env, "PATH", "" if windows else os.defpath, windows)
 
@@ -172,13 +172,12 @@ def _variable(env: Mapping[str, str], name: str, default: str, windows: bool) ->
 def locate(command: str, env: Mapping[str, str], cwd: str | None) -> str:
     """Find the file to run.
 
-    A command without a directory is found in the `PATH` of the server only, on Windows too, whose
-    own search begins in the current folder. Relative paths are relative to the server's working
-    directory.
+    A command without a directory is searched only in the server's `PATH`; Windows itself would
+    search the current folder first. Relative paths are relative to the server's working directory.
 
     Raises:
-        FileNotFoundError: No directory of the `PATH` has it.
-        PermissionError: One has it, but it must not be run.
+        FileNotFoundError: No directory of the `PATH` contains the command.
+        PermissionError: A directory contains the command, but the file is not executable.
     """
     if sys.platform == "win32":
         return locate_on_windows(command, env, cwd)
@@ -224,9 +223,9 @@ def locate_on_windows(
 def reach(command: str, cwd: str | None) -> None:
     """Wait until the file systems with a command and its working directory respond.
 
-    Python starts a process with its global lock held, on Linux until the program runs (`vfork`). If
-    a network file system held that up, all threads would stand still. Here it holds up the calling
-    thread only. Errors are left to the start.
+    Python holds the GIL while it starts a process, on Linux until the program runs (`vfork`). A
+    network file system that does not respond would then block all threads. Here it blocks only the
+    calling thread. Errors are ignored, because the start reports them.
     """
     with contextlib.suppress(OSError, ValueError):
         if cwd is not None:
@@ -244,7 +243,7 @@ def reach(command: str, cwd: str | None) -> None:
 
 
 def make_pipes() -> tuple[list[int], list[int]]:
-    """Our ends of a server's stdin, stdout and stderr, and its own.
+    """Return the client's ends of a server's stdin, stdout and stderr, and the server's ends.
 
     Plain descriptors, because the file objects of `Popen` would close the descriptors a second time
     when garbage-collected. They are not inheritable, by default.

@@ -1,9 +1,9 @@
 """Finds the processes of servers by a mark in their environment, and ends them (POSIX systems).
 
-A process may hide its environment: those that still have their parent are also found by it.
+A process may hide its environment. It is then found by its parent, if the parent still lives.
 
 The file is also a program, the watcher: a child process of the program that uses the library. It
-waits for the death of that program, and then ends the servers that are left. It runs without the
+waits for the death of that program, and then ends the remaining servers. It runs without the
 library, and imports little, so that it is small and starts quickly.
 """
 
@@ -16,7 +16,7 @@ import sys
 import time
 from itertools import islice
 
-TYPE_CHECKING = False  # `typing` and what it imports would take longer than all the rest
+TYPE_CHECKING = False  # importing `typing` would take longer than everything else
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
@@ -27,10 +27,10 @@ VARIABLE = "SYNCMCP_SERVER"
 """The environment variable with the mark of a server, on Linux.
 
 Descendants of the server inherit it. A server that is a client of other servers marks them with its
-own mark and theirs, separated by a colon: whoever ends it ends them, too.
+own mark and theirs, separated by a colon. So a program that ends this server ends them, too.
 """
 
-# What servers are given, in seconds: after the end of their input, and after SIGTERM.
+# How many seconds servers have to exit: after the end of their input, and again after SIGTERM.
 _GRACE = 1.0
 
 # How long, in seconds, to look for processes that are started while others are killed.
@@ -40,25 +40,24 @@ _KILL_SECONDS = 1.0
 _PARENT_CHECK = 1.0
 _EXIT_CHECK = 0.02
 
-# How long to wait, in seconds, for processes that begin a program, and how often to look.
+# How long to wait, in seconds, for processes that are in `execve`, and how often to check.
 _EXEC_SECONDS = 0.25
 _EXEC_CHECK = 0.001
 
 _CHUNK = 64 * 1024
 
 MAX_HELD = 128
-"""How many processes are held at one time, each by a descriptor; others follow when they ended."""
+"""The most processes that are held at a time, each by a descriptor; others follow later."""
 
 MAX_ENVIRONMENT = 1024 * 1024
 """How much of the environment of a process is read, in bytes.
 
-A process may let all of its address space pass for its environment (`PR_SET_MM_MAP` of Linux): to
-read that would take hours.
+A process may declare all its memory as environment (`PR_SET_MM_MAP`). Reading it would take hours.
 """
 
 
 def open_pidfd(pid: int) -> int | None:
-    """A pidfd, which becomes readable when the process exits; `None` where there is none."""
+    """Return a pidfd, which becomes readable when the process exits; `None` if that fails."""
     if sys.platform == "linux":
         try:
             return os.pidfd_open(pid)
@@ -68,9 +67,9 @@ def open_pidfd(pid: int) -> int | None:
 
 
 class Member:
-    """A process that has to end, or if `pid` is negative, a process group.
+    """A process to end, or if `pid` is negative, a process group.
 
-    Where there are pidfds, signals go to this process only, also once its id has been reused.
+    With a pidfd, signals go to this process only, even after its id was reused.
     """
 
     def __init__(self, pid: int) -> None:
@@ -88,7 +87,7 @@ class Member:
             pass
 
     def wait(self, seconds: float) -> bool:
-        """Wait for the exit, at most so many seconds; return whether it has exited."""
+        """Wait for the exit, at most `seconds`; return whether the process has exited."""
         if self.pidfd is not None:
             poll = select.poll()
             poll.register(self.pidfd, select.POLLIN)
@@ -117,26 +116,26 @@ class Member:
 
 
 def find(servers: Mapping[str, int]) -> list[Member]:
-    """The living processes of servers. The caller closes them.
+    """Return the living processes of servers. The caller closes them.
 
-    On Linux these are the processes with the mark of a server, and those in the process group of a
-    server that lives, `MAX_HELD` at most. Not found are processes without the mark in other groups,
-    and those whose environment this process must not read. Elsewhere each process group counts as
-    one process. `servers` has by the mark of a server the id of its process group, 0 if it is not
-    known.
+    `servers` maps the mark of each server to the id of its process group, 0 if that is unknown. On
+    Linux, at most `MAX_HELD` processes are found: those with the mark of a server, and those in the
+    process group of a living server. In other groups, processes are not found if they have no mark,
+    or if this process must not read their environment. On other systems each process group counts
+    as one process.
     """
     if sys.platform != "linux":
         members = [Member(-group) for group in servers.values() if group]
     else:
         marks = [mark.encode() for mark in servers]
-        # Once the server has exited, the id of its group may be that of another one.
+        # After the server has exited, another group may have the id of its group.
         end = time.monotonic() + _EXEC_SECONDS
         groups = {group for group in servers.values() if group and _has_mark(group, marks, end)}
         living = (pid for pid in _pids() if _belongs(pid, marks, groups, end))
         members = [Member(pid) for pid in islice(living, MAX_HELD)]
     found = []
     for member in members:
-        # Before it was held, its id may have been reused.
+        # The id may have been reused before the process was held.
         held = sys.platform != "linux" or _belongs(member.pid, marks, groups, end)
         if held and not member.wait(0):
             found.append(member)
@@ -148,15 +147,15 @@ def find(servers: Mapping[str, int]) -> list[Member]:
 def _pids() -> list[int]:
     try:
         return [int(name) for name in os.listdir("/proc") if name.isdigit()]
-    except OSError:  # no descriptor is free for that; process groups are ended all the same
+    except OSError:  # no descriptor is free for that; the client still signals the process group
         return []
 
 
 def _in_other_session(pid: int) -> bool:
-    """Whether a server may have started it; any file of the process takes much longer to read."""
+    """Return whether a server may have started the process; faster than reading its files."""
     try:
-        # Servers have sessions of their own, and what they start cannot leave these for this one.
-        # Threads of the kernel have none.
+        # Each server has a session of its own, and its descendants cannot join the session of this
+        # process. Threads of the kernel have no session.
         return os.getsid(pid) not in (0, os.getsid(0))
     except OSError:  # it has exited
         return False
@@ -174,8 +173,8 @@ def _belongs(pid: int, marks: Iterable[bytes], groups: set[int], end: float) -> 
 def add_descendants(members: list[Member], *roots: int) -> None:
     """Add the living descendants of `members` and of `roots`, also those whose mark cannot be read.
 
-    On Linux with pidfds. They are found by their parents: a process whose parent has exited has
-    another one by then, and is not found.
+    Only on Linux with pidfds. Descendants are found by the ids of their parents: a process whose
+    parent has exited has another parent, and is not found.
     """
     if sys.platform != "linux":
         return
@@ -183,15 +182,15 @@ def add_descendants(members: list[Member], *roots: int) -> None:
     children: dict[int, list[int]] = {}
     for pid, (parent, _) in origins.items():
         children.setdefault(parent, []).append(pid)
-    # Not the ids of those that have exited, which may be those of others by now.
+    # Without members that have exited: other processes may have their ids by now.
     tree = [*roots, *(member.pid for member in members if not member.wait(0))]
     known = {*tree}
-    for parent in tree:  # which grows meanwhile
+    for parent in tree:  # grows during the loop
         for pid in children.get(parent, ()):
             if pid in known or len(members) >= MAX_HELD:
                 continue
             child = Member(pid)
-            # Before it was held, its id may have been reused.
+            # The id may have been reused before the process was held.
             if child.pidfd is not None and _origin(pid) == origins[pid]:
                 members.append(child)
                 tree.append(pid)
@@ -200,7 +199,7 @@ def add_descendants(members: list[Member], *roots: int) -> None:
 
 
 def _origin(pid: int) -> tuple[int, bytes]:
-    """The id of the parent of a process, -1 if it has exited, and when it was started."""
+    """Return the id of a process's parent (-1 if the process has exited), and its start time."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
             fields = file.read().rpartition(b")")[2].split()
@@ -210,9 +209,10 @@ def _origin(pid: int) -> tuple[int, bytes]:
 
 
 def _has_mark(pid: int, marks: Iterable[bytes], end: float) -> bool:
-    """Whether the process was started with one of the marks.
+    """Return whether the process was started with one of the marks.
 
-    Waits until `end` for a process that begins a program: who started it may have exited since.
+    Waits until `end` for a process in `execve`, which has no environment yet: its parent, by which
+    it could be found, may have exited.
     """
     try:
         while not (variables := _environment(pid)) and _begins_program(pid):
@@ -225,7 +225,7 @@ def _has_mark(pid: int, marks: Iterable[bytes], end: float) -> bool:
 
 
 def _environment(pid: int) -> bytearray:
-    """What the process was started with; empty for a zombie, and within `execve`."""
+    """Return the environment of a process at its start; empty for a zombie, and in `execve`."""
     descriptor = os.open(f"/proc/{pid}/environ", os.O_RDONLY | os.O_CLOEXEC)
     try:
         variables = bytearray()
@@ -239,10 +239,10 @@ def _environment(pid: int) -> bytearray:
 
 
 def _begins_program(pid: int) -> bool:
-    """Whether a process whose environment was empty is within `execve`, or was a moment ago."""
+    """Return whether a process whose environment was empty is, or just was, in `execve`."""
     with open(f"/proc/{pid}/stat", "rb") as file:
         fields = file.read().rpartition(b")")[2].split()
-    state, begin, end = fields[0], fields[47], fields[48]  # addresses, 0 until it is there
+    state, begin, end = fields[0], fields[47], fields[48]  # of the environment; 0 until it is set
     return state not in (b"Z", b"X") and (begin != end or end == b"0")
 
 
@@ -256,13 +256,13 @@ def wait(members: Iterable[Member], seconds: float) -> bool:
 
 
 def close(members: Iterable[Member]) -> None:
-    """Let go of the processes."""
+    """Close the pidfds of the processes."""
     for member in members:
         member.close()
 
 
 def kill(servers: Mapping[str, int]) -> None:
-    """Kill the processes that `find` finds, until there are none, or a second has passed."""
+    """Kill the processes that `find` returns, until it returns none or a second has passed."""
     end = time.monotonic() + _KILL_SECONDS
     while members := find(servers):
         for member in members:
@@ -287,14 +287,14 @@ def end_all(servers: Mapping[str, int]) -> None:
 
 
 class Orders:
-    """What the program tells the watcher, one server per line; see `find` for `servers`."""
+    """The orders of the program to the watcher, a line for each; see `find` for `servers`."""
 
     def __init__(self) -> None:
         self.servers: dict[str, int] = {}
         self._rest = b""
 
     def read(self, descriptor: int) -> bool:
-        """Read what is there; `False` at the end."""
+        """Read the available orders; `False` if there are none, or the input has ended."""
         try:
             data = os.read(descriptor, _CHUNK)
         except BlockingIOError:
@@ -312,7 +312,7 @@ class Orders:
 def main() -> None:
     """Wait for the death of the parent process, or the end of the standard input; end the servers.
 
-    A child that the program has forked may hold the other end of the input, hence both.
+    It waits for both, because a forked child of the program may have the input's other end open.
     """
     parent = int(sys.argv[1])
     # Terminals and service managers send these to all processes of a program.
@@ -323,7 +323,7 @@ def main() -> None:
     if (pidfd := open_pidfd(parent)) is not None:
         poll.register(pidfd, select.POLLIN)
     orders = Orders()
-    # The parent is another one as soon as the program has died.
+    # As soon as the program has died, this process has another parent.
     while os.getppid() == parent:
         ready = poll.poll(None if pidfd is not None else _PARENT_CHECK * 1000)
         if any(descriptor == 0 for descriptor, _ in ready) and not orders.read(0):

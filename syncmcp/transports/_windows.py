@@ -1,7 +1,7 @@
 """Server processes on Windows: a job object contains the process tree. Not run on Windows.
 
-The logic is tested on other systems, with fakes of process and job. Windows cannot poll pipes, so
-a thread of its own writes, and the exit of a server is noticed when its pipes close.
+The logic is tested on other systems, with fakes of process and job. Windows cannot poll pipes: a
+separate thread writes, and the exit of a server is detected when its pipes close.
 """
 
 from __future__ import annotations
@@ -86,11 +86,11 @@ class WindowsProcess:
         taken.extend(map(os.write, (self._stdin,), (data,)))
 
     def wait_writable(self) -> bool:
-        """Does not wait: `write` blocks."""
+        """Return at once: `write` blocks instead."""
         return not self._input_ended
 
     def end_input(self) -> None:
-        """A blocked write ends with the server."""
+        """A blocked write ends when the server exits."""
         self._input_ended = True
 
     def end_output(self) -> None:
@@ -122,14 +122,14 @@ class WindowsProcess:
             return None
 
     def hold_tree(self) -> None:
-        """The job holds it."""
+        """Do nothing: the job contains the process tree."""
 
     def tree_ended(self, timeout: float) -> bool:
-        """The job ends what is left, which cannot be asked to exit."""
+        """Return `True`: the job ends the other processes, which cannot be asked to exit."""
         return True
 
     def terminate(self) -> None:
-        """Kills: a process without a window cannot be asked to exit."""
+        """Kill the process tree: a process without a window cannot be asked to exit."""
         self.kill()
 
     def kill(self) -> None:
@@ -164,7 +164,7 @@ def check_arguments(argv: Sequence[str]) -> None:
 
 
 def without_current_folder(env: Mapping[str, str]) -> Mapping[str, str]:
-    """Have the programs that the server starts not looked up in the current folder first."""
+    """Return `env` with the setting that excludes the current folder from program searches."""
     if any(name.upper() == _SKIP_CURRENT_FOLDER.upper() for name in env):
         return env
     return {**env, _SKIP_CURRENT_FOLDER: "1"}
@@ -238,7 +238,7 @@ if sys.platform == "win32":
     _kernel.CloseHandle.argtypes = (wintypes.HANDLE,)
 
     class _JobObject:
-        """A job that ends with its last handle, so also when this process is killed."""
+        """A job that ends when its last handle is closed, so also when this process is killed."""
 
         def __init__(self, handle: int) -> None:
             self._handle = handle
@@ -271,5 +271,5 @@ if sys.platform == "win32":
 else:
 
     def _job_for(pid: int) -> Job | None:
-        """Other systems have no jobs."""
+        """Return `None`: other systems have no jobs."""
         return None

@@ -1,8 +1,8 @@
 """The interface between a connection and its transport.
 
-A transport moves frames: one JSON-RPC message each, as bytes. Request tables, handlers and models
-are the connection's. A transport is opened once, used from any thread, and closed once; a new
-connection gets a new transport.
+A transport sends and receives frames: the bytes of one JSON-RPC message, or of a batch. The
+connection has the request table, the handlers and the models. A transport is opened once and used
+from any thread. A new connection gets a new transport.
 """
 
 from __future__ import annotations
@@ -33,10 +33,11 @@ class Outgoing:
         ids: The ids of all requests in the frame: `id` alone, or those of a batch; empty if the
             frame contains no request.
         headers: HTTP headers that the dialect and the call add; other transports ignore them.
-        deadline: The deadline of the call; the transport ends the exchange no later than that.
-        status: The HTTP status of an error response, set before its body is received; else 0.
+        deadline: The deadline of the call; an HTTP exchange is aborted soon after it.
+        status: The HTTP status of an error response, set before `Receiver.receive` gets its body;
+            else 0.
         state: Private to the transport: how far the frame has been sent.
-        backlog: What counts the frame while it is waiting; `None` if nothing does.
+        backlog: The budget that counts the frame while it waits to be sent, if any.
         batch: The batch frame that contains this frame, if it is sent in one.
         created_at: When the frame was made, by `time.monotonic()`.
         submitted: Whether the frame was passed to the transport.
@@ -56,12 +57,12 @@ class Outgoing:
     submitted: bool = False
 
     def enter(self, backlog: Budget) -> None:
-        """Have `backlog` count the frame until it leaves, or refuse it by `LimitExceeded`."""
+        """Count the frame in `backlog` until `leave`; `LimitExceeded` if it does not fit."""
         backlog.admit(len(self.body))
         self.backlog = backlog
 
     def leave(self) -> None:
-        """The frame was sent or dropped: it is waiting no longer. Idempotent, from any thread."""
+        """Stop counting the frame, which was sent or discarded. Idempotent, from any thread."""
         backlog, self.backlog = self.backlog, None
         if backlog is not None:
             backlog.give(len(self.body))
@@ -78,22 +79,22 @@ class Receiver(Protocol):
 
         Args:
             frame: The bytes of one message (or, in one old revision, of a batch).
-            out: The frame that `frame` was received for, if it came in the HTTP response to one.
+            out: The frame whose HTTP response, or resumed stream, contained `frame`, if any.
 
         Returns:
             Whether all requests in `out` are settled, so that the rest of the response need not be
             read.
 
         Raises:
-            LimitExceeded: The frame has too many values or messages, and none was handled. The
-                transport treats it like one that is too long.
+            LimitExceeded: The frame has too many values or messages; none was handled. The
+                transport treats it like a frame that is too long.
         """
         ...
 
     def alive(self, out: Outgoing | None) -> None:
-        """Bytes were received on the stream of `out`, perhaps only a comment: it is not idle.
+        """Restart the idle timeout of `out`: its stream received bytes, perhaps only a comment.
 
-        `None` stands for a stream that all requests share.
+        `None` stands for all requests, which share a stream.
         """
 
     def settled(self, out: Outgoing) -> bool:
@@ -101,28 +102,27 @@ class Receiver(Protocol):
         ...
 
     def messages_missed(self) -> None:
-        """Messages outside of requests may be missing: their stream was interrupted, or is late.
+        """Report that messages outside of requests may be missing.
 
-        From now on they are received again.
+        Their stream was interrupted, or opened late. It is open now.
         """
 
     def server_stream_ended(self, *, opened: bool) -> None:
-        """The stream for messages outside of requests has ended; requests can still be sent.
+        """Report that the stream for messages outside of requests ended and is not reopened.
 
         Args:
-            opened: Whether the server had opened such a stream. It is not reopened: the server may
-                be gone.
+            opened: Whether the server had opened such a stream. Requests can still be sent.
         """
 
     def failed(self, out: Outgoing, error: McpError) -> None:
-        """The exchange of `out` ended without a response to each request in it."""
+        """Report that the exchange of `out` ended without a response to each request in it."""
 
     def lost(self, error: McpError) -> None:
-        """The connection is lost; nothing more will be received."""
+        """Report that the connection is lost: nothing more will be received."""
 
 
 class Transport(ABC):
-    """Moves frames to and from one server. What is not abstract here is overridden where needed."""
+    """Sends frames to one server and receives its frames. Methods with a body here are optional."""
 
     label: str
     """The server's name in errors and thread names: its command or URL, secrets removed."""
@@ -138,11 +138,11 @@ class Transport(ABC):
     """Whether the server receives posted frames in the order of the `post` calls."""
 
     max_values: int = MAX_VALUES
-    """How many values a received frame may have: fewer where its length has a lower bound."""
+    """The most JSON values of a received frame; fewer if the limit of its length is low."""
 
     @abstractmethod
     def open(self, receiver: Receiver, deadline: Deadline) -> None:
-        """Prepare for sending: start the server or connect to it, where the transport needs that.
+        """Prepare for sending: start the server or connect to it, if the transport needs that.
 
         Raises:
             ConnectFailed: The server cannot be reached or started.
@@ -165,19 +165,19 @@ class Transport(ABC):
         `out.deadline`, or as soon as `cancel` is called.
 
         Raises:
-            TransportError: The frame could not be sent, and the connection was not open.
+            McpError: The frame could not be sent, and `Receiver.failed` was not called.
         """
 
     @abstractmethod
     def post(self, out: Outgoing) -> None:
         """Send a notification or response without ever blocking, from any thread.
 
-        Calls `out.leave` once the frame was sent or dropped, unless this method raises.
+        Calls `out.leave` once the frame was sent or discarded, unless this method raises.
         """
 
     @abstractmethod
     def cancel(self, out: Outgoing) -> Delivery:
-        """The outcome of `out` is no longer wanted: abort its exchange.
+        """Abort the exchange of `out`, whose outcome is not needed any more.
 
         Never blocks. Idempotent.
 
@@ -186,14 +186,14 @@ class Transport(ABC):
         """
 
     def describe(self) -> str:
-        """A hint at the server's state, for the error of a request without a response.
+        """Return a hint at the server's state, for the error of a request without a response.
 
-        Called on any thread. Secrets are removed. Empty if there is nothing to say.
+        Called on any thread. Secrets are removed. Empty if the transport has no hint.
         """
         return ""
 
     def skipped(self, frame: bytes) -> None:  # noqa: B027
-        """A received frame held no valid message, or one without a request that it answers."""
+        """Record a received frame with an invalid message that answers no open request."""
 
     def stderr_tail(self) -> str:
         """The last lines that a child process wrote to its stderr, secrets removed."""
@@ -210,7 +210,7 @@ class Transport(ABC):
         return None
 
     def wait_listening(self, deadline: Deadline) -> None:  # noqa: B027
-        """Wait until the server has accepted or refused that stream, but not beyond `deadline`."""
+        """Wait, up to `deadline`, until the server accepts or refuses the listening stream."""
 
     @abstractmethod
     def close(self, deadline: Deadline) -> None:
@@ -218,16 +218,16 @@ class Transport(ABC):
 
 
 class ForkedTransport(Transport):
-    """In a forked child, in the place of a transport of the parent: refuses frames, ends nothing.
+    """Replaces a transport of the parent in a forked child: it sends nothing and closes nothing.
 
-    The child shares the parent's descriptors: what it wrote would come in the middle of frames and
-    responses of the parent, and to shut down a socket would end the parent's exchange.
+    The child shares the parent's descriptors. Bytes of the child would garble frames and responses
+    of the parent, and shutting down a socket would end the parent's exchange.
     """
 
     def __init__(self, parents: Transport) -> None:
         self.label = parents.label
         self.blocking, self.ordered = parents.blocking, parents.ordered
-        # Kept: a child process that is collected warns that it is still running.
+        # Referenced here, because a collected `Popen` warns that its process is still running.
         self._parents = parents
 
     def open(self, receiver: Receiver, deadline: Deadline) -> None:
@@ -242,7 +242,7 @@ class ForkedTransport(Transport):
         return "unknown"
 
     def close(self, deadline: Deadline) -> None:
-        """Do nothing: the parent goes on."""
+        """Do nothing: the parent still uses the connection."""
 
     @property
     def session_id(self) -> str | None:
@@ -267,7 +267,7 @@ class TransportSource(Protocol):
         """The real server behind this target; `None` if there is none."""
 
     def transport(self, inner: Transport | None) -> Transport:
-        """Make an unopened transport; `inner` is one to the server `behind`, if there is one."""
+        """Make an unopened transport; `inner` is the transport to the server `behind`, if any."""
         ...
 
 

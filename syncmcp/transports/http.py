@@ -40,12 +40,12 @@ __all__ = ["HttpTransport", "ReconnectPolicy", "ServerStream"]
 
 _log = logger("syncmcp.http")
 
-# Attempts in a row without a new event, after which the stream is given up.
+# After this many attempts in a row without any progress, the client stops reconnecting.
 _MAX_FRUITLESS = 3
 
-# Seconds to wait before an attempt: if the server names none; at least, whatever the server names,
-# for the stream of a call, and for one that brought no message or is the one outside of calls; at
-# most, unless the server names more.
+# Seconds to wait before an attempt. The default, if the server names no pause. The minimum for the
+# stream of a call. The minimum for the listening stream, and from the second poll of a call on. The
+# maximum, unless the server names a longer pause.
 _DEFAULT_PAUSE = 1.0
 _SHORTEST_PAUSE = 0.05
 SHORTEST_LISTEN_PAUSE = 0.5
@@ -55,7 +55,7 @@ LONGEST_NAMED_PAUSE = 3600.0
 """The longest pause that a server can ask for, in seconds."""
 
 USEFUL_SECONDS = 5.0
-"""The stream outside of requests was useful if it was open for so long, even without a message."""
+"""A listening stream was useful if it was open for this long, even without a message."""
 
 
 class ReconnectPolicy:
@@ -66,22 +66,22 @@ class ReconnectPolicy:
 
     def __init__(self, shortest: float = _SHORTEST_PAUSE) -> None:
         self._shortest = shortest
-        # Attempts in a row without any sign of the server, and without use: the former end the
-        # attempts, the latter make the pauses longer.
+        # Attempts in a row without any progress: their number is limited. Attempts in a row without
+        # a useful stream: each one doubles the pause.
         self._fruitless = 0
         self._useless = 0
         self._polls = 0  # in a row
 
     def record_alive(self) -> None:
-        """The stream was opened and something was received: it is not given up."""
+        """Record that bytes were received: reset the count of attempts without progress."""
         self._fruitless = 0
 
     def record_use(self) -> None:
-        """The stream was worth opening: pauses begin anew."""
+        """Record that the stream was useful: the next pause is the shortest again."""
         self._fruitless = self._useless = self._polls = 0
 
     def record_poll(self) -> None:
-        """Only new ids came: the server lets the client poll, soon once, then twice a second."""
+        """Record that only new ids came: the client polls, soon once, then twice a second."""
         self._fruitless = self._useless = 0
         self._polls += 1
 
@@ -90,10 +90,10 @@ class ReconnectPolicy:
         self._fruitless = _MAX_FRUITLESS
 
     def next_pause(self, retry: float | None, retry_after: float | None = None) -> float | None:
-        """Seconds to wait before the next attempt; `None` to give up.
+        """Return the seconds to wait before the next attempt; `None` to stop reconnecting.
 
-        Never less than what the server named (basic/transports, 2025-11-25: MUST), up to an hour:
-        the stream by `retry`, a refusal by `retry_after`, in seconds.
+        The pause is at least what the server named (basic/transports, 2025-11-25: MUST), up to an
+        hour: `retry` in the stream, or `retry_after` in a refusal, both in seconds.
         """
         if self._fruitless >= _MAX_FRUITLESS:
             return None
@@ -111,12 +111,12 @@ class ReconnectPolicy:
 
 @dataclass(eq=False)
 class ServerStream:
-    """The stream for server messages outside of requests, read on a thread of its own.
+    """The listening stream: server messages outside of requests, read on a thread of its own.
 
-    Servers have it in the stateful era only. It is reopened when it ends, see `ReconnectPolicy`;
-    the `last_id` of `events` is where to resume; without one, the receiver learns that messages may
-    be missing. `session_lost` is called when the server no longer knows the session. `answered` is
-    set when the server has accepted or refused the stream, or the thread has ended.
+    Only stateful revisions have it. When it ends, it is reopened; see `ReconnectPolicy`. It resumes
+    after the `last_id` of `events`. Without an id, the receiver is notified that messages may be
+    missing. `session_lost` is called when the server no longer knows the session. `answered` is set
+    when the server has accepted or refused the stream, or when the thread has ended.
     """
 
     endpoint: Endpoint
@@ -249,7 +249,7 @@ class HttpTransport(HttpSender):
 
     @property
     def last_event_id(self) -> str | None:
-        """The id of the last event on the stream outside of requests; `None` without ids."""
+        """The id of the last event on the listening stream; `None` if its events have no ids."""
         events = self._events
         return None if events is None else events.last_id
 
@@ -332,7 +332,7 @@ class HttpTransport(HttpSender):
         self._endpoint.session_id = session_id
         if session_id is not None:  # the rest of the response may repeat it
             self._secrets.add(session_id, "session_id")
-            self._secrets.add_headers(headers)  # still among the newest
+            self._secrets.add_headers(headers)  # again: the oldest secrets are forgotten first
 
     def _read_success(
         self,
@@ -381,7 +381,7 @@ class HttpTransport(HttpSender):
         return error
 
     def _on_session_lost(self) -> None:
-        """The server no longer knows the session: close its stream, report it to the connection."""
+        """Close the listening stream, and report the lost session to the connection."""
         with self._lock:
             if not self._stateful:  # before the handshake: the session that `config` names
                 self._endpoint.session_id = None
@@ -409,7 +409,7 @@ class HttpTransport(HttpSender):
                 lost = ConnectionLost("the event stream ended before the answer")
         except Exception as error:
             lost = self._resumable_error(error, exchange)
-        # Only the stateful era has resumption; `initialize` is part of it before `adopt` is called.
+        # Only stateful revisions have resumption; `initialize` is sent before `adopt` is called.
         while (self._stateful or out.method == "initialize") and events.last_id is not None:
             pause = reconnects.next_pause(events.retry, getattr(lost, "retry_after", None))
             if pause is None:
@@ -437,7 +437,7 @@ class HttpTransport(HttpSender):
             error = self._error_for(
                 response, headers, self._endpoint.error_body(exchange, response)
             )
-            error.delivery = "unknown"  # of the request whose stream this is
+            error.delivery = "unknown"  # the request of this stream was sent before
             if response.status_code < 500 and response.status_code not in _NOT_NOW:
                 reconnects.give_up()
             raise error
@@ -470,7 +470,7 @@ class HttpTransport(HttpSender):
         return False
 
     def _resumable_error(self, error: Exception, exchange: AbortableExchange) -> McpError:
-        """The error that broke a stream, if the stream can be resumed; else raise it."""
+        """Return the error that broke a stream, if the stream can be resumed; else raise it."""
         if exchange.aborted:
             raise ExchangeAborted
         found = self._endpoint.explain(error, exchange)
@@ -495,7 +495,7 @@ class HttpTransport(HttpSender):
             finally:
                 ended.set()
 
-        # On another thread: functions of the program, for headers or signing in, may take long.
+        # On another thread, because the program's functions for headers or auth may take long.
         try:
             self._post_pool.submit(delete, at_once=True)
         except RuntimeError:  # at exit no thread can be started

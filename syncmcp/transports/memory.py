@@ -38,7 +38,7 @@ class MemoryTransport(Transport):
         self._threads: list[threading.Thread] = []
 
     def open(self, receiver: Receiver, deadline: Deadline) -> None:
-        # The end of a session is queued behind the last frame, as `None`.
+        # `None`, queued after the last frame, marks the end of the session.
         self._session = self._server.connect(self._inbox.put, lambda: self._inbox.put(None))
         for role, target in (("read", self._read), ("write", self._write)):
             thread = threading.Thread(
@@ -81,7 +81,7 @@ class MemoryTransport(Transport):
         except LimitExceeded as error:  # a message with too many values or parts
             receiver.lost(error)
             return
-        except Exception as error:  # else all requests would wait for their timeouts
+        except Exception as error:  # unreported, all requests would wait for their timeouts
             receiver.lost(reader_failed(self.label, error))
             return
         if not self._closed:

@@ -27,8 +27,8 @@ from syncmcp.transports.base import Outgoing, Receiver, reader_failed
 
 __all__ = ["SseTransport"]
 
-# If the response to a request arrives on the stream before the POST has ended, the POST is aborted
-# after so many seconds: until then it blocks the caller.
+# If a response arrives on the stream while the POST of its request is open, the POST still blocks
+# the caller. It is aborted after this many seconds.
 _LATE_POST = 0.1
 
 _SESSION_LOST = "the server no longer knows this session"
@@ -44,13 +44,13 @@ class SseTransport(HttpSender):
     def __init__(self, config: Http, max_in_flight: int = 256) -> None:
         """Prepare the transport, with connections for `max_in_flight` requests at once."""
         super().__init__(config, max_in_flight + 1)
-        # Posts are sent one after the other: the server should receive the notice that a call was
-        # cancelled before the error response to a question that belonged to the call.
+        # Posts are sent one after the other: the server should receive the cancel notification of a
+        # call before the error response to a question of that call.
         self._post_queue = SerialExecutor(self._post_pool)
         self._stream: _Stream | None = None
         self._post_url: str | None = None
-        # The requests whose POST is open, each with the timer entry that will abort it, if there is
-        # one; guarded by the lock.
+        # The requests whose POST is open, each with the timer entry that will abort it, or `None`;
+        # guarded by the lock.
         self._open_posts: dict[Outgoing, TimerEntry | None] = {}
 
     def open(self, receiver: Receiver, deadline: Deadline) -> None:
@@ -121,8 +121,8 @@ class SseTransport(HttpSender):
                 raise reply.error_for(response, headers, body, self._secrets, hint)
             self._stream = _Stream(exchange, response, events)
             self._post_url = reply.post_url(self._endpoint.url, self._stream.endpoint())
-            self._secrets.add_url(self._post_url)  # it has the id of the session
-            self._secrets.add_headers(headers)  # still among the newest
+            self._secrets.add_url(self._post_url)  # it contains the id of the session
+            self._secrets.add_headers(headers)  # again: the oldest secrets are forgotten first
             _remove_read_timeout(response)
         except BaseException:
             finish(exchange, response)
@@ -144,7 +144,7 @@ class SseTransport(HttpSender):
                         self._abort_late_posts()
         except WIRE_ERRORS as error:
             lost = self._endpoint.explain(error, exchange)
-        except Exception as error:  # else all requests would wait for their timeouts
+        except Exception as error:  # unreported, all requests would wait for their timeouts
             lost = reader_failed(self.label, error)
         finally:
             finish(exchange, stream.response)
@@ -240,14 +240,14 @@ class _Stream:
 def _remove_read_timeout(response: requests.Response) -> None:
     """Remove the socket's read timeout, which was for opening and would limit each pause.
 
-    Our own adapter sets none, as the timer aborts a late opening. A `requests.Session` with an
-    adapter of the user's is sent with one: nothing else ends it before the response is there.
+    The client's own adapter sets none, because the timer aborts a late opening. The adapter of a
+    user's `requests.Session` gets one: nothing else can abort it before the response.
     """
     raw: Any = response.raw
     if raw.closed:
         return
     # After `Connection: close`, http.client takes the socket from the connection, and only the
-    # response has it. Neither urllib3 nor http.client has a public way to reach it there: a file
-    # descriptor would not do, because Python keeps the timeout in the socket object.
+    # response has it. Neither urllib3 nor http.client has a public way to reach it there. A file
+    # descriptor is not enough, because Python stores the timeout in the socket object.
     sock = raw.connection.sock or raw._fp.fp.raw._sock
     sock.settimeout(None)

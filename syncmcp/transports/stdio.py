@@ -2,7 +2,7 @@
 
 Two threads read stdout and stderr. The thread that sends a frame writes it, unless the pipe is
 full: then a third thread is started, which writes the queued frames. Spec:
-``basic/transports/stdio``. The tests run the POSIX side; the Windows side was not run on Windows.
+``basic/transports/stdio``. The tests run the POSIX code; the Windows code was not run on Windows.
 """
 
 from __future__ import annotations
@@ -50,14 +50,14 @@ _BOM = b"\xef\xbb\xbf"
 # An object, or (2025-03-26) an array of objects. "[INFO] ready" is not a frame.
 _FRAME = re.compile(rb"[ \t]*(?:\{|\[[ \t]*\{)")
 
-# How long, in seconds, the error for a lost connection waits for the end of stderr, after it waited
-# for the exit status. Longer if the server has exited, because only buffered bytes are left then,
-# unless another process that it started holds its stderr open.
+# How many seconds the reader thread waits for the end of stderr, which the error for a lost
+# connection quotes. It waits longer if the server has exited: only buffered bytes are left then,
+# unless another process has stderr open.
 _TAIL_WAIT = 0.02
 _LAST_WORDS_WAIT = 0.25
 
-# How long, in seconds, after the exit of the server, the end of its stdout or of its process tree
-# may take until other processes are looked for that hold them.
+# After the exit of the server, its stdout and its process tree have this many seconds to end. Then
+# the reader thread ends, and `close` terminates the rest of the tree.
 _EXIT_WAIT = 0.05
 
 # How long, in seconds, `close` waits for the end of each thread.
@@ -66,9 +66,9 @@ _JOIN_WAIT = 1.0
 _NOISE_SHOWN = 200
 
 SKIPPED_LINE = "[%s] skipped a line on stdout that is not a message: %r"
-"""What is logged of a line that a server printed beside its messages."""
+"""The log message for a line on stdout that is not a message."""
 
-# The longest end of stderr that `describe` returns, in characters.
+# How many characters from the end of stderr `describe` returns at most.
 _TAIL_DESCRIBED = 1000
 
 _open_transports: weakref.WeakSet[StdioTransport] = weakref.WeakSet()
@@ -91,7 +91,7 @@ class StdioTransport(Transport):
         self._limited_log = LimitedLog()
         self._config = config
         self._secrets = config.secrets
-        self._secrets.give_variables(config.env)  # it may have changed since
+        self._secrets.give_variables(config.env)  # `env` may have changed since `Stdio` was made
         self._receiver: Receiver | None = None
         self._process: Process | None = None
         self._stderr: StderrSink | None = None
@@ -103,8 +103,8 @@ class StdioTransport(Transport):
         self._closing = False
         self._closer: int | None = None
         self._closed = Latch()
-        # Guards the flags above, and the users of the process: the threads, and this transport. The
-        # last user releases it. Reentrant for the same reason as the lock of `StdinWriter`.
+        # Guards the flags above, and the users of the process: the threads and this transport. The
+        # last user releases the process. Reentrant for the same reason as `StdinWriter._lock`.
         self._lock = threading.RLock()
         self._users: set[object] = {self}
         self._stdin_writer = StdinWriter(self, config.max_frame)
@@ -132,8 +132,8 @@ class StdioTransport(Transport):
             if self._closing:
                 raise ClosedError("the transport is closed", server=self.label)
         self._receiver = receiver
-        # On another thread: KeyboardInterrupt is raised in the main thread only, where it could
-        # leak the process or a pipe before either is stored.
+        # Another thread starts the process: in the main thread, KeyboardInterrupt could come before
+        # the process or a pipe is stored, and leak it.
         started = Latch()
         failure: list[BaseException] = []
         name = f"syncmcp-stderr[{self.label}]"
@@ -152,7 +152,7 @@ class StdioTransport(Transport):
                 )
         except BaseException as error:
             self.close(deadline.sooner(_JOIN_WAIT))
-            # Nobody waits for a start that the system holds up. Its thread ends the server.
+            # `close` must not wait while the system blocks the start: that thread ends the server.
             self._closed.set()
             if isinstance(error, RuntimeError):
                 raise ConnectFailed("cannot start a thread", server=self.label) from error
@@ -164,8 +164,8 @@ class StdioTransport(Transport):
     def _start_and_drain(self, started: Latch, failure: list[BaseException]) -> None:
         """Start the server, set `started`, and read the server's stderr to the end.
 
-        One thread for both: with `PR_SET_PDEATHSIG` (Linux) a server ends with the thread that
-        started it.
+        One thread does both: a server that uses `PR_SET_PDEATHSIG` (Linux) gets its signal when
+        the thread that started it ends.
         """
         with self._lock:
             if self._closing:  # closed before the start
@@ -214,7 +214,7 @@ class StdioTransport(Transport):
         config = self._config
         env = environment(config.env, config.inherit_env, os.environ)
         try:
-            # What a file system may hold up comes first, where it holds up this thread only.
+            # A file system that does not respond blocks only this thread here; see `reach`.
             command = locate(config.command, env, config.cwd)
             reach(command, config.cwd)
             if config.before_start is not None:
@@ -258,8 +258,8 @@ class StdioTransport(Transport):
         return f"cannot run {command!r}: {error.strerror}"
 
     def start_thread(self, role: str, target: Callable[[], None]) -> threading.Thread:
-        """The thread counts as a user of the process."""
-        # Emptied by the thread, or here if Ctrl-C interrupts the wait for its start.
+        """Start a thread, which counts as a user of the process."""
+        # Emptied by the thread when it runs, or below if Ctrl-C interrupts the wait for its start.
         box = [target]
 
         def run() -> None:
@@ -294,13 +294,13 @@ class StdioTransport(Transport):
         try:
             error = self._read_frames(process, receiver)
             self._output_ended.set()
-            if error is None and not self._closing:  # nobody waits for its words when it is closed
+            if error is None and not self._closing:  # `close` needs no error, which takes time
                 error = self._connection_lost(process)
             if error is not None and not self._closing:
                 receiver.lost(error)
         except LimitExceeded as error:  # a message with too many values or parts
             receiver.lost(error)
-        except Exception as error:  # else all requests would wait for their timeouts
+        except Exception as error:  # unreported, all requests would wait for their timeouts
             receiver.lost(reader_failed(self.label, error))
         finally:
             self._limited_log.flush()
@@ -311,7 +311,7 @@ class StdioTransport(Transport):
         lines = LineReader(self._config.max_frame)
         at_start = True
         while chunk := process.read_output():
-            if self._closing:  # read all the same: a server that cannot write does not exit
+            if self._closing:  # read and discard: a server that is blocked in a write cannot exit
                 continue
             for line in lines.feed(chunk):
                 if at_start:
@@ -334,7 +334,7 @@ class StdioTransport(Transport):
         return None
 
     def skipped(self, frame: bytes) -> None:
-        """Count a line of stdout that was not a message; the first one is logged and described."""
+        """Count a line of stdout that is not a message; log the first one and show it in errors."""
         self.noise += 1
         if self.noise > 1 and not _log.isEnabledFor(logging.DEBUG):
             return
@@ -379,7 +379,7 @@ class StdioTransport(Transport):
                         process.end_output()
                 else:
                     sink.feed(chunk)
-        except Exception as error:  # a server blocks when its stderr pipe is full
+        except Exception as error:  # nothing reads stderr now: a full pipe would block the server
             receiver.lost(reader_failed(self.label, error))
         finally:
             self._errors_ended.set()
@@ -421,7 +421,7 @@ class StdioTransport(Transport):
     post = send
 
     def cancel(self, out: Outgoing) -> Delivery:
-        """A partly written frame is completed all the same."""
+        """Cancel a frame that is not yet written; a partly written frame is completed."""
         return self._stdin_writer.cancel(out)
 
     def broken_pipe(self, delivery: Delivery, wait: float) -> ConnectionLost:
@@ -439,7 +439,7 @@ class StdioTransport(Transport):
             self._receiver.lost(self._lost(text, None))
 
     def input_closed(self) -> None:
-        """The process is ended when the connection is replaced or closed."""
+        """Report the connection as lost. Replacing or closing it ends the process."""
         if self._receiver is not None and not self._closing:
             text = "the server closed its stdin"
             self._receiver.lost(self._lost(text, None))
@@ -450,7 +450,7 @@ class StdioTransport(Transport):
         """End the server: close its stdin, wait, terminate its process tree, wait, kill the rest.
 
         Called from any thread, including the transport's own, a signal handler or a finalizer.
-        Starts no thread. A second caller waits until the first one is done, or its own deadline.
+        Starts no thread. A second caller waits for the first one, or until its own deadline.
         """
         me = threading.get_ident()
         mine = False
@@ -494,10 +494,10 @@ class StdioTransport(Transport):
         process.end_errors()
         for thread in self._threads():
             if thread is not None and thread is not threading.current_thread():
-                # They end at once, unless the user's function for stderr does not return.
+                # The threads end at once, unless the user's function for stderr does not return.
                 left = deadline.remaining()
                 thread.join(_JOIN_WAIT if left is None else min(_JOIN_WAIT, max(_EXIT_WAIT, left)))
-        # The threads close the pipes; these threads were not started.
+        # Each thread closes its own pipe, unless the thread was not started.
         if self._reader is None:
             process.close_output()
         if self._drain is None:
@@ -505,13 +505,13 @@ class StdioTransport(Transport):
 
     def _shut_down(self, process: Process, deadline: Deadline) -> None:
         first, second = self._config.grace
-        process.hold_tree()  # while parents tell whose children there are
+        process.hold_tree()  # before the server exits: its children get another parent then
         self._stdin_writer.close()
         exited = process.wait(_grace_within(deadline, first)) is not None
-        # The reader continues in the meantime, so that a server that flushes its output does not
-        # block. After the exit of the server, an open stdout means that child processes are left.
+        # The reader thread continues, because a server that flushes its output must not block. If
+        # stdout stays open after the exit of the server, child processes are left.
         reading = self._reader not in (None, threading.current_thread())
-        # `tree_ended`: they may have closed their output, or be about to exit like the server.
+        # `tree_ended`: child processes may have closed their stdout, or may be about to exit.
         quiet = exited and (not reading or self._output_ended.wait(_EXIT_WAIT))
         if quiet and process.tree_ended(_EXIT_WAIT):
             return
@@ -530,13 +530,13 @@ class StdioTransport(Transport):
             self._process.release()
 
     def _discard_in_child(self) -> None:
-        """In a forked child: the server and its pipes belong to the parent; close our copies."""
+        """Close a forked child's copies of the pipes: the server belongs to the parent."""
         if self._process is not None:
             self._process.discard_in_child()
 
 
 def _grace_within(deadline: Deadline, grace: float) -> float:
-    """The seconds for one wait: at most half of the remaining time, for the steps after it."""
+    """Return `grace`, but at most half of the remaining time: the rest is for later steps."""
     left = deadline.remaining()
     return grace if left is None else min(grace, left / 2)
 

@@ -1,9 +1,9 @@
 """Pydantic models of the protocol: what a program gets from servers, and what it sends to them.
 
 There is one model for each construct, with the fields of all five revisions; the docstrings say
-which revisions have a construct or a field. What the library itself reads and writes (handshakes,
-progress, cancelling, subscriptions) has no models, and neither have the schemas of forms, which
-`syncmcp.handlers.forms` reads. A submodule is loaded when one of its names is first used.
+which revisions have a construct or a field. The library's own messages
+(handshakes, progress, cancelling, subscriptions) have no models. Neither have the schemas of forms,
+which `syncmcp.handlers.forms` reads. A submodule is loaded when one of its names is first used.
 
 >>> result = client.call_tool("weather", {"city": "Bergen"})
 >>> [block.text for block in result.content if isinstance(block, syncmcp.types.TextContent)]
@@ -54,7 +54,7 @@ _MODULES = {
     ),
 }
 
-# For the library's own modules: they must not load the models at the top, either.
+# For the library's own modules, which must not load the models when they are imported, either.
 _INTERNAL = {
     "set_origin": "server_features",
     "set_server": "extensions",
@@ -81,8 +81,8 @@ _loaded = False
 def load() -> None:
     """Load all submodules, so that no call has to wait for one."""
     global _loaded
-    # Once: before Python 3.11 even what is loaded takes the lock of all imports, which stays taken
-    # if Ctrl-C comes at the wrong moment.
+    # Once: before Python 3.11 even the import of a loaded module takes the global import lock,
+    # which stays locked if Ctrl-C comes at the wrong moment.
     if not _loaded:
         for module in _MODULES:
             import_module(f"{__name__}.{module}")

@@ -68,7 +68,7 @@ def _not_below_zero(value: Any) -> Any:
 
 
 class _NullIsFalse:
-    """Annotates a boolean that may be ``null``, which no Python function has to look for."""
+    """Annotates a boolean that may be ``null`` in JSON, which is read as false."""
 
     @staticmethod
     def __get_pydantic_core_schema__(source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
@@ -85,19 +85,19 @@ Hint = WrapValidator(_absent_if_malformed)
 """Annotates an advisory field: a malformed value is read as absent, and the model stays valid."""
 
 
-# How many items of a list its repr names.
+# The most items that the repr of a list names.
 _SHOWN = 8
 
 
 def _end_at_first_invalid_item(schema: Any) -> None:
-    """Have the validation of lists end with the first invalid item.
+    """Make the validation of lists stop at the first invalid item.
 
-    Otherwise all of them are reported: items of two bytes would take two hundred times as much.
+    Otherwise each one is reported: a list of two-byte items takes two hundred times its size.
     """
     if isinstance(schema, dict):
         if schema.get("type") == "list":
             schema["fail_fast"] = True
-        if schema.get("type") != "model":  # another one, which has done this
+        if schema.get("type") != "model":  # a nested model has done this itself
             for part in schema.values():
                 _end_at_first_invalid_item(part)
     elif isinstance(schema, (list, tuple)):
@@ -106,9 +106,9 @@ def _end_at_first_invalid_item(schema: Any) -> None:
 
 
 class _Signature:
-    """The signature of a model that `help()` shows: its fields, by their names in Python.
+    """The signature of a model in `help()`: its fields, by their names in Python.
 
-    pydantic's own has the JSON names, and needs a model that is built.
+    The signature of pydantic has the JSON names, and requires that the model is built.
     """
 
     def __get__(self, instance: object, model: type[BaseModel]) -> Signature:
@@ -125,9 +125,9 @@ class WireModel(BaseModel):
     """The base of every model.
 
     Attributes are in snake_case, JSON names in camelCase (``_meta`` is ``meta``). Unknown fields
-    are kept, unless a program makes a model with one that looks like a field with a mistake:
-    `TypeError`. The validator of a model is built at its first use, by one thread at a time; any
-    thread may use a model first.
+    are kept; but a keyword argument that looks like a misspelt field raises a `TypeError`. The
+    validator of a model is built at its first use, by one thread at a time; any thread may use a
+    model first.
     """
 
     model_config = ConfigDict(
@@ -158,7 +158,7 @@ class WireModel(BaseModel):
                         raise TypeError(f"{text} {name!r}: did you mean {close!r}?")
             super().__init__(**data)
 
-        # As in pydantic's own: validation does not call it, which would take longer.
+        # As in pydantic's `__init__`: validation does not call this one, which saves time.
         __init__.__pydantic_base_init__ = True
 
     @classmethod
@@ -169,8 +169,8 @@ class WireModel(BaseModel):
     def from_wire(cls, value: Any) -> Self:
         """Validate a JSON value, with the JSON names of the fields only.
 
-        ``model_validate`` would also accept the name of an attribute (``is_error``), which in JSON
-        is an unknown field, for that of the field (``isError``).
+        ``model_validate`` also accepts the name of an attribute (``is_error``) for a field
+        (``isError``). In JSON, that name is an unknown field.
 
         Raises:
             pydantic.ValidationError: A required field is missing, or a field has a wrong type.
@@ -178,7 +178,7 @@ class WireModel(BaseModel):
         return cls.model_validate(value, by_alias=True, by_name=False)
 
     def __repr_args__(self) -> Iterator[tuple[str | None, Any]]:
-        # Without what is absent: most fields are optional, and a result is to fit on a line.
+        # Without absent fields: most fields are optional, and a result should fit on one line.
         return (pair for pair in super().__repr_args__() if pair[1] is not None)
 
     def to_wire(self) -> dict[str, Any]:
@@ -237,7 +237,7 @@ class MetaModel(WireModel):
             results have it in all revisions, other constructs since 2025-06-18.
     """
 
-    # Not `alias`, which type checkers take for the name of the constructor's argument.
+    # Not `alias`: type checkers use that as the name of the constructor's argument.
     meta: dict[str, Any] | None = Field(
         default=None, validation_alias="_meta", serialization_alias="_meta"
     )
@@ -283,7 +283,7 @@ class Result(MetaModel):
     if not TYPE_CHECKING:  # type checkers know pydantic's, which gives the text of the whole model
 
         def json(self) -> NoReturn:
-            """Refuse what only results of tools and resources have."""
+            """Raise a `TypeError`: only results of tools and resources have data as JSON."""
             raise TypeError(
                 f"{type(self).__name__} has no data as JSON: read its attributes; to_wire() gives"
                 " the whole result"
@@ -306,7 +306,7 @@ class PaginatedResult(Result, Generic[Item]):
     next_cursor: str | None = None
 
     def __class_getitem__(cls, item: object) -> type[Self]:
-        # For type checkers alone: another model for each kind of item would slow down the import.
+        # For type checkers only: a model for each type of item would slow down the import.
         return cls
 
     def __iter__(self) -> Iterator[Item]:  # type: ignore[override]
@@ -431,7 +431,7 @@ class ErrorObject(WireModel):
 def decode_base64(data: str, source: str) -> bytes:
     """Decode base64 strictly: no characters outside of its alphabet, and complete padding.
 
-    The `InvalidOutput` for other data names its `source`.
+    Other data raise an `InvalidOutput` that names the `source`.
     """
     try:
         return base64.b64decode(data, validate=True)

@@ -97,7 +97,7 @@ class ElicitResult(Result):
 # Sampling: a server asks for a message of the client's model (client/sampling).
 
 
-# A hint of two bytes would take five hundred as a model.
+# As a model, a hint of two bytes takes five hundred.
 MAX_HINTS = 1_000
 
 
@@ -147,7 +147,7 @@ class _MessageBase(MetaModel):
     @field_validator("content", mode="before")
     @classmethod
     def _check_content(cls, value: object) -> object:
-        if isinstance(value, str):  # else pydantic lists every kind of block
+        if isinstance(value, str):  # otherwise pydantic lists every kind of block
             raise ValueError("a text is written TextContent(text=...)")  # noqa: TRY004
         return value
 

@@ -26,7 +26,7 @@ from syncmcp.types.base import (
 if TYPE_CHECKING:
     from syncmcp.templates import UriTemplate, Value
 
-# How many characters of a text the repr of a result shows.
+# The most characters of a text that the repr of a result shows.
 _SHOWN = 200
 
 
@@ -205,7 +205,7 @@ class ReadResourceResult(CacheableResult):
     contents: list[ResourceContents]
 
     def __repr__(self) -> str:
-        # One line, also of megabytes.
+        # One line, even for megabytes.
         shown = [repr(shorten(self.text, _SHOWN))] if self.text else []
         blobs = (part for part in self.contents if isinstance(part, BlobResourceContents))
         shown += [visible(shorten(part.mime_type or "bytes", _SHOWN)) for part in blobs]
@@ -242,7 +242,7 @@ class ReadResourceResult(CacheableResult):
 
 
 def single_content(result: ReadResourceResult) -> TextResourceContents | BlobResourceContents:
-    """The only contents of a resource; `InvalidOutput` if there are none, or several."""
+    """Return the only contents of a resource; raise `InvalidOutput` for none or several."""
     if len(result.contents) == 1:
         return result.contents[0]
     raise InvalidOutput(f"the resource has {len(result.contents)} contents: take one of them")

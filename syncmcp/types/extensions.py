@@ -21,7 +21,7 @@ from syncmcp.types.content import Resource
 TaskStatus: TypeAlias = Literal["working", "input_required", "completed", "failed", "cancelled"]
 """The status of a task; the last three are final."""
 
-# Tasks: calls that go on after the response. In 2025-11-25 they are part of the protocol
+# Tasks: calls that continue after the response. In 2025-11-25 they are part of the protocol
 # (basic/utilities/tasks), since 2026-07-28 the extension ``io.modelcontextprotocol/tasks``.
 
 
@@ -143,7 +143,7 @@ class Skill(WireModel):
 
 
 def set_server(skill: Skill, server: str) -> None:
-    """Note which server the entry is from; see `Skill.server`."""
+    """Store the server that the entry is from; see `Skill.server`."""
     vars(skill)["_server"] = server
 
 

@@ -28,7 +28,7 @@ from syncmcp.types.content import ContentBlock, ResourceLink, TextContent, Unkno
 
 T = TypeVar("T")
 
-# How many characters of a text the repr of a result shows.
+# The most characters of a text that the repr of a result shows.
 _SHOWN = 200
 
 
@@ -208,7 +208,7 @@ class CallToolResult(Result):
 
     Attributes:
         content: Content blocks for a model or a person. The protocol requires the field; if a
-            server omits it, as some do beside structured content, it is empty.
+            server omits it, as some do with structured content, it is empty.
         structured_content: An object in 2025-06-18 and 2025-11-25, any JSON value (also null) since
             2026-07-28. ``has_data`` distinguishes null from absent.
         is_error: True if the tool ran and failed; ``content`` describes the error.
@@ -218,7 +218,7 @@ class CallToolResult(Result):
     structured_content: Any = None
     is_error: Flag = False
 
-    # The names of tool and server. An instance has its own in ``__dict__`` beside the fields: they
+    # The names of tool and server. An instance has its own in ``__dict__``, like its fields: they
     # are pickled and copied, but not part of comparisons, dumps and the repr.
     _origin: ClassVar[tuple[str, str] | None] = None
 
@@ -237,7 +237,7 @@ class CallToolResult(Result):
         return not self.is_error
 
     def json(self) -> Any:  # type: ignore[override]  # a deprecated method of pydantic's
-        """Return the structured content; where there is none, the text, decoded as JSON.
+        """Return the structured content or, if there is none, the text decoded as JSON.
 
         Raises:
             syncmcp.errors.InvalidOutput: There is no structured content, and the text is not JSON.
@@ -296,7 +296,7 @@ class CallToolResult(Result):
         return self
 
     def _check_success(self) -> None:
-        """Say that the tool failed, where that is why data is missing."""
+        """Raise `InvalidOutput` if the tool failed, which explains why data is missing."""
         try:
             self.raise_for_error()
         except ToolError as error:
@@ -323,7 +323,7 @@ class CallToolResult(Result):
                 second case the cause is the ``pydantic.ValidationError``.
             syncmcp.UsageError: `target` is a string.
         """
-        if isinstance(target, str):  # pydantic takes it for a name in this module
+        if isinstance(target, str):  # pydantic would look it up as a name
             raise UsageError(f"target must be a model or another type, not the string {target!r}")
         if not self.has_data:
             self._check_success()
@@ -338,7 +338,7 @@ class CallToolResult(Result):
 
 
 def set_origin(result: CallToolResult, tool: str, server: str) -> None:
-    """Note which tool of which server the result is from, for `Client.read_resource` and errors."""
+    """Store the tool and server of the result, for `Client.read_resource` and errors."""
     vars(result)["_origin"] = (tool, server)
 
 

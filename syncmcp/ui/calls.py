@@ -1,4 +1,4 @@
-"""Calls of tools shown to a person: all of their arguments, and what a yes takes."""
+"""Tool calls for display to a person: their arguments, and the word that confirms a call."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ if TYPE_CHECKING:
 RUN: Final = "run"
 """What a person types to allow a call that may change something."""
 
-# What an overview shows of the arguments: how many, and the characters of a name and of a value.
+# The limits of an overview: the number of arguments, the characters of a name and of a value.
 _MOST_ARGUMENTS = 20
 _MOST_OF_NAME = 60
 _MOST_OF_VALUE = 300
 
 
 def wants_word(question: Question) -> bool:
-    """Whether a yes to `question` has to be typed: a tool may change something.
+    """Whether a person must type a word to allow `question`: a tool may change something.
 
     A call needs no word if a trusted server declares the tool read-only. The annotation of any
     other server proves nothing.
@@ -36,18 +36,18 @@ def wants_word(question: Question) -> bool:
 
 
 def arguments_text(call: ToolCall) -> str:
-    """All arguments of a call as JSON."""
+    """Return all arguments of a call as JSON."""
     return "".join(arguments_parts(call))
 
 
 def arguments_parts(call: ToolCall) -> Iterator[str]:
-    """The parts of `arguments_text`, which may be far longer than the arguments."""
+    """Yield the parts of `arguments_text`, which may be far longer than the arguments."""
     encoder = json.JSONEncoder(ensure_ascii=False, indent=2, default=str)
     return encoder.iterencode(dict(call.arguments))
 
 
 def arguments_overview(call: ToolCall) -> str:
-    """The arguments of a call, one a line: the beginning and the end of each, and its length."""
+    """Return the arguments of a call, one on each line, with long ones cut in the middle."""
     lines = [f"{name}: {value}" for name, value in overview_pairs(call, _as_json)]
     if (left_out := len(call.arguments) - len(lines)) > 0:
         lines.append(f"… ({left_out:,} more arguments)")
@@ -55,7 +55,7 @@ def arguments_overview(call: ToolCall) -> str:
 
 
 def overview_pairs(call: ToolCall, write: Callable[[Any], str]) -> Iterator[tuple[str, str]]:
-    """The names and values of the first arguments, as `write` has them, cut in the middle."""
+    """Yield names and values of the first arguments, as `write` formats them, cut in the middle."""
     for name, value in islice(call.arguments.items(), _MOST_ARGUMENTS):
         yield both_ends(write(name), _MOST_OF_NAME), both_ends(write(value), _MOST_OF_VALUE)
 

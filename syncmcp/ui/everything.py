@@ -1,7 +1,7 @@
-"""All of what a person agrees to, as one text: what is not shown must not be agreed to.
+"""The whole content that a person approves, as one text: no part may be approved unseen.
 
-A summary leaves things out, and whoever writes a request knows which. The text is made of what is
-sent, whatever that has in it, so that nothing is forgotten here.
+A summary omits parts, and the author of a request can know which. This text is made from the JSON
+that is sent, whatever its members are, so no member is omitted.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ _BASE64 = re.compile(r"[A-Za-z0-9+/]*={0,2}")
 
 
 def everything(sent: RequestParams | CreateMessageResult) -> str:
-    """All members of a request or an answer as it is sent, by their names.
+    """Return all members of a request or an answer as it is sent, by name.
 
-    Each is indented below the one that it belongs to, and so is every line of a text: none passes
-    for a member of its own. Of pictures and sounds there is the length alone.
+    Inner members, and the lines of a text, are indented below the member that has them, so no line
+    of a text looks like a member. Pictures and sounds are replaced by their lengths.
     """
     return "\n".join(_lines(_shown(sent), ""))
 
 
 def check_length(question: Question) -> None:
-    """Refuse a question that is too long to be shown as a whole, which nobody would read.
+    """Refuse a question that is too long for a person to read in full.
 
     Raises:
         UsageError: It has more than `MOST_SHOWN` characters.
@@ -50,11 +50,11 @@ def check_length(question: Question) -> None:
         told = (request.annotations, request.definition)
         said = (getattr(one, name, None) for one in told for name in ("title", "description"))
         parts = chain(arguments_parts(request), filter(None, said))
-    else:  # an answer of a model; or a request to one, a form, a link, or the roots
+    else:  # the answer of a model; or a request for sampling, a form, a link or the roots
         sent = answer if isinstance(answer, CreateMessageResult) else request
         parts = _lines(_shown(sent), "")
     length = 0
-    for part in parts:  # no further: indentation may make the text far longer than the question
+    for part in parts:  # stops early: indentation may make the text far longer
         length += len(part)
         if length > MOST_SHOWN:
             raise UsageError(
@@ -64,7 +64,7 @@ def check_length(question: Question) -> None:
 
 
 def roots_text(question: Question) -> str:
-    """The roots that the server would get, one a line."""
+    """Return the roots that the server would get, one on each line."""
     lines = []
     for root in question.roots:
         name = "" if root.name is None else f" ({visible(root.name)})"
@@ -73,9 +73,9 @@ def roots_text(question: Question) -> str:
 
 
 def _shown(sent: RequestParams | CreateMessageResult) -> dict[str, Any]:
-    """What is sent, with the lengths of pictures and sounds, whose base64 says nothing to a person.
+    """Return what is sent, with the lengths of pictures and sounds instead of their base64.
 
-    Only where a content stands: elsewhere a server could name any text the data of a picture.
+    Only in content blocks: elsewhere a server could present any text as the data of a picture.
     """
     wire = sent.to_wire()
     if isinstance(sent, CreateMessageRequestParams):
@@ -84,7 +84,7 @@ def _shown(sent: RequestParams | CreateMessageResult) -> dict[str, Any]:
 
 
 def _with_lengths(holder: dict[str, Any]) -> dict[str, Any]:
-    """A message, or the result of a tool within one."""
+    """Insert the lengths into a message, or into the result of a tool within a message."""
     content = holder.get("content")
     if isinstance(content, list):
         return {**holder, "content": [_block(each) for each in content]}

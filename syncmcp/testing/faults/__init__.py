@@ -205,7 +205,7 @@ Ending = Literal["complete", "cut", "reset", "client left", "server left", "clos
 """How an exchange ended: with the whole response, by a `Cut` ("cut" or "reset"), because the client
 or the server closed its connection, or because the proxy was closed."""
 
-# The method is expected in the first bytes of a message, so that a long one need not be read whole.
+# Searched only in the first bytes of a message, so that a long message need not be read whole.
 _METHOD = re.compile(rb'"method"\s*:\s*"([^"\\]+)"')
 
 
@@ -258,7 +258,7 @@ class ExchangeLog(Watched):
     def begin_exchange(
         self, connection: int, verb: str, path: str, headers: dict[str, str], body: bytes
     ) -> tuple[Exchange, Planned | None]:
-        """Add an exchange, of whose body the beginning was read; return it and its fault."""
+        """Add an exchange whose body was read at least in part; return it and its fault."""
         found = _METHOD.search(body)
         method = found.group(1).decode("utf-8", "replace") if found else None
         with self:

@@ -15,7 +15,7 @@ from syncmcp.testing.listener import HOST, Closing, Listener
 
 __all__ = ["FaultProxy", "UnusedFaults"]
 
-# Seconds to wait for connections that were told to end; they need far less.
+# Seconds to wait for aborted connections to end; they need far less.
 _CLOSE_SECONDS = 10.0
 
 
@@ -163,7 +163,7 @@ class FaultProxy(Closing):
             return len(self._relays)
 
     def unused(self) -> list[Planned]:
-        """Return the queued faults that have not happened: no exchange matched or got so far."""
+        """Return the queued faults that have not happened: no exchange reached their points."""
         with self._log.changed:
             return [planned for planned in self._log.planned if not planned.happened]
 

@@ -26,7 +26,7 @@ _BLANK_LINE = re.compile(rb"\r\n\r\n|\n\n|\r\r")
 
 
 class _ByteReader:
-    """Reads from `receive`, which returns no bytes at the end."""
+    """Reads from `receive`, which returns no bytes at the end of the stream."""
 
     def __init__(self, receive: Callable[[], bytes]) -> None:
         self._receive = receive
@@ -42,7 +42,7 @@ class _ByteReader:
         return self._read_until(b"\r\n")
 
     def read_some(self, limit: int = _PIECE) -> bytes:
-        """Read at least one byte and at most `limit`; none at the end."""
+        """Read at least one byte and at most `limit` bytes; return no bytes at the end."""
         if not self.buffer:
             self._fill_buffer()
         piece, self.buffer = self.buffer[:limit], self.buffer[limit:]
@@ -63,7 +63,7 @@ class _ByteReader:
 
 @dataclass(frozen=True)
 class _Head:
-    """The head of an HTTP message, with its blank line in `raw`; names in lower case."""
+    """The head of an HTTP message: `raw` includes its blank line, names are in lower case."""
 
     raw: bytes
     words: tuple[str, str, str]
@@ -128,7 +128,7 @@ def _read_exactly(source: _ByteReader, count: int) -> Iterator[bytes]:
 
 
 def frame_piece(piece: bytes, framing: Framing) -> tuple[bytes, int]:
-    """Return a piece with its framing, and the offset of the piece; no bytes mark the end."""
+    """Return a piece with its framing, and its offset there; an empty piece ends the body."""
     if framing != "chunked":
         return piece, 0
     size = b"%x\r\n" % len(piece)
@@ -150,7 +150,7 @@ def split_events(body: Iterable[bytes]) -> Iterator[tuple[bytes, bool]]:
         yield rest, False
 
 
-# The number of bytes of a request in which its method is searched.
+# The method of a request is searched in this many bytes of its body.
 _METHOD_SEARCH_BYTES = 4096
 _RECEIVE = 65536
 
@@ -377,7 +377,7 @@ class Relay:
     # Faults
 
     def _left_before_fault(self, place: Place, already: int = 0) -> int | None:
-        """Return the number of bytes or events before the fault, `None` if it is not here."""
+        """Return the bytes or events left before the fault; `None` if it is at another point."""
         planned = self._planned
         if planned is None or planned.fault.at != place:
             return None
@@ -419,7 +419,7 @@ class Relay:
             self._send(data[start : start + drip.size])
 
     def _write_with_fault(self, data: bytes, place: int | None) -> None:
-        """Write `data`, and apply the fault at offset `place` of it, if that is within."""
+        """Write `data`; apply the fault at its offset `place`, if that is within `data`."""
         if place is None or place > len(data):
             self._write(data)
             return

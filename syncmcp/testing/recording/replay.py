@@ -73,9 +73,9 @@ class _ReplayTransport(Transport):
         self._lock = threading.RLock()
         self._closed = False
         self._thread: threading.Thread | None = None
-        # Answers to requests that were not recorded and are answered all the same.
+        # Answers that the replay makes by itself: to `ping`, repeated lists and `server/discover`.
         self._local_replies: deque[tuple[dict[str, Any], Outgoing]] = deque()
-        # By recorded id: the current request and its id. By recorded progress token: the current.
+        # The current request and its id, by recorded id; the current token, by recorded token.
         self._outgoing: dict[int, Outgoing] = {}
         self._ids: dict[int, int] = {}
         self._tokens: dict[int | str, int | str] = {}
@@ -102,7 +102,7 @@ class _ReplayTransport(Transport):
         self._handle_sent(out)
         self._wake.put(True)
         if self.blocking and out.id is not None:
-            # Set by the answer, or by `withdraw` when the call has timed out.
+            # Set by the answer, by `close`, or by `cancel` when the call has timed out.
             while not over.wait(out.deadline.remaining()) and not out.deadline.expired:
                 pass
 
@@ -202,7 +202,7 @@ class _ReplayTransport(Transport):
             self._receiver.lost(reader_failed(self.label, error))
 
     def _next(self) -> tuple[Entry, Outgoing | None, list[Outgoing]] | None:
-        """Return the next entry, the request on whose stream it is sent, and those that it ends."""
+        """Return the next entry, the request on whose stream it is sent, and the ended requests."""
         with self._lock:
             if self._closed:
                 return None
@@ -262,7 +262,7 @@ class _ReplayTransport(Transport):
             if type(token) in (int, str):
                 changed["progressToken"] = self._tokens.get(token, token)  # type: ignore[arg-type]
         if method == "notifications/cancelled" and not self._state.stateful:
-            # The id of a client's request. Up to 2025-11-25 it is that of a server's request.
+            # This is the id of a client's request; up to 2025-11-25, the id of a server's request.
             changed["requestId"] = self._current_id(member.get("requestId"))
         meta = member.get("_meta")
         if isinstance(meta, dict) and SUBSCRIPTION_ID in meta:

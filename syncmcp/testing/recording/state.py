@@ -15,8 +15,8 @@ from syncmcp.testing.recording import MASK_PATTERN, Entry
 # Comparison of the client's requests with the recorded ones.
 
 
-# Their params are not compared: they describe the client, whose version may differ from the
-# recording's.
+# The params of these requests are not compared: they describe the client, and its version may
+# differ from the recorded client's.
 _GREETINGS = frozenset(("initialize", "server/discover"))
 
 # Members of `_meta` that a client sets by itself, and which are not compared.
@@ -100,11 +100,11 @@ def member_at(value: Any, *names: str) -> Any:
 
 # The order of a replay.
 #
-# An entry that the client received is played when its causes have happened: the client has sent the
-# request to which it belongs, all earlier entries of that request were played, and the questions
-# among them were answered. So a client that sends the same requests in another order, or one after
-# another instead of concurrently, gets the same answers, and never waits for a message that it has
-# no reason to send.
+# An entry that the client received is played after its causes. The client has sent the request to
+# which the entry belongs. All earlier entries of that request were played, and the questions among
+# them were answered. So the client may send the same requests in another order, or one after
+# another instead of concurrently, and gets the same answers. The replay never waits for a message
+# that the client has no reason to send.
 
 
 Order = Literal["causal", "recorded"]
@@ -149,15 +149,15 @@ def requests_ended_by(entry: Entry) -> set[int]:
 
 
 class ReplaySchedule:
-    """Decides which of the entries of a connection is played next; each "sent" has one message.
+    """Decides which entry of a connection is played next; each "sent" must have one message.
 
     In the order ``"recorded"`` entries are played in the order of the recording, each after all
     actions of the client that were recorded before it.
     """
 
     def __init__(self, entries: Sequence[Entry], order: Order = "causal") -> None:
-        # Positions of entries: those that were played or that the client has done, the ends of
-        # requests by their ids, and the answers to questions by the ids of these.
+        # Positions of entries: entries that were played or that the client has done; the ends of
+        # requests, by id of the request; the answers to questions, by id of the question.
         self.done: set[int] = set()
         self.ended: dict[int, int] = {}
         self.answers: dict[int | str | None, int] = {}
@@ -213,7 +213,7 @@ class ReplaySchedule:
         previous: set[int] = set()  # The last entry received.
         last_action: set[int] = set()
         actions_since: set[int] = set()
-        # By request: the last entry played of it, and the answers to its questions since then.
+        # By request: its last entry, and answers to its questions since. By answer: its request.
         chains: dict[int, set[int]] = {}
         answered: dict[int, int] = {}
         for position, entry in enumerate(self._entries):
@@ -251,7 +251,7 @@ class ReplaySchedule:
             yield position, before
 
     def _owners_of(self, position: int, entry: Entry, in_flight: dict[int, None]) -> set[int]:
-        """Return the requests to which an entry belongs, as far as it is known or likely."""
+        """Return the requests to which an entry belongs or most likely belongs."""
         candidates: set[int | str | None] = {entry.id}
         for message in messages(entry):
             if is_answer(message):
@@ -266,7 +266,7 @@ class ReplaySchedule:
         if known or entry.kind in ("missed", "silent"):
             return known
         # All requests share the stream of this message. It most likely belongs to the request that
-        # was answered next; in case of a question, next after the answer to the question.
+        # was answered next; for a question, to the request answered next after its answer.
         after = position
         for message in messages(entry):
             if (id := id_of(message)) is not None:
@@ -275,7 +275,7 @@ class ReplaySchedule:
         sent = {id: self._entries[self._sent[id]].value for id in in_flight}
         guesses = [id for id in sent if sent[id].get("method") != _LISTEN or id in self.ended]
         ends = {id: self.ended.get(id, never) for id in guesses}
-        # Of those that were answered together or never, the last one sent.
+        # Of requests that were answered together or never, `min` returns the last one sent.
         likely = [id for id in reversed(guesses) if ends[id] > after]
         return {min(likely, key=ends.__getitem__)} if likely else set()
 
@@ -302,7 +302,7 @@ def has(entries: Iterable[Entry], *kinds: str) -> bool:
 
 
 def with_endings(recorded: Iterable[Entry]) -> list[Entry]:
-    """Return the entries of a connection with one message in each "sent", and an end of each."""
+    """Split sent batches; if the recording was cut off, add a failure for each open request."""
     entries: list[Entry] = []
     for entry in recorded:
         if entry.kind == "sent":
@@ -327,7 +327,7 @@ class ReplayState:
         self.entries = entries
         self._schedule = ReplaySchedule(self.entries, order)
         self._normalize = normalize
-        # Positions of what the client has sent, by method.
+        # Positions of the requests and of the notifications that were sent, by method.
         self._requests: dict[str, list[int]] = {}
         self._notifications: dict[str, list[int]] = {}
         self._asked_by_server: dict[int | str, str] = {}
@@ -352,7 +352,7 @@ class ReplayState:
         return [method for method, places in self._requests.items() for _ in self._left(places)]
 
     def _left(self, places: Iterable[int]) -> Iterator[int]:
-        """Return those of these positions that the client has not done."""
+        """Return those of the given positions whose messages the client has not sent."""
         return (position for position in places if position not in self._schedule.done)
 
     def _index(self, position: int, entry: Entry) -> None:
@@ -390,8 +390,8 @@ class ReplayState:
     def repeated_list(self, method: str, params: Any) -> dict[str, Any] | None:
         """Return the newest answer that was recorded for this list of tools, or `None`.
 
-        For a client that lists the tools more often than the recorded one: its list became
-        outdated at another moment, because its threads ran in another order.
+        A client may list the tools more often than the recorded client did: if its threads run in
+        another order, its list becomes outdated at another moment.
         """
         if method != "tools/list":
             return None
@@ -445,7 +445,7 @@ class ReplayState:
             return value
         try:
             return self._normalize(method, value)
-        except Exception as error:  # The program's function: fail the call that led to it.
+        except Exception as error:  # Code of the program failed: fail the call that needed it.
             raise NotRecorded(f"normalize failed: {type(error).__name__}: {error}") from error
 
     def _outcome(self, method: str, message: dict[str, Any]) -> Any:

@@ -100,9 +100,9 @@ def open_gate(transcript: Transcript, name: str) -> None:
 
 
 class Channel:
-    """Sends the answers to one message of the client. Here: as lines, in memory and over stdio.
+    """Sends the answers to one message of the client; this class: as lines, in memory or stdio.
 
-    Its methods have the names of the steps that it plays, and return the bytes to write.
+    The methods for steps have the names of the steps, and return the bytes to write.
     """
 
     place = "in memory"
@@ -146,7 +146,7 @@ class Incoming:
 
 
 class ScriptError(Exception):
-    """A step is invalid at its place in the script or on this transport, or expects in vain."""
+    """A step is invalid where it was played, or waited for a message while other requests came."""
 
 
 class ScriptEnded(Exception):
@@ -166,7 +166,7 @@ class Inbox:
         self._ended = False
 
     def receive(self, frame: bytes, channel: Channel, number: int) -> None:
-        """Record a frame of the connection with this number, and keep it for the script."""
+        """Record a frame of the connection with this number, and queue it for the script."""
         message, method = read_frame(frame)
         self.transcript.add_received(Received(message, method, number))
         self.put(Incoming(message, method, channel))
@@ -176,7 +176,7 @@ class Inbox:
             self._waiting.append(incoming)
 
     def close(self) -> bool:
-        """Have waiting methods raise `ScriptEnded`; return whether this was the first call."""
+        """Make waiting methods raise `ScriptEnded`; return whether this was the first call."""
         with self.transcript:
             was_open, self._ended = not self._ended, True
             return was_open
@@ -184,7 +184,7 @@ class Inbox:
     def take(self, method: str) -> Incoming:
         """Wait for a message of `method` and remove it.
 
-        Raises `ScriptEnded`; `ScriptError` if requests have come meanwhile that nothing expects.
+        Raises `ScriptEnded`; `ScriptError` if requests have come that no step has expected.
         """
         with self.transcript.changed:
             try:
@@ -225,7 +225,7 @@ class Player:
     def play(self) -> None:
         """Play the script to its end on this thread. Raises `ScriptEnded` and `ScriptError`."""
         for step in self._script:
-            # The transcript has the disconnection; the script goes on with its next step.
+            # The transcript shows the disconnection; the script continues with its next step.
             with suppress(ClientGone):
                 self._play(step, lambda channel, data: channel.write(data))
 

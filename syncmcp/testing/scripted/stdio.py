@@ -55,7 +55,7 @@ class ChildProcess(Channel):
         self.inbox.transcript.add_event("exited")
 
     def end(self, code: int) -> None:
-        """End the process after its script; unless that has failed, after the end of its stdin."""
+        """End the process after its script: at once if that failed, otherwise when stdin ends."""
         with suppress(ScriptEnded):
             if not code:
                 self.inbox.wait(None)
@@ -79,7 +79,7 @@ class ChildProcess(Channel):
         self._order("start_reading")
 
     def _order(self, kind: str, value: Any = None) -> None:
-        """Have the process do something, and wait until it has done it."""
+        """Send an order to the process, and wait until the process has confirmed it."""
         with suppress(OSError):  # The process has exited, which `listen` notices.
             self._line.sendall(encode([kind, value]) + b"\n")
         problem = self._confirmed.get()
@@ -104,7 +104,7 @@ def main(port: int) -> None:
 class _Process:
     def __init__(self, line: socket.socket) -> None:
         self._line = line
-        self._lock = threading.Lock()  # Keeps reports whole.
+        self._lock = threading.Lock()  # Held while a report is written.
         self._wake_reader, self._wake = os.pipe()
         self._reader: threading.Thread | None = None
 
@@ -115,7 +115,7 @@ class _Process:
             problem = ""
             try:
                 getattr(self, kind)(value)
-            except OSError as error:  # The client does not read any more.
+            except OSError as error:  # The client has closed its end.
                 problem = str(error)
             self._report("confirmed", problem)
 

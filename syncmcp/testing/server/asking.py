@@ -77,7 +77,7 @@ class Rounds:
         return opened.retry.result()  # Another thread has removed the round and sets its outcome.
 
     def remove(self, opened: Round, why: str = _GIVEN_UP) -> bool:
-        """Remove a round; return whether it was open: then the caller sets its outcome."""
+        """Remove a round; return whether it was open. If so, the caller must set its outcome."""
         with self._lock:
             known = self._open.pop(opened.state, None) is not None
             self._ended[opened.state] = why
@@ -140,7 +140,7 @@ def _retry_key(call: Call) -> tuple[str, Message]:
 
 
 def _retry_problems(opened: Round, call: Call) -> list[str]:
-    """Return the violations of the protocol in a retry that can be served all the same."""
+    """Return violations of the protocol in a retry that do not prevent an answer."""
     faults: list[str] = []
     if opened.call.session is not None and call.request_id == opened.call.request_id:
         faults.append(f"{call.method}: the retry has the id of the request before")
@@ -233,7 +233,7 @@ class Asker:
             except (TimeoutError, Withdrawn):
                 self.cancelled.set()
                 raise
-        # Runs at once if the retry was cancelled meanwhile.
+        # Runs at once if the retry was cancelled before this line.
         retry.add_done_callback(self._call_ended)
         return responses(retry)
 

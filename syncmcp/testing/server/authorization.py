@@ -27,7 +27,7 @@ _JSON = {"content-type": "application/json", "cache-control": "no-store"}
 
 @dataclass(frozen=True)
 class _Grant:
-    """What a code or token was granted for."""
+    """The terms of a grant, by which a code or token is checked."""
 
     client: str
     resource: str

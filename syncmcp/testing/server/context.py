@@ -1,4 +1,4 @@
-"""The context of a request: what a handler knows of it, sends and asks."""
+"""The context of a request: its properties, and how its handler notifies and asks the client."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Admits requests and runs their handlers, on a worker thread where one may block."""
+"""Admits requests and runs their handlers, on a worker thread if the handler may block."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ class Listeners:
             self._unacknowledged[call] = []
         self._stats._count(listeners=1)
         call.add_done_callback(self._remove)
-        # The acknowledgement is sent first; `notify` queues notifications until it was.
+        # The acknowledgement is sent first; until then, `notify` queues notifications.
         call.notify(_ACKNOWLEDGED, {"notifications": honoured, **_tag(call)})
         while True:
             with self._lock:
@@ -91,7 +91,7 @@ class Listeners:
                 call.notify(method, params)
 
     def notify(self, method: str, params: Message, kind: str, value: object = True) -> None:
-        """Notify the listeners for events of a kind: all of them, or those about a URI or task."""
+        """Notify the listeners for a kind of event, or for one URI or task (`value`)."""
         with self._lock:
             wishes = [(call, honoured.get(kind)) for call, honoured in self._open.items()]
         for call, wish in wishes:
@@ -130,7 +130,7 @@ def _new_pool() -> DaemonPool:
 
 
 class Dispatcher:
-    """Admits requests and has each answered by the handler of its method; the base of `Server`."""
+    """Admits requests and runs the handler of the method of each; the base of `Server`."""
 
     instructions: str | None
     ttl_ms: int | None
@@ -251,7 +251,7 @@ class Dispatcher:
         return call.method in self.handlers or call.method in self._table(call)
 
     def _is_stateless(self, message: Message, *, in_session: bool) -> bool:
-        """Return whether a request is one of 2026-07-28, whether or not it is valid there."""
+        """Return whether a request is one of 2026-07-28, even if it is invalid there."""
         if not self.stateless:
             return False
         if wire.PROTOCOL_VERSION in wire.meta_of(message.get("params")):
@@ -268,7 +268,7 @@ class Dispatcher:
     def _start(self, call: Call) -> None:
         """Serve a call on this thread, or on a worker thread if its handler may block.
 
-        The retry of a request whose tool waits for it goes to the thread of that tool.
+        A retry that a tool waits for is passed to the thread of that tool.
         """
         call.add_done_callback(self.call_ended)
         self.stats._count(running=1)
@@ -292,7 +292,7 @@ class Dispatcher:
 
     def answer(self, call: Call, message: Message) -> bool:
         """Answer a call and count the answer; return whether the call was still open."""
-        # Counted before it is sent: whoever has received the answer must find it counted.
+        # Counted before it is sent: a test that has received the answer must find it counted.
         failed = "error" in message
         self.stats._count(replies=1, errors=failed)
         if call.answer(message):
@@ -309,7 +309,7 @@ class Dispatcher:
         self._workers.run(job)
 
     def end_idle_workers(self) -> None:
-        """End the idle threads of `run_job`, which are kept for a moment for later jobs."""
+        """End the idle threads of `run_job`, which otherwise wait briefly for later jobs."""
         idle, self._workers = self._workers, _new_pool()
         idle.close()
 

@@ -40,8 +40,8 @@ Item = Event | Pause | None
 class EventStream:
     """One ordered stream of messages with at most one reader at a time.
 
-    A reader that attaches later, or again, receives the messages that it missed, of which `limit`
-    are stored. The ids of events begin with `name`.
+    A reader that attaches later, or again, receives the messages that it missed; the latest `limit`
+    messages are stored. The ids of events begin with `name`.
     """
 
     def __init__(self, name: str, limit: int = 0) -> None:
@@ -71,7 +71,7 @@ class EventStream:
             self._put(None)
 
     def pause(self, retry_ms: int | None) -> None:
-        """End the stream for its reader; it goes on and can be resumed."""
+        """Disconnect the reader. The stream continues, and a reader can resume it."""
         with self._lock:
             self._put(Pause(retry_ms))
             self._reader = None
@@ -79,7 +79,7 @@ class EventStream:
     def attach(self, after: int | None) -> queue.SimpleQueue[Item]:
         """Return a queue of the stored messages after number `after`, and of all later messages.
 
-        `None` starts after the last message that any reader took. An earlier reader ends.
+        `None`: after the last message that any reader has delivered. An earlier reader ends.
         """
         reader: queue.SimpleQueue[Item] = queue.SimpleQueue()
         with self._lock:
@@ -115,10 +115,10 @@ class EventStream:
 class EventBody(Iterator[bytes]):
     """The body of an event-stream response: an iterator of chunks, each of whole events.
 
-    It starts after message number `after`, `None`: after the last one read. While it waits, `gone`
-    is called every 50 ms and returns whether the client has closed the connection; after
-    `keep_alive` seconds without an event a comment is sent. `prelude` is sent first. `ended` says
-    that there are no more chunks.
+    It starts after message number `after`; `None`: after the last delivered message. While it
+    waits, it calls `gone` every 50 ms, which returns whether the client has closed the connection.
+    After `keep_alive` seconds without an event, it sends a comment. `prelude` is sent first.
+    `ended` is true after the last chunk.
     """
 
     def __init__(
@@ -172,7 +172,7 @@ class EventBody(Iterator[bytes]):
         return item
 
     def wait_final(self) -> Event | None:
-        """Wait for the answer, discard the rest; `None` if the stream ends first."""
+        """Wait for the answer, and discard messages before it; `None` if the stream ends first."""
         item = self._first.pop() if self._first else self._next_item(None)
         while isinstance(item, Event) and not item.final:
             item = self._next_item(None)

@@ -23,7 +23,7 @@ from syncmcp.testing.server.wire import Message, RpcError
 
 TASKS = "io.modelcontextprotocol/tasks"
 TASKS_REVISION = "2025-11-25"
-"""The revision that has tasks itself; in 2026-07-28 they are an extension."""
+"""The revision with tasks in the core protocol; in 2026-07-28 they are an extension."""
 SKILLS = "io.modelcontextprotocol/skills"
 
 _DIRECTORY = "inode/directory"
@@ -43,7 +43,7 @@ class Binding:
 
     Attributes:
         key: The key in its registry: the name, or the URI of a resource.
-        parameters: By the name of each parameter but the context: whether it is required.
+        parameters: Whether each parameter is required, by its name; without the context.
     """
 
     def __init__(
@@ -97,7 +97,7 @@ class Binding:
         return self._model.model_json_schema(by_alias=True)
 
     def run(self, arguments: Mapping[str, Any], context: ToolContext) -> Any:
-        """Check `arguments`, which raises `InvalidArguments`, and call the function."""
+        """Check `arguments` and call the function. Raises `InvalidArguments`."""
         try:
             model = self._model.model_validate(arguments)
         except ValidationError as error:
@@ -169,7 +169,7 @@ class Tool(Binding):
         )
 
     def call(self, arguments: Mapping[str, Any], context: ToolContext) -> Message:
-        """Run the tool on this thread; exceptions but `RpcError` become a result with `isError`."""
+        """Run the tool on this thread; an exception but `RpcError` becomes an `isError` result."""
         try:
             value = self.run(arguments, context)
         except RpcError:
@@ -183,7 +183,7 @@ class Tool(Binding):
         return self._result(value, context.revision)
 
     def _structured(self, revision: str) -> bool:
-        """Return whether the revision has structured output, with a root of this type."""
+        """Return whether the revision has structured output with the root type of the schema."""
         if self.output_schema is None or not wire.since(revision, "2025-06-18"):
             return False
         return self.output_schema.get("type") == "object" or wire.since(revision, "2026-07-28")
@@ -273,7 +273,7 @@ class Resource(Binding):
         template = self._uri_template
         if template is None:
             return {} if uri == self.key else None
-        # A server meets URIs that no client of ours makes.
+        # Values are unchecked: any client may send any URI, and the function must check it.
         return template.match(uri, unchecked=template.variables)
 
     def describe(self, revision: str) -> Message:
@@ -329,7 +329,7 @@ class Features:
         if page_size is not None and page_size < 1:
             raise ValueError("page_size must be at least 1")
         self._page_size = page_size
-        # Copied before they are iterated over: features come and go on other threads.
+        # Copied before iteration: other threads may add and remove features.
         self.tools: dict[str, Tool] = {}
         self.resources: dict[str, Resource] = {}
         self.templates: dict[str, Resource] = {}

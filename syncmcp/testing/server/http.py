@@ -53,7 +53,7 @@ class _Refused(Exception):
 
 
 class _Endpoint:
-    """What the two transports have in common: sessions by id, and the check of each request."""
+    """The base of both endpoints: sessions by id, and the checks of each request."""
 
     def __init__(
         self, server: Server, keep_alive: float | None, allowed_hosts: Iterable[str] | None
@@ -74,7 +74,7 @@ class _Endpoint:
     def _answer(
         self, headers: Mapping[str, str], handle: Callable[[dict[str, str]], HttpReply]
     ) -> HttpReply:
-        """Answer a request, whose headers `handle` receives with their names in lower case."""
+        """Answer a request by `handle`, which gets the headers with names in lower case."""
         given = {name.lower(): value.strip(" \t") for name, value in headers.items()}
         foreign = None
         if self._allowed_hosts is not None:
@@ -261,7 +261,7 @@ class HttpEndpoint(_Endpoint):
             raise _Refused(_STATUSES.get(error.code, 400), error, identifier) from None
 
         def closed(whole: bool) -> None:
-            # In 2026-07-28 the end of the stream is the cancellation.
+            # In 2026-07-28 a client cancels a request by closing its stream.
             if not whole and call.cancel("the client closed the stream"):
                 server.stats._count(disconnects=1)
 
@@ -500,7 +500,7 @@ def _require_equal(name: str, given: str | None, expected: object) -> None:
 
 
 def _decode(name: str, value: str | None) -> str | None:
-    """Decode a value that is in Base64 because it is not visible ASCII."""
+    """Decode a header value that is marked as Base64; return other values unchanged."""
     if value is None or not (value.startswith(_START) and value.endswith(_END)):
         return value
     try:

@@ -52,7 +52,7 @@ def listen_http(answer: Answer, port: int = 0) -> Listener:
 
 
 def find_foreign_host(headers: Mapping[str, str], allowed: Container[object]) -> str | None:
-    """Say which host or origin of a request is not allowed: web pages must not reach the server."""
+    """Return an error if host or origin is not allowed: web pages must not reach the server."""
     host = split_url(f"//{headers.get('host', '')}").hostname
     if host not in allowed:
         return f"Host not allowed: {host}"

@@ -36,7 +36,7 @@ class MissingCapability(RpcError):
         stateless = revision in wire.STATELESS
         lacks = not wire.since(revision, _SINCE.get(feature, revision))
         why = f": revision {revision} does not have it" if lacks else ""
-        if not (lacks or stateless or "." in feature):  # `data` says so in the newest revision
+        if not (lacks or stateless or "." in feature):  # in 2026-07-28, `data` names it
             why = f": it needs a handler, {feature}="
         super().__init__(
             wire.MISSING_CAPABILITY if stateless else wire.INVALID_REQUEST,
@@ -69,7 +69,7 @@ class UrlElicitationRequired(RpcError):
 
 
 def declared(capabilities: Message, feature: str, revision: str) -> bool:
-    """Return whether the client declared `feature`, a path, and the revision has it."""
+    """Return whether the revision has `feature`, a dotted path, and the client declared it."""
     if not wire.since(revision, _SINCE.get(feature, revision)):
         return False
     if feature.startswith("elicitation.") and not declared(capabilities, "elicitation", revision):
@@ -140,7 +140,7 @@ class Question:
         self._withdraw = withdraw
         self._progress = progress
         self._reached: float | None = None
-        # Progress and the response, in the order received; or the exception that ended it.
+        # Progress and the response, in the order received; or the exception that ended `result`.
         self._inbox: queue.SimpleQueue[Message | Exception] = queue.SimpleQueue()
 
     def __repr__(self) -> str:
@@ -201,7 +201,7 @@ class Question:
         return None
 
     def end(self, error: Exception) -> None:
-        """Have `result` raise `error`."""
+        """Make `result` raise `error`."""
         self._inbox.put(error)
 
 

@@ -42,7 +42,7 @@ R = TypeVar("R")
 def _with_parentheses(
     method: Callable[Concatenate[Server, P], R],
 ) -> Callable[Concatenate[Server, P], R]:
-    """Let a method that makes a decorator say how it is written."""
+    """Make a decorator raise an error that shows the right form if its parentheses are missing."""
 
     @wraps(method)
     def decorating(server: Server, /, *args: P.args, **kwargs: P.kwargs) -> R:
@@ -401,7 +401,7 @@ class Server(Dispatcher):
         """
         output = os.dup(sys.stdout.fileno())
         os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
-        lock = threading.Lock()  # Keeps lines whole.
+        lock = threading.Lock()  # Held while a line is written.
 
         def deliver(frame: bytes) -> None:
             # Written to the descriptor: the lock of a buffered writer is never released if the

@@ -190,7 +190,7 @@ def wsgi_app(endpoint: HttpEndpoint | SseEndpoint) -> WsgiApp:
                 headers.append(("content-length", str(len(reply.body))))
         phrase = HTTPStatus(reply.status).phrase
         start_response(f"{reply.status} {phrase}", headers)
-        # PEP 3333: the server calls `close()` of the body, whatever happened.
+        # PEP 3333: the server calls `close()` of the body in any case, also after an error.
         return reply.body if isinstance(reply.body, EventBody) else [reply.body]
 
     return application

@@ -16,7 +16,7 @@ from syncmcp.testing.server.wire import Batches, Message, Outlet, RpcError, Stat
 
 
 class _Server(Protocol):
-    """What a session needs of its `Server`."""
+    """The members of `Server` that a session uses."""
 
     stats: Stats
     batches: Batches
@@ -71,7 +71,7 @@ class Call:
         self.params = wire.params_of(self.message)
         self.cancelled = threading.Event()
         self.cancel_reason: str | None = None
-        # Guards `_open` and `_done_callbacks`. Nothing is sent while it is held: whoever receives
+        # Guards `_open` and `_done_callbacks`. Nothing is sent while it is held: the receiver of
         # a message may call back into this session.
         self._lock = threading.Lock()
         self._open = True
@@ -84,7 +84,7 @@ class Call:
 
     def send(self, message: Message) -> bool:
         """Send a message on the stream of this request; return whether the call was open."""
-        # Checked before sending only: the message may make the client cancel the call.
+        # Not checked again afterwards: the message may make the client cancel the call.
         if not self._open:
             return False
         self.outlet.send(message)
@@ -94,7 +94,7 @@ class Call:
         return self.send(wire.notification(method, params))
 
     def question(self, method: str, params: Message | None, progress: Progress | None) -> Question:
-        """Send the client a request on the stream of this call, whose end withdraws it."""
+        """Send the client a request on the stream of this call; when the call ends, withdraw it."""
         session = self.session
         if session is None or session.revision != self.revision:
             text = f"{self.revision} has no requests from servers"
@@ -149,7 +149,7 @@ class Call:
         return True
 
 
-# The number of cancellations that are kept until their request arrives.
+# The maximum number of cancellations that are stored until their requests arrive.
 _MAX_EARLY_CANCELS = 256
 
 
@@ -253,7 +253,7 @@ class Session:
             self._push(wire.notification(method, params))
 
     def _notify_initialized(self, method: str, params: Message | None = None) -> None:
-        """Send a notification, but not between `initialize` and `notifications/initialized`."""
+        """Send a notification if initialized; during the handshake queue it; else discard it."""
         with self._lock:
             if not self.initialized:
                 if self.revision is not None:
@@ -418,7 +418,7 @@ class Session:
             self._server._start(call)
 
     def _register(self, call: Call) -> bool:
-        """Return whether the call was cancelled before it came."""
+        """Register a call; return whether it was cancelled before it came. Raises `RpcError`."""
         with self._lock:
             if self.closed.is_set():
                 raise RpcError(wire.INVALID_REQUEST, "The session has ended")
@@ -471,7 +471,7 @@ class Session:
         handler = self._server.notification_handlers.get(method)
         if handler is not None:
             handler(params)
-        # Counted last: whoever waits for the counter must find the effects.
+        # Counted last: a test that waits for the counter must find the effects.
         with self._server.stats as stats:
             stats.notifications[method] += 1
 

@@ -45,7 +45,7 @@ class Task(Watched):
         self.status = "working"
         self.polls = 0
         self.answer: Message | RpcError | None = None
-        # Its request has been answered with the task; `finish` keeps the answer of the tool.
+        # The answer to `tools/call` is the task; `finish` stores the answer of the tool.
         self.call = replace(call, outlet=wire.Outlet(self.send), batch=None)
         self._tasks = tasks
         self._created = self._updated = _now()
@@ -63,7 +63,7 @@ class Task(Watched):
         return self.status in _FINAL
 
     def describe(self) -> Message:
-        """Return the task as its revision writes it, without the members of a status."""
+        """Return the task in the form of its revision, without result, error and questions."""
         stateless = self.call.revision in wire.STATELESS
         entry: Message = {
             "taskId": self.id,
@@ -125,7 +125,7 @@ class Task(Watched):
         Notifications are sent on the session's own stream otherwise.
         """
         if self.call.revision in wire.STATELESS:
-            return False  # There is no stream for it.
+            return False  # The revision has no stream for it.
         params = message.get("params", {})
         message = {
             **message,

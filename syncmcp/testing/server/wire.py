@@ -213,7 +213,7 @@ class Outlet:
         self._push(message)
 
     def finish(self, message: Message | list[Message] | None) -> None:
-        """Send the answer; `None` means that there will be none."""
+        """Send the answer; `None` means that no answer will be sent."""
         if message is not None:
             self._push(message)
 
@@ -271,7 +271,7 @@ class Batch:
         self._open = size
 
     def settle(self, member: BatchMember, message: Any) -> None:
-        """Keep or send one answer, unless the request has one; the last one completes the batch."""
+        """Store or send one answer, unless the request has one; the last completes the batch."""
         with self._lock:
             if member.answered:
                 return
@@ -291,7 +291,7 @@ class Batch:
 class BatchMember(Outlet):
     """The outlet of one request of a batch, at position `index` of the requests.
 
-    `settled` is set when its answer was sent, or kept for the array. The answer is `None` if the
+    `settled` is set when its answer was sent, or stored for the array. The answer is `None` if the
     request was cancelled.
     """
 
@@ -320,7 +320,7 @@ def expects_answer(message: Any) -> bool:
 
 
 def refuse(message: Any, reason: str) -> Message:
-    """Return the -32600 error response to an invalid message, or to one not allowed here."""
+    """Return the -32600 error response to a message that is invalid or not allowed here."""
     return error_reply(id_of(message), RpcError(INVALID_REQUEST, reason))
 
 

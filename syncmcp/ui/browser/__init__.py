@@ -45,7 +45,7 @@ _PAGE_TIMEOUT = 90.0
 
 
 def _show_on_terminal(words: str) -> None:
-    """Print on stderr unless that may be a log, which others can read: the link is a secret."""
+    """Print on stderr if it is a terminal: a log could show the secret link to others."""
     if sys.stderr is not None and sys.stderr.isatty():
         sys.stderr.write(f"{words}\n")
 
@@ -62,8 +62,8 @@ class Browser:
 
     Args:
         open_page: Called on a thread of its own when a question arrives and no page is open, with
-            the ``file:`` URL of a private file that leads to the pages, and is removed once that
-            was used; returns whether it succeeded. `None`: the program shows `address` itself.
+            the ``file:`` URL of a private file that leads to the pages; the file is removed after
+            its use. Returns whether it succeeded. `None`: the program shows `address` itself.
         show: Shows a text to the person: the code of the pages and their address when a page is
             opened, for browsers that cannot read the file; and that a link was used twice. Called
             on the threads of `open_page` and of the web server. By default on stderr, if that is a
@@ -125,7 +125,7 @@ class Browser:
     def address(self) -> str:
         """A link to the pages, for a person on this computer; valid once, then replaced by another.
 
-        Starts the web server. Whoever has the link can answer the questions: keep it secret.
+        Starts the web server. Anybody with the link can answer the questions: keep it secret.
 
         Raises:
             ClosedError: The interface has been closed.
@@ -252,7 +252,7 @@ class Browser:
             if monotonic() - self._last_view < _PAGE_TIMEOUT:
                 return
             self._last_view = monotonic()
-        # On a thread: the call of a browser in a terminal returns when the person leaves it.
+        # On a thread: a browser in the terminal returns only when the person leaves it.
         threading.Thread(
             target=self._call_open_page, args=(access,), name="syncmcp-browser-open", daemon=True
         ).start()
@@ -298,12 +298,12 @@ class Browser:
     def _say(self, words: str) -> None:
         try:
             self._show(words)
-        except Exception:  # of the program's own function
+        except Exception:  # raised by the program's function
             _log.exception("could not show a text")
 
 
 class AskInBrowser(Approval):
-    """An approval that asks a person in the browser where the policy does not decide.
+    """An approval that asks a person in the browser if the policy does not decide.
 
     Args:
         policy: Decides first; by default the person is asked about everything.

@@ -52,23 +52,23 @@ if TYPE_CHECKING:
     from syncmcp.handlers.roots import Roots
 
 
-# The limit for a submitted form, in bytes; and for the token, which comes from anybody.
+# The limits, in bytes, of a submitted form, and of a posted token, which anybody can send.
 _MAX_FORM_BYTES = 64 * 2**20
 _MAX_ENTRY_BYTES = 1_000
 
-# The seconds before a question expires in which its page warns.
+# The page of a question warns during these last seconds before it expires.
 _SOON = 60.0
 
 
 def make_visible(value: Any) -> Any:
-    """Make every value visible that Jinja inserts, before it is escaped."""
+    """Make hidden characters visible in each value that Jinja inserts, before it is escaped."""
     if isinstance(value, str) and not hasattr(value, "__html__"):
         return visible(value, lines=True)
     return value
 
 
 def _file(name: str, kind: str) -> Response:
-    # Not by Flask, whose file stays open if the connection breaks.
+    # Not by Flask, which leaves the file open if the connection breaks.
     return Response(Path(__file__).with_name("static").joinpath(name).read_bytes(), mimetype=kind)
 
 
@@ -113,7 +113,7 @@ class Pages:
         app.add_url_rule("/open", "enter", self._enter, methods=["POST"])
         app.register_error_handler(HTTPException, self._error_page)
         blueprint = Blueprint("pages", __name__, url_prefix=f"/{self._access.path_prefix}")
-        # Pages for those who do not get in have the same look: it tells nothing.
+        # Without the secret prefix, because pages that refuse access use it, too.
         app.add_url_rule("/page.css", "style", partial(_file, "page.css", "text/css"))
         blueprint.add_url_rule("/page.js", "script", partial(_file, "page.js", "text/javascript"))
         blueprint.add_url_rule("/", "index", self._index)
@@ -146,14 +146,14 @@ class Pages:
     @staticmethod
     def _error_page(error: HTTPException) -> Response:
         title, reason, home = "This was refused", error.description, ""
-        if error.code == 404:  # for those who got in
+        if error.code == 404:  # only for a browser with access
             title, reason = "Page not found", "Its question may have ended long ago."
             home = url_for("pages.index")
         page = render_template("refused.html", title=title, reason=reason, home=home)
         return Response(page, error.code, dict(error.get_headers()))
 
     def _open(self, token: str) -> ResponseReturnValue:
-        """The link that the program shows."""
+        """Handle the link that the program shows."""
         # A prefetch or a preview by the browser must not consume the link.
         looks = request.method == "HEAD" or "prefetch" in request.headers.get("Sec-Purpose", "")
         if looks or not self._access.redeem(token):
@@ -161,10 +161,10 @@ class Pages:
         return self._let_in(redirect(self._first_page(), 303))
 
     def _enter(self) -> ResponseReturnValue:
-        """The token of the link, as the file of the program posts it."""
+        """Handle the token of the link, which the program's file posts."""
         if not self._access.redeem(request.form.get("token", "")):
             self._refuse_link()
-        # Not a redirect: to a request that a file began, no browser would add the cookie.
+        # No redirect: browsers send no `SameSite=Strict` cookie in a navigation from a file.
         return self._let_in(render_template("entered.html", target=self._first_page()))
 
     @staticmethod
@@ -290,7 +290,7 @@ class Pages:
         return page, (422 if problems else 200)
 
     def _state(self) -> ResponseReturnValue:
-        """The state of a page that polls, as JSON."""
+        """Return the state of a page that polls, as JSON."""
         self._page_viewed()
         key = request.args.get("page", "")
         news: dict[str, Any] = {"state": "", "left": "", "soon": False, "next": None}
@@ -313,7 +313,7 @@ class Pages:
         return None if then is None or then.id == key else self._url_of(then)
 
     def _queue(self, key: str) -> list[dict[str, str]]:
-        """The open questions besides that of this page, as every page lists them."""
+        """Return the open questions except that of this page, for the list on the page."""
         return [
             {
                 "url": self._url_of(one),
@@ -429,7 +429,7 @@ class PageServer(ThreadedWSGIServer):
                 continue
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        """Register a connection, and serve it on a thread of its own; close one too many."""
+        """Serve a connection on a thread of its own; close it if there are too many."""
         with self._lock:
             if served := len(self._open) < _MOST_CONNECTIONS:
                 self._open.add(request)
@@ -517,7 +517,7 @@ class AccessControl:
         self.code = f"{letters[:3]}-{letters[3:]}"
         self._hosts = (f"127.0.0.1:{port}", f"localhost:{port}")
         self.path_prefix = secrets.token_urlsafe(9)
-        """The first path segment of all pages; the cookie is bound to it, since ports are not."""
+        """The first path segment of all pages; it limits the cookie, because ports do not."""
         self._cookie = secrets.token_urlsafe(32)
         # Guards the token of the link, and those that were used.
         self._lock = threading.Lock()
@@ -531,7 +531,7 @@ class AccessControl:
 
     @property
     def door(self) -> str:
-        """The address at which a token is taken."""
+        """The address that accepts the token."""
         return f"http://{self._hosts[0]}/open"
 
     @property
@@ -541,11 +541,11 @@ class AccessControl:
             return self._token
 
     def refusal(self, request: Request, *, from_file: bool) -> str | None:
-        """The reason to reject a request by its `Host` and origin; `None` to accept it.
+        """Return the reason to reject a request by its `Host` and origin; `None` to accept it.
 
         Args:
             request: The request.
-            from_file: Whether it is one that the file of the program sends, which has no origin.
+            from_file: Whether the program's file sends the request, which then has no origin.
         """
         host = request.headers.get("Host", "")
         if host not in self._hosts:

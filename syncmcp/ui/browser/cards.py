@@ -45,7 +45,7 @@ _INPUT_TYPES = {"email": "email", "uri": "url", "date": "date", "date-time": "da
 _MAX_RADIO_BUTTONS = 6
 # A text that may be longer gets an input of several lines.
 _MAX_ONE_LINE = 200
-# An input or a list cuts a longer text off where its row ends, in characters.
+# A one-line input or a drop-down list would cut off a longer text, in characters.
 _MAX_ROW = 40
 
 
@@ -167,14 +167,14 @@ class ReviewFormCard(_FormCard[Verdict]):
 def _make_input(number: int, field: Field, shown: Value | Absent, answers: Answers | None) -> Input:
     name = f"field-{number}"
     widget, kind = _widget(field, shown)
-    # Text of the person stays as it is; Jinja makes all other text visible.
+    # Text of the person stays unchanged; in other text, Jinja makes hidden characters visible.
     if answers is None:
         return Input(name, field, widget, kind, _input_texts(field, shown))
     return Input(name, field, widget, kind, [escape(text) for text in answers.getlist(name)])
 
 
 def _widget(field: Field, shown: Value | Absent) -> tuple[str, str]:
-    """The widget and the ``type`` of the input that shows all of a value."""
+    """Return the widget and the ``type`` of the input that shows all of a value."""
     if field.kind == "boolean":
         # Without a default, "no" differs from "no answer", which a checkbox cannot express.
         return ("tick" if field.required or field.default is not ABSENT else "yes-no"), "checkbox"
@@ -197,7 +197,7 @@ def _widget(field: Field, shown: Value | Absent) -> tuple[str, str]:
 
 
 def _input_texts(field: Field, value: Value | Absent) -> list[str]:
-    """A value as texts for HTML inputs."""
+    """Return a value as texts for HTML inputs."""
     if value is ABSENT:
         return []
     if field.kind in ("choice", "choices"):
@@ -231,7 +231,7 @@ def _shows(field: Field, value: Value, text: str) -> bool:
 
 
 def _parse_field(field: Field, shown: Value | Absent, sent: list[str]) -> Value | Absent:
-    """Parse one field, which showed a value. Raises `ValueError` with a sentence for a person."""
+    """Parse a field that showed the value `shown`; `ValueError` has a sentence for a person."""
     if field.kind == "boolean":
         if _widget(field, shown)[0] == "tick":
             return "yes" in sent
@@ -343,7 +343,7 @@ class RequestCard(Card[Verdict]):
 
     @property
     def goes_on(self) -> bool:
-        """See `Card`. The page of an approved request goes on to the text of the model."""
+        """See `Card`. The page of an approved request continues with the model's text."""
         return self.answer is not None and self.answer.allowed
 
     def _apply_edits(self, wire: dict[str, Any], answers: Answers) -> dict[str, str]:
@@ -409,7 +409,7 @@ def _finite_number(text: str) -> float:
     return number
 
 
-# Consent: to a link, and to whatever a policy leaves to a person.
+# Consent: to a link, and to other requests for which a policy requires a person.
 
 
 _AUTHORITY = re.compile(r"(https?://)([^/?#]*)(.*)", re.IGNORECASE | re.DOTALL)
@@ -520,7 +520,7 @@ class ConsentCard(Card[Verdict]):
         self.facts = list(self._facts())
 
     def submit(self, action: str, answers: Answers) -> Mapping[str, str]:
-        """Allow or deny; a call that may change something is allowed with a word."""
+        """Allow or deny; to allow a call that may change something, a word must be typed."""
         what = "the call" if self.call else "this"
         if action in ("approve", "remember"):
             if self.word and (answers.get("word") or "").strip() != self.word:

@@ -1,6 +1,6 @@
 """Messages to and from a model: rendered on a page, and edited there.
 
-An unedited text is sent on exactly as it was received. An edited text is sent as it was on the
+An unedited text is forwarded exactly as it was received. An edited text is sent as it was on the
 page, with hidden characters in their visible notation.
 """
 
@@ -42,11 +42,11 @@ if TYPE_CHECKING:
 
 # Markdown as HTML, for untrusted text.
 #
-# Whoever approves a text must see all of it. So everything that would hide, replace or load
-# something is shown as it is written: HTML, links, pictures, references, entities, escapes.
+# A person who approves a text must see all of it. So all notation that would hide, replace or load
+# something is shown literally: HTML, links, pictures, references, entities, escapes.
 
 
-# Blocks within blocks. markdown-it leaves out what is nested deeper.
+# The depth of nested blocks: markdown-it omits deeper ones.
 _MAX_NESTING: Final = 20
 # The longest text to render, in characters: emphasis takes quadratic time in markdown-it-py 3.
 _MAX_MARKDOWN: Final = 20_000
@@ -61,7 +61,7 @@ _MARKDOWN.parse("text")
 def markdown(text: str) -> Markup:
     """Return `text` as safe HTML, with control and hidden characters made visible.
 
-    A text that is too long, or whose blocks are nested too deep, is shown as it is written.
+    A text that is too long, or whose blocks are nested too deep, is shown literally.
     """
     text = visible(text, lines=True)
     tokens = _MARKDOWN.parse(text) if len(text) <= _MAX_MARKDOWN else []
@@ -69,7 +69,7 @@ def markdown(text: str) -> Markup:
         return Markup("<p>{}</p>").format(Markup("<br>\n").join(text.split("\n")))
     for token in tokens:
         _adapt(token)
-    # The renderer escapes the text, and of tags there are only those of the rules above.
+    # The renderer escapes the text, and writes only the tags of the rules above.
     return Markup(_MARKDOWN.renderer.render(tokens, _MARKDOWN.options, {}))  # noqa: S704
 
 
@@ -80,7 +80,7 @@ def _adapt(token: Token) -> None:
             token.attrSet("class", "heading")
         case "heading_close":
             token.tag = "p"
-        case "fence":  # with the words behind the fence
+        case "fence":  # shows the words after the fence, too
             token.content = f"{token.markup}{token.info}\n{token.content}"
             token.info = ""
         case "list_item_open" if token.info:  # the number as it was written
@@ -143,7 +143,7 @@ MOST_MESSAGES = 100
 _MAX_BLOCKS = 50
 # The longest name in a sentence of the program, in characters.
 _MAX_NAME = 100
-# The length of the beginning of a message that is shown beside its role, in characters.
+# The most characters of the beginning of a message, which is shown next to its role.
 _MAX_BEGINNING = 90
 
 
@@ -173,12 +173,12 @@ class MessageView(NamedTuple):
 
 
 def editable_text(text: str) -> str:
-    """The initial value of a field to edit `text`."""
+    """Return the initial value of a field to edit `text`."""
     return visible(text.replace("\r\n", "\n").replace("\r", "\n"), lines=True)
 
 
 def edited_text(name: str, original: str, answers: Answers) -> str:
-    """The text of the field `name`; `original` itself if the person did not edit it."""
+    """Return the text of the field `name`; `original` if the person did not edit it."""
     sent = answers.get(name)
     if sent is None:
         return original
@@ -213,7 +213,7 @@ def apply_edits(message: dict[str, Any], name: str, answers: Answers) -> None:
 
 
 def as_json(value: Any) -> str:
-    """Data as JSON for a person, cut if very long."""
+    """Return data as JSON for a person, cut if very long."""
     return shorten(json.dumps(value, indent=2, ensure_ascii=False, default=str), _MAX_TEXT)
 
 
@@ -253,18 +253,18 @@ def _render_block(block: SamplingMessageContentBlock | ContentBlock, name: str) 
 
 
 def whole(text: str) -> Markup:
-    """A text of any length for a page, made once."""
+    """Return a text of any length as safe HTML. Cards store the result: it may take long."""
     return escape(visible(text, lines=True))
 
 
 def breakable(text: str) -> Markup:
-    """A text whose lines may break after slashes, as paths and addresses need it."""
-    # Python 3.10 joins the parts with a method of the text, and that of `Markup` would escape them.
+    """Return a text whose lines may break after slashes, for paths and addresses."""
+    # As a `str`: Python 3.10 joins the parts with a method of the text; `Markup` would escape them.
     return Markup(_SLASHES.sub(r"\1<wbr>", str(whole(text))))  # noqa: S704
 
 
 def named(words: str) -> str:
-    """A word of a server or a model in a sentence of the program, for which it must not pass."""
+    """Return an untrusted word in quotation marks: it must not look like text of the program."""
     return f"“{visible(shorten(words, _MAX_NAME))}”"
 
 
@@ -276,7 +276,7 @@ _CAUSES = {
 
 
 def cause_of(question: Question) -> str:
-    """A sentence that says why a server asks: which call of the program led to its question."""
+    """Return a sentence about the program's call that led to the server's question, or ``""``."""
     context = question.context
     if context is None or question.kind == "tool":
         return ""

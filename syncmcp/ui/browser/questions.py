@@ -37,12 +37,12 @@ _MAX_CLOSED = 100
 # The length of the end of a model's partial answer that is shown, in characters.
 _MAX_TAIL = 20_000
 
-# Of a text in English; models do not tell the number before the text is complete.
+# For English text; models report the number of tokens only at the end.
 _CHARACTERS_PER_TOKEN = 4
 
 
 def duration(seconds: float | None) -> str:
-    """A duration as text for a person; empty for `None`."""
+    """Return a duration as text for a person; empty for `None`."""
     if seconds is None:
         return ""
     minutes, rest = divmod(int(seconds), 60)
@@ -71,7 +71,7 @@ class Card(ABC, Generic[A]):
         self.server_name = question.server.name
         self.named_by_file = is_named_by_file(question.server)
         self.about = ""
-        """The tool that it is about, in quotation marks, for the page of the closed question."""
+        """The tool of the question, in quotation marks, for the page of the closed question."""
         self.state: State = "waiting"
         self.outcome = ""
         self.answer: A | None = None
@@ -92,12 +92,12 @@ class Card(ABC, Generic[A]):
 
     @property
     def page_state(self) -> str:
-        """The state of its page while it is open; when it changes, the page is reloaded."""
+        """The state of an open question's page, which is reloaded when the state changes."""
         return "waiting"
 
     @property
     def goes_on(self) -> bool:
-        """Whether the page of the answered question is still of use to the person."""
+        """Whether the page of the answered question is still useful to the person."""
         return False
 
     def time_left(self) -> float | None:
@@ -122,7 +122,7 @@ class Card(ABC, Generic[A]):
 
     def wait(self) -> None:
         """Block until the question is settled or has expired."""
-        # The time left may have grown meanwhile: the clock of a call can be paused.
+        # The time left may have grown: the deadline of a question can be paused.
         while not self._settled.wait(self.time_left()):
             if self.time_left() == 0:
                 self.settle_unanswered("expired")
@@ -133,7 +133,7 @@ class Card(ABC, Generic[A]):
         self.settle_unanswered("withdrawn" if left is None or left > 0 else "expired")
 
     def to_closed(self) -> ClosedQuestion:
-        """The record to keep of it, without text of the server and the person."""
+        """Return the record of the closed question, without texts of the server and the person."""
         token = self.token
         return ClosedQuestion(
             self.title,
@@ -194,7 +194,7 @@ class LiveDraft:
         self.cancelled = False
         self.complete = False
         """Whether the whole answer has been submitted for review."""
-        # A weak reference: once the token is gone, nothing can extend this draft any more.
+        # A weak reference: once the token is collected, no text can be added to this draft.
         self._token = weakref.ref(context.cancel)
 
     @property
@@ -204,7 +204,7 @@ class LiveDraft:
 
     @property
     def tail(self) -> str:
-        """The end of the text, as much as a page shows."""
+        """The end of the text that a page shows."""
         return self.text[-_MAX_TAIL:]
 
     @property
@@ -303,22 +303,22 @@ class PendingQuestions:
         return [*self.waiting(), *self.drafts()]
 
     def card(self, key: str) -> Card[object] | None:
-        """A question that is open, or is just being settled."""
+        """Return a question that is open, or is just being settled."""
         with self._lock:
             return self._waiting.get(key)
 
     def closed(self, key: str) -> ClosedQuestion | None:
-        """A closed question, if it is still kept."""
+        """Return a closed question, if it is still stored."""
         with self._lock:
             return self._closed_questions.get(key)
 
     def draft(self, key: str) -> LiveDraft | None:
-        """A draft, which may be finished."""
+        """Return a draft, which may be finished."""
         with self._lock:
             return self._drafts.get(key)
 
     def find_by_token(self, token: CancelToken | None) -> Card[object] | LiveDraft | None:
-        """The open question or draft with this token, at which a question continues."""
+        """Return the open question or draft with this token: a question may have several pages."""
         if token is None:
             return None
         return next((one for one in self.open_items() if one.token is token), None)

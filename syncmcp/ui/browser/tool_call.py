@@ -1,4 +1,4 @@
-"""A call of a tool on a page: the tool, what the server says of it, and the arguments."""
+"""A tool call on a page: the tool, the server's claims about it, and the arguments."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ class ShownCall(NamedTuple):
     whole_description: str
     """Title and description, if they are shown in part."""
     claims: str
-    """What the server says that the tool does; empty if it says nothing."""
+    """What the tool does, according to the server; empty if the server does not say."""
     arguments: list[tuple[Markup, Markup]]
     number: int
     """How many arguments there are, of which `arguments` may have the first ones only."""
     cut: str
-    """What an overview leaves out; empty if the arguments are shown whole."""
+    """A note that the arguments are shown in part; empty if they are shown whole."""
     text: Markup
     """All arguments as JSON."""
 
@@ -67,7 +67,7 @@ class ShownCall(NamedTuple):
 
 
 def _write(value: Any) -> str:
-    """A text as it is; anything else, and a text that could be taken for it, as JSON."""
+    """Return a plain text unchanged; other values, and texts that look like these, as JSON."""
     if isinstance(value, str):
         plain = "\n" in value or value == value.strip() != ""
         if plain and not _reads_as_json(value):

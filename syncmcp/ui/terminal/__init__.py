@@ -7,7 +7,7 @@
     client = syncmcp.connect(target, elicitation=Terminal(), approval=AskOnTerminal())
 
 Every question starts with a banner that shows the name which the program gave the server. Text of
-the server or a model is printed behind a bar, with control and hidden characters made visible.
+the server or a model is printed after a bar, with control and hidden characters made visible.
 """
 
 from __future__ import annotations
@@ -61,8 +61,8 @@ class Terminal:
         stdout: The terminal to write to; `sys.stdout` by default.
         open_url: Opens a URL, after consent, and returns whether it succeeded.
         beside: Returns a context manager that is entered, on the thread of the question, while the
-            question is shown: for a program that writes to the same terminal, to hide a progress
-            bar meanwhile.
+            question is shown: for example to hide a progress bar of the program on the same
+            terminal.
 
     Attributes:
         cancelled: How many questions of `form`, `url` and `approve` the person has cancelled.
@@ -156,8 +156,8 @@ class Terminal:
     def approve(self, review: ServerReview, /) -> bool:
         """Ask whether a server that a file names may be used; Ctrl-C means no.
 
-        Its warnings are shown first, and again at the question. What does not fit on the screen is
-        shown page by page, and can be approved once the last page was shown.
+        Its warnings are shown first, and again at the question. If the description is longer than
+        the screen, it is shown page by page, and can be approved only after the last page.
 
         Meant for `servers_file.read` (``approve=terminal.approve``). False without a terminal.
         """
@@ -263,7 +263,7 @@ class Terminal:
 
         with _turn(context), self._beside():
             try:
-                # Only inside `beside`, which may have replaced the standard streams before.
+                # Inside `beside`, which may restore standard streams that the program has replaced.
                 stdin, stdout = self._streams()
             except _NoTerminal as problem:
                 _log.error("%s", problem)
@@ -321,12 +321,12 @@ class _NoTerminal(Exception):
     """A standard stream is not a terminal."""
 
 
-# The order in which questions get the terminal: one for the process, for all `Terminal` objects.
+# The order in which questions get the terminal; all `Terminal` objects of the process share it.
 _turns = FairLock()
 
 
 def _turn(context: HandlerContext | None) -> AbstractContextManager[None]:
-    """Hold the terminal for the length of a `with`.
+    """Return a context manager that reserves the terminal.
 
     Raises:
         QuestionEnded: The question was withdrawn or its deadline passed while it waited.
@@ -338,7 +338,7 @@ def _turn(context: HandlerContext | None) -> AbstractContextManager[None]:
             return granted.wait()
         unsubscribe = context.cancel.on_cancel(granted.set)
         try:
-            # The clock of the question may be held meanwhile.
+            # The deadline of the question may be paused during the wait.
             while not granted.wait(context.time_left()):
                 if context.time_left() == 0:
                     raise QuestionEnded

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 # Sampling: the request to a model, and its answer.
 
 
-# Of a text that does not fit on the screen, a summary shows so much.
+# The most characters of each text of an answer that a summary shows.
 _MAX_MESSAGE = 4_000
 
 MessageT = TypeVar("MessageT", SamplingMessage, CreateMessageResult)
@@ -88,7 +88,7 @@ def show_answer(screen: Screen, answer: CreateMessageResult) -> None:
     _show_blocks(screen, answer.blocks, limit=_MAX_MESSAGE)
 
 
-# The members that a summary shows; of contents, those of texts. What is in `_meta` is for programs.
+# The members that a summary shows; of content, only texts. `_meta` is data for programs.
 _SUMMARIZED = frozenset(
     {
         *("messages", "maxTokens", "temperature", "includeContext", "stopSequences"),
@@ -100,7 +100,7 @@ _WISHES = frozenset({"hints", "costPriority", "speedPriority", "intelligencePrio
 
 
 def _is_summarized(sent: Any) -> bool:
-    """Whether a summary leaves nothing out, but for what is too long."""
+    """Whether a summary omits nothing, except the rest of long texts."""
     wire = sent.to_wire()
     messages = getattr(sent, "messages", ())
     parts = (*messages, *getattr(sent, "blocks", ()))
@@ -115,12 +115,12 @@ def _is_summarized(sent: Any) -> bool:
 
 
 def _shows_all(screen: Screen, summarized: bool, text: str) -> bool:
-    """Print all of `text` below a summary that has left something out, if there is room.
+    """Print all of `text` below an incomplete summary, if there is room.
 
-    A summary of more rows than the screen has leaves out those that have moved off it.
+    A summary with more rows than the screen is incomplete, too: its first rows have scrolled off.
 
     Returns:
-        Whether nothing was left out.
+        Whether the screen shows all of it.
     """
     if summarized and not screen.cut and not screen.is_full:
         return True
@@ -134,14 +134,14 @@ def _shows_all(screen: Screen, summarized: bool, text: str) -> bool:
 def _choose(
     screen: Screen, message: str, text: str, options: list[tuple[str, str]], *, whole: bool
 ) -> str | None:
-    """Let the person choose; what agrees only after all of `text` was shown.
+    """Let the person choose; options that agree are offered once all of `text` was shown.
 
     Args:
         screen: The screen.
         message: The question.
-        text: All of what is decided on.
-        options: What does not agree, and then, with a value of `_AGREES`, what does.
-        whole: Whether all of it was shown before.
+        text: The whole content that is decided on.
+        options: Those that do not agree, then those that do (their values are in `_AGREES`).
+        whole: Whether all of the content was shown before.
     """
     while True:
         offered = [one for one in options if whole or one[0] not in _AGREES]
@@ -220,7 +220,7 @@ def _show_blocks(screen: Screen, blocks: list[SamplingMessageContentBlock], *, l
 
 
 def _named(words: str) -> str:
-    """A word of others in a sentence of the program, for which it must not pass."""
+    """Return an untrusted word in quotation marks: it must not look like text of the program."""
     return f"“{short_name(words)}”"
 
 
@@ -271,7 +271,7 @@ def show_answers(screen: Screen, form: Form, answers: dict[str, Any]) -> None:
             screen.read(f"“{visible(field.label)}”: (left out)", hanging=True)
             continue
         default = "" if field.name in answers else " (the default)"
-        # No line of an answer passes for the next answer.
+        # Indented, so no line of an answer looks like the next answer.
         value = _value_text(field, sent[field.name]).replace("\n", "\n  ")
         screen.read(f"“{visible(field.label)}”: {value}{default}", hanging=True)
 
@@ -376,7 +376,7 @@ def _label(field: Field) -> str:
 
 
 def _option_text(option: Option) -> str:
-    """An option for one row of a prompt."""
+    """Return the text of an option for one row of a prompt."""
     return _whole_option(Option(short_name(option.value), short_name(option.title)))
 
 
@@ -554,7 +554,7 @@ def _review_tool_call(screen: Screen, question: Question, call: ToolCall) -> Ver
 
 
 def _claims(screen: Screen, call: ToolCall) -> list[str]:
-    """What the server says of a tool, as lines; below the arguments, which are facts."""
+    """Return the server's claims about a tool, to show below the arguments, which are facts."""
     if call.annotations is None:
         return []
     stated = call.annotations.model_dump(mode="json", by_alias=True, exclude_none=True)
@@ -562,7 +562,7 @@ def _claims(screen: Screen, call: ToolCall) -> list[str]:
 
 
 def _types_word(screen: Screen) -> bool:
-    """Have the person type the word for a call that may change something."""
+    """Ask the person to type the word for a call that may change something."""
     message = f"It may change something. Type {RUN} to call it, or leave it empty to deny:"
     wrong = f"Type {RUN}, or leave it empty."
     return (
@@ -570,14 +570,14 @@ def _types_word(screen: Screen) -> bool:
     )
 
 
-# A server that a file names. The longest description of one, in characters, that a person can be
-# expected to read, and the warnings that are repeated beside it: an entry can have thousands.
+# Servers that a file names: the longest description that a person can be expected to read, in
+# characters, and the most warnings that are repeated with it: an entry can have thousands.
 _MOST_READ = 20_000
 _MOST_WARNINGS = 10
 
 
 def review_server(screen: Screen, review: ServerReview) -> bool:
-    """Show a server that a file names, all of it, and let the person approve it."""
+    """Show the whole description of a server in a file, and let the person approve it."""
     text = str(review)
     warnings = [visible(shorten(warning, 200)) for warning in review.warnings[:_MOST_WARNINGS]]
     if (more := len(review.warnings) - _MOST_WARNINGS) > 0:

@@ -67,19 +67,19 @@ _MAX_NAME = 60
 # How often, in seconds, a prompt checks whether its question has ended, and draws the time left.
 _REFRESH_SECONDS = 0.25
 
-# A question can be answered once no key was pressed for so many seconds: a person who is typing
-# something else has to see it first. How often, in seconds, that is checked.
+# A question can be answered after `_SILENCE_SECONDS` without a key press: a person who is typing
+# something else has to see it first. `_SILENCE_REFRESH_SECONDS` is the interval of that check.
 _SILENCE_SECONDS = 0.5
 _SILENCE_REFRESH_SECONDS = 0.05
 
-# Letters that tick all options of a prompt, or the others: those of a sentence must not.
+# Keys of questionary that tick all options, or invert the ticks: disabled, as words have them.
 _SELECTING = "ai"
 
 # The rows of a screen that a prompt takes, and the fewest rows of a text on one page.
 _PROMPT_ROWS = 8
 _LEAST_ROWS = 5
 
-# The terminal must not wrap quoted text by itself: in the next row no bar would precede it.
+# The terminal must not wrap quoted text by itself: the next row would begin without a bar.
 _NO_AUTOWRAP, _AUTOWRAP = "\x1b[?7l", "\x1b[?7h"
 _SHOW_CURSOR, _NO_BRACKETED_PASTE = "\x1b[?25h", "\x1b[?2004l"
 
@@ -108,7 +108,7 @@ class Screen:
 
     Attributes:
         printed: The rows that were printed since the last prompt.
-        cut: Whether `quote` has shown a part of a text only, since the last banner.
+        cut: Whether a text was shortened since the last banner.
     """
 
     def __init__(
@@ -135,7 +135,7 @@ class Screen:
 
     @contextmanager
     def raw_mode(self) -> Iterator[None]:
-        """Hold the terminal in raw mode, so that Ctrl-C is a key between prompts, too."""
+        """Put the terminal into raw mode, so Ctrl-C is a key press between prompts, too."""
         number = self._stdin.fileno()
         put_back = save_modes(number)
 
@@ -161,7 +161,7 @@ class Screen:
     def banner(self, server: ConnectedServer, wants: str) -> None:
         """Print the program's name for the server and the request; quote the server's own name.
 
-        The name that a file of servers chose, which may pass for another server's, is told as such.
+        A name that a file of servers chose is marked as such: it may imitate another server's.
         """
         self.say()
         self._server_name = short_name(server.name)
@@ -187,7 +187,7 @@ class Screen:
         self.say(f"Warning: {words}", "bold yellow")
 
     def name(self, words: str) -> str:
-        """A short untrusted name, made safe for a line of trusted text; counts as cut if long."""
+        """Return a name, short and safe for a line of trusted text; sets `cut` if it is long."""
         self.cut = self.cut or len(words) > _MAX_NAME
         return short_name(words)
 
@@ -210,13 +210,13 @@ class Screen:
             raise PersonCancelled
 
     def quote(self, words: str, *, limit: int = _MAX_QUOTED, hanging: bool = False) -> None:
-        """Print untrusted text, every line behind a bar.
+        """Print untrusted text, with a bar before every line.
 
         Args:
             words: The text.
             limit: The most characters that are printed.
-            hanging: The lines are the program's, with words of others in them: the further rows of
-                a line are indented, so that no words pass for a line of their own.
+            hanging: Indent the further rows of each line. For lines of the program that contain
+                untrusted words, which then cannot look like another line.
         """
         self.cut = self.cut or len(words) > limit
         for line in self.wrap_quote(words, limit=limit, hanging=hanging):
@@ -225,17 +225,17 @@ class Screen:
     def wrap_quote(
         self, words: str, *, limit: int = _MAX_QUOTED, hanging: bool = False
     ) -> list[str]:
-        """The lines that `quote` prints: made visible, cut and wrapped."""
+        """Return the lines that `quote` prints: made visible, cut and wrapped."""
         shown = visible(shorten(words, limit), lines=True)
         return _wrap(shown, self._console.width - _cells(_BAR), hanging=hanging)
 
     def quote_line(self, line: str) -> None:
-        """Print one line of `wrap_quote` behind a bar."""
+        """Print one line of `wrap_quote` after a bar."""
         self._print(Text.assemble((_BAR, "cyan"), line))
 
     @property
     def is_full(self) -> bool:
-        """Whether rows that were printed since the last prompt are not beside the next one."""
+        """Whether rows printed since the last prompt will not be on the screen with the next."""
         return self.printed > self._page_rows
 
     def fits(self, words: str, *, below: int = 0) -> bool:
@@ -251,7 +251,7 @@ class Screen:
         return self.printed + len(rows) + below <= self._page_rows
 
     def page(self, words: str, *, below: int = 0, hanging: bool = False) -> bool:
-        """Print all of an untrusted text behind bars, a screenful at a time if it is long.
+        """Print all of an untrusted text after bars, one screen at a time if it is long.
 
         Args:
             words: The text.
@@ -288,8 +288,8 @@ class Screen:
 
         Args:
             message: Trusted text.
-            options: Pairs of a value and safe text for it, at least one. The first one is what
-                Enter alone chooses: it must not allow, open, send or start anything.
+            options: Pairs of a value and safe text for it, at least one. Enter alone
+                chooses the default: that must not allow, open, send or start anything.
             default: The index of the option selected at first.
             until: Polled; ends the prompt without a choice once it returns true.
 
@@ -461,7 +461,7 @@ class Screen:
 
     def _footer(self) -> str:
         # Repeats the name in the banner, which a long message may have scrolled off the screen.
-        # Not as if the server asked: of a call and of an answer, this program asks.
+        # It does not say that the server asks: this program asks about calls and answers.
         parts = [f"server: {self._server_name}"] if self._server_name else []
         left = None if self._context is None else self._context.time_left()
         if left is not None:
@@ -482,21 +482,21 @@ class Screen:
 
 
 def short_name(words: str) -> str:
-    """A short untrusted name, made safe for a line of trusted text."""
+    """Return an untrusted name, short and safe for a line of trusted text."""
     return visible(shorten(words, _MAX_NAME))
 
 
 def _cells(text: str) -> int:
-    """The most cells that a text takes on any terminal.
+    """Return the most cells that a text takes on any terminal.
 
-    Terminals do not agree on marks, emoji, flags and the letters of East Asian fonts. None gives a
-    character more than two cells, and all give one to those of ASCII.
+    Terminals disagree about marks, emoji, flags and East Asian letters. But no character takes more
+    than two cells, and an ASCII character always takes one.
     """
     return sum(1 if character.isascii() else 2 for character in text)
 
 
 def _wrap(text: str, width: int, *, hanging: bool = False) -> list[str]:
-    """The rows of a text, each of at most `width` cells on any terminal, broken at spaces.
+    """Return the rows of a text, each of at most `width` cells on any terminal, broken at spaces.
 
     If `hanging`, the further rows of a line are indented more than the line.
     """
@@ -511,7 +511,7 @@ def _wrap(text: str, width: int, *, hanging: bool = False) -> list[str]:
                 end += 1
                 continue
             after = line.rfind(" ", start, end) + 1
-            # Not within the indentation of a line: a word that is too long stays beside it.
+            # Not within the indentation: a word that is too long stays in the row with it.
             if line[start:after].strip():
                 end = after
             rows.append((indent if start else "") + line[start:end])

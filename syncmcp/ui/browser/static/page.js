@@ -1,4 +1,4 @@
-// Keeps a page up to date: what waits, the time left, what the model has written so far.
+// Updates a page: the open questions, the time left, and the text of the model so far.
 "use strict";
 
 const INTERVAL_MS = 500;
@@ -25,13 +25,13 @@ function show(news) {
     element("clock").classList.toggle("soon", news.soon);
     element("soon").hidden = !news.soon;
   }
-  // Written anew only when it changed: a person may be selecting it.
+  // Replaced only if it has changed: a person may be selecting the text.
   if (element("live") && element("live").textContent !== news.text) element("live").textContent = news.text;
   if (element("progress")) element("progress").textContent = news.progress;
   list(news.waiting);
 }
 
-// What stays in the list is not drawn anew: a person may be clicking it.
+// Items that stay in the list are not replaced: a person may be clicking one.
 function list(waiting) {
   const drawn = element("waiting");
   const urls = new Set(waiting.map((one) => one.url));
@@ -88,14 +88,14 @@ function pause() {
   setTimeout(() => {
     paused = false;
     switchButtons();
-    // Enter says no. Where the person has begun to fill something in, they stay there.
+    // Enter presses the safe button, unless the person has focused something already.
     const first = document.querySelector("main button.safe") || element("problems");
     if (first && document.activeElement === document.body) first.focus({ preventScroll: true });
   }, PAUSE_MS);
 }
 
-// The program checks the answers, and says what is wrong beside each. But the browser sends what it
-// cannot read, half a date say, as nothing at all: that is said here.
+// The program checks the answers, and shows an error at each field. But the browser submits an
+// unreadable value, such as half a date, as an empty one: this function reports it.
 function check(form) {
   form.noValidate = true;
   form.addEventListener("submit", (event) => {
@@ -114,7 +114,7 @@ function check(form) {
       input.setAttribute("aria-describedby", `${input.getAttribute("aria-describedby") || ""} ${words.id}`.trim());
       input.after(words);
     }
-    leaving = unread.length === 0; // what the page would load for itself must not come between
+    leaving = unread.length === 0; // an update must not interrupt the submission
     if (leaving) return;
     event.preventDefault();
     unread[0].focus();
