@@ -1,4 +1,4 @@
-"""The lock of the models, which forks take, too (`_concurrency/forks.py`)."""
+"""The lock for building models, which forks acquire, too (`_concurrency/forks.py`)."""
 
 from __future__ import annotations
 

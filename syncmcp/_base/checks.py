@@ -52,20 +52,20 @@ def check_headers(headers: object, source: str) -> None:
 
 
 def kind_of(value: object) -> str:
-    """What an error says of a value, which may hold secrets: its type."""
+    """Return the type of a value, for errors: the value itself may contain secrets."""
     if isinstance(value, type):
         return f"the class {value.__name__}"
     return "None" if value is None else type(value).__name__
 
 
 def check_object(value: object, name: str) -> None:
-    """Raise `UsageError` for a class in the place of an object of it."""
+    """Raise `UsageError` if `value` is a class instead of an instance."""
     if isinstance(value, type):
         raise UsageError(f"{name} is the class {value.__name__}: write {value.__name__}(...)")
 
 
 def hinting(**elsewhere: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """Let a function name, for keywords that other libraries have, what to write instead."""
+    """Make a function explain in an error what to write instead of these unknown keywords."""
 
     def decorate(function: Callable[P, R]) -> Callable[P, R]:
         @functools.wraps(function)
@@ -90,7 +90,7 @@ M = TypeVar("M", bound="BaseModel")
 def validate(model: type[M], raw: dict[str, Any], method: str) -> M:
     """Return the result `raw` as an instance of `model`; `InvalidOutput` if it does not fit."""
     try:
-        # Models of the library accept wire names only; models of a program as their author chose.
+        # Models of the library accept wire names only. A program configures its own models.
         if hasattr(model, "from_wire"):
             return model.model_validate(raw, by_alias=True, by_name=False)
         return model.model_validate(raw)
@@ -119,7 +119,7 @@ def _check_takes(handler: Callable[..., object], name: str, arguments: tuple[str
     if isinstance(handler, FunctionType):
         code = handler.__code__
         if code.co_argcount == len(arguments) and not code.co_kwonlyargcount:
-            return  # as most are: their signature would take much longer
+            return  # the usual case: reading the signature would take much longer
     try:
         inspect.signature(handler).bind(*arguments)
     except TypeError:
@@ -132,9 +132,9 @@ def _check_takes(handler: Callable[..., object], name: str, arguments: tuple[str
 
 
 def program_failed(name: str, error: Exception) -> UsageError:
-    """The error of a call in which code of the program failed, which was given as `name`.
+    """Return the error of a call that failed because `name`, code of the program, raised `error`.
 
-    The network did not fail: nothing is sent again. The text of `error` may have secrets.
+    The client does not retry such a call. The text of `error` is left out: it may have secrets.
     """
     return UsageError(f"{name} failed: {type(error).__name__}")
 
@@ -161,7 +161,7 @@ def seconds(value: float | None, name: str) -> float | None:
 
 
 def finite_seconds(value: Any, name: str, *, positive: bool = False) -> float:
-    """Return a duration in seconds that has an end; `UsageError` if it is invalid."""
+    """Return a finite duration in seconds; `UsageError` if it is invalid."""
     number = isinstance(value, (int, float)) and not isinstance(value, bool)
     if not number or not 0 <= value < threading.TIMEOUT_MAX or (positive and value == 0):
         wanted = "a positive number of seconds" if positive else "a number of seconds, 0 or more"
@@ -177,14 +177,14 @@ def whole_number(value: Any, name: str) -> int:
 
 
 def flag(value: object, name: str) -> bool:
-    """Return a switch; `UsageError` if it is neither `True` nor `False`."""
+    """Return a boolean option; `UsageError` if it is neither `True` nor `False`."""
     if not isinstance(value, bool):
         raise UsageError(f"{name} must be True or False, not {value!r}")
     return value
 
 
 def text(value: object, name: str) -> None:
-    """Raise `UsageError` unless an argument is a string that is not empty."""
+    """Raise `UsageError` unless an argument is a non-empty string."""
     if not isinstance(value, str) or not value:
         hint = ": pass its name" if hasattr(value, "name") else ""
         given = "''" if isinstance(value, str) else kind_of(value)

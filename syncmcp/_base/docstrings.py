@@ -1,4 +1,4 @@
-"""Docstrings that are composed: of inherited attributes, and of objects that are called."""
+"""Docstrings that are completed at run time: with inherited attributes, or with a signature."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def describe_inherited(cls: type) -> None:
 
 
 def describe_call(call: Callable[..., Any]) -> Callable[[F], F]:
-    """Add signature and description of `call` to a function that returns what is called so."""
+    """Add the signature and description of `call` to a function that returns such a callable."""
 
     def describe(function: F) -> F:
         signature = inspect.signature(call)
@@ -35,7 +35,7 @@ def describe_call(call: Callable[..., Any]) -> Callable[[F], F]:
 
 
 class _Docstring:
-    """A docstring that is composed when it is read, so that an import does not take the time."""
+    """A docstring that is composed when it is read, to keep imports fast."""
 
     def __init__(self, cls: type, told: str) -> None:
         self._cls = cls

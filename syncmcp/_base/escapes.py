@@ -1,8 +1,8 @@
-r"""A text with its escapes undone, and where each character of it stands in the text itself.
+r"""Texts without their escapes, and the position of each character in the original text.
 
 A server may write the same text in many ways: JSON may escape any character, JSON in JSON does so
-twice, Python writes ``\xe9``, a URL ``%C3%A9``, and a URL in a URL ``%25C3%25A9``. To undo what
-there is takes less time and memory than to search for each way.
+twice, Python writes ``\xe9``, a URL ``%C3%A9``, and a URL in a URL ``%25C3%25A9``. Undoing the
+escapes takes less time and memory than searching for each of these ways.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from bisect import bisect_right
 from collections.abc import Iterator
 from typing import NamedTuple
 
-# How deep JSON in JSON, a URL in a URL, or one in the other is read.
+# How many levels of escapes are undone: JSON in JSON, a URL in a URL, or one in the other.
 _DEPTH = 2
 
 _LETTERS = {r"\b": "\b", r"\f": "\f", r"\n": "\n", r"\r": "\r", r"\t": "\t"}
@@ -41,9 +41,9 @@ class _Escapes(NamedTuple):
     """A way to escape single characters.
 
     Attributes:
-        mark: What each escape begins with.
-        one: Matches an escape of one character.
-        part: Matches a part of one at the end of a text.
+        mark: The first character of each escape.
+        one: Matches the escape of one character.
+        part: Matches an incomplete escape at the end of a text.
     """
 
     mark: str
@@ -76,22 +76,22 @@ _LONGEST_PART = 9
 
 
 class Reading:
-    """A text, or what it is once its escapes are undone.
+    """A text, either as it was given or with escapes undone.
 
     Attributes:
-        text: That text.
+        text: The text in this form.
     """
 
     def __init__(self, text: str, of: Reading | None = None, escapes: _Escapes = _PERCENT) -> None:
         self.text = text
         self._of = of
         self._escapes = escapes
-        # From each of these positions on, characters stand so much further behind in `_of`. Found
-        # when they are needed: few texts have a secret.
+        # Positions in `text`, and how much further each later character is in `_of`. Computed when
+        # first needed: few texts contain a secret.
         self._places: tuple[array[int], array[int]] | None = None
 
     def place(self, position: int) -> int:
-        """Where a position in `text` is in the text that nothing was undone in."""
+        """Return where a position of `text` is in the original text."""
         if self._of is None:
             return position
         if self._places is None:
@@ -105,7 +105,7 @@ class Reading:
         return self._of.place(position + shifts[bisect_right(positions, position) - 1])
 
     def undone(self, escapes: _Escapes, *, ends_cut: bool) -> Reading:
-        """This text with its escapes undone."""
+        """Return this text with its escapes undone; see `readings` for `ends_cut`."""
         text = self.text
         if ends_cut:
             part = escapes.part.search(text, max(0, len(text) - _LONGEST_PART))
@@ -114,11 +114,11 @@ class Reading:
 
 
 def readings(text: str, *, ends_cut: bool = False) -> Iterator[Reading]:
-    """Yield the ways to read a text: as it is, and with its escapes undone, if it has any.
+    """Yield a text as it is and, if it has escapes, with each combination of them undone.
 
     Args:
         text: Any text.
-        ends_cut: The text may end within an escape, which is then left out.
+        ends_cut: The text may end within an escape, which is then removed.
     """
     yield from _readings(Reading(text), _DEPTH, ends_cut=ends_cut)
 

@@ -1,8 +1,8 @@
-"""`python -m syncmcp` loads nothing of the current folder, which Python puts first on its path.
+"""Keeps `python -m syncmcp` from importing modules of the current folder.
 
-A checked-out folder may have a ``logging.py`` or a ``typer.py`` in it. Imported first of all by the
-package: what it imports itself would come from there, too. A program that imports the library keeps
-its path, and so does ``python -P``.
+Python puts that folder first on its path, and it may contain a ``logging.py`` or a ``typer.py``.
+This is the package's first import after ``__future__``, and imports only modules that Python has
+loaded. The path does not change in a program that imports the library, or with ``python -P``.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ import sys
 
 
 def leave_out_current_folder() -> None:
-    """Remove the current folder from the path if this process was started as a module of ours."""
-    # While Python looks for the module of -m, this stands in the place of the program.
+    """Remove the current folder from the path if the program is a module of this package."""
+    # Until Python has found the module of -m, "-m" replaces the name of the program.
     if sys.argv[:1] != ["-m"] or getattr(sys.flags, "safe_path", False):
         return
     module = sys.orig_argv[-len(sys.argv)]  # "syncmcp", or "-msyncmcp"
@@ -23,7 +23,7 @@ def leave_out_current_folder() -> None:
         return
     try:
         here = os.getcwd()
-    except OSError:  # the folder is gone, and Python has put none there
+    except OSError:  # the folder no longer exists, so Python did not add it
         return
     if sys.path[:1] == [here]:
         del sys.path[0]

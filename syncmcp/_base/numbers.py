@@ -1,4 +1,4 @@
-"""Numbers that others wrote: which of them can be calculated with, and how many are too many."""
+"""A check of numbers from other programs, and the limit on questions of a server."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ import sys
 from typing import TypeGuard
 
 MAX_QUESTIONS = 64
-"""The most questions that a server asks at once: no person and no model answers more."""
+"""The most questions that a server may ask at once: no person or model would answer more."""
 
 
 def is_number(value: object) -> TypeGuard[int | float]:
-    """Whether a value is a number that all JSON parsers read alike; booleans are not.
+    """Return whether a value is a finite number in the range of a float; booleans are not.
 
-    That is a finite one that a float can hold: others cannot be divided, nor be added to a float.
+    JSON parsers read other numbers differently. A larger integer cannot be added to a float.
     """
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return False
-    return abs(value) <= sys.float_info.max  # not NaN, which is less than nothing
+    return abs(value) <= sys.float_info.max  # false for NaN

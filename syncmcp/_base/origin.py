@@ -1,4 +1,4 @@
-"""The parts of a URL, and whose it is: scheme, host and port, normalized for comparison."""
+"""The parts of a URL, and its origin: scheme, host and port, normalized for comparison."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _REPLACED: Final = "\x7f"
 
 
 class Origin(NamedTuple):
-    """Scheme, host and port of a URL, as servers are told apart by them."""
+    """Scheme, host and port of a URL, which identify a server."""
 
     scheme: str
     host: str
@@ -29,17 +29,17 @@ class Origin(NamedTuple):
 
 
 def origin_of(url: str) -> Origin:
-    """Scheme, host and port of a URL; `ValueError` if it is invalid."""
+    """Return scheme, host and port of a URL; `ValueError` if it is invalid."""
     parts = split_url(url)
     scheme = parts.scheme.lower()
     return Origin(scheme, (parts.hostname or "").lower(), parts.port or _DEFAULT_PORTS.get(scheme))
 
 
 def split_url(url: str) -> SplitResult:
-    """The parts of a URL; `ValueError` if it is invalid. All URLs are split here.
+    """Return the parts of a URL; `ValueError` if it is invalid. All URLs are split here.
 
-    `urlsplit` normalizes a host that is not ASCII. The time for that is quadratic in the number of
-    combining marks, and no other thread runs meanwhile: a longer one than hosts are is invalid.
+    `urlsplit` normalizes a host that is not ASCII. This takes time quadratic in the number of
+    combining marks, and holds the GIL. So such a host of more than 253 characters is invalid.
     """
     if not url.isascii():
         host = urlsplit(_BEYOND_ASCII.sub(_REPLACED, url)).netloc  # maybe with user and port
@@ -49,7 +49,7 @@ def split_url(url: str) -> SplitResult:
 
 
 def join_url(base: str, reference: str) -> str:
-    """The URL that a reference, relative or not, stands for; `ValueError` if one is invalid."""
+    """Return the absolute URL of a reference; `ValueError` if it or `base` is invalid."""
     for one in (base, reference):
         split_url(one)
     return urljoin(base, reference)

@@ -1,8 +1,7 @@
 """The secrets of one server, removed from text by their values.
 
-`redact` knows secrets by what stands around them. A server may repeat a secret without its name, in
-part, or encoded: therefore the values that were given for it, and those that were sent to it, are
-kept here.
+`redact` recognizes secrets by the text around them. A server may repeat a secret without its name,
+in part, or encoded. So this module stores the values that were given for the server or sent to it.
 """
 
 from __future__ import annotations
@@ -31,46 +30,46 @@ from syncmcp._base.text import quote as quote_text
 from syncmcp.errors import InterceptorFailed, McpError
 
 SHORTEST = 6
-"""Shorter values are ordinary words ("1", "debug"), and to mask them would ruin every text."""
+"""The least length of a secret: masking ordinary words ("1", "debug") would ruin every text."""
 
 SHORTEST_NAMED = 4
-"""The same for a value whose name tells that it is a secret, such as ``PASSWORD``."""
+"""The least length of a value whose name implies a secret, such as ``PASSWORD``."""
 
 SHORTEST_PART = 8
-"""The same for a part of a variable, which is more often an ordinary word than the whole is."""
+"""The least length of a part of a variable, which is more often an ordinary word."""
 
 MOST_PARTS = 64
-"""The most parts of one variable that are known on their own; those with telling names first."""
+"""The most parts of one variable that are masked; those whose names imply secrets come first."""
 
 MOST_SENT = 256
-"""The most values kept of those that were sent; the oldest are forgotten first."""
+"""The most sent values that are stored; the oldest are removed first."""
 
-# The most characters of them together. One answer of an authorization server has fewer: it cannot
-# push out what was sent for it.
+# The most characters of all sent values. One response of an authorization server has fewer, so it
+# cannot displace the values of its own request.
 _MOST_CHARACTERS = 2 * 1024 * 1024
 
-# A cut shows this many characters of a secret at most.
+# The most characters of a secret that remain visible where a text is cut.
 _SHOWN_AT_CUT = 3
 
-# At so many places of a text it is tried whether a secret is cut there. A server could write one
-# that begins like the secret everywhere.
+# The most places at which a search for a cut secret compares text. A server could send a text in
+# which every place looks like the beginning of the secret.
 _MOST_TRIED = 256
 
-# A text that begins within an escape begins with so many characters of it at most.
+# The most characters of an escape at the beginning of a text that was cut within the escape.
 _REST_OF_ESCAPE = 11
 
 _WITHIN = b"\1"
 
-# Stands between texts that are searched as one. It ends each escape, and hardly a secret has it.
+# Separates texts that are searched as one text. It ends every escape, and hardly any secret has it.
 _BETWEEN = "\0"
 
-# Halves of what was cut: replaced bytes, and surrogates.
+# Remains of characters that were cut: replacement characters and surrogates.
 _HALVES = "\ufffd" + "".join(map(chr, range(0xD800, 0xE000)))
 
-# Longer secrets are not looked for in base64.
+# Longer secrets are not searched for in base64, and longer variables are not split into parts.
 _LONGEST_ENCODED = 16 * 1024
 
-# Headers that say nothing secret. Those of the protocol begin with `mcp-`; only the session is one.
+# Headers without secrets. Of the protocol's headers (`mcp-...`), only the session id is secret.
 _PUBLIC_HEADERS = frozenset(
     (
         "accept", "accept-encoding", "connection", "content-encoding", "content-length",
@@ -78,7 +77,7 @@ _PUBLIC_HEADERS = frozenset(
     )
 )  # fmt: skip  # A proof (`dpop`) is accepted once, and each request has another one.
 
-# Guards the changes of all objects, each of which takes no longer than to copy some values.
+# Guards all objects. It is held briefly: to add values, or to compute the forms of new ones.
 _lock = threading.RLock()
 
 
@@ -98,15 +97,15 @@ _DELIMITERS = re.compile(r"[/?#\[\]@]")
 
 
 class Secrets:
-    """The secrets of one server, and `values` that are never forgotten. Used from any thread.
+    """The secrets of one server; `values` are never removed. Thread-safe.
 
-    `seen` has the last value of each header that was added, so that a request with the same headers
-    costs a look at these.
+    `seen` caches the last value of each header that was added: further requests with the same
+    headers add nothing.
     """
 
     def __init__(self, values: Iterable[str] = ()) -> None:
-        # Each value with its forms, once these were needed; those that were sent, the oldest first.
-        # A copy of an object has the same values: their lines are among them, unless too short.
+        # Values with their forms, which are computed when first needed; sent values, oldest first.
+        # `values` are not split: a copied object passes its given values, which include lines.
         self._given: dict[str, tuple[str, ...]] = {
             value: () for value in values if len(value) >= SHORTEST_NAMED
         }
@@ -125,18 +124,18 @@ class Secrets:
     # -- what is secret
 
     def give(self, value: str, name: str = "") -> None:
-        """Add a value of the program's settings, which is never forgotten.
+        """Add a value of the program's settings, which is never removed.
 
-        It is masked as a whole and line by line. If `name` tells that it is a secret, a value of
-        four characters is masked, too; otherwise it takes six.
+        It is masked as a whole and line by line. It must have at least six characters, or four if
+        `name` implies a secret.
         """
         self._add(self._given, _lines(value), name)
 
     def give_variables(self, env: Mapping[str, str]) -> None:
-        """Add the values of environment variables, and what in them is secret on its own.
+        """Add the values of environment variables, and the secrets within them.
 
-        That is a token behind its scheme, parts of a URL, the strings of JSON, the values of lists
-        such as ``k=v;k=v``, and a password behind its user and a colon.
+        Such secrets are parts of URLs, strings in JSON, values in lists such as ``k=v;k=v``, a
+        token after its scheme, and a password after a user name and a colon.
         """
         for variable, whole in env.items():
             if variable.upper() == "PATH":
@@ -155,7 +154,7 @@ class Secrets:
                 self._add(self._given, _header_parts(_decoded(value)), name)
 
     def give_url(self, url: str) -> None:
-        """Add what is secret in a URL: user, password, and the values of its query."""
+        """Add the secrets in a URL: user, password, and the values of its query."""
         self._add_url(self._given, url)
 
     def _add_url(self, known: dict[str, tuple[str, ...]], url: str) -> None:
@@ -167,11 +166,11 @@ class Secrets:
         query = rest.partition("?")[2].partition("#")[0]
         userinfo = _userinfo(url)
         for name, value in (
-            ("pair", userinfo),  # as Basic credentials have it, in base64
+            ("pair", userinfo),  # Basic credentials contain it in base64
             *zip(("user", "password"), userinfo.split(":", 1), strict=False),
             *parse_qsl(query),
         ):
-            # An error about an invalid URL quotes its parts, and a password may be in several.
+            # An error about an invalid URL quotes its parts, and a delimiter may split a password.
             parts = _DELIMITERS.split(value) if name == "password" else ()
             self._add(known, (value, unquote(value), *parts), name)
         if query and "=" not in query:
@@ -182,13 +181,13 @@ class Secrets:
         self._add(self._sent, _lines(value), name)
 
     def add_url(self, url: str) -> None:
-        """Add what is secret in a URL that a server named; see `give_url`."""
+        """Add the secrets in a URL that a server named; see `give_url`."""
         self._add_url(self._sent, url)
 
     def add_headers(self, headers: Mapping[str, Any]) -> None:
         """Add the values of headers that are being sent: whole, word by word, and decoded."""
         seen = self.seen
-        # The server says how many cookies there are: they must not push out what the program sends.
+        # The server chooses the number of cookies: they must not displace values of the program.
         for name, value in sorted(headers.items(), key=lambda item: item[0].lower() != "cookie"):
             if seen.get(name) != value:
                 if _is_secret_header(name):
@@ -197,7 +196,7 @@ class Secrets:
                     seen[name] = value
 
     def include(self, other: Secrets) -> None:
-        """Mask what `other` knows, too: now, and what it learns later."""
+        """Mask the secrets of `other`, too, including those that it gets later."""
         with _lock:
             if other is not self and other not in self._included:
                 self._included = (*self._included, other)
@@ -217,7 +216,7 @@ class Secrets:
                 self._sent_characters > _MOST_CHARACTERS and len(self._sent) > 1
             ):
                 self._forget(next(iter(self._sent)))
-                self.seen.clear()  # what is forgotten and sent again is learned again
+                self.seen.clear()  # a removed value is added again when it is sent again
 
     def _forget(self, value: str) -> tuple[str, ...]:
         self._sent_characters -= len(value)
@@ -228,21 +227,21 @@ class Secrets:
     def redact(self, text: str, *, starts_cut: bool = False, ends_cut: bool = False) -> str:
         """Return foreign text with every secret replaced by ``***``, by value and by `redact`.
 
-        `starts_cut` and `ends_cut`: it may begin or end within a secret, whose rest is then masked.
+        `starts_cut` and `ends_cut`: it may begin or end within a secret; that part is masked, too.
         """
         return redact(self.mask(text, starts_cut=starts_cut, ends_cut=ends_cut))
 
     def mask(self, text: str, *, starts_cut: bool = False, ends_cut: bool = False) -> str:
-        """Do the part of `redact` that is by value, for text that is not foreign throughout.
+        """Replace secrets by value only, for text that is partly the library's.
 
-        Found are the values as they are, with the escapes of JSON and of URLs, and in base64.
+        This finds plain values, values with escapes of JSON and of URLs, and values in base64.
         """
         return _masked(text, self._marked(text, starts_cut=starts_cut, ends_cut=ends_cut))
 
     def _marked(self, text: str, *, starts_cut: bool = False, ends_cut: bool = False) -> bytearray:
-        """A byte for each character, which is 1 within a secret; empty if there is none.
+        """Return a byte for each character, 1 within a secret; empty if the text has no secret.
 
-        A server may repeat a secret at each place: a list of places would take too much memory.
+        A list of positions could take too much memory: a server may repeat a secret many times.
         """
         marks = bytearray()
 
@@ -278,9 +277,9 @@ class Secrets:
         )
 
     def masked_texts(self, value: Any) -> dict[str, str]:
-        """What `mask` makes of those texts, names and numbers of a JSON value that have secrets.
+        """Return the masked form of each text, name and number of a JSON value with a secret.
 
-        All are searched as one text: for each of millions it would take too long.
+        All are searched as one text: millions of separate searches would take too long.
         """
         texts = list(_texts(value))
         starts = [0, *itertools.accumulate(len(text) + len(_BETWEEN) for text in texts)]
@@ -295,30 +294,30 @@ class Secrets:
         return found
 
     def quote(self, text: str) -> str:
-        """Return what an error quotes of a text without secrets: of a long one the beginning."""
+        """Return a text for an error, without secrets; of a long text only the beginning."""
         return quote_text(text, partial(self.redact, ends_cut=len(text) > MOST_QUOTED))
 
     def shorten(self, text: str, limit: int) -> str:
-        """Return `text` without secrets, and then its first `limit` characters."""
+        """Mask the secrets in `text`, and return the first `limit` characters of the result."""
         return self.redact(text)[:limit]
 
     def clean(self, error: McpError) -> None:
         """Remove secrets from the message of an error that quotes a server, and from its causes.
 
-        The text of an exception of others cannot be changed: if it, or one that a traceback shows
-        with it, would show a secret or control characters of a server, or is too long to be
-        searched, it is not kept as the cause.
+        The text of a foreign exception cannot be changed. Such a cause is removed if it is too long
+        to be searched, or has a secret or control characters. This also applies to the exceptions
+        that its traceback shows.
         """
         one, seen = error, {id(error)}
         while True:
             if one.args and isinstance(one.args[0], str):
                 one.args = (self.mask(one.args[0]), *one.args[1:])
             code = vars(one).get("error")
-            if isinstance(code, str):  # that of an authorization server
+            if isinstance(code, str):  # the error code of an authorization server
                 vars(one)["error"] = self.mask(code)
             cause = _shown_cause(one)
             if cause is None or id(cause) in seen or isinstance(one, InterceptorFailed):
-                return  # an exception of the program's is shown as it is
+                return  # an exception of the program is shown unchanged
             if not isinstance(cause, McpError):
                 if not all(map(self._is_clean, _shown_with(cause))):
                     one.__cause__ = one.__context__ = None
@@ -328,12 +327,12 @@ class Secrets:
 
     def _is_clean(self, cause: BaseException) -> bool:
         if isinstance(cause, ValidationError) and cause.error_count() > MOST_PROBLEMS:
-            return False  # a server may cause millions, and to look at each takes minutes
+            return False  # a server may cause millions, and examining them takes minutes
         text = str(cause)
         if len(text) > MOST_QUOTED:
             return False
         places: list[str] = []
-        if isinstance(cause, ValidationError):  # its text has names of members in lines of its own
+        if isinstance(cause, ValidationError):  # its text has member names on separate lines
             places = [str(part) for problem in cause.errors() for part in problem["loc"]]
         return (
             self.redact(text) == text
@@ -377,7 +376,7 @@ def change_texts(
 
 
 def _texts(value: Any) -> Iterator[str]:
-    """The names, texts and numbers of a JSON value, in any order."""
+    """Yield the names, texts and numbers of a JSON value, in any order."""
     waiting = [value]
     while waiting:
         one = waiting.pop()
@@ -391,12 +390,12 @@ def _texts(value: Any) -> Iterator[str]:
 
 
 def _shown_cause(error: BaseException) -> BaseException | None:
-    """The exception that a traceback shows before `error`."""
+    """Return the exception that a traceback shows before `error`."""
     return error.__context__ if not error.__suppress_context__ else error.__cause__
 
 
 def _shown_with(error: BaseException) -> list[BaseException]:
-    """`error`, and the exceptions that its traceback shows as well."""
+    """Return `error` and the other exceptions that its traceback shows."""
     found = [error]
     while (cause := _shown_cause(found[-1])) is not None and cause not in found:
         found.append(cause)
@@ -418,7 +417,7 @@ def _is_secret_header(name: str) -> bool:
 
 
 def _header_parts(value: str) -> Iterator[str]:
-    """A header value, its words but for the scheme, what is behind a `=`, and Basic decoded."""
+    """Yield a header value, its words except the scheme, texts after `=`, and decoded Basic."""
     yield value
     yield from _credentials(value)
     found = _SCHEME.fullmatch(value)
@@ -428,7 +427,7 @@ def _header_parts(value: str) -> Iterator[str]:
 
 
 def _parts(value: str) -> list[tuple[str, str]]:
-    """Names and texts of what stands within a variable and may be secret on its own."""
+    """Return the names and texts of the parts of a variable that may be secrets."""
     if len(value) > _LONGEST_ENCODED:
         return []
     try:
@@ -445,7 +444,7 @@ def _parts(value: str) -> list[tuple[str, str]]:
 
 
 def _strings(value: object, name: str = "") -> Iterator[tuple[str, str]]:
-    """The strings of a JSON value, with the name of the member that they are in."""
+    """Yield the strings of a JSON value, each with the name of its member."""
     if isinstance(value, str):
         yield name, value
     elif isinstance(value, list):
@@ -457,7 +456,7 @@ def _strings(value: object, name: str = "") -> Iterator[tuple[str, str]]:
 
 
 def _userinfo(url: str) -> str:
-    """User and password of a URL; also if a character makes it invalid that has to be encoded."""
+    """Return user and password of a URL, even if an unencoded character makes it invalid."""
     with contextlib.suppress(ValueError):
         parts = split_url(url)
         if parts.hostname and parts.port != 0:
@@ -467,7 +466,7 @@ def _userinfo(url: str) -> str:
 
 
 def _credentials(value: str) -> Iterator[str]:
-    """What is behind the scheme of an `Authorization` value; of Basic also user and password."""
+    """Yield the credentials in an `Authorization` value; of Basic also user and password."""
     found = _SCHEME.fullmatch(value)
     if found is None:
         return
@@ -487,7 +486,7 @@ def _credentials(value: str) -> Iterator[str]:
 
 
 def _forms(value: str) -> Iterator[str]:
-    """A value as it stands in a text without escapes, in a form that was sent, and in base64."""
+    """Yield the forms of a value in a text without escapes: plain, as it was sent, in base64."""
     yield value
     # A client's secret is encoded before it is sent (RFC 6749 §2.3.1), and so are many cookies.
     if "%" in value and len(plain := unquote(value)) >= SHORTEST:
@@ -497,8 +496,8 @@ def _forms(value: str) -> Iterator[str]:
     raw = value.encode("utf-8", "surrogatepass")
     if len(raw) > _LONGEST_ENCODED:
         return
-    # Within a longer text the first byte may be any of three of a group. Characters that other
-    # bytes have a part in are left out.
+    # Within a longer text, the value may begin at any of the three bytes of a group. Characters
+    # that also encode other bytes are left out.
     for offset in range(3):
         encoded = base64.b64encode(bytes(offset) + raw).decode()
         core = encoded[(0, 2, 3)[offset] :].rstrip("=")
@@ -513,12 +512,12 @@ _URLSAFE = str.maketrans("+/", "-_")
 
 
 def _occurrences(text: str, form: str) -> Iterator[tuple[int, int]]:
-    """Where `form` stands in `text`; occurrences that overlap or touch are one place."""
+    """Yield the places of `form` in `text`; occurrences that overlap or touch are one place."""
     length = len(form)
     start = text.find(form)
     while start >= 0:
         last = start
-        # Not one by one: in a text of one letter there is one at each place.
+        # Not one by one: a text of one repeated letter has an occurrence at each position.
         while (further := text.rfind(form, last + 1, last + 2 * length)) >= 0:
             last = further
         yield start, last + length
@@ -526,7 +525,7 @@ def _occurrences(text: str, form: str) -> Iterator[tuple[int, int]]:
 
 
 def _start_of_cut(text: str, form: str) -> int:
-    """Where `text` ends with the beginning of `form`; -1 if with no more than may be shown."""
+    """Return where the beginning of `form` starts that ends `text`; -1 if absent or too short."""
     anchor = form[: _SHOWN_AT_CUT + 1]
     start = text.find(anchor, max(0, len(text) - len(form)))
     for _ in range(_MOST_TRIED):
@@ -537,7 +536,7 @@ def _start_of_cut(text: str, form: str) -> int:
 
 
 def _end_of_cut(text: str, form: str) -> int:
-    """Where the end of `form` ends with which `text` begins; -1 as above."""
+    """Return where the end of `form` that begins `text` ends; -1 if absent or too short."""
     first = len(text) - len(text.lstrip(_HALVES))
     anchor = form[-_SHOWN_AT_CUT - 1 :]
     for begun in range(first, first + _REST_OF_ESCAPE + 1):
@@ -552,7 +551,7 @@ def _end_of_cut(text: str, form: str) -> int:
 
 
 def _masked(text: str, marks: bytearray) -> str:
-    """Replace what is marked."""
+    """Replace the marked characters of a text by ``***``."""
     start = marks.find(_WITHIN)
     if start < 0:
         return text

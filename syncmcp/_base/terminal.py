@@ -1,6 +1,6 @@
-"""The terminal of the program: a question and its prompt are on one screen.
+"""Questions at the terminal of the program: a question and its prompt are on one screen.
 
-What was typed before a question answers nothing.
+Input that was typed before a question is discarded, so that it cannot answer the question.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import TextIO
 
 __all__ = ["ask_at_terminal", "discard_input", "has_terminal", "show_at_terminal"]
 
-# A question is asked once no line came for so many seconds, after so many attempts at most.
+# How many seconds without input must pass before a question, and the most attempts to see them.
 _SILENCE_SECONDS = 0.5
 _MOST_ATTEMPTS = 100
 
@@ -41,7 +41,7 @@ else:
 
 
 def has_terminal() -> bool:
-    """Whether somebody can be asked: stdin is a terminal, and stdout or stderr is one."""
+    """Return whether a person can be asked: stdin is a terminal, and stdout or stderr is one."""
     return _is_terminal(sys.stdin) and _screen() is not None
 
 
@@ -51,14 +51,14 @@ def show_at_terminal(text: str) -> None:
 
 
 def ask_at_terminal(prompt: str) -> str:
-    """Do what `input` does, but for lines that were typed before a person can have read the prompt.
+    """Do what `input` does, but discard lines that were typed before the prompt was shown.
 
-    At a terminal these are discarded, also while lines go on to come. The prompt is on stdout; on
-    stderr if stdin and stderr are terminals and stdout is none.
+    Only the lines of a terminal are discarded, until it is silent for half a second. The prompt is
+    on stdout, or on stderr if stdin and stderr are terminals and stdout is not.
 
     Raises:
         EOFError: There is no more input.
-        TimeoutError: Lines come without a pause.
+        TimeoutError: Input arrives without a pause.
         OSError: Only stdin is a terminal.
     """
     output = _output()
@@ -79,7 +79,7 @@ def _screen() -> TextIO | None:
 
 
 def _output() -> TextIO:
-    """Where the person reads who types on stdin."""
+    """Return the stream for prompts: a terminal if stdin is one, else stdout."""
     if not _is_terminal(sys.stdin):  # a pipe, or a notebook
         return sys.stdout
     screen = _screen()
@@ -89,7 +89,7 @@ def _output() -> TextIO:
 
 
 def _terminal_number() -> int | None:
-    """The descriptor of stdin; `None` if that is not a terminal, or a stand-in for one."""
+    """Return the descriptor of stdin; `None` unless it belongs to a terminal."""
     if not _is_terminal(sys.stdin):
         return None
     try:

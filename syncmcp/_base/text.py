@@ -1,7 +1,7 @@
-"""Text of others made safe to show: secrets are masked, hidden and control characters visible.
+"""Makes foreign text safe to show: masks secrets, makes hidden and control characters visible.
 
-The library passes all foreign text (a URL, a response body, a line of a server's stderr) through
-`redact` before a person may read it, and what it shows on a screen through `visible`.
+Before a person may read foreign text (a URL, a response body, a line of a server's stderr), the
+library passes it through `redact`. Text for a screen also passes through `visible`.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ _PATTERNS: tuple[tuple[re.Pattern[str], str], ...] = (
         re.compile(rf"({_WORD}(?:authorization|cookie){_IS})(?:{_QUOTED}|[^\r\n]+)", re.IGNORECASE),
         _VALUE_MASKED,
     ),
-    # values with a telling name: headers, JSON members, form fields, variables, command options
+    # values whose name implies a secret: headers, JSON members, fields, variables, command options
     (
         re.compile(rf"({_WORD}{_TELLING}{_IS})(?:{_QUOTED}|[^\s,;&}}\"']+)", re.IGNORECASE),
         _VALUE_MASKED,
@@ -77,7 +77,7 @@ _NAMES_A_SECRET = re.compile(rf"{_WORD}(?:authorization|cookie|{_TELLING})", re.
 
 
 def names_a_secret(name: str) -> bool:
-    """True if `name`, of a header or a JSON member, tells that its value is a secret."""
+    """Return True if `name`, of a header or a JSON member, implies that its value is secret."""
     return _NAMES_A_SECRET.search(name) is not None
 
 
@@ -101,10 +101,10 @@ MOST_QUOTED = 16 * 1024
 
 
 def quote(text: str, redact: Callable[[str], str] = redact) -> str:
-    """Return foreign text for an error without secrets, and of a long one the beginning.
+    """Return foreign text for an error, without secrets; of a long text only the beginning.
 
-    It is cut before `redact`, whose patterns take time for each character, and between two words,
-    so that none of a secret's is left without what tells that it is secret.
+    The text is cut before `redact`, whose patterns take time for each character. It is cut between
+    two words, because `redact` might not recognize a part of a secret.
     """
     if len(text) <= MOST_QUOTED:
         return redact(text)
@@ -113,14 +113,14 @@ def quote(text: str, redact: Callable[[str], str] = redact) -> str:
     return f"{redact(kept)}… ({len(text) - len(kept):,} more characters)"
 
 
-# What the library itself may say in a message that quotes a foreign text.
+# The most characters that the library itself writes around a quoted foreign text.
 _OWN_WORDS = 2 * 1024
 
 
 def bounded(message: str) -> str:
-    """Return the message of an error, and of a very long one, which quotes others, the beginning.
+    """Return the message of an error; of a very long one, which quotes others, the beginning.
 
-    It ends between two words, as in `quote`: a secret of one word is not cut.
+    It is cut between two words, as in `quote`: a secret of one word is not cut.
     """
     if len(message) <= MOST_QUOTED + _OWN_WORDS:
         return message
@@ -129,26 +129,26 @@ def bounded(message: str) -> str:
 
 
 def whole(text: str, limit: int) -> str:
-    """Return a short text of a server in quotes, and of a longer one only that it is long.
+    """Return a short text of a server in quotes; for a longer one, a remark that it is too long.
 
-    It is not cut: secrets are found by their whole values, so that a part of one would be left.
+    It is not cut: secrets are found by their whole values, so a part of a secret would remain.
     """
     return repr(text) if len(text) <= limit else "(too long to be shown)"
 
 
 def cut(text: str, limit: int = 60) -> str:
-    """Return a short text of a server, and of a longer one the beginning, up to a space.
+    """Return a short text of a server; of a longer one the beginning, up to a space.
 
-    No part of a word is left: secrets are found by their whole values, later.
+    No word is cut: secrets are masked later, and found by their whole values.
     """
     return text if len(text) <= limit else f"{text[:limit].rpartition(' ')[0]}..."
 
 
 def redact_url(url: str) -> str:
-    """Do what `redact` does for a text that should be one URL, and may be none.
+    """Do what `redact` does, for a text that should be one URL but may be invalid.
 
-    User and password end at its last ``@``, also if the characters ``/``, ``?`` and ``#`` in a
-    password are not encoded, so that the text can be read in another way.
+    User and password end at the last ``@``. A password may contain an unencoded ``/``, ``?`` or
+    ``#``, at which a parser would end the authority.
     """
     scheme, mark, rest = url.partition("://")
     if not mark:
@@ -206,9 +206,9 @@ def visible(text: str, *, lines: bool = False) -> str:
 
 
 def several_lines(text: str) -> str:
-    """Make foreign text visible within a message, a traceback or a log, line by line.
+    """Do what `visible` does, for several lines within a message, a traceback or a log.
 
-    Each line after the first is marked, so that none passes for a message of its own.
+    Each line after the first is marked, so that no line looks like a separate message.
     """
     return visible(text, lines=True).replace("\n", "\n  | ")
 
@@ -245,9 +245,9 @@ _tracebacks = logging.Formatter()
 
 
 def make_visible(record: logging.LogRecord) -> bool:
-    """Change a record whose text has control or hidden characters; a filter for loggers.
+    """Make the control and hidden characters of a log record visible; a filter for loggers.
 
-    Others stay as they are, so that programs may group them by their message without arguments.
+    Other records are not changed: programs may group them by their message without arguments.
     """
     text = record.getMessage()
     shown = visible(text)
@@ -259,7 +259,7 @@ def make_visible(record: logging.LogRecord) -> bool:
 
 
 def _may_forge(error: BaseException) -> bool:
-    """Whether an exception, or what led to it, has a text that is more than a visible line."""
+    """Return whether the text of an exception, or of a cause, is not one visible line."""
     seen: set[int] = set()
     one: BaseException | None = error
     while one is not None and id(one) not in seen:
@@ -272,23 +272,23 @@ def _may_forge(error: BaseException) -> bool:
 
 
 def logger(name: str) -> logging.Logger:
-    """A logger of the library: nothing that a server says can forge a line of a log.
+    """Return a logger of the library. No text of a server can forge a line of its log.
 
-    A filter makes each record one line without control characters. So no call of a logger has to
-    think of what a server may have put into a name or an error. It sees the records of its own
-    logger alone, not those of the ones below.
+    A filter makes each message one line without control characters. So code that logs a name or an
+    error of a server need not check it. The filter sees only the records of this logger, not the
+    records of its children.
     """
     found = logging.getLogger(name)
     found.addFilter(make_visible)
     return found
 
 
-# The parent of all of them, for programs that list the loggers there are.
+# The parent of all these loggers, for programs that list the existing loggers.
 logger("syncmcp")
 
 
 def reason(error: Exception) -> str:
-    """Why a file, an address or a text is of no use, without the codes of Python."""
+    """Return why a file, an address or a text cannot be used, without Python's error codes."""
     if isinstance(error, UnicodeError):
         return "it is not UTF-8"
     if isinstance(error, json.JSONDecodeError):
@@ -297,13 +297,13 @@ def reason(error: Exception) -> str:
 
 
 MOST_PROBLEMS = 100
-"""With more problems in one value, no error lists them: that takes a kilobyte for each."""
+"""The most problems of one value that pydantic is asked to list: each takes a kilobyte."""
 
 _LONGEST_PLACE = 200
 
 
 def first_problem(error: Any) -> str:
-    """The first problem of a pydantic `ValidationError`, without the input: it may have secrets."""
+    """Return the first problem of a `ValidationError`, without the input, which may be secret."""
     if (number := error.error_count()) > MOST_PROBLEMS:
         return f"{number:,} problems"
     problem = error.errors(include_input=False, include_url=False)[0]
@@ -313,9 +313,9 @@ def first_problem(error: Any) -> str:
 
 
 WORD = re.compile(r"[\x21-\x7e]+")
-"""One word of visible ASCII characters, as tokens and ids in headers are."""
+"""One word of visible ASCII characters, such as a token or an id in a header."""
 
 
 def counted(number: int, things: str) -> str:
-    """A number of things, whose plural ends with an s."""
+    """Return a number with its noun, such as "2 calls"; the plural ends with an s."""
     return f"{number} {things.removesuffix('s') if number == 1 else things}"

@@ -1,4 +1,4 @@
-"""URIs that are put together of literals and values, and which of these made the parts of a URI.
+"""URIs that are composed of literals and values, and the origin of each part of such a URI.
 
 The parts are those of RFC 3986, section 3: scheme, authority (user, host and port), path, query and
 fragment.
@@ -20,14 +20,14 @@ _DOTS = re.compile(r"(?:\.|%2[Ee]){1,2}")
 # Operators whose expressions can be part of a host: `{x}`, `{.x}`, `{;x}`.
 _OF_HOSTS: Final = frozenset(("", ".", ";"))
 
-# Schemes whose authority is a host for many programs. In those that servers make up (`notes://`) it
-# mostly is the first part of a path, and `notes://{+path}` asks for it.
+# Schemes whose authority many programs read as a host. In a scheme that a server defines
+# (`notes://`), it usually is the first part of a path, and a value may be it: `notes://{+path}`.
 _WITH_HOSTS: Final = frozenset(("", "file:", "ftp:", "http:", "https:", "ws:", "wss:"))
 
-# Those that browsers find a host for in any case: if it is empty, in the first segment of the path.
+# Schemes for which browsers need a host: if it is empty, they read the first path segment as one.
 _NEED_HOSTS: Final = _WITH_HOSTS - {"", "file:"}
 
-# Operators that are written first, and end a segment of the path.
+# Operators whose expressions begin with the operator itself, which ends a segment of the path.
 _DELIMITING: Final = frozenset("/?#")
 
 _Place: TypeAlias = tuple[int, int | None]
@@ -43,7 +43,7 @@ class _Piece(NamedTuple):
 
 
 class PiecedUri:
-    """A URI, and of each character where it comes from."""
+    """A URI, and the piece from which each of its characters comes."""
 
     def __init__(self) -> None:
         self.text = ""
@@ -59,14 +59,13 @@ class PiecedUri:
         self.text += text
 
     def changes(self, own: PiecedUri) -> Iterator[tuple[str, str]]:
-        """Yield what values have made of this URI beyond the structure of its template.
+        """Yield how values change the URI's structure: the variable, and a text for an error.
 
-        Scheme, user, host and port consist of the characters and expressions that they consist of
-        in the template; the host is not empty if the path could pass for it; query and fragment do
-        not begin within ``{+x}``; and all segments ``.`` and ``..`` are those of literals.
+        Without a change, scheme, user, host and port have the same characters and expressions as in
+        the template. The host is not empty if the path could be read as a host. Query and fragment
+        do not begin within ``{+x}``. Segments ``.`` and ``..`` are literals.
 
-        `own` is the template itself, with something harmless in the place of each expression. What
-        is yielded is the name of a variable, and what its value does, for an error message.
+        `own` is the template itself, with a harmless value for each expression.
         """
         for ours, theirs, part in (
             (self.scheme, own.scheme, "the scheme"),
@@ -92,25 +91,25 @@ class PiecedUri:
 
     @property
     def scheme(self) -> range:
-        """Where the scheme is, with its colon; empty if there is none."""
+        """The position of the scheme, with its colon; empty without a scheme."""
         found = _SCHEME.match(self.text)
         return range(0 if found is None else found.end())
 
     @property
     def authority(self) -> range:
-        """Where the authority is, with the two slashes before it; empty if there is none."""
+        """The position of the authority, with the slashes before it; empty without an authority."""
         found = _AUTHORITY.match(self.text, self.scheme.stop)
         return range(0) if found is None else range(*found.span())
 
     @property
     def path(self) -> range:
-        """Where the path is."""
+        """The position of the path."""
         found = _PATH.match(self.text, max(self.scheme.stop, self.authority.stop))
         return range(0) if found is None else range(*found.span())
 
     @property
     def _asked_for(self) -> set[_Place]:
-        """The ``{+x}`` that is the whole authority, if the scheme is not one with hosts."""
+        """The place of a ``{+x}`` directly after ``//``, if the scheme is not one with hosts."""
         after = self.authority.stop
         scheme = self.text[: self.scheme.stop].lower()
         whole = len(self.authority) == len("//") and scheme not in _WITH_HOSTS
@@ -126,12 +125,12 @@ class PiecedUri:
         return not host and (scheme in _NEED_HOSTS or (not scheme and len(self.authority) > 0))
 
     def _place(self, at: int) -> _Place:
-        """What a character is: one of a literal, or any of an expression."""
+        """Return the number of the part of a character, and its index if that is a literal."""
         piece = self._pieces[at]
         return piece.number, at - piece.start if piece.name is None else None
 
     def _dots(self, start: int, end: int, own: PiecedUri) -> Iterator[tuple[str, str]]:
-        """Why a segment of dots is none of a literal; nothing if it is."""
+        """Yield the problems of a segment of dots; none if it is a whole segment of a literal."""
         problem = "would create a segment '.' or '..'"
         pieces = dict.fromkeys(self._pieces[start:end])
         names = [piece.name for piece in pieces if piece.name is not None]
@@ -144,7 +143,7 @@ class PiecedUri:
             yield own._expressions[first.number + (1 if begins else -1)].name or "", problem
 
     def _ends_before(self, number: int) -> bool:
-        """Whether a segment before this part of a template ends there, whatever the values are."""
+        """Return whether a segment always ends before this part of a template, for all values."""
         expressions = self._expressions
         return number not in expressions or expressions[number].operator in _DELIMITING
 
@@ -153,7 +152,7 @@ class PiecedUri:
         return {piece.number: piece for piece in self._pieces if piece.name is not None}
 
     def _variable_at(self, at: int, own: PiecedUri) -> str:
-        """The variable of a character; that of the nearest expression if it is of a literal."""
+        """Return the variable of a character; for a literal, that of the nearest expression."""
         piece, expressions = self._pieces[at], own._expressions
         before = [number for number in expressions if number < piece.number]
         nearest = max(before) if before else min(expressions)

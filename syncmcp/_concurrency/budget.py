@@ -1,4 +1,4 @@
-"""How much may wait in memory: of what a server sent, and for a server that takes nothing."""
+"""Limits on the memory of queued messages: from a server, and for a server that does not read."""
 
 from __future__ import annotations
 
@@ -7,29 +7,29 @@ import threading
 from syncmcp.errors import LimitExceeded
 
 MAX_BYTES = 64 * 1024 * 1024
-"""What may wait for the callbacks of one client, again for its handlers, and again for one server
-that does not take the library's answers and notifications; in bytes."""
+"""The most bytes that are queued for the callbacks of one client. The same limit applies to its
+handlers, and to the library's answers and notifications to one server that does not read."""
 
 MAX_OWED = 10_000
-"""How many answers and notifications of the library may wait for one server."""
+"""The most answers and notifications of the library that are queued for one server."""
 
 ITEM_OVERHEAD = 1024
-"""What each item takes beside its contents, in bytes: objects, a place in a queue."""
+"""The bytes of each item in addition to its contents: objects, a place in a queue."""
 
 
 class Budget:
-    """Counts what waits, by its size in memory; may be shared by several queues. Thread-safe.
+    """Counts queued items and their size in memory, for one or more queues. Thread-safe.
 
-    A single item may have any size.
+    If there is no other item, an item may have any size.
 
     Args:
-        max_bytes: The bound in bytes, the overhead of each item included; `None`: `MAX_BYTES`.
-        max_items: The bound in items; `None` for any number.
-        bound: What errors say of the bound.
+        max_bytes: The limit in bytes, including the overhead of each item; `None`: `MAX_BYTES`.
+        max_items: The limit in items; `None` for any number.
+        bound: The description of the limit in errors.
 
     Attributes:
-        items: How many items wait.
-        used: What they take, in bytes.
+        items: The number of items.
+        used: The size of all items, in bytes.
     """
 
     def __init__(
@@ -38,13 +38,13 @@ class Budget:
         self._max_bytes = MAX_BYTES if max_bytes is None else max_bytes
         self._max_items = max_items
         self._bound = bound
-        # Guards the two sums. Reentrant: a signal handler or a finalizer may run anything.
+        # Guards the two sums. Reentrant: a signal handler or a finalizer may use this object, too.
         self._lock = threading.RLock()
         self.items = 0
         self.used = 0
 
     def fits(self, size: int) -> bool:
-        """Whether an item of `size` bytes may be taken now."""
+        """Return whether an item of `size` bytes may be added now."""
         if self._max_items is not None and self.items >= self._max_items:
             return False
         return not self.items or self.used + size + ITEM_OVERHEAD <= self._max_bytes
@@ -64,10 +64,10 @@ class Budget:
         return fits
 
     def admit(self, size: int) -> None:
-        """Count an item of `size` bytes that is to be sent to the server, if it fits.
+        """Count an item of `size` bytes that is to be sent to the server.
 
         Raises:
-            LimitExceeded: It does not.
+            LimitExceeded: It does not fit.
         """
         if not self.take_if_fits(size):
             raise LimitExceeded(

@@ -21,7 +21,7 @@ _log = logger("syncmcp._concurrency.cancel")
 # A `threading.Event` has no callbacks, so it is polled at this interval, in seconds.
 _POLL_INTERVAL = 0.02
 
-# A token removes followers that were garbage-collected each time it has gained this many.
+# Followers are pruned once there are twice as many as after the last pruning, plus this.
 _PRUNE_STEP = 16
 
 # Runs the callbacks of tokens that the timer or an Event cancels: the timer thread must not block.
@@ -63,7 +63,7 @@ class CancelToken:
         # Guards what follows. Never held while a callback runs.
         self._lock = threading.RLock()
         self._cancelled = False
-        # Made by the first thread that waits: most tokens are never waited for.
+        # Created by the first call of `wait`, which most tokens never get.
         self._event: threading.Event | None = None
         self._reason: str | None = None
         self._internal_callbacks: dict[int, Callable[[], object]] = {}
@@ -180,8 +180,8 @@ class CancelToken:
         """Called with the lock held when a callback or a follower was added."""
 
     def _follow(self, link: CancelToken) -> None:
-        # A link may live for ever, so it must not keep its followers alive. They are pruned here,
-        # because a finalizer could run in a thread that holds the lock.
+        # A link may exist as long as the program, so it must not keep its followers alive. They
+        # are pruned here, because a finalizer could run in a thread that holds the lock.
         with link._lock:
             if not link._cancelled:
                 link._followers.append(weakref.ref(self))
@@ -264,7 +264,7 @@ def as_token(cancel: CancelToken | threading.Event) -> CancelToken:
 
 
 def call_when_cancelled(token: CancelToken, callback: Callable[[], object]) -> Callable[[], None]:
-    """Like `on_cancel`, for the library's own callbacks: these may run on the timer thread."""
+    """Do what `on_cancel` does, for the library's callbacks, which may run on the timer thread."""
     return token._register(token._internal_callbacks, callback)
 
 

@@ -1,4 +1,4 @@
-"""The queue that keeps change events until a thread takes them."""
+"""A queue of change events, from which threads take them."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from syncmcp._protocol.subscription import ChangeEvent
 from syncmcp.errors import McpError, fresh
 
 BACKLOG = 1024
-"""The most events in one queue. Equal events count once, so only a server that reports ever new
-resources below a subscribed one reaches it."""
+"""The most events in one queue. Equal events count once, so a server only reaches the limit if it
+reports many different resources below subscribed ones."""
 
 MAX_CHARACTERS = 4 * 1024 * 1024
-"""The most characters that the URIs in one queue have together."""
+"""The most characters of all URIs in one queue."""
 
 
 class EventQueue:
@@ -24,8 +24,8 @@ class EventQueue:
     Several threads may wait; each event goes to one of them.
 
     Args:
-        on_wake: Called when an event comes into the empty queue, and when the queue is closed, on
-            the thread that does either. It must not block.
+        on_wake: Called when an event is added to the empty queue, and when the queue is closed, on
+            the thread that adds or closes. It must not block.
         limit: The queue closes itself after this many events were taken; `None` for any number.
     """
 
@@ -34,18 +34,18 @@ class EventQueue:
     ) -> None:
         self._on_wake = on_wake
         self._remaining = limit
-        # Guards what follows. Reentrant as all locks that a close may need; see `timing`.
+        # Guards what follows. Reentrant, like all locks that a close may need; see `timing`.
         self._lock = threading.RLock()
         self._events: dict[tuple[str, str | None], ChangeEvent] = {}
         self._characters = 0
-        # One for each waiting thread, set to wake it.
+        # A latch for each waiting thread, set to wake it.
         self._waiters: list[Latch] = []
         self._error: McpError | None = None
         self._closed = False
 
     @property
     def closed(self) -> bool:
-        """True once no event is accepted any more."""
+        """True once the queue accepts no more events."""
         return self._closed
 
     @property
@@ -54,7 +54,7 @@ class EventQueue:
         return self._error
 
     def put(self, event: ChangeEvent) -> bool:
-        """Queue an event unless an equal one is queued. Never blocks.
+        """Queue an event, unless an equal one is queued or the queue is closed. Never blocks.
 
         Returns:
             `False` if the queue is full.
@@ -65,7 +65,7 @@ class EventQueue:
             key = event.kind, event.uri
             first = not self._events
             if key in self._events:
-                if not event.missed:  # replaces a change that was only assumed, in its place
+                if not event.missed:  # replaces a possible change, at the same position
                     self._events[key] = event
                 return True
             more = len(event.uri or "")

@@ -17,7 +17,7 @@ __all__ = ["FairLock", "Wait", "lock_timeout"]
 
 
 Wait: TypeAlias = Callable[[threading.Event, "float | None"], bool]
-"""Waits for an event, at most so many seconds; returns True if it was set."""
+"""Waits for an event, at most the given seconds; returns True if the event was set."""
 
 
 def lock_timeout(deadline: Deadline) -> RequestTimeout:
@@ -33,19 +33,19 @@ class FairLock:
     """A lock between threads, granted first come, first served. After a fork it is free."""
 
     def __init__(self) -> None:
-        # Guards the queue: the holder, and behind it the waiting threads.
+        # Guards the queue: the holder, and after it the waiting threads.
         self._lock = threading.RLock()
         self._queue: deque[threading.Event] = deque()
         _fair_locks.add(self)
 
     @property
     def waiting(self) -> int:
-        """The number of threads that wait behind the holder; 0 if the lock is free."""
+        """The number of threads that wait for the lock; 0 if the lock is free."""
         return max(len(self._queue) - 1, 0)
 
     @contextmanager
     def take(self, deadline: Deadline, wait: Wait = threading.Event.wait) -> Iterator[None]:
-        """Acquire the lock for the length of a `with`; `wait` may raise, which gives up the turn.
+        """Acquire the lock for the length of a `with`; an exception of `wait` ends the waiting.
 
         Raises:
             RequestTimeout: The deadline passed.
@@ -63,7 +63,7 @@ class FairLock:
 
     @contextmanager
     def take_if_free(self) -> Iterator[bool]:
-        """Acquire the lock for the length of a `with` unless it is held; yield whether it was."""
+        """Acquire the lock for the length of a `with` if it is free; yield True if it was free."""
         granted = threading.Event()
         try:
             with self._lock:
@@ -76,7 +76,7 @@ class FairLock:
 
     def _leave(self, granted: threading.Event) -> None:
         with self._lock:
-            with suppress(ValueError):  # never queued, or a fork
+            with suppress(ValueError):  # never queued, or removed by a fork
                 self._queue.remove(granted)
             if self._queue:
                 self._queue[0].set()

@@ -1,8 +1,8 @@
 """Files that are private, replaced atomically, and shared by threads and processes.
 
-A lock on a file belongs to an open file, not to the existence of the file: the system releases it
-when its holder ends, and a lock file that was left behind locks nothing. Therefore lock files are
-never removed. Of the threads of a process that wait for a `FileLock`, only one has a file open.
+A lock belongs to an open file: the system releases it when the process that holds it ends. So the
+existence of a lock file locks nothing, and lock files are never removed. Of the threads of a
+process that wait for a `FileLock`, only one has a file open.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ __all__ = [
 
 
 class UnusableFile(Exception):
-    """A private file or its lock cannot be used; every caller makes an error of its own of it.
+    """A private file or its lock cannot be used; each caller raises another error instead.
 
-    `problem` says what is wrong with `path`, as "cannot be written: disk full"; `str()` has both.
+    `problem` is the problem of `path`, such as "cannot be written: disk full"; `str()` has both.
     """
 
     def __init__(self, path: Path, problem: str) -> None:
@@ -54,12 +54,12 @@ class UnusableFile(Exception):
 
     @classmethod
     def of(cls, path: Path, problem: str, error: OSError) -> UnusableFile:
-        """The error of a call to the system that failed, with its reason."""
+        """Return the error of a failed call to the system, with its reason."""
         return cls(path, f"{problem}: {error.strerror or type(error).__name__}")
 
 
 def state_directory() -> Path:
-    r"""The user's directory for what programs remember; it may not exist yet.
+    r"""Return the user's directory for the state of programs; it may not exist yet.
 
     ``$XDG_STATE_HOME/syncmcp`` or ``~/.local/state/syncmcp``; on macOS without that variable
     ``~/Library/Application Support/syncmcp``, on Windows ``%LOCALAPPDATA%\syncmcp``. A relative
@@ -85,7 +85,7 @@ def make_private_directory(path: Path) -> None:
 
 
 def open_private(path: Path) -> BinaryIO:
-    """Open a file for reading that belongs to the user and is closed to other users.
+    """Open a private file for reading: the user owns it, and other users have no access.
 
     Windows has no modes: there, the permissions of the directory decide, and are not checked.
 
@@ -122,12 +122,12 @@ def _check_private(path: Path, status: os.stat_result, is_kind: Callable[[int], 
 
 
 def only_user_writes(path: Path) -> bool:
-    """Whether a file or folder is the user's, and no other user can change it.
+    """Return whether the user owns a file or folder, and no other user can change it.
 
     Always true on Windows, which has no modes.
 
     Raises:
-        OSError: It is not there, or out of reach.
+        OSError: It does not exist, or is not accessible.
     """
     if sys.platform == "win32":
         return True
@@ -137,7 +137,7 @@ def only_user_writes(path: Path) -> bool:
 
 
 def _is_alone_in(number: int) -> bool:
-    """Whether a group is the user's own: it has the user's name, and no other member is listed."""
+    """Return whether a group is private: it has the user's name, and lists no other member."""
     if sys.platform == "win32":
         return False
     import grp
@@ -165,15 +165,15 @@ def write_atomically(
 ) -> None:
     """Write a file under a temporary name in its directory, sync it, and rename it.
 
-    A crash leaves either the old or the new file, and so does an error.
+    After a crash or an error, either the old or the new file exists.
 
     Args:
-        path: The file. A symbolic link is replaced itself.
-        data: What the file will hold.
+        path: The file. A symbolic link itself is replaced, not its target.
+        data: The content of the file.
         mode: Its mode, less the umask.
         overwrite: Replace an existing file.
-        keep_mode: Give the file the permissions of the one that it replaces (where there are modes;
-            of a symbolic link, those of what it leads to).
+        keep_mode: Give the file the permissions of the file, or of the target of the symbolic link,
+            that it replaces. No effect on Windows.
         temporary: The temporary name, for callers that hold a lock: a file that a killed process
             left there is replaced. By default a random name.
 
@@ -203,12 +203,12 @@ def write_atomically(
 
 
 def _permissions(path: Path) -> int | None:
-    """The permission bits of a file; `None` if there is none, or modes mean nothing here."""
+    """Return the permission bits of a file; `None` if it does not exist, or on Windows."""
     if sys.platform == "win32":
         return None
     try:
         return path.stat().st_mode & 0o777
-    except OSError:  # a new file, or a link that leads nowhere: nobody's permissions are lost
+    except OSError:  # a new file, or a link without a target: there are no permissions to keep
         return None
 
 
@@ -354,7 +354,7 @@ _locked_files: weakref.WeakSet[_LockedFile] = weakref.WeakSet()
 
 
 def _after_fork_in_child() -> None:
-    # The locks are the parent's. Without this they would stay locked until the child ends, too.
+    # The locks belong to the parent. Without this, they would stay locked until the child ends.
     for locked in list(_locked_files):
         locked.close()
 
@@ -374,7 +374,7 @@ class KeyLocks:
     def take(
         self, key: str | None, deadline: Deadline, wait: Wait = threading.Event.wait
     ) -> Iterator[None]:
-        """Acquire the lock of `key`, `None` for that of all, for the length of a `with`.
+        """Acquire the lock of `key`, or the common lock (`None`), for the length of a `with`.
 
         Raises:
             RequestTimeout: The deadline passed.
@@ -399,7 +399,7 @@ class KeyLocks:
 
 _VERSION: Final = 1
 
-# Changing a file takes milliseconds. Seconds to wait for another process, which may be suspended.
+# Seconds to wait for another process. A change takes milliseconds, but a process may be suspended.
 _LOCK_SECONDS: Final = 10.0
 
 # On Windows, a file that another process has open cannot be replaced.
@@ -409,17 +409,17 @@ _READERS_BLOCK: Final = sys.platform == "win32"
 class SharedJson:
     """JSON objects by their keys in one private file, shared by threads and processes.
 
-    `FileStore` describes such a file. A symbolic link is resolved once, here.
+    `FileStore` describes such a file. A symbolic link is resolved once, by the constructor.
 
     Args:
         path: The file.
-        kind: What the file says of itself as its ``format``, such as ``syncmcp-tokens``.
+        kind: The value of the member ``format`` of the file, such as ``syncmcp-tokens``.
         member: The member of the file that holds the objects.
         longest: The most bytes that the file may have.
 
     Attributes:
-        locks: The locks of the keys, in a directory beside the file whose name ends with
-            ``.locks``. Reading and changing the file ignores them.
+        locks: The locks of the keys, in a directory next to the file, with the suffix ``.locks``.
+            Reading and changing the file needs no lock of a key, but may acquire the common lock.
     """
 
     def __init__(self, path: Path, kind: str, member: str, longest: int) -> None:
@@ -430,10 +430,10 @@ class SharedJson:
         self._longest = longest
 
     def read(self) -> dict[str, Any]:
-        """Read the file; without one there are no objects.
+        """Return the objects in the file; empty if the file does not exist.
 
         Raises:
-            UnusableFile: The file cannot be read, is not private, or holds something else.
+            UnusableFile: The file cannot be read, is not private, or has another format.
         """
         with self._locked() if _READERS_BLOCK and self.path.exists() else nullcontext():
             return self._read()
@@ -473,7 +473,7 @@ class SharedJson:
         except OSError as error:
             raise UnusableFile.of(self.path, "cannot be read", error) from error
         except ValueError:
-            content = {}  # refused below, without that error, which holds the text of the file
+            content = {}  # refused below, without this error, which contains the file's text
         objects = content.get(self._member)
         if (
             content.get("format") != self._kind
@@ -492,7 +492,7 @@ class SharedJson:
     def _write(self, objects: dict[str, Any]) -> None:
         content = {"format": self._kind, "version": _VERSION, self._member: objects}
         data = json.dumps(content, indent=1).encode()
-        if len(data) > self._longest:  # it could not be read again
+        if len(data) > self._longest:  # the next `read` would refuse the file
             raise UnusableFile(self.path, f"would be longer than {self._longest:,} bytes")
         try:
             # The lock is held, so one name is enough.
@@ -511,7 +511,7 @@ def read_object(
     `parse` raises `ValueError` if a text is invalid.
 
     Raises:
-        ValueError: The file holds something else; the message says what, as "is not UTF-8".
+        ValueError: The file has other content; the message is the problem, as "is not UTF-8".
         OSError: The file cannot be read.
     """
     data = file.read(longest + 1)
@@ -526,5 +526,5 @@ def read_object(
     except RecursionError as error:
         raise ValueError("is not JSON: it is nested too deeply") from error
     if not isinstance(content, dict):
-        raise ValueError("is not a JSON object")  # noqa: TRY004 - of the value of a file
+        raise ValueError("is not a JSON object")  # noqa: TRY004 - no argument has a wrong type
     return content

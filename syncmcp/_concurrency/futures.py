@@ -45,7 +45,7 @@ F = TypeVar("F", bound="Future[Any]")
 _log = logger("syncmcp.callbacks")
 
 
-# What a forked child inherits. No `WeakSet`, which calls functions in Python for each of them.
+# A forked child inherits these. Not a `WeakSet`, which calls a Python function for each object.
 _futures: set[weakref.ref[RequestFuture[Any]]] = set()
 _queues: set[weakref.ref[ItemQueue[Any]]] = set()
 
@@ -85,14 +85,14 @@ class RequestFuture(concurrent.futures.Future[R]):
 
     _waker: Callable[[], object] | None = None
 
-    # How far the request had come when it was cancelled. A thread that is woken before this is
-    # known is told "unknown".
+    # How far the request had come when it was cancelled. A thread that wakes before this is known
+    # gets "unknown".
     _delivery: Delivery = "unknown"
 
     def __init__(self, workers: DaemonPool) -> None:
         super().__init__()
         self._workers = workers
-        # Guards what follows: the right to settle the future, and objects made at their first use.
+        # Guards what follows: the right to settle the future, and objects created at first use.
         self._state_lock = threading.RLock()
         self._claimed = False
         self._finished = False
@@ -100,9 +100,9 @@ class RequestFuture(concurrent.futures.Future[R]):
         self._canceller: Callable[[], Delivery] | None = None
         # See `call_when_done`.
         self._done_hook: Callable[[], object] | None = None
-        # The thread that will send the call with its batch, as long as it has not sent it.
+        # The thread that will send the call with its batch; `None` once it has sent it.
         self._collecting_thread: int | None = None
-        # The result once it has arrived; `None` until then, or if that is the result.
+        # The result once it has arrived; `None` until then, or if the result is `None`.
         self._value: R | None = None
         self._server: str | None = None
         self._method: str | None = None
@@ -154,19 +154,19 @@ class RequestFuture(concurrent.futures.Future[R]):
         if self._collecting_thread is not None:
             self._check_sent()
         try:
-            if self._value is not None:  # the cheapest way to a result that has arrived
+            if self._value is not None:  # the fastest path for a result that has arrived
                 return self._value
             if not current.handler:
                 return super().result(timeout)
             with lending_handler():
                 return super().result(timeout)
         except LimitExceeded:
-            self.cancel()  # does nothing if this is the error of the call, which is done then
+            self.cancel()  # no effect if this is the error of the call, which then is done
             raise
         except concurrent.futures.CancelledError as error:
             raise self._as_cancelled(error) from None
         finally:
-            del self  # as in the base class: the traceback of its error holds this frame
+            del self  # as in the base class: the traceback of its error refers to this frame
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
         """Wait until the future is done, at most `timeout` seconds, and return its error.
@@ -254,9 +254,9 @@ class RequestFuture(concurrent.futures.Future[R]):
             self._waker()
 
     def _disown(self) -> None:
-        """In a forked child: fail with `ForkedError`, unless finished. No callback runs.
+        """Fail with `ForkedError` in a forked child, unless finished. No callback runs.
 
-        No thread of the child settles the future. One of the parent may have held its locks.
+        No thread of the child would settle the future. A thread of the parent may hold its locks.
         """
         self._state_lock = threading.RLock()
         self._callback_executor = None
@@ -267,7 +267,7 @@ class RequestFuture(concurrent.futures.Future[R]):
         self._claimed = self._cancel_won = False
         self._collecting_thread = self._canceller = self._done_hook = self._value = None
         error = forked_error(self._server, self._method)
-        settle(self, None, fresh(error, delivery="unknown"))  # it goes on in the parent
+        settle(self, None, fresh(error, delivery="unknown"))  # the call continues in the parent
 
     def _get_progress_queue(self) -> ItemQueue[Progress]:
         with self._state_lock:
@@ -299,12 +299,12 @@ def settle(future: RequestFuture[R], result: R | None, error: BaseException | No
 
 
 def is_claimed(future: RequestFuture[Any]) -> bool:
-    """True once the future is being settled; waiting threads may not have been woken yet."""
+    """Return True once the future is being settled, even before waiting threads are woken."""
     return future._claimed
 
 
 def is_cancelled(future: RequestFuture[Any]) -> bool:
-    """True once `RequestFuture.cancel` won, even before waiting threads are woken."""
+    """Return True once `RequestFuture.cancel` has won, even before waiting threads are woken."""
     return future._cancel_won
 
 
@@ -362,8 +362,8 @@ def call_when_done(future: RequestFuture[Any], action: Callable[[], object]) -> 
 class _Waiters(list[Any]):
     """The waiters that `concurrent.futures.wait` and `as_completed` add to a future of a batch.
 
-    These functions call no method of the future. So the check that a thread does not wait for a
-    call which it has to send itself is here.
+    These functions call no method of the future. So this list checks that a thread does not wait
+    for a call that the same thread has not sent yet.
     """
 
     def __init__(self, future: RequestFuture[Any]) -> None:
@@ -379,10 +379,10 @@ class _Waiters(list[Any]):
 
 
 class ItemQueue(Generic[T]):
-    """Items that a server sent and no thread has taken yet; several threads may wait for one.
+    """A queue of items from a server; several threads may wait for the next item.
 
-    Keeps at most `BACKLOG` items of at most `most` in all, whatever that counts; the oldest are
-    dropped for new ones. A single item may have any size.
+    It holds at most `BACKLOG` items whose sizes, in any unit, sum up to at most `most`. The oldest
+    items are dropped for new ones. A single item may have any size.
     """
 
     def __init__(self, most: int, *, closed: bool = False) -> None:
@@ -411,7 +411,7 @@ class ItemQueue(Generic[T]):
             self._changed.notify()
 
     def close(self) -> None:
-        """End the queue: no more items are put."""
+        """Close the queue: no more items are added."""
         with self.lock:
             self._closed = True
             self._changed.notify_all()
@@ -457,11 +457,11 @@ def failed_future(error: BaseException, workers: DaemonPool) -> RequestFuture[An
 def done_futures(
     starts: Iterator[Callable[[], F]], limit: int, *, ordered: bool = False
 ) -> Generator[F, None, None]:
-    """Start calls, at most `limit` at one time, and yield their futures as they are done.
+    """Start calls, with at most `limit` in flight, and yield their futures as they are done.
 
-    If the iteration ends early, the calls in flight are cancelled. An exhausted iterator `starts`
-    is asked again when a call is done. `ordered`: in the order of the calls; a future may then not
-    be done yet.
+    If the iteration ends early, the calls in flight are cancelled. If `starts` is exhausted, it is
+    tried again when a call is done. With `ordered`, the futures come in the order of the calls, and
+    may not be done yet.
     """
     # A dictionary keeps the order of the calls.
     in_flight: dict[F, None] = {}
@@ -488,7 +488,7 @@ def fan_out(
 ) -> Iterator[R | McpError]:
     """Do the same as `done_futures`, and yield results, or raise the first error.
 
-    `return_errors`: yield the error of a call in the place of its result.
+    With `return_errors`, yield the error of a call instead of its result.
     """
     with closing(done_futures(starts, limit, ordered=ordered)) as futures:
         for future in futures:

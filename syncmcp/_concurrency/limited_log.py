@@ -1,4 +1,4 @@
-"""Log records that a server can provoke at will: one a second of each kind, others are counted."""
+"""Log records that a server can cause: one per second of each kind is logged, others counted."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ LOG_INTERVAL = 1.0
 
 
 class LimitedLog:
-    """Keeps a server from flooding the program's log; there is one for each connection.
+    """Keeps a server from flooding the program's log; each connection has one.
 
-    A kind is a message before its arguments are filled in, so messages are literals. The first
-    record of a kind is logged at once. Those that come too soon after it are counted, and the next
-    record has their number; what is counted at the end of the connection is logged by `flush`.
+    A kind is a message without its arguments, so messages are literals. The first record of a kind
+    is logged at once. Records that follow too soon are counted, and the next record contains their
+    number. At the end of the connection, `flush` logs the last record that was left out.
     Thread-safe.
 
     Args:
-        secrets: Removed from the texts that are filled in.
+        secrets: Masked in the arguments.
     """
 
     def __init__(self, secrets: Secrets | None = None) -> None:
         self._secrets = secrets
-        # Guards the table. Reentrant, and not held while something is logged: handlers are code of
-        # the program.
+        # Guards the table. Reentrant, and not held while something is logged: log handlers are code
+        # of the program.
         self._lock = threading.RLock()
         self._kinds: dict[tuple[str, str], _Kind] = {}
 
@@ -40,7 +40,7 @@ class LimitedLog:
         *args: Any,
         exc_info: bool | BaseException | None = False,
     ) -> None:
-        """Log a record, or count it. The message, a literal, stands for the kind of the record."""
+        """Log a record, or count it. The message, a literal, identifies the kind of the record."""
         if not logger.isEnabledFor(level):
             return
         now, args = monotonic(), tuple(map(_kept, args))
@@ -73,7 +73,7 @@ class LimitedLog:
             logger.log(level, message, *args)
 
     def _shown(self, value: Any) -> Any:
-        """What is shown of a value: of a text without secrets at most the beginning."""
+        """Return an argument for the log; a text is cut, and its secrets are masked."""
         if not isinstance(value, str):
             return value
         text, cut = value[:_LONGEST], len(value) > _LONGEST
@@ -82,14 +82,14 @@ class LimitedLog:
         return f"{text}..." if cut else text
 
 
-# The longest text that is filled in, in characters: a server may send megabytes.
+# The longest text of an argument in the log, in characters: a server may send megabytes.
 _LONGEST = 1000
 
 _MORE = " (and %d more like it since the last record)"
 
 
 class _Kind:
-    """What is known of the records of one kind."""
+    """The state of the records of one kind."""
 
     __slots__ = ("last", "left_out", "next_at")
 
@@ -101,7 +101,7 @@ class _Kind:
 
 
 def _kept(value: Any) -> Any:
-    """The value, or as much of its text as is needed; an exception would keep its traceback."""
+    """Return an argument to store: a text is cut, an exception is replaced by its text."""
     if isinstance(value, BaseException):
         value = str(value)
     return value[: _LONGEST + 1] if isinstance(value, str) else value

@@ -1,7 +1,7 @@
-"""Thread pools: daemon threads, the slots that waiting jobs lend, and queues that run in order.
+"""Thread pools: daemon threads, slots that waiting jobs release, and queues that run in order.
 
 A `DaemonPool` runs jobs concurrently, up to a limit. `SerialExecutor` and `CallbackQueue` run their
-jobs on a pool, too, but one at a time and in order. See `timing` on locks.
+jobs on a pool, too, but one at a time and in order. See `timing` for the rules on locks.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ BACKLOG = 1024
 """How many notifications are queued for a slow callback before some are dropped."""
 
 MAX_ABANDONED = 64
-"""How many abandoned jobs of a pool run beside `limit` others; more of them keep their slots."""
+"""The most abandoned jobs of a pool that occupy no slot; each further one occupies a slot."""
 
 MAX_WAITING_HANDLERS = 500
-"""How many handlers of a client may wait in calls of their own at one time."""
+"""The most handlers of a client that may wait at the same time, in calls that they have made."""
 
 _Inbox: TypeAlias = "SimpleQueue[Callable[[], object] | None]"
 """Gives an idle thread its next job, or `None` to end the thread."""
@@ -52,10 +52,10 @@ class DaemonPool:
 
     Args:
         name: Prefix of the names of its threads.
-        limit: How many jobs run at one time. A job that waits may lend its slot to another job
-            meanwhile; see `slot_released`. A job that was abandoned has no slot; see
+        limit: The number of slots: each running job has one. A job that waits may release its slot
+            for another job; see `slot_released`. An abandoned job releases its slot, too; see
             `MAX_ABANDONED`.
-        lends: Whether every blocking call of this library within a job lends the slot of the job;
+        lends: Whether every blocking call of this library within a job releases the job's slot;
             see `lending_handler`.
         linger: Seconds that an idle thread waits for its next job.
     """
@@ -72,14 +72,14 @@ class DaemonPool:
         _pools.add(self)
 
     def _empty(self) -> None:
-        """Begin without threads and jobs: at first, and in a forked child, which has none."""
+        """Reset to a pool without threads and jobs: in the constructor, and in a forked child."""
         # Guards everything below. Never held while a job runs.
         self._lock = threading.RLock()
         self._waiting: deque[Callable[[], object]] = deque()
         # A stack: the thread that worked last gets the next job. Its memory is warm, and surplus
         # threads reach the end of `linger` even while others are busy.
         self._idle: list[_Inbox] = []
-        # The threads whose jobs are not abandoned, and the others.
+        # The number of idle threads and of jobs with slots; the number of abandoned jobs.
         self._threads = 0
         self._abandoned = 0
         # The handlers that wait in blocking calls of this library.
@@ -88,13 +88,13 @@ class DaemonPool:
 
     @property
     def waiting(self) -> int:
-        """How many jobs are queued."""
+        """The number of queued jobs."""
         return len(self._waiting)
 
     def submit(self, job: Callable[[], object], *, at_once: bool = False) -> bool:
         """Run `job` on a thread of the pool; queue it while `limit` jobs are running.
 
-        `at_once` ignores the limit, because running jobs wait for this one.
+        `at_once` ignores the limit, for a job that running jobs wait for.
 
         Returns:
             True if a thread has the job, `False` if it is queued.
@@ -102,8 +102,8 @@ class DaemonPool:
         Raises:
             RuntimeError: The interpreter is ending and no thread can be started.
         """
-        # A thread keeps references to its arguments until it ends. The list, which the thread
-        # empties, keeps it from keeping its first job alive.
+        # A thread keeps references to its arguments until it ends. It empties this list, so that
+        # its first job does not stay alive.
         box = [job]
         counted = False
         try:
@@ -129,13 +129,13 @@ class DaemonPool:
         ).start()
 
     def _undo_start(self, box: list[Callable[[], object]]) -> None:
-        """Uncount a thread whose start failed; do nothing if it runs all the same."""
+        """Uncount a thread whose start failed; no effect if it runs nevertheless."""
         with self._lock:
             if not box:
                 return  # it runs, and has taken its job
             box.clear()
             self._threads -= 1
-            # Jobs queued meanwhile may have no other thread to run them.
+            # If there is no other thread, none would run the jobs that were queued until now.
             stranded = [] if self._threads else list(self._waiting)
             for _ in stranded:
                 self._waiting.popleft()
@@ -143,7 +143,7 @@ class DaemonPool:
             self.run(waiting)
 
     def run(self, job: Callable[[], object], *, at_once: bool = False) -> None:
-        """Like `submit`, but run `job` on this thread if no other thread can be started.
+        """Do what `submit` does, but run `job` on this thread if no thread can be started.
 
         For jobs that must run even while the interpreter is ending.
         """
@@ -156,7 +156,7 @@ class DaemonPool:
                 _log.exception("a job on %s failed", self._name)
 
     def withdraw(self, job: Callable[[], object]) -> None:
-        """Take a job out of the queue; nothing happens if a thread has it."""
+        """Remove a job from the queue; no effect if a thread has it."""
         with self._lock, suppress(ValueError):
             self._waiting.remove(job)
 
@@ -168,13 +168,13 @@ class DaemonPool:
                 self._idle.pop().put(None)
 
     def _taken(self) -> int:
-        """How many slots are taken; called with the lock held."""
+        """Return the number of occupied slots; called with the lock held."""
         return self._threads - len(self._idle) + max(0, self._abandoned - MAX_ABANDONED)
 
     def _release_slot(self, slots: int = 1, *, abandoned: int = 0) -> None:
-        """A running job released its slot, or none, as it had lent it: start the next queued job.
+        """Uncount released `slots` (0 if they were released before), and start a queued job.
 
-        `abandoned` is how many abandoned jobs there are more.
+        `abandoned` is added to the number of abandoned jobs.
         """
         with self._lock:
             self._threads -= slots
@@ -185,12 +185,12 @@ class DaemonPool:
         self.run(job)
 
     def _retake_slot(self) -> None:
-        """Count a job again. It does not wait for a free slot: other jobs may wait for it."""
+        """Give a job a slot again, without waiting for a free one: other jobs may wait for it."""
         with self._lock:
             self._threads += 1
 
     def add_waiting_handler(self) -> None:
-        """A handler begins to wait.
+        """Count a handler that begins to wait.
 
         Raises:
             LimitExceeded: `MAX_WAITING_HANDLERS` others wait.
@@ -204,7 +204,7 @@ class DaemonPool:
             self._waiting_handlers += 1
 
     def remove_waiting_handler(self) -> None:
-        """A handler has waited."""
+        """Uncount a handler that has waited."""
         with self._lock:
             self._waiting_handlers -= 1
 
@@ -228,7 +228,7 @@ class DaemonPool:
 
     def _next(self, inbox: _Inbox) -> Callable[[], object] | None:
         with self._lock:
-            # Above the limit: jobs that had lent their slots have taken them back.
+            # Above the limit, because jobs that had released their slots have them again.
             if self._taken() > self._limit:
                 self._threads -= 1
                 return None
@@ -239,8 +239,8 @@ class DaemonPool:
                 return None
             self._idle.append(inbox)
         try:
-            # In CPython 3.10 `get(timeout=0.0)` may block for ever: the time that is left, which is
-            # negative then, means "no limit" there.
+            # In CPython 3.10, `get(timeout=0.0)` may block without limit: the remaining time is
+            # negative then, which means "no limit" there.
             job = inbox.get(block=self._linger > 0, timeout=self._linger)
         except Empty:
             with self._lock:
@@ -267,13 +267,13 @@ class PoolSlot:
 
     def __init__(self, workers: DaemonPool) -> None:
         self.workers = workers
-        # Guards what follows: the timer may abandon a job while it lends its slot.
+        # Guards what follows: the timer may abandon a job while the job releases its slot.
         self._lock = threading.RLock()
         self._lent = 0
         self._abandoned = False
 
     def lend(self) -> None:
-        """Let another job run until `take_back` was called as often as `lend`."""
+        """Release the slot for another job until `take_back` was called as often as `lend`."""
         with self._lock:
             self._lent += 1
             give = self._lent == 1 and not self._abandoned
@@ -281,7 +281,7 @@ class PoolSlot:
             self.workers._release_slot()
 
     def take_back(self) -> None:
-        """End one `lend`; after the last one, the job counts as running again."""
+        """End one `lend`; after the last one, the job has a slot again."""
         with self._lock:
             self._lent -= 1
             if self._lent == 0 and not self._abandoned:
@@ -289,7 +289,7 @@ class PoolSlot:
                 self.workers._retake_slot()
 
     def abandon(self) -> None:
-        """Release the slot for good: the result of the job is not needed, and it may never end."""
+        """Release the slot permanently: the job's result is not needed, and it may never end."""
         with self._lock:
             if self._abandoned:
                 return
@@ -298,7 +298,7 @@ class PoolSlot:
         self.workers._release_slot(slots, abandoned=1)
 
     def finish(self) -> bool:
-        """The job has returned; return True if its thread still has the slot."""
+        """Record that the job has returned; return True unless it was abandoned."""
         with self._lock:
             had, self._abandoned = not self._abandoned, True
         if not had:
@@ -307,22 +307,22 @@ class PoolSlot:
 
 
 class _Current(threading.local):
-    """What the current thread runs."""
+    """The job of the current thread."""
 
     slot: PoolSlot | None = None
     """The slot of its job, if a `DaemonPool` runs it."""
 
     handler = False
-    """Whether the job is a handler, whose blocking calls lend its slot."""
+    """Whether the job is a handler, whose blocking calls release its slot."""
 
 
 current = _Current()
-"""What the current thread runs; calls read it often, so there is no function for it."""
+"""The job of the current thread; calls read it often, so no function wraps it."""
 
 
 def _after_fork_in_child() -> None:
-    # The thread that forked is a plain thread here. The threads of the pools exist only in the
-    # parent process, and queued jobs are the parent's.
+    # In the child, the thread that forked belongs to no pool. The threads of the pools exist only
+    # in the parent process, and queued jobs belong to the parent.
     current.slot, current.handler = None, False
     for pool in list(_pools):
         pool._empty()
@@ -334,7 +334,7 @@ if hasattr(os, "register_at_fork"):
 
 @contextmanager
 def slot_released() -> Iterator[None]:
-    """Lend the slot of this thread's job, if it has one, for the length of the `with`."""
+    """Release the slot of this thread's job, if it has one, for the length of the `with`."""
     slot = current.slot
     if slot is None:
         yield
@@ -347,7 +347,7 @@ def slot_released() -> Iterator[None]:
 
 
 def lending_handler() -> AbstractContextManager[None]:
-    """Like `slot_released` if this thread runs a handler, else nothing. For every blocking wait.
+    """Return the context for every blocking wait: in a handler, it releases the handler's slot.
 
     Raises:
         LimitExceeded: On entry; see `DaemonPool.add_waiting_handler`.
@@ -371,11 +371,11 @@ _NOTHING: AbstractContextManager[None] = nullcontext()
 
 
 class SerialExecutor:
-    """Runs jobs one at a time and in order, on whatever thread of a pool is free.
+    """Runs jobs one at a time and in order, on any free thread of a pool.
 
     Args:
         workers: The pool.
-        held: Queue jobs, and run none, until `start` is called.
+        held: Only queue jobs until `start` is called.
     """
 
     __slots__ = ("_jobs", "_lock", "_running", "_workers")
@@ -388,7 +388,7 @@ class SerialExecutor:
         self._running = held
 
     def start(self) -> None:
-        """Run the jobs that `held` kept back; called once. Never blocks."""
+        """Run the jobs that were queued because of `held`; called once. Never blocks."""
         with self._lock:
             self._running = bool(self._jobs)
             if not self._running:
@@ -429,12 +429,12 @@ class _QueuedCallback(NamedTuple):
 class CallbackQueue:
     """Runs callbacks one at a time and in order, on threads of a pool.
 
-    Each call has a queue of its own, and `finish` settles the call: so notifications that came
-    before the result are delivered before it, and no call waits for the callbacks of another. When
-    the queue is full, the oldest progress report is discarded; if there is none, the oldest
-    notification is dropped and counted. So it is when the budget is used up, which counts the
-    arguments of callbacks until these have returned; what does not fit into it although the queue
-    is empty is dropped itself.
+    Each call has a separate queue, and `finish` settles the call. So notifications that came before
+    the result are delivered before it, and no call waits for the callbacks of another. If the queue
+    is full, or the budget is used up, the oldest progress report is discarded. Without a progress
+    report, the oldest notification is dropped and counted. The budget counts the arguments of
+    callbacks until these have returned. If arguments do not fit into the budget although the queue
+    is empty, they are dropped and counted.
     """
 
     def __init__(
@@ -466,7 +466,7 @@ class CallbackQueue:
     ) -> None:
         """Call `callback(*args)` after all callbacks pushed before. Never blocks, never raises.
 
-        `size` is what the arguments take in memory, in bytes.
+        `size` is the size of the arguments in memory, in bytes.
         """
         with self._lock:
             if len(self._items) >= BACKLOG:

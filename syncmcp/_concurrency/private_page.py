@@ -1,6 +1,6 @@
-"""A private file that leads a browser to an address, so that the address is in no command line.
+"""A private file that redirects a browser, to keep the address out of command lines.
 
-Every user of a computer can read the arguments of every process, and so those of a browser that is
+Every user of a computer can read the arguments of all processes, for example of a browser that is
 started with an address.
 """
 
@@ -35,8 +35,8 @@ class PrivatePage:
     """An HTML file of mode 0600 in a folder of its own of mode 0700; removed at exit at the latest.
 
     Browsers in a sandbox (snap, flatpak) read neither hidden folders nor ``/tmp``. So on Linux the
-    folder is in the user's folder of downloads, if there is one; elsewhere it is in the user's
-    state directory. Windows has no modes: there, the permissions of that directory count.
+    folder is in the downloads folder, if it exists and only the user can change it. Otherwise it is
+    in the state directory. Windows has no modes: there, the permissions of that directory apply.
     `url` is the ``file:`` URL to open. Raises `OSError` if the file cannot be written.
     """
 
@@ -53,7 +53,7 @@ class PrivatePage:
 
 
 def page_to(url: str, title: str) -> str:
-    """The HTML of a page that leads to a web address at once, without a script, or by a link."""
+    """Return the HTML of a page that redirects to a web address without a script, or by a link."""
     return _PAGE_TO.format(url=escape(url), title=escape(title))
 
 

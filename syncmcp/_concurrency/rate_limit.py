@@ -14,7 +14,7 @@ from syncmcp.errors import UsageError
 
 
 class SlidingWindow:
-    """At most so many calls and tokens in any period of `per` seconds; see `RateLimit`."""
+    """Limits the calls and tokens in any period of `per` seconds; see `RateLimit`."""
 
     def __init__(self, calls: int | None, tokens: int | None, per: float) -> None:
         if calls is None and tokens is None:
@@ -27,7 +27,7 @@ class SlidingWindow:
         self.tokens = tokens
         self.per = per
         # Guards everything below; checking the limits and counting is one step. Reentrant, as is
-        # that of `RateLimit`: a signal handler may ask, too.
+        # the lock of `RateLimit`: a signal handler may call `take`, too.
         self._lock = threading.RLock()
         self._taken: deque[tuple[float, int, int]] = deque()
         self._calls = 0
@@ -55,7 +55,7 @@ class SlidingWindow:
             return True
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # A copy in another process counts for itself.
+        # A copy in another process counts separately.
         return SlidingWindow, (self.calls, self.tokens, self.per)
 
     def __str__(self) -> str:

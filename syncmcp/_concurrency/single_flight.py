@@ -22,7 +22,7 @@ class Caller(Protocol):
     """The call on the current thread, which ends by its own deadline, or is aborted.
 
     Attributes:
-        deadline: When the call ends; may be held and released meanwhile.
+        deadline: When the call ends; its clock may be held and released during the call.
         aborted: Whether another thread has aborted the call.
         sent: Whether bytes of the call's request may have been sent.
     """
@@ -32,7 +32,7 @@ class Caller(Protocol):
     sent: bool
 
     def wait(self, event: threading.Event, seconds: float | None) -> bool:
-        """Wait for an event, at most so many seconds; return True if it was set.
+        """Wait for an event, at most `seconds`; return True if it was set.
 
         May raise an exception of its own if the call is aborted.
         """
@@ -44,9 +44,9 @@ class SharedAttempt(Generic[T]):
     """One run of the work, and the threads that wait for it.
 
     Attributes:
-        detached: Whether the work continues when no thread waits for it any more.
+        detached: Whether the work continues when no thread waits for it.
         worker: The id of the thread that does the work; `None` before it starts.
-        done: Set when the work has ended, for whatever reason.
+        done: Set when the work has ended, for any reason.
         completed: Whether the work returned. Without an error, `False` means that the worker's own
             call ended first.
         outcome: What the work returned.
@@ -113,7 +113,7 @@ class SingleFlight(Generic[T]):
     """Runs one attempt at a time and shares its outcome. Used from any thread.
 
     Args:
-        current: Returns the call on the current thread; `None` for a thread that may wait for ever.
+        current: Returns the call on the current thread; `None` for a thread without a time limit.
         thread_name: The name of the threads for detached work.
         late: The message of the error for a call whose deadline passes while it waits.
         reentered: The message of the error for work that would wait for itself.
@@ -144,9 +144,9 @@ class SingleFlight(Generic[T]):
         """Return a ready value, or the outcome of the work, done by this thread or another one.
 
         `ready` returns a value that makes the work unnecessary, or `None`; it must not block.
-        `work` may raise, or return `None`. If it is `detached`, it runs on a thread of its own, and
-        continues when no thread waits for it any more; a thread that waited for an attempt of the
-        other kind starts over.
+        `work` may raise, or return `None`. If it is `detached`, it runs on a separate thread, and
+        continues when no thread waits for it. A thread that waited for an attempt with the other
+        value of `detached` starts over.
 
         Raises:
             McpError: The work failed. Each waiting thread gets its own copy of the error.
@@ -185,7 +185,7 @@ class SingleFlight(Generic[T]):
     def _start_thread(
         self, attempt: SharedAttempt[T], work: Callable[[SharedAttempt[T]], T | None]
     ) -> bool:
-        """Run the work on a thread of its own; `False` if none can be started."""
+        """Run the work on a new thread; return `False` if no thread can be started."""
 
         def run() -> None:
             try:
@@ -211,7 +211,7 @@ class SingleFlight(Generic[T]):
         except McpError as error:
             caller = self._current()
             if caller is not None and (caller.aborted or caller.deadline.expired):
-                raise  # only this thread's own call ended: the waiting ones may have more time
+                raise  # only this thread's call ended: the waiting threads may have more time
             attempt.error = error
 
     def _finish(self, attempt: SharedAttempt[T]) -> None:

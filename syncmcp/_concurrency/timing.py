@@ -1,16 +1,16 @@
 """Waiting and time: locks that Ctrl-C does not break, deadlines, the timer and the reaper, backoff.
 
-Every thread of the library waits with the primitives of this module, which keep three rules.
+Three rules apply to all threads and locks of the library.
 
 `concurrent.futures.ThreadPoolExecutor` is not used anywhere: the interpreter joins its workers at
 exit, so one callback stuck at a prompt would keep the whole program from ending.
 
-Locks that a cancel or a close takes are reentrant, here and everywhere: a signal handler or a
+Locks that a cancel or a close takes are reentrant, here and everywhere. A signal handler or a
 finalizer of the program may cancel or close in a thread that holds them. They are entered
 directly, never through a `Condition`: that is Python code, and Ctrl-C at its first line would leave
-the lock taken for ever.
+the lock acquired permanently.
 
-Under gevent, waiting threads are greenlets. gevent has to patch everything that waits, before the
+Under gevent, waiting threads are greenlets. gevent must patch all modules that wait, before the
 library is imported; `check_gevent` refuses anything else. The library never imports gevent.
 """
 
@@ -45,7 +45,7 @@ _log = logger("syncmcp.threads")
 
 
 def acquire(lock: threading.Lock, seconds: float | None) -> bool:
-    """Acquire `lock`, waiting at most `seconds` (`None`: for ever); return True if acquired."""
+    """Acquire `lock`, waiting at most `seconds` (`None`: no limit); return True if acquired."""
     if seconds is not None:
         seconds = min(max(seconds, 0.0), threading.TIMEOUT_MAX)
     if not _SLICED or threading.current_thread() is not threading.main_thread():
@@ -62,14 +62,14 @@ def acquire(lock: threading.Lock, seconds: float | None) -> bool:
 class Latch:
     """An event that is set once. Unlike with `threading.Event`, Ctrl-C in `set` or `wait` is safe.
 
-    In a `threading.Event`, Ctrl-C may leave the internal lock taken for ever.
+    In a `threading.Event`, Ctrl-C may leave the internal lock acquired permanently.
     """
 
     __slots__ = ("_lock", "_set")
 
     def __init__(self) -> None:
         self._set = False
-        # Taken until the latch is set; from then on only `_set` counts.
+        # Acquired until the latch is set; from then on only `_set` counts.
         self._lock = threading.Lock()
         self._lock.acquire()
 
@@ -79,12 +79,12 @@ class Latch:
         self._free()
 
     def wait(self, seconds: float | None) -> bool:
-        """Wait at most `seconds` (`None`: for ever) for `set`; return True if it was called."""
+        """Wait at most `seconds` (`None`: no limit) for `set`; return True if it was called."""
         try:
             if not self._set:
                 acquire(self._lock, seconds)
         finally:
-            if self._set:  # pass it on to the next waiting thread
+            if self._set:  # wake the next waiting thread
                 self._free()
         return self._set
 
@@ -97,9 +97,9 @@ class Latch:
 def start_thread(thread: threading.Thread) -> None:
     """Start `thread` from a helper thread, which Ctrl-C does not interrupt.
 
-    Ctrl-C in the middle of `Thread.start` could leave the thread registered for ever without
-    running, or running without its starter knowing. Here Ctrl-C may raise, too, but the thread runs
-    or will run.
+    Ctrl-C within `Thread.start` could leave the thread registered but never running, or running
+    although `start` raised. Here Ctrl-C may raise, too, but in any case the thread runs or will
+    run.
 
     Raises:
         RuntimeError: No thread can be started.
@@ -121,12 +121,12 @@ def start_thread(thread: threading.Thread) -> None:
         raise failure.pop()
 
 
-# The modules of the standard library that the library waits with.
+# The modules of the standard library with which this library waits.
 _WAITING_MODULES = ("threading", "queue", "select", "socket", "ssl", "subprocess")
 
 
 def gevent_patched(module: str) -> bool:
-    """True if gevent has patched this module of the standard library."""
+    """Return True if gevent has patched this module of the standard library."""
     monkey = sys.modules.get("gevent.monkey")
     return monkey is not None and bool(monkey.is_module_patched(module))
 
@@ -161,22 +161,22 @@ def check_gevent() -> None:
         )
 
 
-# Guards the clocks of all held deadlines. One lock is enough: few are held, and it is held briefly.
+# Guards the clocks of all held deadlines. One lock is enough: it is needed seldom and briefly.
 _hold_lock = threading.RLock()
 
 
 class Deadline:
-    """The point in time by which a call must end; made once, and passed to everything that waits.
+    """The point in time by which a call must end; created once, and passed to all waiting code.
 
-    Its clock can be held, for instance while a person answers a question that the call led to.
+    Its clock can be held, for instance while a person answers a question that the call caused.
 
     Attributes:
         at: The point in time, by `time.monotonic()`; `None` if there is no limit, or while the
             clock is held without a limit.
-        seconds: The length it was made with; `None` for no limit.
-        held: How often `hold` is in force; the clock may run again if `patience` is used up.
-        resumes_at: While the clock is held: when it runs again, though it is still held; `None` if
-            it is not held, or without a limit.
+        seconds: The time limit it was created with; `None` for no limit.
+        held: The number of calls of `hold` without `release`, even if `patience` is used up.
+        resumes_at: When the clock of a held deadline runs again, because `patience` is used up;
+            `None` if it is not held, or held without a limit.
     """
 
     __slots__ = ("_held_seconds", "_left", "_since", "at", "held", "resumes_at", "seconds")
@@ -198,11 +198,11 @@ class Deadline:
         return "<Deadline without a limit>" if left is None else f"<Deadline in {left:.3f} s>"
 
     def hold(self, patience: float | None = None) -> None:
-        """Hold the clock until `release` was called as often as `hold`; the time left is kept.
+        """Hold the clock until `release` was called as often as `hold`; preserve the time left.
 
         Args:
-            patience: The most seconds that the clock is held in all, over all calls of `hold`;
-                then it runs again, and the deadline may expire. `None` for no limit.
+            patience: The most seconds that the clock is held in total, over all calls of `hold`.
+                Then it runs again, and the deadline may expire. `None` for no limit.
         """
         with _hold_lock:
             self.held += 1
@@ -232,7 +232,7 @@ class Deadline:
                 self.at = now + self._left
 
     def remaining(self) -> float | None:
-        """Seconds left, never below zero; `None` if there is no limit."""
+        """Return the seconds left, never below zero; `None` if there is no limit."""
         at = self.at  # read once: another thread may hold or release it at this moment
         if at is None:
             return None
@@ -263,11 +263,11 @@ class Hold:
     def __init__(self, deadline: Deadline, patience: float | None) -> None:
         self._deadline = deadline
         self._patience = patience
-        # `None` before `begin`; `False` after `end`, for good.
+        # `None` before `begin`; `False` after `end`, permanently.
         self._held: bool | None = None
 
     def begin(self) -> None:
-        """Hold the clock, once; not after `end`."""
+        """Hold the clock. No effect if called again, or after `end`."""
         with _hold_lock:
             if self._held is None:
                 self._held = True
@@ -340,7 +340,7 @@ class Timer:
                 self._cancelled = 0
 
     def _run(self) -> None:
-        with self._lock:  # Ctrl-C may have kept `_start` from noting the thread
+        with self._lock:  # Ctrl-C may have ended `_start` before it stored the thread
             if self._thread is None:
                 self._thread = threading.current_thread()
             if self._thread is not threading.current_thread():
@@ -382,7 +382,7 @@ class TimerEntry:
         self.action: Callable[[], object] | None = action
 
     def cancel(self) -> None:
-        """Keep the action from starting. Idempotent; no effect once it has run."""
+        """Prevent the action from starting. Idempotent; no effect once it has run."""
         self._timer._cancel(self)
 
 
@@ -391,8 +391,8 @@ class Alarm:
 
     Most deadlines of one owner are equally long: a later one needs no new entry, and the timer is
     not woken. The function checks all of them, and sets the alarm to the next. It runs on the timer
-    thread, without `lock`, which is the owner's and guards the deadlines. `at` is the time that it
-    is set to, by `time.monotonic()`; infinity if it is not set.
+    thread and does not hold `lock`, with which the owner guards the deadlines. `at` is the time to
+    which the alarm is set, by `time.monotonic()`; infinity if it is not set.
     """
 
     def __init__(self, lock: threading.RLock, ring: Callable[[], object]) -> None:
@@ -410,7 +410,7 @@ class Alarm:
                 self._entry = timer.at(when, self._run)
 
     def cancel(self) -> None:
-        """Forget the time that the alarm is set to."""
+        """Unset the alarm."""
         with self._lock:
             if self._entry is not None:
                 self._entry.cancel()
@@ -496,11 +496,11 @@ class Backoff:
         self._since = 0.0
 
     def opened(self) -> None:
-        """The server runs from now on."""
+        """Record that the server runs from now on."""
         self._since = monotonic()
 
     def next(self) -> float:
-        """Seconds to wait: none if the server was healthy, else more with each time it ended."""
+        """Return the seconds to wait: 0 at first or if the server was healthy, else increasing."""
         if monotonic() - self._since > _STABLE_AFTER:
             self._failures = 0
         self._failures += 1

@@ -1,1 +1,1 @@
-"""The protocol without I/O: values in, values out. No socket, thread, lock, clock or queue."""
+"""The rules of the protocol, without I/O: no sockets, threads, locks, clocks or queues."""

@@ -19,7 +19,7 @@ MAX_URIS = 256
 """The number of resources whose changes are recorded separately."""
 
 LONGEST_URI = 8192
-"""The longest URI that is recorded, in characters; a change of a longer one counts for all."""
+"""The longest URI that is recorded, in characters; a longer one invalidates all resources."""
 
 CACHEABLE_REQUESTS: Mapping[str, str | None] = {
     "prompts/list": "prompts",
@@ -38,14 +38,14 @@ _UNCACHEABLE_PARAMS = frozenset(("_meta", "inputResponses", "requestState"))
 
 
 def is_cacheable(method: str, params: Mapping[str, Any] | None) -> bool:
-    """True if a result of this request may be cached, provided that the server allows it."""
+    """Return True if a result of this request may be cached, provided that the server allows it."""
     return method in CACHEABLE_REQUESTS and (
         params is None or _UNCACHEABLE_PARAMS.isdisjoint(params)
     )
 
 
 def ttl_seconds(result: Mapping[str, Any]) -> float:
-    """Seconds for which a result may be cached; 0 if it must not be."""
+    """Return the seconds for which a result may be cached; 0 if it must not be cached."""
     hint = result.get("ttlMs")
     if result.get("resultType", "complete") != "complete":
         return 0.0
@@ -56,12 +56,12 @@ def ttl_seconds(result: Mapping[str, Any]) -> float:
 
 
 def is_public(result: Mapping[str, Any]) -> bool:
-    """True if a result may be shared between users; without ``cacheScope`` it is private."""
+    """Return True if a result may be shared by users; without ``cacheScope`` it is private."""
     return result.get("cacheScope") == "public"
 
 
 def first_page_params(method: str, params: Mapping[str, Any] | None) -> dict[str, Any] | None:
-    """The parameters for the first page of a list, if `params` are for a later page."""
+    """Return the parameters for the first page of a list, if `params` are for a later page."""
     if CACHEABLE_REQUESTS.get(method) is None or params is None or "cursor" not in params:
         return None
     return {name: value for name, value in params.items() if name != "cursor"}
@@ -70,7 +70,7 @@ def first_page_params(method: str, params: Mapping[str, Any] | None) -> dict[str
 def list_of_refused_cursor(
     method: str, params: Mapping[str, Any] | None, error: McpError
 ) -> str | None:
-    """The list whose cursor the server refused with `error`, which makes its pages invalid."""
+    """Return the list whose cursor the server refused with `error`: its pages are invalid."""
     if not isinstance(error, ServerError) or error.code != INVALID_PARAMS:
         return None
     return None if first_page_params(method, params) is None else CACHEABLE_REQUESTS[method]
@@ -79,8 +79,8 @@ def list_of_refused_cursor(
 class InvalidationLog:
     """The times of the latest changes. Results that were requested earlier are outdated.
 
-    What counts is when a result was *requested*: a result in flight while the server notifies of a
-    change is outdated, too, whenever it arrives.
+    The time of the *request* counts: if a result is in flight while the server notifies of a
+    change, it is outdated when it arrives.
     """
 
     def __init__(self) -> None:
@@ -113,7 +113,7 @@ class InvalidationLog:
         self._everything = now
 
     def is_outdated(self, method: str, params: Mapping[str, Any] | None, asked: float) -> bool:
-        """True if the result of this request, sent at `asked`, may be older than a change."""
+        """Return True if a result of this request, sent at `asked`, may be older than a change."""
         last = self._everything
         kind = CACHEABLE_REQUESTS.get(method)
         if kind is not None:

@@ -17,12 +17,12 @@ class Unavailable(NamedTuple):
 
     reason: str  # the text of the error
     # The revision has the request, but the server does not declare its capability. Some servers
-    # handle such requests all the same, so the option `Undeclared` may allow it.
+    # still handle such requests, so the option `Undeclared` may allow them.
     undeclared: bool = False
 
 
 def not_declared(path: tuple[str, ...]) -> str:
-    """The text of the error for a capability that the server does not declare."""
+    """Return the text of the error for a capability that the server does not declare."""
     name = ".".join(path)
     return (
         f"the server does not declare the capability {name}"
@@ -31,7 +31,7 @@ def not_declared(path: tuple[str, ...]) -> str:
 
 
 def declares(capabilities: Mapping[str, Any], path: tuple[str, ...]) -> bool:
-    """True if `capabilities` contain the one at `path`."""
+    """Return True if `capabilities` contain the capability at `path`."""
     value: Any = capabilities
     for key in path:
         value = value.get(key) if isinstance(value, Mapping) else None
@@ -42,7 +42,7 @@ def declares(capabilities: Mapping[str, Any], path: tuple[str, ...]) -> bool:
 
 
 def server_error(code: int, message: str, data: object, **facts: Any) -> ServerError:
-    """The error that a server sent; its hint says how to declare a capability that is missing."""
+    """Return the error that a server sent; its hint says how to declare a missing capability."""
     error = ServerError.from_wire(code, message, data, **facts)
     if isinstance(error, MissingCapability):
         error.hint = _hint_for_missing(data)
@@ -52,7 +52,7 @@ def server_error(code: int, message: str, data: object, **facts: Any) -> ServerE
 def _hint_for_missing(data: object) -> str | None:
     named = _members(_members(data).get("requiredCapabilities"))
     options = {name: f"{name}=" for name in ("sampling", "elicitation", "roots") if name in named}
-    # A plain function answers forms only, and is given no tools.
+    # A plain function answers forms only, and gets no tools.
     if named.get("elicitation") == {"url": {}}:
         options["elicitation"] += "Elicitation(form=..., url=...)"
     if "tools" in _members(named.get("sampling")):
@@ -72,7 +72,7 @@ ROOTS = "roots/list"
 
 
 class OfferedCapabilities(NamedTuple):
-    """Which questions of a server the client has handlers for."""
+    """The questions of a server for which the client has handlers."""
 
     sampling: bool = False
     sampling_tools: bool = False
@@ -87,7 +87,7 @@ NO_OFFER = OfferedCapabilities()
 
 
 def client_capabilities(offer: OfferedCapabilities, *, modes: bool) -> dict[str, Any]:
-    """The capabilities object that declares `offer`; without `modes`, elicitation means forms."""
+    """Return the object that declares `offer`; without `modes`, elicitation means forms."""
     capabilities: dict[str, Any] = {}
     if offer.roots:
         capabilities["roots"] = {}

@@ -9,7 +9,7 @@ from syncmcp import types
 
 
 def tool_uses(message: types.SamplingMessage) -> list[types.ToolUseContent]:
-    """The tool uses in a message of the model, in order.
+    """Return the tool uses in a message of the model, in order.
 
     The text of the `ValueError` for two uses with the same id, and for a message that is not of the
     assistant, is a sentence that is sent to the peer.

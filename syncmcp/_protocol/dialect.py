@@ -16,7 +16,7 @@ from syncmcp._protocol.tasks import TaskRules, TaskState
 class Dialect(Protocol):
     """Writes requests and reads results as one revision of the protocol specifies.
 
-    What a body does here is what most revisions do.
+    The bodies of the methods here are the behaviour of most revisions.
     """
 
     revision: str
@@ -28,19 +28,19 @@ class Dialect(Protocol):
     single_blocks: frozenset[str] = frozenset()
 
     def required_capability(self, method: str) -> tuple[str, ...] | None:
-        """The server capability that a request needs; `None` if there is no such request."""
+        """Return the server capability that a request needs; `None` if there is no such request."""
         ...
 
     def unsupported_reason(self, method: str) -> str:
-        """The text of the error for a request that the revision does not have."""
+        """Return the text of the error for a request that the revision does not have."""
         return f"revision {self.revision} has no such request"
 
     def supports_notification(self, method: str) -> bool:
-        """Whether a client of this revision may send this notification."""
+        """Return whether a client of this revision may send this notification."""
         return False
 
     def supported_part(self, offer: OfferedCapabilities) -> OfferedCapabilities:
-        """The capabilities in `offer` that the revision has."""
+        """Return the capabilities in `offer` that the revision has."""
         return offer
 
     def request_params(
@@ -52,20 +52,20 @@ class Dialect(Protocol):
         log_level: str | None,
         offer: OfferedCapabilities = NO_OFFER,
     ) -> dict[str, Any] | None:
-        """The parameters to send: with a `_meta`, and without members that the revision lacks.
+        """Return the parameters to send, with a `_meta`, without members that the revision lacks.
 
         Args:
             method: The method of the request, the same in all revisions.
             params: The parameters that the operation gave.
             id: The id of the request.
             meta: Keys that the caller adds to `_meta`.
-            log_level: The least severe log messages that the caller wants, if it asks per request.
+            log_level: The lowest level of log messages that the caller wants for this request.
             offer: Which questions the server may ask in return.
         """
         ...
 
     def headers(self, method: str, params: Mapping[str, Any] | None) -> Mapping[str, str]:
-        """The HTTP headers of one request, whose method and parameters are those that are sent."""
+        """Return the HTTP headers of one request, from its method and parameters as sent."""
         return {}
 
     def mirror_arguments(self, on_excluded: Callable[[str, str], object]) -> None:
@@ -77,21 +77,21 @@ class Dialect(Protocol):
         return
 
     def session_headers(self) -> Mapping[str, str]:
-        """The HTTP headers of every message after the handshake."""
+        """Return the HTTP headers of every message after the handshake."""
         return {}
 
     def notifies_cancel(self, *, own_stream: bool) -> bool:
-        """True if a request is cancelled by a notification.
+        """Return True if the client cancels a request by a notification.
 
-        `own_stream` says that its response has a stream of its own. Until 2025-11-25 a request is
-        not cancelled by closing that.
+        `own_stream` says that the response has a separate stream. Until 2025-11-25, closing that
+        stream does not cancel the request.
         """
         return True
 
     def read_result(self, method: str, result: Any) -> dict[str, Any] | InputRound | TaskState:
         """Return `result` if it is final; else the server's questions, or the task it became.
 
-        `ProtocolError` if it is not an object, or of a kind that was not agreed on.
+        `ProtocolError` if it is not an object, or of a kind that was not negotiated.
         """
         ...
 

@@ -74,15 +74,15 @@ def exchange(
 ) -> Steps[dict[str, Any]]:
     """Send a request, have the server's questions answered, and return the final result.
 
-    The result is not validated, but its kind (final, questions, task) is read before any model
-    sees it: a tolerant model would read questions as an empty success. A call that becomes a task
-    is polled until it ends; unless `polls_task`, its `TaskState` is returned.
+    The result is not validated. But its kind (final, questions, task) is determined before a model
+    of pydantic parses it: a tolerant model would read questions as an empty success. A call that
+    becomes a task is polled until it ends; unless `polls_task`, its `TaskState` is returned.
 
-    Once a result contained questions, the server has started the call: an error of a repeated
-    request then has the `delivery` of the call, not of that request.
+    After a result with questions, the server has started the call. So an error of a repeated
+    request has the `delivery` of the call, not of that request.
 
     Raises:
-        ProtocolError: The result is not an object, or of a kind that was not agreed on.
+        ProtocolError: The result is not an object, or of a kind that was not negotiated.
         UrlElicitationRequired: The server requires URLs that no handler opens or the person does
             not agree to, or requires the same URLs again after the person visited them.
         InvalidQuestion: It requires a URL that must not be shown; the cause is the server's error.
@@ -171,7 +171,7 @@ def single_exchange(
 
 
 class RoundLimit:
-    """Limits how often a server may ask before the final result of one call; `rounds` counts."""
+    """Limits how often a server may ask before one call's final result; `rounds` is the count."""
 
     def __init__(self, method: str, most: int) -> None:
         self._method = method
@@ -186,7 +186,7 @@ class RoundLimit:
         self.rounds += 1
 
     def fail(self, why: str, last: McpError | Mapping[str, InputQuestion]) -> NoReturn:
-        """Give up the call with `TooManyRounds`, whose cause is `last`."""
+        """End the call with `TooManyRounds`, whose cause is `last`."""
         if not isinstance(last, McpError):
             last = McpError(
                 f"the server asked for {len(last)} more answers",
@@ -205,9 +205,9 @@ class AnsweredLinks:
         self._visits = 0
 
     def unseen(self, questions: Mapping[str, InputQuestion]) -> dict[str, InputQuestion]:
-        """The links of an error -32042 that no earlier error of this call named.
+        """Return the links of an error -32042 that no earlier error of this call named.
 
-        A server that does not notice the visit names the same links again, perhaps with new ids.
+        A server that does not register the visit names the same links again, perhaps with new ids.
         """
         known = frozenset(self._seen_keys)  # one error may name a page twice, with two ids
         listed: dict[tuple[tuple[str, ...], ...], str] = {}
@@ -219,9 +219,9 @@ class AnsweredLinks:
         return {key: questions[key] for key in listed.values()}
 
     def known_answers(self, questions: Mapping[str, InputQuestion]) -> dict[str, dict[str, Any]]:
-        """The earlier answers to links of a result that were answered in this call, by key.
+        """Return the answers to those links of a result that were answered before, by key.
 
-        URL and message must be the same: a consent counts for exactly what the person saw.
+        URL and message must be the same: consent is valid only for the text that the person saw.
         """
         links = ((key, link_of(each)) for key, each in questions.items())
         return {key: self._answers[link] for key, link in links if link in self._answers}
@@ -235,13 +235,13 @@ class AnsweredLinks:
                 self._answers[link] = answers[key]
 
     def next_pause(self) -> float:
-        """Seconds to wait before the request is repeated while a person visits a link."""
+        """Return the seconds to wait before repeating the request while a person visits a link."""
         self._visits += 1
         return repeat_delay(self._visits, _MAX_DELAY, _MAX_VISIT_DELAY)
 
 
 def _link_keys(params: Mapping[str, Any]) -> tuple[tuple[str, ...], ...]:
-    """The keys that identify a link: its id, its URL, and its URL without random parts.
+    """Return the keys that identify a link: its id, its URL, and its URL without random parts.
 
     Many servers put a new id or state into the URL of each error. Two URLs that differ in random
     parts only, and have the same message, lead to the same page.
@@ -264,7 +264,7 @@ def _without_random(match: re.Match[str]) -> str:
 
 
 def error_of_started_call(error: McpError, method: str) -> McpError:
-    """The error of a call that the server has started, after a later request about it failed.
+    """Return the error of a call that the server has started, after a later request failed.
 
     The later request may not have been sent, but the call was: its delivery is ``"unknown"``.
     `error`, the error of the later request, is changed.
@@ -280,12 +280,12 @@ def error_of_started_call(error: McpError, method: str) -> McpError:
 def repeat_delay(
     round_number: int, first: float = _FIRST_DELAY, longest: float = _MAX_DELAY
 ) -> float:
-    """Seconds to wait before a request is repeated: exponential backoff from round number 1."""
+    """Return the seconds to wait before repeating a request: exponential backoff from round 1."""
     return float(min(first * 2.0 ** (min(round_number, 16) - 1), longest))
 
 
 class TaskPoller:
-    """Polls one task until it ends, and has its questions answered.
+    """Polls one task until it ends, and sends the handlers' answers to its questions.
 
     `params` are those of the call that became the task, if known; `state` is the latest state,
     `None` if the task was not polled yet. The server may ask `max_rounds` times before it ends.
@@ -304,7 +304,7 @@ class TaskPoller:
         self.on_state: Callable[[tasks.TaskState], object] | None = None  # called under `lock`
         # Guards `state`, because several threads may poll the task at the same time.
         self.lock: AbstractContextManager[object] = nullcontext()
-        # Withdraws the questions that the next poll finds; polling then goes on without answers.
+        # Withdraws the questions that the next poll finds; polling continues without answers.
         self.withdraw_on: RegisterCallback | None = None
         self.next_withdraw_on: RegisterCallback | None = None  # replaces it at the next poll
         # The value of `withdraw_on` before the latest poll, which found the open questions.
@@ -338,7 +338,7 @@ class TaskPoller:
         a request about the task failed, or a question was refused.
         """
         with self.lock:
-            # Read before the state: what ends the pause may change the state, too.
+            # Read before the state: the event that ends the pause may change the state, too.
             ends_on = self.withdraw_on
             # A task that has ended or has questions is polled without a pause.
             waits = self.state is not None and self.state.status not in tasks.ACTIONABLE_STATUSES
@@ -353,25 +353,25 @@ class TaskPoller:
                 )
                 ends_on = self.withdraw_on
             dialect = yield from self.poll(timeout)
-            assert dialect.tasks is not None  # or it could not have been asked
+            assert dialect.tasks is not None  # otherwise `poll` would have failed
             advance = self._fetch if dialect.tasks.requested_by_client else self._act_on_state
             result = yield from advance(dialect, timeout)
             if result is not None:
                 return result
-            waits = not self.ended  # answering questions polls, and may have found the end
+            waits = not self.ended  # answering questions may poll, too, and find a final state
 
     def poll(self, timeout: float | None = None) -> Steps[Dialect]:
         """Poll the task once; return the dialect of the connection."""
         reply: Reply = yield Send(tasks.GET, {"taskId": self.id}, timeout=timeout)
         task_protocol = reply.dialect.tasks
-        assert task_protocol is not None  # or it could not have been asked
+        assert task_protocol is not None  # otherwise the request would have failed
         self.update(
             task_protocol.read(tasks.GET, reply.dialect.read_result(tasks.GET, reply.result))
         )
         return reply.dialect
 
     def _fetch(self, dialect: Dialect, timeout: float | None) -> Steps[dict[str, Any] | None]:
-        """The result of the call, once there is one (2025-11-25); `None` before.
+        """Return the result of the call (2025-11-25); `None` if there is no result yet.
 
         The server sends its questions while ``tasks/result`` is open.
         """
@@ -383,7 +383,7 @@ class TaskPoller:
         try:
             reply: Reply = yield Send(tasks.RESULT, {"taskId": self.id})
         except ServerError as error:
-            if not self.ended:  # at the latest poll: it may have ended or been deleted since
+            if not self.ended:  # since the latest poll, the task may have ended or been deleted
                 try:
                     yield from self.poll(timeout)
                 except ServerError:
@@ -402,7 +402,7 @@ class TaskPoller:
     def _act_on_state(
         self, dialect: Dialect, timeout: float | None
     ) -> Steps[dict[str, Any] | None]:
-        """The result in the state (2026-07-28), or `None`; has questions in it answered."""
+        """Return the result in the state (2026-07-28), or `None`; answer questions in it."""
         assert self.state is not None
         _, status, _, raw = self.state
         if status == "cancelled":

@@ -28,21 +28,21 @@ MAX_VALUES = 4_000_000
 """The most values in one frame, the keys of objects counted as well."""
 
 MIN_VALUES = 100_000
-"""So many values are accepted however short the frames of a transport must be."""
+"""The least limit on the values in one frame, however short the frames must be."""
 
 BYTES_PER_VALUE = 16
 
 MAX_MESSAGES = 10_000
-"""The most messages in one frame: each is handled by itself, though the limit of a call passes."""
+"""The most messages in one frame: handling each of them can delay a call beyond its deadline."""
 
 MAX_NESTING = 200
-"""How deep the values of a frame may be nested: the bound of the decoder."""
+"""How deep the values of a frame may be nested: the limit of the decoder."""
 
 MAX_DIGITS = 4300
-"""How many digits an integer of a frame may have: the bound of the decoder."""
+"""How many digits an integer of a frame may have: the limit of the decoder."""
 
-# The beginning and the end of a response: members that are neither arrays nor objects, until its
-# result or error, and after it.
+# The beginning of a response, up to its result or error, and the end after it. The members there
+# must be neither arrays nor objects.
 _MEMBER = rb'"(?!id")[^"\\]*"\s*:\s*(?:"[^"\\]*"|[^\s"{}\[\],:]+)\s*'
 _ID = rb'"id"\s*:\s*(?P<id>\d{1,19}|"\d{1,19}")\s*'
 _HEAD = re.compile(
@@ -51,10 +51,10 @@ _HEAD = re.compile(
 )
 _TAIL = re.compile(_ID + rb"(?:,\s*" + _MEMBER + rb")*\}\s*\Z")
 
-# So much of a frame is looked at, at its beginning and at its end.
+# The bytes that are searched at the beginning and at the end of a frame.
 _EDGE_BYTES = 256
 
-# What a small value takes as an object, in bytes, its place in a list or dict included.
+# The size of a small value as a Python object, in bytes, with its place in a list or dict.
 _VALUE_BYTES = 64
 
 # A string, the beginning of an array or object, or another value; escaped quotes were removed.
@@ -82,14 +82,14 @@ class Notification(NamedTuple):
 
 
 class Result(NamedTuple):
-    """The result of a request of ours."""
+    """The result of a request of the client."""
 
     id: Id | None
     result: Any
 
 
 class Error(NamedTuple):
-    """The error of a request of ours; without an id if the peer could not read our request."""
+    """The error of a request of the client; without an id if the peer could not read that."""
 
     id: Id | None
     code: int
@@ -115,50 +115,50 @@ Message = Request | Notification | Result | Error | MalformedRequest | InvalidMe
 
 
 def size_of(params: dict[str, Any], *names: object) -> int:
-    """What parameters take in memory, in bytes, or more if they have long texts or many escapes.
+    """Return the size of parameters in memory, in bytes; too much for long texts or many escapes.
 
-    Interceptors may have put any objects into them. `names` count, too: a server chooses how long
-    the method and the id of a message are.
+    Interceptors may have put any objects into them. `names` count, too: a server chooses the length
+    of the method and the id of a message.
     """
     try:
         data = pydantic_core.to_json(params, serialize_unknown=True)
     except ValueError:  # UTF-8 cannot encode a text
         data = json.dumps(params, default=repr, skipkeys=True).encode()
-    # As text: one wide character makes all of a string take up to four bytes for each character.
+    # As text: with one wide character, a whole string takes up to four bytes per character.
     size = sys.getsizeof(data.decode()) + _VALUE_BYTES * _separators(data)
     return size + sum(map(sys.getsizeof, names))
 
 
 def _separators(frame: bytes) -> int:
-    """How many characters there are that separate values. There is at most one value more."""
+    """Return the number of characters that separate values. A frame has at most one more value."""
     return sum(map(frame.count, b",:[{"))
 
 
 def values_within(size: int) -> int:
-    """How many values a frame may have, where it may be `size` bytes long.
+    """Return how many values a frame may have if frames may have `size` bytes.
 
-    A value of two bytes becomes an object of up to a hundred. So the values of a decoded frame take
-    some six times `size`, or ten megabytes, besides the characters of its texts.
+    A value of two bytes may become an object of a hundred bytes. So the values of a decoded frame
+    take about six times `size`, or ten megabytes, plus the characters of its texts.
     """
     return min(MAX_VALUES, max(MIN_VALUES, size // BYTES_PER_VALUE))
 
 
 def count_values(frame: bytes, limit: int = MAX_VALUES) -> int:
-    """How many values JSON has, keys of objects counted as well; at most `limit` + 1."""
-    # Without escaped quotes, the pattern reads a string without a group, which would take memory.
+    """Return the number of values in JSON, including keys of objects; at most `limit` + 1."""
+    # Without escaped quotes, the pattern needs no group for a string, which would take memory.
     bare = frame.replace(b"\\\\", b"").replace(b'\\"', b"")
-    # By a generator in Python: within one call in C no other thread of the program would run.
+    # A generator in Python lets other threads run; a single call in C would not.
     return sum(1 for _ in islice(_VALUE.finditer(bare), limit + 1))
 
 
 def check_values(frame: bytes, limit: int) -> None:
-    """Check, before JSON is decoded, how many values it has; `LimitExceeded` if too many."""
-    # Few frames have so many separators, most within long strings.
+    """Raise `LimitExceeded` if JSON, which is not decoded yet, has more than `limit` values."""
+    # Few frames have this many separators, and most of these frames have them in long strings.
     if _separators(frame) >= limit and count_values(frame, limit) > limit:
         raise LimitExceeded(f"a message of the server has more than {limit:,} values")
 
 
-# By what the decoder says of a value beyond them.
+# The limits of the decoder, by a part of the decoder's error message.
 _BOUNDS = {
     "recursion limit": f"at most {MAX_NESTING} levels",
     "out of range": f"at most {MAX_DIGITS:,} digits of an integer",
@@ -171,8 +171,8 @@ def decode(frame: bytes, max_values: int = MAX_VALUES) -> list[Message]:
     An unreadable message is returned as `InvalidMessage`. A frame of more than `max_values` values
     or `MAX_MESSAGES` messages is refused: `LimitExceeded`.
 
-    NaN is not JSON. `1e999` is, and becomes infinity, as with the `json` of Python: to look for
-    such numbers takes longer than to decode, up to thirty times in a frame of base64. What
+    NaN is not JSON. `1e999` is, and becomes infinity, as with the `json` of Python. Searching for
+    such numbers takes longer than decoding, in a frame of base64 up to thirty times. Code that
     calculates with a number checks it (`is_number`).
     """
     if len(frame) > max_values:  # every value takes a byte
@@ -200,9 +200,9 @@ def decode(frame: bytes, max_values: int = MAX_VALUES) -> list[Message]:
 
 
 def _read_wreck(frame: bytes, reason: str, max_values: int) -> list[Message]:
-    """Read what can be read of a frame that cannot be decoded: of a batch, its other messages.
+    """Read the valid messages and the ids of a frame that cannot be decoded as a whole.
 
-    All messages without a readable id are one `InvalidMessage` together.
+    All invalid messages without a readable id become one `InvalidMessage`.
     """
     parts = _objects_of_array(frame, max_values) or [frame]
     messages: list[Message] = []
@@ -216,7 +216,7 @@ def _read_wreck(frame: bytes, reason: str, max_values: int) -> list[Message]:
 
 
 def _objects_of_array(frame: bytes, max_values: int) -> list[bytes]:
-    """The objects in an array, whatever is in them; none if `frame` is not an array."""
+    """Return the objects in an array, valid or not; empty if `frame` is not an array."""
     if _ARRAY.match(frame) is None:
         return []
     found: list[bytes] = []
@@ -224,7 +224,7 @@ def _objects_of_array(frame: bytes, max_values: int) -> list[bytes]:
     # Without escaped quotes, as in `count_values`, but of the same length.
     bare = frame.replace(b"\\\\", b"__").replace(b'\\"', b"__")
     for count, bracket in enumerate(_BRACKET.finditer(bare)):
-        if count == max_values:  # strings that nothing separates are not counted before
+        if count == max_values:  # `check_values` does not count strings without separators
             raise LimitExceeded(f"an invalid message has over {max_values:,} strings and brackets")
         if bracket[0] in (b"[", b"{"):
             depth += 1
@@ -246,9 +246,9 @@ def _too_many_messages() -> LimitExceeded:
 
 
 def _id_of_response(frame: bytes) -> Id | None:
-    """The id of a response that cannot be decoded, from its beginning or its end.
+    """Return the id of a response that cannot be decoded, from its beginning or its end.
 
-    `None` for what may be no response: the id of a request of the peer is none of ours.
+    `None` unless it certainly is a response: a request of the peer has an id of the peer.
     """
     head = _HEAD.match(frame, 0, _EDGE_BYTES)
     if head is None:
@@ -260,7 +260,7 @@ def _id_of_response(frame: bytes) -> Id | None:
 
 
 def lacks_id(message: Message) -> bool:
-    """True for an error or an invalid message that cannot be attributed to a request."""
+    """Return True for an error or an invalid message without the id of a request."""
     return isinstance(message, (Error, InvalidMessage)) and message.id is None
 
 
@@ -356,7 +356,7 @@ def _encode(value: dict[str, Any]) -> bytes:
 
 
 class TrackedCall(Protocol):
-    """A request of ours in a `RequestTable`."""
+    """A request of the client in a `RequestTable`."""
 
     id: int
     method: str
@@ -366,13 +366,13 @@ C = TypeVar("C", bound=TrackedCall)
 
 
 class RequestTable(Generic[C]):
-    """Our open requests of one connection, by id.
+    """The client's open requests of one connection, by id.
 
-    Those of the peer are kept elsewhere, because both sides choose ids freely: the peer's cancel of
-    *its* request 3 must not affect *our* request 3.
+    Requests of the peer are stored elsewhere, because both sides choose ids freely: if the peer
+    cancels *its* request 3, the *client's* request 3 continues.
 
-    Whoever *takes* a call settles it; later takers get `None`. So each call is settled once. The
-    table has no lock: its connection guards it. `queued` has the calls that wait for a free slot.
+    The thread that *takes* a call settles it; later takers get `None`. So each call is settled
+    once. The table has no lock: its connection guards it. `queued` has calls waiting for a slot.
     """
 
     def __init__(self, first_id: int, max_in_flight: int) -> None:
@@ -384,13 +384,13 @@ class RequestTable(Generic[C]):
         self.queued: OrderedDict[int, C] = OrderedDict()
 
     def __len__(self) -> int:
-        """The number of open calls, without subscriptions."""
+        """Return the number of open calls, without subscriptions."""
         return len(self._calls)
 
     def register(self, call: C, *, skip_queue: bool = False) -> bool:
         """Assign the next id to `call` and add it; return whether it may be sent now.
 
-        Otherwise it is queued until `next_queued` returns it. With `skip_queue` it never is,
+        Otherwise it is queued until `next_queued` returns it. With `skip_queue` it is not queued,
         because calls in flight may depend on it.
         """
         id = call.id = self.next_id
@@ -405,16 +405,16 @@ class RequestTable(Generic[C]):
         return False
 
     def open_calls(self) -> list[C]:
-        """All open calls, subscriptions included."""
+        """Return all open calls, including subscriptions."""
         return [*self._calls.values(), *self._subscriptions.values()]
 
     def get(self, id: object) -> C | None:
-        """The open call with this id, `None` if there is none."""
+        """Return the open call with this id, or `None`."""
         key = id if type(id) is int else own_id(id)
         return None if key is None else self._calls.get(key) or self._subscriptions.get(key)
 
     def sole_call(self) -> C | None:
-        """The open call, if there is exactly one.
+        """Return the open call, if there is exactly one.
 
         Pings and subscriptions do not count: no question or notification belongs to them.
         """
@@ -447,7 +447,7 @@ class RequestTable(Generic[C]):
 
 
 def own_id(id: object) -> int | None:
-    """The id of a call from an id as the peer sent it: some servers turn numbers into strings."""
+    """Return the id of a call from the id that the peer sent: some servers make it a string."""
     if type(id) is int:
         return id
     if type(id) is str and id.isascii() and id.isdigit() and len(id) < 20:

@@ -26,28 +26,28 @@ BAGGAGE = "baggage"
 KEYS = (PARENT, STATE, BAGGAGE)
 """The keys of `_meta` without a prefix that the specification reserves."""
 
-# W3C Trace Context, 3.2: version, trace id, parent id, flags. Propagators write the values by the
-# whole grammar, and read them by it.
+# W3C Trace Context, 3.2: version, trace id, parent id, flags. Only the shape is checked, because
+# propagators apply the whole grammar.
 _PARENT = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
-# No control characters but tabs, and no more than the W3C has everybody carry (Baggage, 3.3.2).
+# No control characters except tabs; at most the length that all must support (Baggage, 3.3.2).
 _TEXT = re.compile(r"[^\x00-\x08\x0a-\x1f\x7f-\x9f]{0,8192}")
 
 
 def has_trace_shape(key: str, value: object) -> bool:
-    """True if a value looks like trace context; `key` is one of `KEYS`.
+    """Return True if a value looks like trace context; `key` is one of `KEYS`.
 
-    A ``traceparent`` has four fields of hexadecimal digits; the others are texts of at most 8192
-    characters without control characters.
+    A ``traceparent`` has four fields of hexadecimal digits. The others are texts of at most 8192
+    characters without control characters except tabs.
     """
     shape = _PARENT if key == PARENT else _TEXT
     return isinstance(value, str) and shape.fullmatch(value) is not None
 
 
 def check_trace_context(meta: Mapping[str, Any]) -> None:
-    """Raise `UsageError` if trace context in a `_meta` object does not have the shape of it."""
+    """Raise `UsageError` if trace context in a `_meta` object has an invalid shape."""
     for key in KEYS:
         if key in meta and not has_trace_shape(key, meta[key]):
-            # The value is not in the text, because baggage may contain secrets.
+            # The error does not contain the value, because baggage may contain secrets.
             raise UsageError(f"the {key} in _meta is not valid trace context")
 
 
@@ -63,17 +63,17 @@ def check_keys(keys: Iterable[object]) -> None:
 
 
 def is_prefixed(key: object) -> bool:
-    """True if `key` is a valid `_meta` key with a prefix."""
+    """Return True if `key` is a valid `_meta` key with a prefix."""
     return (
         isinstance(key, str) and not key.endswith("/") and "/" in key and bool(_KEY.fullmatch(key))
     )
 
 
 def merge_meta(params: Mapping[str, Any], meta: Mapping[str, Any] | None) -> dict[str, Any]:
-    """The caller's `_meta`: that in its `params`, updated with `meta`, whose keys were checked.
+    """Return the `_meta` in `params`, updated with `meta`, whose keys were checked before.
 
-    `UsageError` if that in `params` is not a mapping or has an invalid key, or the trace context
-    does not have the shape of one.
+    `UsageError` if the one in `params` is not a mapping or has an invalid key, or if the trace
+    context has an invalid shape.
     """
     given = params.get("_meta", {})
     if not isinstance(given, Mapping):
@@ -116,14 +116,14 @@ _TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _TYPES = ("string", "integer", "boolean")
 
 MAX_TOOLS = 10_000
-"""Of how many tools the arguments are remembered that are repeated in headers."""
+"""The most tools whose annotated arguments are stored."""
 
 MAX_NAMES = 4_096
-"""How many characters the name of such a tool has, and all names of such arguments and headers."""
+"""The most characters in the name of such a tool, and in all names of its arguments and headers."""
 
 MAX_PARTS = 128
-"""How many names there are: each header, and each property on the way to its argument. The way to a
-property deep in a schema takes a kilobyte."""
+"""The most such names of a tool: each header, and each property in the path to its argument. The
+path to a property deep in a schema takes a kilobyte."""
 
 # Servers may parse numbers as doubles, which cannot represent larger integers exactly.
 _LARGEST = 2**53 - 1
@@ -153,7 +153,7 @@ class InvalidParamHeader(ValueError):
 
 
 def param_headers(schema: Mapping[str, Any]) -> tuple[ParamHeader, ...]:
-    """The annotated arguments of a tool with this input schema; see `InvalidParamHeader`."""
+    """Return the annotated arguments of an input schema; may raise `InvalidParamHeader`."""
     found: dict[str, ParamHeader] = {}
     size = parts = 0
     for steps, subschema in _subschemas(schema):
@@ -173,9 +173,9 @@ def param_headers(schema: Mapping[str, Any]) -> tuple[ParamHeader, ...]:
     return tuple(found.values())
 
 
-# The way to a subschema: the way to the schema around it, and the name of a property of that; empty
-# for the outermost one. `None` if another keyword than ``properties`` leads to it. A path for each
-# of a million properties, 90 levels deep, would take a gigabyte.
+# A linked path to a subschema: the path to the enclosing schema, and the name of a property in it.
+# Empty for the outermost schema; `None` if a keyword other than ``properties`` leads to it. Whole
+# paths to a million properties, 90 levels deep, would take a gigabyte.
 _Steps: TypeAlias = "tuple[_Steps, str] | tuple[()] | None"
 
 
@@ -191,7 +191,7 @@ def _path(steps: _Steps) -> tuple[str, ...] | None:
 
 
 def _subschemas(schema: Mapping[str, Any]) -> Iterator[tuple[_Steps, Mapping[str, Any]]]:
-    """`schema` and all its subschemas, each with the way to it."""
+    """Yield `schema` and all its subschemas, each with the path to it."""
     # No recursion, because the server decides how deep a schema is.
     waiting: list[tuple[_Steps, Any]] = [((), schema)]
     while waiting:
@@ -204,7 +204,7 @@ def _subschemas(schema: Mapping[str, Any]) -> Iterator[tuple[_Steps, Mapping[str
 
 
 def direct_subschemas(schema: Mapping[str, Any]) -> Iterator[tuple[str, str, Any]]:
-    """The values in `schema` that are schemas, each with its keyword, and its name or ``""``."""
+    """Yield the values in `schema` that are schemas, each with keyword and name (or ``""``)."""
     for keyword, value in schema.items():
         if isinstance(value, list) and keyword in _SCHEMA_LISTS:
             yield from ((keyword, "", inner) for inner in value)
@@ -239,7 +239,7 @@ def _shown(name: object) -> str:
 def header_values(
     marked: Iterable[ParamHeader], arguments: Mapping[str, Any] | None
 ) -> dict[str, str]:
-    """The headers that mirror the given arguments; `UsageError` if a header cannot have a value."""
+    """Return the headers that mirror arguments; `UsageError` if a header cannot have a value."""
     headers: dict[str, str] = {}
     for path, header in marked:
         value: Any = arguments
@@ -300,13 +300,13 @@ class ParamHeaders:
             return False
         if marked:
             self._tools[name] = marked
-            if len(self._tools) > MAX_TOOLS:  # a server may list others each time
+            if len(self._tools) > MAX_TOOLS:  # a server may list new tools each time
                 with suppress(KeyError):  # another thread was faster
                     self._tools.popitem(last=False)
         return True
 
     def headers(self, params: Mapping[str, Any]) -> dict[str, str]:
-        """The headers of a call with these parameters; none for a tool that was never listed."""
+        """Return the headers of a call with these parameters; empty for an unlisted tool."""
         name = params.get("name")
         marked = self._tools.get(name, ()) if isinstance(name, str) else ()
         arguments = params.get("arguments")

@@ -1,6 +1,6 @@
 """Negotiation of the revision: a probe of the server, or a handshake.
 
-`negotiate` is a generator. It yields effects and is resumed with their outcomes; it knows no
+`negotiate` is a generator. It yields effects and is resumed with their outcomes; it uses no
 transport and no clock. (Spec: 2026-07-28 versioning, "Backward Compatibility With
 Initialization-Based Versions"; 2025-11-25 lifecycle.)
 """
@@ -48,7 +48,7 @@ def check_mode(mode: str) -> None:
 # basic/transports/streamable-http, "HTTP+SSE transport").
 _REFUSED_POST = frozenset((400, 404, 405))
 
-# HTTP statuses about the moment or the caller, which say nothing about the server's revisions.
+# HTTP statuses that depend on the moment or the caller, not on the server's revisions.
 _NO_VERDICT = frozenset((401, 403, 408, 425, 429))
 
 
@@ -60,7 +60,7 @@ class ClientHello(NamedTuple):
     extensions: Mapping[str, Any] = NO_EXTENSIONS
 
     def dialect(self, revision: str) -> Dialect:
-        """The dialect of `revision` for this client."""
+        """Return the dialect of `revision` for this client."""
         return dialect_for(revision, self.client_info, self.extensions)
 
 
@@ -72,7 +72,7 @@ class SendRequest(NamedTuple):
     params: dict[str, Any] | None
     probe: bool  # a probe has a time limit of its own (`ProbeTimedOut`)
     in_session: bool = False  # the handshake was made before
-    # After a probe that was given up: its late answer ends this request (`LateProbeAnswer`).
+    # Sent after a probe, whose late answer may end this request (`LateProbeAnswer`).
     after_probe: bool = False
 
 
@@ -126,23 +126,23 @@ class Negotiated(NamedTuple):
 
 
 class Spoken(NamedTuple):
-    """The newest common revision, by the answer to a probe."""
+    """The newest common revision, according to the outcome of a probe."""
 
     revision: str
     result: dict[str, Any] | None = None  # of the probe, unless the server answered with an error
 
     @property
     def stateful(self) -> bool:
-        """True if the server has to be sent `initialize`."""
+        """True if the client must send `initialize`."""
         return self.revision in STATEFUL
 
 
 def interpret_probe(outcome: EffectOutcome) -> Spoken | McpError:
-    """Conclude from the outcome of a `server/discover` probe what the server speaks.
+    """Determine the revision from the outcome of a `server/discover` probe, or return an error.
 
-    An error means that there is no common revision, or that it has nothing to do with the revision.
+    The error says that no revision is common, or it is one that does not depend on the revision.
     The fallback to `initialize` does not depend on particular error codes: every answer that a
-    stateless server would not give means a stateful one. An outage means neither.
+    stateless server would not give means a stateful one. An outage proves neither.
     """
     if isinstance(outcome, dict):
         return _read_versions(outcome.get("supportedVersions"), outcome)
@@ -189,7 +189,7 @@ def negotiate(
             should the handshake fail, the negotiation starts again with the probe.
         sse_fallback: Whether the effect `UseLegacySse` is available.
         resume: Whether to resume a session that another client started, if the server still has
-            it. The protocol has no way to ask for the revision of a session: it is that of `mode`,
+            it. The client cannot ask for the revision of a session: it assumes the one in `mode`,
             else the newest stateful one.
     """
     if resume and mode not in STATELESS:
@@ -217,7 +217,7 @@ def negotiate(
 
 
 def _may_be_sse_server(error: HttpError | ServerError) -> bool:
-    """True if a server that has only the HTTP+SSE transport could answer `initialize` so."""
+    """Return True if a server with only HTTP+SSE could answer `initialize` with this error."""
     if error.method != "initialize" or error.status not in _REFUSED_POST:
         return False
     return not isinstance(
@@ -306,7 +306,7 @@ def _handshake(
     }
     outcome = yield SendRequest(offered, "initialize", params, probe=False, after_probe=after_probe)
     if isinstance(outcome, LateProbeAnswer):
-        # No answer that means a stateful server ends `initialize`.
+        # The answer of a stateful server to the probe does not end `initialize`.
         return (yield from _stateless(hello, interpret_probe(outcome.answer)))
     if isinstance(outcome, ServerExited) and after_probe:
         # Some servers do not answer the probe, and exit at the message after it.
@@ -315,8 +315,8 @@ def _handshake(
     if isinstance(outcome, ServerExited) and from_memory:
         raise _ExitedDuringHandshake
     if isinstance(outcome, UnsupportedVersion) and after_probe:
-        # The server is a stateless one, though it did not answer the probe: it took the probe for
-        # the start of the connection, and refuses `initialize` after it.
+        # The server is stateless, although it did not answer the probe: for this server, the probe
+        # started the connection, so it refuses `initialize` afterwards.
         data = outcome.data if isinstance(outcome.data, dict) else {}
         stateless = newest_common(data.get("supported"), STATELESS)
         if stateless is not None:

@@ -1,7 +1,7 @@
 """Patterns of JSON Schema (ECMA-262) for an engine that never backtracks.
 
-The engine's time is linear in the text, but its factor is the size of the pattern once all of its
-counted repetitions are written out. So that is counted before the engine sees it.
+The engine's time is linear in the text, and proportional to the size of the pattern with its
+counted repetitions expanded. So the size is computed before the engine gets the pattern.
 """
 
 from __future__ import annotations
@@ -15,25 +15,25 @@ from pydantic_core import SchemaError, SchemaValidator, core_schema
 from syncmcp.errors import UnsupportedSchema
 
 MAX_PATTERN: Final = 2_000
-"""The longest pattern, in characters, and the largest, with its repetitions written out."""
+"""The most characters of a pattern, and its largest size with repetitions expanded."""
 MAX_PATTERNS: Final = 10_000
-"""The largest that all patterns of a schema may be together."""
+"""The largest total size of all patterns of a schema."""
 
-# Size times length that take the engine, in its slowest way to match, about as long as one step.
+# Size of a pattern times length of a text that the engine, in its slowest mode, matches in a step.
 _PER_STEP: Final = 200
 
-# The steps of compiling a pattern, by its size, and for each property of Unicode in it.
+# The steps of compiling a pattern: for every pattern, by its size, and for each Unicode property.
 _COMPILE: Final = 20
 _PER_SIZE: Final = 10
 _PER_PROPERTY: Final = 200
 
-# The bytes that the engine takes for a pattern, by its size; and for each byte that it searches, by
-# its size, up to what its two caches may take.
+# The bytes of memory for a pattern: a constant, and by its size. Then the same for each byte of a
+# searched text, at most the size of the engine's two caches.
 _TAKEN: Final = 64 * 1024, 4 * 1024
 _CACHED: Final = 256, 8
 _CACHES: Final = 4 * 1024 * 1024
 
-# What has a meaning of its own to the engine where ECMA-262 has none, or none beyond ASCII.
+# Escapes of the engine that have another meaning in ECMA-262, or match only ASCII there.
 _ESCAPES: Final = {
     "d": "[0-9]",
     "D": "[^0-9]",
@@ -52,22 +52,22 @@ _CONTROL: Final = re.compile(r"\\c([A-Za-z])")
 _CODE: Final = re.compile(r"\\(?:x[0-9A-Fa-f]{2}|u[0-9A-Fa-f]{4})")
 _BEYOND_ASCII: Final = re.compile(r"[^\x00-\x7f]|\\u[0-9A-Fa-f]{4}|\\x[89A-Fa-f][0-9A-Fa-f]")
 _SET: Final = re.compile(r"-\\[dDwWsSpP]")
-# How a group begins. Named groups are also taken as Python spells them; the engine refuses
-# lookaround. Flags would change what the rest of the pattern means to the engine.
+# The beginning of a group. Python's spelling of named groups is accepted, too. The engine refuses
+# lookaround. Flags are refused: they would change the meaning of the rest of the pattern.
 _GROUP: Final = re.compile(r"\((\?(:|P?<[^\W\d]\w*>|<?[=!]))?")
 
-# Rough sizes of what a single character of text is matched with.
+# Rough sizes of the parts of a pattern that match a single character.
 _PLAIN: Final = 1
 _WIDE: Final = 5
 _UNICODE: Final = 20
 
 
 class Pattern:
-    """A pattern to search for in texts; `size` counts its repetitions written out.
+    """A pattern to search for in texts; `size` is its size with repetitions expanded.
 
-    It is checked and translated, and compiled for each use: to compile it takes so many steps as
-    `compiling` and `memory` in bytes, at most, to which searches add. `UnsupportedSchema` if it is
-    too large, or needs an engine that backtracks.
+    The constructor checks and translates it; each use compiles it. Compiling takes at most
+    `compiling` steps and `memory` bytes, to which searches add. `UnsupportedSchema` if the pattern
+    is too large, or needs an engine that backtracks.
     """
 
     __slots__ = ("compiling", "memory", "size", "text")
@@ -92,24 +92,24 @@ class Pattern:
             raise UnsupportedSchema("a pattern is not a regular expression") from error
 
     def compiled(self) -> Callable[[str], bool]:
-        """The function that says whether some part of a text matches."""
+        """Return a function that checks whether some part of a text matches."""
         schema = core_schema.str_schema(pattern=self.text, regex_engine="rust-regex")
         return SchemaValidator(schema).isinstance_python
 
     def cost(self, text: str) -> float:
-        """How many steps it takes to search `text`."""
+        """Return the number of steps of a search of `text`."""
         return 1 + self.size * len(text) / _PER_STEP
 
     def growth(self, text: str) -> int:
-        """How many bytes of memory a search of `text` may add."""
+        """Return the bytes of memory that a search of `text` may add."""
         size = len(text) if text.isascii() else 4 * len(text)
         return min(size * (_CACHED[0] + _CACHED[1] * self.size), _CACHES)
 
 
 def _is_pattern(pattern: str) -> bool:
-    """Whether an engine that backtracks would take it; it is compiled, and never used.
+    """Return whether an engine that backtracks accepts the pattern, which is compiled only.
 
-    Within ASCII: that engine looks at each character of a range in turn.
+    Other characters than ASCII are replaced: that engine examines each character of a range.
     """
     try:
         re.compile(_BEYOND_ASCII.sub("~", pattern))
@@ -119,14 +119,14 @@ def _is_pattern(pattern: str) -> bool:
 
 
 class _Reader:
-    """Translates a pattern and takes its size, from left to right."""
+    """Translates a pattern and computes its size, from left to right."""
 
     def __init__(self, pattern: str) -> None:
         self._pattern = pattern
         self._at = 0
         self._parts: list[str] = []
         self.size = 0
-        # The size of what a repetition would repeat, and of what stands before each open group.
+        # The size of the part that a repetition would repeat, and of those before open groups.
         self._last = 0
         self._outside: list[int] = []
 
@@ -157,7 +157,7 @@ class _Reader:
                         "a pattern has flags or a group unknown to ECMA-262",
                         backtracking=_is_pattern(self._pattern),
                     )
-                self.size = 0 if found[0] == "(?:" else _PLAIN  # the engine notes where it is
+                self.size = 0 if found[0] == "(?:" else _PLAIN  # the engine records the position
                 self._take(found[0], found[0])
             case ")":
                 if not self._outside:
@@ -197,13 +197,13 @@ class _Reader:
         self._repeat(times, fork=_PLAIN if found[2] else 0)
 
     def _repeat(self, times: int, fork: int = _PLAIN) -> None:
-        """Count what stands last so many times; `fork` is for the choice of one time more."""
+        """Multiply the size of the last part; `fork` is the size of an optional repetition."""
         before = self.size - self._last
         self._last = self._last * times + fork
         self.size = before + self._last
 
     def _escape(self, *, inside: bool) -> None:
-        """An escape; `inside` a class it is part of what the class counts as."""
+        """Translate an escape and add its size; `inside` says that it is in a class."""
         unicode = _PROPERTY.match(self._pattern, self._at)
         control = _CONTROL.match(self._pattern, self._at)
         code = _CODE.match(self._pattern, self._at)
@@ -217,7 +217,7 @@ class _Reader:
             translated = f"\\x{ord(control[1]) % 32:02x}"
         elif code is not None and not inside:
             whole = translated = code[0]
-            size = len(whole) // 2  # of its bytes in UTF-8, at most
+            size = len(whole) // 2  # at least the number of its bytes in UTF-8
         elif whole in {r"\p", r"\P"}:
             raise UnsupportedSchema("a pattern is not a regular expression")
         elif whole == r"\b":
@@ -229,7 +229,7 @@ class _Reader:
     def _class(self) -> None:
         opened = "[^" if self._pattern.startswith("[^", self._at) else "["
         if self._pattern.startswith("]", self._at + len(opened)):
-            # Nothing at all, and anything at all.
+            # `[]` matches no character, and `[^]` matches every character.
             self._atom(f"{opened}]", r"[\s\S]" if opened == "[^" else r"[^\s\S]", _WIDE)
             return
         before, beyond = self.size, 0
@@ -246,13 +246,13 @@ class _Reader:
                 or self._pattern.startswith("--", self._at)
                 or _SET.match(self._pattern, self._at)
             ):
-                # The engine has sets of sets, and would take the bracket of a translated escape
-                # for the end of a range.
+                # The engine has nested sets, and would read the bracket of a translated escape as
+                # the end of a range.
                 self._take(char, f"\\{char}")
             else:
                 self._take(char, char)
         self._take("]", "]")
-        # A class is one state, however many characters of ASCII it names; of others it is many.
+        # A class of ASCII characters is one state, whatever their number; other classes are many.
         widest = _WIDE if opened == "[^" else _PLAIN
         self._last = max(widest, min(self.size - before, _UNICODE)) + beyond
         self.size = before + self._last

@@ -1,7 +1,7 @@
 """The revisions of the protocol, and the choice of the `Dialect` for each.
 
-All differences between revisions are behind `Dialect`; no code outside of this package compares
-revisions. A request that is missing from a dialect's table is not available in the revision.
+All differences between revisions are behind `Dialect`; outside this package, only `testing`
+compares revisions. A request that is not in a dialect's table is not available in the revision.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def dialect_for(
 def session_capabilities(
     revision: str, offer: OfferedCapabilities, extensions: Mapping[str, Any] = NO_EXTENSIONS
 ) -> dict[str, Any]:
-    """The capabilities object of a handshake in a stateful `revision`.
+    """Return the capabilities object of a handshake in a stateful `revision`.
 
     The member ``extensions`` is of 2026-07-28. Servers of older revisions that implement an
     extension read it, too, and the others ignore it.
@@ -72,12 +72,12 @@ def session_capabilities(
 
 
 def tool_failed(result: Mapping[str, Any]) -> bool:
-    """True if a tool ran and failed, by its result as the server of any revision sent it."""
+    """Return True if a tool ran and failed, from its result in any revision."""
     return result.get("isError") is True
 
 
 def newest_common(offered: object, ours: tuple[str, ...]) -> str | None:
-    """The newest of our revisions that is also in `offered`, a list from the server."""
+    """Return the newest revision in `ours` that is also in `offered`, a list from the server."""
     if not isinstance(offered, (list, tuple)):
         return None
     for revision in ours:
@@ -89,7 +89,7 @@ def newest_common(offered: object, ours: tuple[str, ...]) -> str | None:
 def unavailable_requests(
     dialect: Dialect, capabilities: Mapping[str, Any]
 ) -> dict[str, Unavailable]:
-    """The requests that cannot be sent to a server with these capabilities, with the reasons."""
+    """Return the requests that cannot be sent with these server capabilities, and the reasons."""
     missing = {}
     for method in KNOWN_REQUESTS:
         path = dialect.required_capability(method)
@@ -104,7 +104,7 @@ def unavailable_requests(
 def undeclared_offer(
     dialect: Dialect | None, offer: OfferedCapabilities, declared: OfferedCapabilities | None
 ) -> str | None:
-    """The first capability in `offer` that the handshake did not declare, as text, or `None`.
+    """Return the first capability in `offer` that the handshake did not declare, or `None`.
 
     In stateful revisions, a server cannot use a capability that was added after the handshake.
     """
@@ -119,7 +119,7 @@ def undeclared_offer(
 
 
 def every_capability(dialect: Dialect) -> dict[str, Any]:
-    """The capabilities of a server that supports every request of the revision."""
+    """Return the capabilities of a server that supports every request of the revision."""
     capabilities: dict[str, Any] = {}
     for method in KNOWN_REQUESTS:
         inner = capabilities

@@ -130,7 +130,7 @@ class Stateful(Dialect):
         )
 
     def capabilities(self, offer: OfferedCapabilities) -> dict[str, Any]:
-        """The capabilities object of the handshake, without extensions."""
+        """Return the capabilities object of the handshake, without extensions."""
         offer = self.supported_part(offer)
         capabilities = client_capabilities(offer, modes=self._features.content_lists)
         if offer.roots:

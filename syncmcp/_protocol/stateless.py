@@ -43,7 +43,7 @@ _CAPABILITIES_KEY = _PREFIX + "clientCapabilities"
 _INFO_KEY = _PREFIX + "clientInfo"
 _LOG_LEVEL_KEY = _PREFIX + "logLevel"
 
-# Requests of other revisions in whose place there are subscriptions.
+# Requests of other revisions, and what replaces them.
 _INSTEAD = {
     "ping": "any other request shows whether the server answers",
     "resources/subscribe": "listen(uris=...) watches resources",
@@ -137,7 +137,7 @@ class Stateless(Dialect):
         self._param_headers = ParamHeaders(on_excluded)
 
     def notifies_cancel(self, *, own_stream: bool) -> bool:
-        """See `Dialect`. A request with a stream of its own is cancelled by closing that."""
+        """See `Dialect`. If a request has a separate stream, closing the stream cancels it."""
         return not own_stream
 
     def read_result(

@@ -37,26 +37,26 @@ class Session(Protocol):
 
 
 class SessionPin:
-    """Ties the page requests of one list to one session, because cursors are valid in one only.
+    """Ties the page requests of one list to one session: cursors are valid in one session only.
 
     Without a `session`, the first page request with a result decides.
     """
 
     def __init__(self, session: Session | None = None) -> None:
-        # When the first page was requested, by the clock of the cache, if that is used: cached
-        # pages with the same value belong together.
+        # When the first page was requested, by the clock of the cache; `None` without a cache.
+        # Cached pages with the same value belong together.
         self.started_at: float | None = None
         self._latest = session
         self._pinned = session is not None
 
     def check(self, session: Session) -> None:
-        """Note that the next request is sent in `session`; `SessionChanged` if it was another."""
+        """Record the session of the next request; `SessionChanged` if it is not the pinned one."""
         if self._pinned and self._latest is not None and session is not self._latest:
             raise SessionChanged("the session has ended", cause=self._latest.close_error)
         self._latest = session
 
     def pin(self) -> None:
-        """Tie later requests to the session of the latest one, which has its result."""
+        """Tie later requests to the session of the latest one, whose result has arrived."""
         self._pinned = True
 
 
@@ -67,8 +67,8 @@ class Send(NamedTuple):
     params: dict[str, Any] | None
     # Which questions the server may ask; `None` for those that the handlers can answer.
     offer: OfferedCapabilities | None = None
-    timeout: float | None = None  # in seconds, beside the deadline of the call
-    session: SessionPin | None = None  # in another one, it fails with `SessionChanged`, unsent
+    timeout: float | None = None  # in seconds, in addition to the deadline of the call
+    session: SessionPin | None = None  # in another session, `SessionChanged` instead of sending
 
 
 class SendAndForget(NamedTuple):
@@ -92,9 +92,9 @@ class InputQuestion(NamedTuple):
 
 
 class AnswerInput(NamedTuple):
-    """Have handlers answer questions, in parallel; the outcome is the answers by key."""
+    """Run handlers that answer questions, in parallel; the outcome is the answers by key."""
 
-    method: str  # of our request that caused the questions, with these parameters
+    method: str  # of the client's request that caused the questions, with these parameters
     params: dict[str, Any] | None
     questions: Mapping[str, InputQuestion]
     # The questions are URLs: also wait until the person has finished there. The outcome is `None`
@@ -104,10 +104,10 @@ class AnswerInput(NamedTuple):
 
 
 class Pause(NamedTuple):
-    """Wait. A future occupies no thread meanwhile."""
+    """Wait. The call of a future occupies no thread during the pause."""
 
     seconds: float
-    # What ends the pause early, beside the end of the call and of the client.
+    # Ends the pause early, as the end of the call and of the client do.
     ends_on: RegisterCallback | None = None
 
 
@@ -122,9 +122,9 @@ class CacheLookup(NamedTuple):
 class Compute(NamedTuple):
     """Call a CPU-bound function that does not block; the outcome is its return value."""
 
-    # It is given a function to call now and then, which raises what ends the call meanwhile.
+    # Its argument is a function to call regularly, which raises an error once the call has ended.
     function: Callable[[Callable[[], None]], Any]
-    delivery: Delivery = "unknown"  # how far the request has come, for these errors
+    delivery: Delivery = "unknown"  # how far the request has come, for that error
 
 
 Effect = Send | AnswerInput | Pause | CacheLookup | Compute | SendAndForget | GetNegotiated
@@ -146,13 +146,13 @@ INPUT_METHODS = frozenset(("prompts/get", "resources/read", "tools/call"))
 class InputRound(NamedTuple):
     """An ``input_required`` result: questions to answer before the request is sent again."""
 
-    questions: Mapping[str, InputQuestion]  # none if the request is only to be repeated
+    questions: Mapping[str, InputQuestion]  # empty if the client must only repeat the request
     state: str | None  # the server's `requestState`; `None` if absent, which differs from ``""``
 
     def retry(
         self, params: Mapping[str, Any] | None, answers: Mapping[str, Any] | None
     ) -> dict[str, Any]:
-        """The parameters of the repeated request."""
+        """Return the parameters of the repeated request."""
         retried = dict(params or {})
         if answers is not None:
             retried["inputResponses"] = dict(answers)
@@ -195,7 +195,7 @@ def _question(method: str, request: Any) -> InputQuestion:
 
 
 def link_of(question: InputQuestion) -> tuple[str, str] | None:
-    """The URL and the message of a question that asks a person to open a URL, else `None`."""
+    """Return URL and message of a question that asks a person to open a URL, else `None`."""
     method, params = question
     url, message = params.get("url"), params.get("message")
     if method != ELICITATION or params.get("mode") != "url":
@@ -204,7 +204,7 @@ def link_of(question: InputQuestion) -> tuple[str, str] | None:
 
 
 def url_questions(data: Any) -> dict[str, InputQuestion]:
-    """The URL questions in the data of an error -32042 (2025-11-25); empty if malformed."""
+    """Return the URL questions in the data of an error -32042 (2025-11-25); empty if malformed."""
     entries = data.get("elicitations") if type(data) is dict else None
     if type(entries) is not list or not 0 < len(entries) <= MAX_QUESTIONS:
         return {}

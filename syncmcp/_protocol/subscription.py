@@ -68,7 +68,7 @@ class ChangeFilter(NamedTuple):
         return tuple(kind for kind in _KINDS if getattr(self, kind))
 
     def missing_capability(self, capabilities: Mapping[str, Any]) -> tuple[str, ...] | None:
-        """The path of the first required server capability that is not in `capabilities`."""
+        """Return the path of the first required server capability that is not in `capabilities`."""
         paths: list[tuple[str, ...]] = [(kind, "listChanged") for kind in self.kinds]
         if self.uris:
             paths.append(("resources", "subscribe"))
@@ -78,14 +78,14 @@ class ChangeFilter(NamedTuple):
         return None
 
     def params(self) -> dict[str, Any]:
-        """The parameters of `LISTEN`."""
+        """Return the parameters of `LISTEN`."""
         wanted: dict[str, Any] = {f"{kind}ListChanged": True for kind in self.kinds}
         if self.uris:
             wanted["resourceSubscriptions"] = list(self.uris)
         return {"notifications": wanted}
 
     def granted(self, params: Mapping[str, Any]) -> ChangeFilter:
-        """The part of the filter that the server grants, from the parameters of `ACKNOWLEDGED`."""
+        """Return the part that the server grants, from the parameters of `ACKNOWLEDGED`."""
         granted = params.get("notifications")
         if not isinstance(granted, dict):
             return ChangeFilter()
@@ -93,18 +93,18 @@ class ChangeFilter(NamedTuple):
         return ChangeFilter(**lists, uris=_named(granted.get("resourceSubscriptions"), self.uris))
 
     def difference(self, other: ChangeFilter) -> ChangeFilter:
-        """The part of the filter that is not in `other`."""
+        """Return the part of the filter that is not in `other`."""
         lists = {kind: kind not in other.kinds for kind in self.kinds}
         return ChangeFilter(**lists, uris=tuple(uri for uri in self.uris if uri not in other.uris))
 
     def covers(self, event: ChangeEvent) -> bool:
-        """True if the filter includes `event`."""
+        """Return True if the filter includes `event`."""
         if event.uri is None:
             return bool(getattr(self, event.kind))
         return any(is_within(event.uri, uri) for uri in self.uris)
 
     def missed_events(self) -> Iterator[ChangeEvent]:
-        """One event with `missed` for each list and resource, to deliver after an interruption."""
+        """Yield a missed event for each list and resource, to deliver after an interruption."""
         for kind in self.kinds:
             yield ChangeEvent(kind, missed=True)
         for uri in self.uris:
@@ -115,13 +115,13 @@ class ChangeFilter(NamedTuple):
 
 
 def _named(value: Any, wanted: tuple[str, ...]) -> tuple[str, ...]:
-    """The members of `wanted` that are in `value`, a list from the server."""
+    """Return the members of `wanted` that are in `value`, a list from the server."""
     named = {each for each in value if isinstance(each, str)} if isinstance(value, list) else set()
     return tuple(each for each in wanted if each in named)
 
 
 def is_within(uri: str, subscribed: str) -> bool:
-    """True if `uri` is the URI `subscribed`, or below it."""
+    """Return True if `uri` is the URI `subscribed`, or below it."""
     if not uri.startswith(subscribed):
         return False
     rest = uri[len(subscribed) :]
@@ -129,7 +129,7 @@ def is_within(uri: str, subscribed: str) -> bool:
 
 
 def read_event(method: str, params: Mapping[str, Any]) -> ChangeEvent | None:
-    """The change that a notification reports; `None` if it reports none."""
+    """Return the change that a notification reports; `None` if it reports no change."""
     kind = _LISTS.get(method)
     if kind is not None:
         return ChangeEvent(kind)
@@ -140,9 +140,9 @@ def read_event(method: str, params: Mapping[str, Any]) -> ChangeEvent | None:
 
 
 def subscription_id(params: Mapping[str, Any], own: int | None = None) -> object:
-    """The id of the `LISTEN` request that a notification belongs to (2026-07-28).
+    """Return the id of the `LISTEN` request that a notification belongs to (2026-07-28).
 
-    If it names none, that is `own`: the request on whose stream it arrived, if it has one.
+    A notification without that id belongs to `own`: the request on whose stream it arrived, if any.
     """
     meta = params.get("_meta")
     return meta.get(_SUBSCRIPTION_ID, own) if isinstance(meta, dict) else own

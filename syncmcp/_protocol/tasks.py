@@ -53,7 +53,7 @@ class TaskState(NamedTuple):
 
 
 class TaskRules(NamedTuple):
-    """The tasks of one variant."""
+    """The rules for the tasks of one variant."""
 
     required_capability: tuple[str, ...]  # without it, no call becomes a task
     # Whether the client asks for a task in the parameters of the call, and fetches its result;
@@ -82,14 +82,14 @@ EXTENSION_TASKS = TaskRules(("extensions", EXTENSION), False, "pollIntervalMs")
 
 
 def created_task_id(result: Mapping[str, Any]) -> str | None:
-    """The id of the task that a result created (2025-11-25); `None` if it created none."""
+    """Return the id of the task that a result created (2025-11-25); `None` without a task."""
     task = result.get("task")
     task_id = task.get("taskId") if isinstance(task, dict) else None
     return task_id if isinstance(task_id, str) else None
 
 
 def related_task_id(params: Mapping[str, Any]) -> str | None:
-    """The id of the task that a message belongs to (2025-11-25); `None` if it belongs to none."""
+    """Return the id of the task that a message belongs to (2025-11-25); `None` without a task."""
     meta = params.get("_meta")
     task = meta.get(RELATED_TASK_KEY) if isinstance(meta, dict) else None
     task_id = task.get("taskId") if isinstance(task, dict) else None
@@ -97,7 +97,7 @@ def related_task_id(params: Mapping[str, Any]) -> str | None:
 
 
 def with_related_task(message: dict[str, Any], task_id: str | None) -> dict[str, Any]:
-    """A copy of a result or of parameters with `task_id` in its `_meta`, unless that is `None`."""
+    """Return a copy of a message with `task_id` in its `_meta`, or the message if it is `None`."""
     if task_id is None:
         return message
     return {
@@ -107,7 +107,7 @@ def with_related_task(message: dict[str, Any], task_id: str | None) -> dict[str,
 
 
 def cancelled_error(state: TaskState) -> RequestCancelled:
-    """The error of a call whose task was cancelled."""
+    """Return the error of a call whose task was cancelled."""
     reason = state.raw.get("statusMessage")
     return RequestCancelled(
         "the task was cancelled",
@@ -117,7 +117,7 @@ def cancelled_error(state: TaskState) -> RequestCancelled:
 
 
 def failed_error(error: Any) -> McpError:
-    """The error of a call whose task failed, from the `error` of its state (2026-07-28)."""
+    """Return the error of a call whose task failed, from the `error` of its state (2026-07-28)."""
     code, message = (
         (error.get("code"), error.get("message")) if type(error) is dict else (None, None)
     )

@@ -58,12 +58,12 @@ DIALECTS: Final[Mapping[str, str]] = {
 # The base URI of a schema without an identifier.
 _HERE: Final = "schema:"
 
-# So many types there are, and so many names one list of them may have.
+# The number of types, and so the most names in a list of types.
 _TYPES: Final = 7
-# The size that any pattern counts as at least.
+# The least size that a pattern counts as.
 _SMALLEST: Final = 10
 
-# References whose target depends on the schemas around them in a check: any anchor may be meant.
+# References whose target depends on the enclosing schemas in a check: it may be any anchor.
 _DYNAMIC: Final = frozenset(("$dynamicRef", "$recursiveRef"))
 # Keywords whose schemas are applied by references only.
 _KEPT: Final = frozenset(("$defs", "contentSchema", "definitions"))
@@ -74,7 +74,7 @@ _REMARKS: Final = frozenset(
         *("description", "examples", "format", "readOnly", "title", "writeOnly"),
     )
 )
-# Lists that old metaschemas want to be non-empty, but that generators leave empty.
+# Lists that must not be empty in old metaschemas, but that some generators leave empty.
 _MAY_BE_EMPTY: Final = frozenset(("items", "required"))
 
 
@@ -88,24 +88,24 @@ class Schema:
         self.dialect = knowledge.dialect.name
 
     def problem(self, value: Any, look: Callable[[], object] = lambda: None) -> Problem | None:
-        """The first problem of `value`, any JSON value; `None` if it fits.
+        """Return the first problem of `value`, any JSON value; `None` if it fits.
 
-        `look` is called every few thousand steps, on this thread; what it raises ends the check.
+        `look` is called every few thousand steps, on this thread; its exception ends the check.
         `UnsupportedSchema` if the check takes too many steps, or is nested too deeply.
         """
         try:
             place = Place(self._schema, self._resolver, self._knowledge, Run(look))
             return next(place.iter_errors(value), None)
         except RecursionError:
-            # The caller's own stack may leave less room than there are levels allowed.
+            # The caller's stack may leave less room than the allowed levels need.
             raise too_deep() from None
 
 
 def compile_schema(schema: Any, look: Callable[[], object] = lambda: None) -> Schema:
     """Compile a schema, as the server sent it, in the dialect of its ``$schema``.
 
-    `look` is called every few thousand steps, on this thread; what it raises ends the compilation.
-    `UnsupportedSchema` if it is not a schema, or values cannot be checked by it.
+    `look` is called every few thousand steps, on this thread; its exception ends the compilation.
+    `UnsupportedSchema` if `schema` is not a schema, or cannot be used to check values.
     """
     uri = dialect_of(schema)
     if not isinstance(schema, (dict, bool)):
@@ -118,7 +118,7 @@ def compile_schema(schema: Any, look: Callable[[], object] = lambda: None) -> Sc
 
 
 def dialect_of(schema: Any) -> str:
-    """The URI of the dialect of a schema: that in ``$schema``, if supported, or the default."""
+    """Return the dialect's URI: the one in ``$schema``, which must be supported, or the default."""
     said = schema.get("$schema", DEFAULT) if isinstance(schema, dict) else DEFAULT
     if not isinstance(said, str):
         raise UnsupportedSchema("'$schema' is not a string")
@@ -130,7 +130,7 @@ def dialect_of(schema: Any) -> str:
 
 
 def measure(schema: Any) -> None:
-    """Raise `UnsupportedSchema` if a schema is too deep or too large to be worked with."""
+    """Raise `UnsupportedSchema` if a schema is nested too deeply or too large."""
     level: list[Any] = [schema]
     size = depth = 0
     while level:
@@ -198,7 +198,7 @@ class _Compiler:
             for problem in shape.iter_errors(schema[word], word):
                 raise UnsupportedSchema(f"it is not valid {DIALECTS[self._uri]}: {problem}")
         types = schema.get("type")
-        if isinstance(types, list) and len(types) > _TYPES:  # each is looked at for each value
+        if isinstance(types, list) and len(types) > _TYPES:  # a check compares each of them
             raise UnsupportedSchema(f"it is not valid {DIALECTS[self._uri]}: it repeats a type")
         if schema.get("multipleOf") == math.inf:
             raise UnsupportedSchema("a number in it is too large")
@@ -207,7 +207,7 @@ class _Compiler:
             raise UnsupportedSchema("it mixes schemas of two dialects")
 
     def _join(self, base: str, schema: Any) -> str:
-        """The base URI within a subschema, of which `referencing` makes one for each, too."""
+        """Return the base URI within a subschema; `referencing` joins each of them, too."""
         id = self._resource(schema).id()
         if id is None:
             return base
@@ -218,7 +218,7 @@ class _Compiler:
         return joined
 
     def _measure(self, joined: int, id: str) -> None:
-        """Check the length of an identifier, joined to those around it, in characters."""
+        """Check the length of an identifier joined to the enclosing ones, in characters."""
         if joined > MAX_REFERENCE:
             raise UnsupportedSchema(f"an identifier has more than {MAX_REFERENCE:,} characters")
         self._knowledge.longest = max(self._knowledge.longest, joined)
@@ -236,7 +236,7 @@ class _Compiler:
         """Check that all applied references lead to schemas, and compile the patterns of these."""
         dialect = self._knowledge.dialect
         words = self._metaschema.keys() - (() if self._dynamic else _KEPT)
-        # With how many references lead there, one after the other.
+        # The last member is the number of references that lead there, one after the other.
         waiting, followed = [(schema, resolver, 0)], set()
         while waiting:
             part, resolver, before = waiting.pop()
@@ -258,21 +258,21 @@ class _Compiler:
                 waiting.append((inner, inside, before))
 
     def _examine_further(self, schema: Any) -> None:
-        """Check a subschema that a reference leads to: it may be in the value of any keyword."""
+        """Check a subschema that a reference leads to, which may be in the value of any keyword."""
         if id(schema) in self._examined:
             return
         self._examine(schema)
         identifier = self._resource(schema).id() or ""
-        # Which URI it is joined to is not known here: any of those before, and their sum.
+        # The URI that it is joined to is unknown here: the longest one is assumed.
         self._measure(self._knowledge.longest + len(identifier), identifier)
 
 
 @cache
 def _dialect(uri: str) -> tuple[Dialect, Dialect, dict[str, tuple[Any, Any]]]:
-    """A dialect, and its metaschema by keyword.
+    """Return a dialect, its variant for metaschemas, and its metaschema by keyword.
 
-    Second is a variant for metaschemas, which does not descend into subschemas; third, for each
-    keyword its part of the metaschema, with the resolver of references in that.
+    The variant does not descend into subschemas. Each keyword has its part of the metaschema and
+    the resolver of references in that part.
     """
     root: Any = REGISTRY.resolver().lookup(uri)
     parts = [root.resolver.lookup(part["$ref"]) for part in root.contents.get("allOf", ())]
@@ -295,28 +295,28 @@ def _dialect(uri: str) -> tuple[Dialect, Dialect, dict[str, tuple[Any, Any]]]:
     words = words_of(validator)
     dialect = Dialect(DIALECTS[uri], words, validator.TYPE_CHECKER, specification)
     shallow = {**words, "$ref": _to_shape, "$dynamicRef": _is_schema, "$recursiveRef": _is_schema}
-    del shallow["uniqueItems"]  # a name that is required twice does no harm
+    del shallow["uniqueItems"]  # a duplicate name in `required` is harmless
     return dialect, dialect._replace(words=shallow), metaschema
 
 
 def _id_of(specification: Specification[Any], schema: Any) -> str | None:
-    """The identifier of a schema, which `referencing` joins to those around it."""
+    """Return the identifier of a schema, which `referencing` joins to the enclosing ones."""
     found = specification.id_of(schema) if isinstance(schema, dict) else None
-    if not isinstance(found, str):  # the metaschema says so, if a subschema is there
+    if not isinstance(found, str):  # in a subschema, the metaschema reports an invalid identifier
         return None
     segment_beyond_ascii(found)
     return found or None
 
 
 def _parts(words: Container[str], schema: Any) -> Iterator[Any]:
-    """The subschemas of a schema, in the values of these keywords."""
+    """Yield the subschemas of a schema, in the values of these keywords."""
     for word, _, part in direct_subschemas(schema) if isinstance(schema, dict) else ():
         if word in words and isinstance(part, dict):
             yield part
 
 
 def _without_dialect(schema: dict[str, Any]) -> dict[str, Any]:
-    """A schema without ``$schema``, which `referencing` reads in the dialect around it."""
+    """Return a schema without ``$schema``: `referencing` then uses the enclosing dialect."""
     if "$schema" not in schema:
         return schema
     return {word: said for word, said in schema.items() if word != "$schema"}

@@ -24,27 +24,27 @@ if TYPE_CHECKING:
 MAX_STEPS: Final = 2_000_000
 """The most steps of one check; a step takes about half a microsecond."""
 MAX_PATTERN_MEMORY: Final = 64 * 1024 * 1024
-"""What the patterns of one check may take in memory, in bytes, before they are compiled anew."""
+"""The most bytes of the compiled patterns of one check, which are discarded beyond this limit."""
 MAX_NESTING: Final = 400
-"""The most subschemas that are applied at one time, each within another."""
+"""The deepest nesting of subschemas that are applied within each other."""
 MAX_REFERENCE: Final = 2_000
-"""The longest reference, and the longest identifier joined to those around it, in characters."""
+"""The longest reference, and the longest identifier joined to enclosing ones, in characters."""
 LOOK_EVERY: Final = 10_000
-"""After how many steps a check finds out whether its call has ended."""
+"""The steps between two calls of `look`, with which a check detects that its call has ended."""
 
-# One step: so many characters read, or so many members looked up.
+# The characters that are read in one step, and the members that are looked up in one step.
 _CHARACTERS: Final = 100
 MEMBERS: Final = 16
-# The steps of creating a place, and of resolving a reference: at least, and for each reference
-# before it that a dynamic one goes through.
+# The steps of creating a place, and the least steps of resolving a reference. A dynamic reference
+# adds steps for each reference before it.
 _PLACE: Final = 10
 _LOOK_UP: Final = 40
 _GO_THROUGH: Final = 8
-# For a pointer, one step: so many pairs of its parts, as `referencing` looks at all before each.
+# Pairs of parts of a pointer in one step: for each part, `referencing` examines all before it.
 _PAIRS: Final = 10
-# One step: so many characters of an identifier, which is joined to each base.
+# Characters of an identifier that are joined to a base in one step.
 _JOINED: Final = 16
-# One step: so many pairs of characters of a host that is not ASCII, which is normalized.
+# Pairs of characters of a host that is not ASCII, which are normalized in one step.
 _NORMALIZED: Final = 64
 
 
@@ -59,7 +59,7 @@ class Problem:
         self._inside_out: list[str | int] = []
 
     def under(self, name: str | int) -> Problem:
-        """The same problem with a path that begins one level further out."""
+        """Add the enclosing level to the path, and return the same problem."""
         self._inside_out.append(name)
         return self
 
@@ -75,12 +75,12 @@ class Problem:
 
 
 def quoted(name: str) -> str:
-    """A name from a server, on one line and cut."""
+    """Return a name from a server for a message: on one line, and cut."""
     return repr(cut(name))
 
 
 def too_deep() -> UnsupportedSchema:
-    """The error of a check that is nested too deeply."""
+    """Return the error of a check that is nested too deeply."""
     return UnsupportedSchema(f"the check is nested more than {MAX_NESTING} levels deep")
 
 
@@ -106,7 +106,7 @@ class Run:
             self._look()
 
     def matches(self, pattern: Pattern, text: str) -> bool:
-        """True if some part of `text` matches a pattern, compiled until memory runs short."""
+        """Return True if a part of `text` matches a pattern; the compiled form is cached."""
         compiled = self._compiled.get(pattern.text)
         if compiled is None:
             self.spend(pattern.compiling)
@@ -141,15 +141,15 @@ class Dialect(NamedTuple):
         return "unevaluatedItems" not in self.words
 
     def applied(self, schema: dict[str, Any]) -> dict[str, Any]:
-        """The keywords that apply: in old dialects those beside ``$ref`` are ignored."""
+        """Return the keywords that apply: old dialects ignore keywords next to ``$ref``."""
         return {"$ref": schema["$ref"]} if self.old and "$ref" in schema else schema
 
 
 class Knowledge:
-    """What all checks by one schema share; `known` are the ids of valid subschemas, `None` all.
+    """Data of all checks by one schema; `known` are the ids of valid subschemas, `None` for all.
 
-    `longest` is the length of its longest identifier, joined to those around it; 0 without any.
-    `segment` is that of the longest segment beyond ASCII in them.
+    `longest` is the length of its longest identifier joined to the enclosing ones; 0 without any.
+    `segment` is the length of the longest segment in them that is not ASCII.
     """
 
     def __init__(self, dialect: Dialect, known: set[int] | None) -> None:
@@ -166,7 +166,7 @@ class Knowledge:
         return self.longest / _JOINED + self.segment**2 / _NORMALIZED
 
     def looking_up(self, word: str, reference: Any, before: int) -> float:
-        """The steps of resolving a reference, with so many `before` it."""
+        """Return the steps of resolving a reference that follows `before` other references."""
         text = reference if isinstance(reference, str) else ""
         parts = sum(map(text.count, "/%"))
         steps = _LOOK_UP + parts * parts / _PAIRS + (1 + parts) * self.joining
@@ -174,7 +174,7 @@ class Knowledge:
         return steps if word == "$ref" else steps + before * (_GO_THROUGH + self.joining)
 
     def choices(self, values: list[Any], run: Run) -> tuple[bool, frozenset[Hashable]]:
-        """Whether an ``enum`` contains arrays or objects, and the identities of its values."""
+        """Return whether an ``enum`` has arrays or objects, and the identities of its values."""
         found = self._choices.get(id(values))
         if found is None:
             nested = any(isinstance(value, (list, dict)) for value in values)
@@ -211,18 +211,18 @@ class Place:
         run.spend(_PLACE + knowledge.joining)
 
     def iter_errors(self, value: Any, path: str | int | None = None) -> Iterator[Problem]:
-        """Yield the problems of `value`, which is at `path` in the value around it."""
+        """Yield the problems of `value`, which is at `path` in the enclosing value."""
         self.run.spend(1 + len(self._words))
         for word, said in self._words:
             for problem in word(self, said, value, self.schema):
                 yield problem if path is None else problem.under(path)
 
     def is_valid(self, value: Any) -> bool:
-        """True if `value` fits."""
+        """Return True if `value` fits."""
         return next(self.iter_errors(value), None) is None
 
     def evolve(self, *, schema: Any) -> Place:
-        """The place of a subschema of this schema."""
+        """Return the place of a subschema of this schema."""
         place = self._inner.get(id(schema))
         if place is None:
             resolver = self.resolver
@@ -243,7 +243,7 @@ class Place:
         return self.evolve(schema=schema).iter_errors(instance, path)
 
     def refer(self, word: str, reference: str) -> Place:
-        """The place that a reference leads to.
+        """Return the place that a reference leads to.
 
         `UnsupportedSchema` if it leads to a part that was not checked at compilation: the target of
         a dynamic reference depends on the schemas around it.
@@ -260,13 +260,13 @@ class Place:
         return place
 
     def is_type(self, value: Any, name: str) -> bool:
-        """True if `value` is of a type."""
+        """Return True if `value` is of a type."""
         return self.knowledge.dialect.types.is_type(value, name)
 
     def matches(self, pattern: str, text: str) -> bool:
-        """True if some part of `text` matches a pattern of the schema."""
+        """Return True if some part of `text` matches a pattern of the schema."""
         patterns = self.knowledge.patterns
-        if pattern not in patterns:  # one of a metaschema: those of a schema were read with it
+        if pattern not in patterns:  # of a metaschema: compilation adds the patterns of a schema
             patterns[pattern] = Pattern(pattern)
         return self.run.matches(patterns[pattern], text)
 
@@ -293,7 +293,7 @@ def resolve(word: str, reference: Any, resolver: Any) -> Any:
             f"{where} outside the schema; the client does not fetch it"
         ) from None
     except (AttributeError, LookupError, TypeError, ValueError):
-        # What a pointer goes through need not be what `referencing` takes it for.
+        # The values in the path of a pointer may have types that `referencing` does not expect.
         raise UnsupportedSchema(f"{where} nowhere") from None
     if not isinstance(found.contents, (dict, bool)):
         raise UnsupportedSchema(f"{where} to a value that is not a schema")
@@ -301,7 +301,7 @@ def resolve(word: str, reference: Any, resolver: Any) -> Any:
 
 
 def segment_beyond_ascii(reference: str) -> int:
-    """The length of the longest segment that is not ASCII; 0 without any. One may be a host.
+    """Return the length of the longest segment that is not ASCII, maybe a host; 0 without any.
 
     `UnsupportedSchema` if it is longer than hosts can be.
     """
@@ -318,10 +318,10 @@ def segment_beyond_ascii(reference: str) -> int:
 
 
 def identity(value: Any, run: Run, depth: int = 0) -> Hashable:
-    """What equal values share and others do not: 1 and 1.0 are equal, 1 and true are not.
+    """Return a key that only equal values share: 1 and 1.0 are equal, 1 and true are not.
 
-    It is made of texts, whose hashes nobody can foresee: numbers with the same hash are easy to
-    find, and a set of them is slow.
+    It consists of strings, whose hashes a server cannot predict. Numbers with equal hashes are easy
+    to find, and make a set slow.
     """
     run.spend(1)
     if isinstance(value, str):

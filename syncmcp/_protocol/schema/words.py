@@ -1,8 +1,8 @@
 """The keywords of JSON Schema, in a form that is safe for schemas and values of servers.
 
-`jsonschema` has the dialects: their keywords, types and metaschemas. Its functions are used for the
+`jsonschema` defines the dialects: their keywords, types and metaschemas. Its functions are used for
 keywords that only apply subschemas. Its other functions would put the whole value into a message,
-compare each item with each other one, or match patterns that backtrack.
+compare each item with each other item, or match patterns that backtrack.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 def _limit(kind: type | tuple[type, ...], fits: Callable[[Any, Any], bool], text: str) -> Word:
-    """A keyword that limits values of a kind; `text` is the problem of a value beyond the limit."""
+    """Return a keyword that limits values of a kind; `text` is the problem of other values."""
 
     def word(_place: Place, said: Any, value: Any, _schema: Any) -> Iterable[Problem]:
         if not isinstance(value, kind) or isinstance(value, bool) or fits(value, said):
@@ -43,7 +43,7 @@ _AT_MOST: Final = _limit(_NUMBER, lambda value, limit: value <= limit, "is above
 
 
 def _bound(exclusive: str, beyond: Word, up_to: Word) -> Word:
-    """A limit that is not allowed itself if another keyword says so, as in draft-04."""
+    """Return a limit that is exclusive if the keyword `exclusive` is true, as in draft-04."""
 
     def word(place: Place, said: Any, value: Any, schema: Mapping[str, Any]) -> Iterable[Problem]:
         limit = beyond if schema.get(exclusive) is True else up_to
@@ -61,7 +61,7 @@ def _is_multiple(value: Any, divisor: Any) -> bool:
 
 
 def _exact(number: Any) -> Fraction:
-    """A number as it is written in JSON: 0.1 is exactly a tenth."""
+    """Return the exact value of a number as written in JSON: 0.1 is exactly a tenth."""
     return Fraction(Decimal(repr(number)) if isinstance(number, float) else number)
 
 
@@ -116,7 +116,7 @@ def _required(place: Place, names: list[str], value: Any, _schema: Any) -> Itera
 
 
 def _borrowed(function: Any) -> Word:
-    """A keyword with the function of `jsonschema`."""
+    """Return a keyword that calls the function of `jsonschema`."""
 
     def word(place: Place, said: Any, value: Any, schema: Mapping[str, Any]) -> Iterable[Problem]:
         if isinstance(said, (dict, list)):
@@ -252,7 +252,7 @@ def _unevaluated(word: str, kind: type[Any]) -> Word:
 
 
 def _evaluated(place: Place, value: Any, besides: str | None = None) -> set[Any]:
-    """The names or indexes in `value` that the schema, which it fits, has evaluated."""
+    """Return the names or indexes in `value` that the schema, which it fits, has evaluated."""
     place.run.spend(1 + len(value) / MEMBERS)
     if isinstance(place.schema, bool):
         return set()
@@ -281,7 +281,7 @@ def _evaluated(place: Place, value: Any, besides: str | None = None) -> set[Any]
 
 
 def _same_value(place: Place, said: Mapping[str, Any], value: Any) -> Iterator[Place]:
-    """The places of the subschemas that are applied to the same value."""
+    """Yield the places of the subschemas that are applied to the same value."""
     for word in REFERENCES & said.keys():
         yield place.refer(word, said[word])
     schemas = [schema for word in ("allOf", "anyOf", "oneOf") for schema in said.get(word, ())]
@@ -342,7 +342,7 @@ _BORROWED: Final = ("properties", "prefixItems", "allOf", "if")
 
 
 def words_of(validator: type[Validator]) -> dict[str, Word]:
-    """The keywords of a dialect of `jsonschema`, each with a function that is safe here."""
+    """Return the keywords of a dialect of `jsonschema`, each with a function that is safe here."""
     theirs = validator.VALIDATORS
     borrowed = {word: _borrowed(theirs[word]) for word in _BORROWED if word in theirs}
     return {**{word: own for word, own in _OWN.items() if word in theirs}, **borrowed}
