@@ -280,7 +280,9 @@ class _FanOut:
         facts: dict[str, Any] = {"server": label, "method": method, "attempts": task.attempts}
         why = f"{type(cause).__name__}: {redact(str(cause))}"
         error: ConnectionLost
-        if task.refused:
+        if task.refused and task.attempts > 1:  # the lost worker may have sent the call
+            error = OutcomeUnknown(f"the executor refused to repeat the call: {why}", **facts)
+        elif task.refused:
             error = ConnectionLost(
                 f"the executor refused the call: {why}", delivery="not_sent", **facts
             )

@@ -1,4 +1,4 @@
-"""Calls on executors: threads here, processes and a cluster of Dask in a program of their own."""
+"""Calls on executors: threads here; processes and a Dask cluster in a separate program."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from syncmcp._client import settings
 from syncmcp.testing import Server, serve_http
 from tests.support.stage import PATIENCE, Stage
 
-# Processes are started, killed and started again: a busy machine takes its time.
+# In seconds. Processes are started and killed several times, which a busy machine delays.
 _LONGEST = 400
 
 pytestmark = [pytest.mark.timeout(_LONGEST + 20), pytest.mark.slow]
@@ -50,7 +50,7 @@ def test_threads_share_one_client_that_ends_with_the_calls() -> None:
     calls = [("echo", {"text": str(number)}) for number in range(20)]
     with ThreadPoolExecutor(4) as pool:
         outcomes = list(fan_out(stage.server, calls, pool))
-        # Its handlers need not be pickled.
+        # In threads, handlers need not be picklable.
         client = Client(stage.server, on_progress=lambda *news: told.append(news))
         (counted,) = fan_out(client, [("count", {"steps": 2})], pool)
     assert sorted(one.index for one in outcomes) == list(range(20))
@@ -71,7 +71,7 @@ def test_no_more_calls_than_the_bound_are_with_the_executor() -> None:
     with ThreadPoolExecutor(6) as pool:
         outcomes = fan_out(stage.server, calls(), pool, max_in_flight=2)
         stage.let_go("1")
-        assert next(outcomes).index == 1  # they come as they are known
+        assert next(outcomes).index == 1  # in the order of completion
         assert taken == [0, 1]
         stage.gate.set()
         assert len(list(outcomes)) == 5
@@ -80,7 +80,7 @@ def test_no_more_calls_than_the_bound_are_with_the_executor() -> None:
 def test_who_leaves_early_ends_what_runs_in_threads() -> None:
     stage = Stage()
     calls = [("hold", {"key": str(number)}) for number in range(3)]
-    with ThreadPoolExecutor(2) as pool:  # whose end waits for what it runs
+    with ThreadPoolExecutor(2) as pool:  # its end waits for running calls
         outcomes = fan_out(stage.server, calls, pool)
         stage.let_go("0")
         assert next(outcomes).index == 0
@@ -92,7 +92,7 @@ def test_who_leaves_early_ends_what_runs_in_threads() -> None:
 
 def test_a_call_that_fails_stands_alone_and_progress_is_told() -> None:
     stage, told = Stage(), []
-    # Options are for every call that has none of its own.
+    # Options apply to calls without options of their own.
     late = Call("call_tool", "hold", timeout=0.05)
     calls: list[Any] = [("echo", {"text": "a"}), ("no such tool", None), late]
     calls += [("echo", {"text": "b"})]
@@ -124,14 +124,14 @@ def test_a_mistake_is_a_usage_error() -> None:
         for mistake in mistakes:
             with pytest.raises(UsageError):
                 mistake()
-    stage = Stage()  # it is not for other processes
+    stage = Stage()  # an in-process server
     with pytest.raises(UsageError, match="the target cannot be pickled"):
         fan_out(stage.server, [("echo", {"text": "a"})], Scripted())
     assert stage.stats.requests.total() == 0
 
 
 class Scripted(Executor):
-    """Runs what it gets at once, as another process would; but first fails as it is told."""
+    """An executor that first fails with `failures`, then pickles results as a process does."""
 
     def __init__(self, *failures: Exception | None) -> None:
         self.failures = list(failures)
@@ -177,11 +177,11 @@ def test_a_call_whose_worker_was_lost_is_made_again_only_where_that_does_no_harm
         pool = Scripted(ValueError("a result that cannot be pickled, say"))
         assert isinstance(one(http.url, safe, pool).error, OutcomeUnknown)
         assert pool.runs == 1
-        # Every operation that gives one result may be called.
+        # A call can use any operation that returns a single result.
         raw = one(http.url, Call("request", "tools/list"), Scripted()).result()
         tools = one(http.url, Call("list_tools"), Scripted()).result().tools
         assert [tool["name"] for tool in raw["tools"]] == [tool.name for tool in tools] != []
-    for client in list(settings._shared.values()):  # what was unpickled in this process
+    for client in list(settings._shared.values()):  # clients that were unpickled here
         client.close()
 
 
@@ -194,8 +194,28 @@ def test_a_call_that_the_executor_refuses_was_not_sent() -> None:
     assert "after shutdown" in str(error)
 
 
+def test_a_call_whose_repetition_the_executor_refuses_may_have_been_sent() -> None:
+    class Broken(Executor):
+        """Loses the worker of the first call, and refuses all others, as a broken pool does."""
+
+        def __init__(self) -> None:
+            self.first: Future[Any] | None = Future()
+            self.first.set_exception(BrokenExecutor("a worker died"))
+
+        def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+            if self.first is None:
+                raise BrokenExecutor("the pool is broken")
+            first, self.first = self.first, None
+            return first
+
+    outcome = one("http://127.0.0.1:1/", Call("ping"), Broken())
+    assert isinstance(outcome.error, OutcomeUnknown)
+    assert (outcome.attempts, outcome.error.delivery) == (2, "unknown")
+    assert "refused to repeat the call: BrokenExecutor: the pool is broken" in str(outcome.error)
+
+
 def is_isolated(outcomes: list[dict[str, Any]]) -> None:
-    """A broken call breaks no other."""
+    """Check that the failed calls do not affect the others."""
     assert errors(outcomes) == [None, "InvalidParams", "UsageError", None, None]
     assert outcomes[3]["text"] == "no luck"
 
@@ -207,7 +227,7 @@ def test_each_process_opens_one_client_and_closes_it_at_its_end() -> None:
     assert len({worker for worker, _ in servers}) == len(servers) <= 2
     assert seen["left"] == []
     is_isolated(seen["isolated"])
-    # A process that dies breaks its pool, and all are told.
+    # The death of a process breaks its pool, and all its calls fail.
     killed = seen["killed"]["outcomes"]
     assert (seen["killed"]["orders"], len(killed)) == (1, 7)
     assert killed[0]["delivery"] == "unknown"
@@ -219,9 +239,9 @@ def test_calls_spread_over_the_workers_of_a_cluster() -> None:
     assert errors(seen["many"]) == [None] * 12
     assert len({one["worker"] for one in seen["many"]}) > 1
     assert seen["told"] == [[done, 12] for done in range(1, 13)]
-    assert seen["orders"] == 12  # equal calls are different calls
+    assert seen["orders"] == 12  # equal calls are not merged
     is_isolated(seen["isolated"])
-    # An idempotent call is made again on another worker.
+    # An idempotent call is repeated on another worker.
     first, *others = seen["twice"]["outcomes"]
     assert first["text"] == "ordered"
     assert first["worker"] != seen["twice"]["victim"]
@@ -231,10 +251,10 @@ def test_calls_spread_over_the_workers_of_a_cluster() -> None:
 
 @pytest.mark.pitfall("16")
 def test_a_call_on_a_killed_worker_is_made_once_where_dask_repeats_nothing() -> None:
-    """The recipe of examples/many_servers/cluster.py."""
+    """The options are those of examples/many_servers/cluster.py."""
     once = run("once")["once"]
     first, *others = once["outcomes"]
     assert (first["error"], first["delivery"]) == ("OutcomeUnknown", "unknown")
     assert once["orders"] == 1
     assert set(errors(others)) <= {None, "OutcomeUnknown"}
-    assert errors(others).count(None) >= len(others) - 1 > 0  # one may wait at the killed worker
+    assert errors(others).count(None) >= len(others) - 1 > 0  # one may be at the killed worker
