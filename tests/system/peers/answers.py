@@ -1,4 +1,4 @@
-"""The one set of handlers that answers every peer, whatever it speaks."""
+"""The handlers that answer the questions of all servers, in all revisions."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ PLACES = (HERE / "files", HERE / "servers")
 
 
 def repeat(request: CreateMessageRequestParams, context: HandlerContext) -> CreateMessageResult:
-    """A model that says what it was told."""
+    """Answer like a model that repeats the message."""
     return CreateMessageResult(
         role="assistant",
         content=TextContent(text=f"heard: {request.messages[-1].text}"),
@@ -31,13 +31,13 @@ def repeat(request: CreateMessageRequestParams, context: HandlerContext) -> Crea
 
 
 def fill_in(request: ElicitRequestFormParams, context: HandlerContext) -> ElicitResult:
-    """Fills in the fields that it knows; the library adds what has a default."""
+    """Fill in the known fields; the library adds default values."""
     asked = request.requested_schema["properties"]
     return ElicitResult.accept({name: FIELDS[name] for name in FIELDS if name in asked})
 
 
 def agree(request: ElicitRequestURLParams, context: HandlerContext) -> ElicitResult:
-    """Consents to one URL and to no other."""
+    """Accept one URL, and decline all others."""
     return ElicitResult.accept() if request.url == AGREEABLE else ElicitResult.decline()
 
 

@@ -1,4 +1,4 @@
-"""Peers as fixtures: each server that listens is started once."""
+"""Fixtures of real servers; each server that listens on a port is started once."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ if TYPE_CHECKING:
 
 
 class Peers:
-    """Gives a target for any row, and starts the server where there has to be one."""
+    """Gives the target for each row; starts its server, unless the client does."""
 
     def __init__(self, stack: ExitStack) -> None:
         self._stack = stack
         self._running: dict[str, HttpServer] = {}
 
     def target(self, row: Row) -> syncmcp.Stdio | str:
-        """What to open a client on."""
+        """Return the target of a client for this row."""
         program = row.peer.programs[row.transport]
         if row.transport == STDIO:
             program = program.ready()
@@ -36,20 +36,20 @@ class Peers:
         return self._running[key].url
 
     def output(self) -> str:
-        """What the running servers have written."""
+        """Return the output of the running servers."""
         return "\n".join(f"{key}:\n{server.output()}" for key, server in self._running.items())
 
 
 @pytest.fixture(scope="session")
 def peers() -> Iterator[Peers]:
-    """The servers, each started when it is first needed."""
+    """Provide the servers; each is started when it is first needed."""
     with ExitStack() as stack:
         yield Peers(stack)
 
 
 @pytest.fixture(scope="module")
 def target(row: Row, peers: Peers) -> syncmcp.Stdio | str:
-    """What to open a client of a row on; a server that listens runs from here on."""
+    """Return the target of a client for a row; start its server if it listens on a port."""
     return peers.target(row)
 
 
@@ -57,7 +57,7 @@ def target(row: Row, peers: Peers) -> syncmcp.Stdio | str:
 def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Shows what the servers wrote below a test that failed."""
+    """Add the output of the servers to the report of a failed test."""
     report = yield
     running = getattr(item, "funcargs", {}).get("peers")
     if report.failed and isinstance(running, Peers):

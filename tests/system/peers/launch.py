@@ -1,4 +1,4 @@
-"""Starts a peer that listens on a port, and ends it with everything it started."""
+"""Starts a server that listens on a port, and ends it with all its child processes."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ KILL_TIMEOUT = 10.0
 
 
 class HttpServer:
-    """A running peer.
+    """A running server.
 
     Attributes:
         url: Its MCP endpoint, on the loopback address.
-        pid: The process that was started.
+        pid: The id of its process.
     """
 
     def __init__(self, process: subprocess.Popen[bytes], log: Path, port: int, path: str) -> None:
@@ -42,7 +42,7 @@ class HttpServer:
         self._stopped = False
 
     def output(self) -> str:
-        """Everything it has written so far, stdout and stderr together."""
+        """Return its output so far: stdout and stderr."""
         return self._log.read_text("utf-8", errors="replace")
 
     def wait_until_it_listens(self) -> None:
@@ -57,7 +57,7 @@ class HttpServer:
         raise AssertionError(f"nothing listens on port {self._port}:\n{self.output()}")
 
     def stop(self) -> None:
-        """Ends the process and all its children, gently at first; it may be called again."""
+        """End the process and its children: SIGTERM, then SIGKILL. It may be called again."""
         ended, self._stopped = self._stopped, True
         code = None if ended else self._process.poll()
         self._signal(signal.SIGTERM)
@@ -68,14 +68,14 @@ class HttpServer:
         assert code is None or code >= 0, f"signal {-code} had ended the peer:\n{self.output()}"
 
     def _signal(self, number: signal.Signals) -> None:
-        # The group outlives its leader for as long as any child is in it.
+        # The process group exists until its last process has ended.
         with suppress(ProcessLookupError):
             os.killpg(self._process.pid, number)
 
 
 @contextmanager
 def http_server(program: Program) -> Iterator[HttpServer]:
-    """Runs the program on a free port of the loopback address for as long as the block lasts."""
+    """Run the program on a free port of the loopback address until the block ends."""
     port = free_port()
     program = program.ready(port)
     with tempfile.NamedTemporaryFile() as log:

@@ -1,4 +1,4 @@
-"""The real servers as data: how to start each, what it speaks, and what to ask of it."""
+"""The real servers as data: their programs, revisions, and the calls of the tests."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ OLD_HTTP = "HTTP+SSE"
 
 @dataclass(frozen=True)
 class Program:
-    """A command line; ``{port}`` and ``{node}`` in it, or in a variable, are filled in later.
+    """A command line; `ready` replaces ``{port}`` and ``{node}`` in it, and in its variables.
 
     Attributes:
-        path: Where it is to be found on its port.
+        path: The path of its URL.
     """
 
     command: tuple[str, ...]
@@ -47,8 +47,8 @@ class Program:
     path: str = "/mcp"
 
     def ready(self, port: int = 0) -> Program:
-        """Returns the program as it can be started, to listen on this port if it does."""
-        # Node is looked for only here: a run without peers need not have it.
+        """Return the program without placeholders; if it listens, then on this port."""
+        # Only here, because Node need not be installed for a run without peers.
         facts = {"port": port, "node": node() if "{node}" in self.command else ""}
         return replace(
             self,
@@ -59,7 +59,7 @@ class Program:
 
 @dataclass(frozen=True)
 class Call:
-    """A tool call and the text that its answer, or its error, holds."""
+    """A tool call, and a text that its answer, or its error, contains."""
 
     tool: str
     arguments: Mapping[str, Any]
@@ -68,14 +68,14 @@ class Call:
 
 @dataclass(frozen=True)
 class Limit:
-    """What a peer cannot do, and why.
+    """A feature that a server does not support, with the reason.
 
     Attributes:
         cell: The column of the table.
-        reason: Why, for people.
-        transports: Where it cannot; everywhere, if none is named.
-        revisions: In which revisions; in all, if none is named.
-        half: The client's half of it can be tried, but not what the server makes of it.
+        reason: The reason, for readers of the page.
+        transports: The transports to which the limit applies; all, if empty.
+        revisions: The revisions to which it applies; all, if empty.
+        half: True if the test can check what the client does, but no effect on the server.
     """
 
     cell: str
@@ -90,21 +90,21 @@ class Peer:
     """A server program.
 
     Attributes:
-        name: As the table shows it.
-        programs: How to start it, by transport.
-        revisions: Those tested, oldest first; ``mode="auto"`` must reach the last.
-        call: A call that works.
+        name: The name in the table.
+        programs: Its programs by transport.
+        revisions: The tested revisions, oldest first; ``mode="auto"`` must detect the last.
+        call: A call that succeeds.
         error: A call that fails.
-        error_type: What `raise_for_error` (or the call itself) raises then.
-        progress: A call that reports three steps, if it has one.
-        wait: A call that runs until it is cancelled, if it has one.
-        questions: By column, a call in which it asks the client and tells what it was answered.
-        roots_unasked: It asks for the roots of its own accord, and tells some time later.
-        has_gates: It has the tools ``started`` and ``cancelled``, which answer when ``wait`` is.
-        progress_apart: Over HTTP its progress comes on the listening stream, so that the last
+        error_type: The error of this call, which `raise_for_error` or the call itself raises.
+        progress: A call that reports three steps, if the server has one.
+        wait: A call that runs until it is cancelled, if the server has one.
+        questions: By column, a call that asks the client, and returns the answer.
+        roots_unasked: True if the server requests roots outside calls, so its answers lag behind.
+        has_gates: True if it has the tools ``started`` and ``cancelled``, which wait for ``wait``.
+        progress_apart: True if, over HTTP, progress arrives on the listening stream, so the last
             report may come after the result.
-        one_session: Over HTTP it does not serve a second session as it should.
-        limits: What it cannot do.
+        one_session: True if, over HTTP, the server fails to serve a second session.
+        limits: The features that it does not support.
     """
 
     name: str
@@ -124,7 +124,7 @@ class Peer:
 
 
 def _own(python: str | Path, module: str, *words: str, path: str = "/mcp") -> Program:
-    """A program of ours, in ``servers/``."""
+    """Return the program of a module in ``servers/``."""
     command = (str(python), "-m", f"tests.system.peers.servers.{module}", *words)
     return Program(command, path=path)
 
@@ -132,7 +132,7 @@ def _own(python: str | Path, module: str, *words: str, path: str = "/mcp") -> Pr
 def _own_peer(
     name: str, programs: Mapping[str, Program], revisions: tuple[Mode, ...], **rest: Any
 ) -> Peer:
-    """A server of ours; they all have the same tools."""
+    """Return a server of this folder; all of them have the same tools."""
     return Peer(
         name,
         programs,
@@ -156,7 +156,7 @@ def _python_peer(name: str, python: str | Path, module: str, *args: Any, **rest:
 
 
 def _over_old_http(peer: Peer, program: Program, **changes: Any) -> Peer:
-    """The same server over HTTP+SSE; there is nothing stateless, and one stream for everything."""
+    """Return the same server over HTTP+SSE: stateful revisions, and one stream for everything."""
     changes = {"progress_apart": False, **changes}
     revisions = tuple(one for one in peer.revisions if one != REVISIONS[-1])
     program = replace(program, path="/sse")
@@ -168,16 +168,16 @@ def _npm_program(package: str, script: str, *arguments: str, **env: str) -> Prog
 
 
 _JSON_LIMITS = (
-    Limit("progress", "a JSON answer holds the result alone", transports=(HTTP_JSON,)),
+    Limit("progress", "a JSON answer contains only the result", transports=(HTTP_JSON,)),
     Limit(
         "cancel",
-        "it does not notice a closed connection while it prepares a JSON answer",
+        "while it prepares a JSON answer, the server does not see a closed connection",
         transports=(HTTP_JSON,),
         revisions=("2026-07-28",),
         half=True,
     ),
 )
-# What was said and heard; see `answers`.
+# The texts contain the answers of the handlers in `answers`.
 _QUESTIONS = {
     "sampling": Call("ask_model", {"question": "What is up?"}, "parrot: heard: What is up?"),
     "form": Call("ask_form", {}, 'accept: name="Ann" polite=true'),
@@ -186,8 +186,8 @@ _QUESTIONS = {
 }
 _QUESTIONS_1 = {cell: call for cell, call in _QUESTIONS.items() if cell != "url"}
 LIMITS_OF_REVISIONS = (
-    Limit("form", "forms came with 2025-06-18", revisions=REVISIONS[:2]),
-    Limit("url", "URLs came with 2025-11-25", revisions=REVISIONS[:3]),
+    Limit("form", "forms are new in 2025-06-18", revisions=REVISIONS[:2]),
+    Limit("url", "URLs are new in 2025-11-25", revisions=REVISIONS[:3]),
 )
 
 OFFICIAL = _python_peer(
@@ -223,7 +223,7 @@ MCP_1_12 = _python_peer(
     ("2025-03-26", "2025-06-18"),
     **_VERSION_1,
 )
-_FALLS_OVER = Limit("cancel", "cancelling a request ends its session, and over stdio the server")
+_FALLS_OVER = Limit("cancel", "cancelling a request ends its session and, over stdio, the server")
 _OLDER: dict[str, Any] = {**_VERSION_1, "one_session": True, "limits": (_FALLS_OVER,)}
 MCP_1_9 = _python_peer(
     "mcp 1.9.4",
@@ -243,8 +243,8 @@ _PYTHON_OLD_HTTP = tuple(
     )
 )
 
-_CANCELS_UNSEEN = Limit("cancel", "it has no way to say that it stopped working", half=True)
-_WANTS_NO_ROOTS = Limit("roots", "it never asks for them")
+_CANCELS_UNSEEN = Limit("cancel", "the server cannot report that it stopped working", half=True)
+_WANTS_NO_ROOTS = Limit("roots", "the server never asks for roots")
 _EVERYTHING_NOW = "@modelcontextprotocol/server-everything"
 EVERYTHING = Peer(
     "server-everything 2026.8.31",
@@ -301,7 +301,7 @@ EVERYTHING_2025_03 = replace(
         HTTP: _npm_program("everything-2025-03-26", "streamableHttp.js", PORT="{port}"),
     },
     revisions=("2025-03-26",),
-    # All its sessions share one server object, and so each other's notifications.
+    # Its sessions share one server object, so each gets notifications of the others.
     one_session=True,
 )
 EVERYTHING_2024 = replace(
@@ -313,7 +313,7 @@ EVERYTHING_2024 = replace(
     limits=(
         _CANCELS_UNSEEN,
         _WANTS_NO_ROOTS,
-        Limit("sampling", "it tells that it was answered, but not what", half=True),
+        Limit("sampling", "the server confirms an answer, but does not show it", half=True),
     ),
 )
 FILESYSTEM = Peer(
@@ -325,24 +325,24 @@ FILESYSTEM = Peer(
     questions={"roots": Call("list_allowed_directories", {}, str(PLACES[-1]))},
     roots_unasked=True,
     limits=(
-        Limit("progress", "none of its tools reports progress"),
-        Limit("cancel", "none of its tools takes long enough"),
-        *(Limit(cell, "it asks for roots alone") for cell in ("sampling", "form", "url")),
+        Limit("progress", "no tool reports progress"),
+        Limit("cancel", "no tool runs long enough to be cancelled"),
+        *(Limit(cell, "the server asks only for roots") for cell in ("sampling", "form", "url")),
     ),
 )
 
 _ASKS_NOTHING = tuple(
-    Limit(cell, "it asks for nothing") for cell in ("sampling", "form", "url", "roots")
+    Limit(cell, "the server asks for nothing") for cell in ("sampling", "form", "url", "roots")
 )
 _SIMPLE = (
-    Limit("progress", "none of its tools reports progress"),
-    Limit("cancel", "none of its tools takes long enough"),
+    Limit("progress", "no tool reports progress"),
+    Limit("cancel", "no tool runs long enough to be cancelled"),
     *_ASKS_NOTHING,
 )
 
 
 def _ordinary_peer(name: str, module: str, call: Call, error: Call) -> Peer:
-    """A server that people install from PyPI as it is."""
+    """Return an unchanged server from PyPI."""
     command = (str(venv_python("mcp-servers")), "-m", module)
     return Peer(name, {STDIO: Program(command)}, REVISIONS[-2:], call, error, limits=_SIMPLE)
 
@@ -360,7 +360,7 @@ TIME = _ordinary_peer(
     Call("get_current_time", {"timezone": "Nowhere"}, "No time zone found with key Nowhere"),
 )
 
-# Up to 2025-03-26 it ends with its first session.
+# The old versions (2024-11-05 and 2025-03-26) exit with their first session.
 _NPM_OLD_HTTP = tuple(
     _over_old_http(peer, _npm_program(package, *script, PORT="{port}"), one_session=one)
     for peer, package, script, one in (
@@ -391,7 +391,7 @@ PEERS = (
 
 @dataclass(frozen=True)
 class Row:
-    """A line of the table: one peer over one transport, opened in one mode."""
+    """A row of the table: one server over one transport, opened in one mode."""
 
     peer: Peer
     transport: str
@@ -399,17 +399,17 @@ class Row:
 
     @property
     def revision(self) -> str:
-        """The revision that must come out of it."""
+        """The revision that the client must negotiate."""
         return self.peer.revisions[-1] if self.mode == "auto" else self.mode
 
     @property
     def title(self) -> tuple[str, str, str]:
-        """What the line begins with."""
+        """The first cells of the row."""
         revision = f"{self.revision} (auto)" if self.mode == "auto" else self.revision
         return self.peer.name, self.transport, revision
 
     def limit(self, cell: str) -> Limit | None:
-        """Returns what keeps this cell from being tried in full."""
+        """Return the limit that applies to this cell, if there is one."""
         for limit in (*LIMITS_OF_REVISIONS, *self.peer.limits):
             here = not limit.transports or self.transport in limit.transports
             if limit.cell == cell and here and self.revision in (limit.revisions or REVISIONS):

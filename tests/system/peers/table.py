@@ -1,4 +1,4 @@
-"""The tables of what works with which peer: ``docs/peers.md``."""
+"""The page about the tested servers, with its tables: ``docs/peers.md``."""
 
 from __future__ import annotations
 
@@ -23,24 +23,24 @@ CELLS = ("list", "call", "error", "progress", "cancel", "sampling", "form", "url
 _HEAD = """\
 # Tested against real servers
 
-The tests open each of these servers with `syncmcp` and list its tools. They call a tool, one that
-fails, and one that reports progress, and cancel one. Then they call tools that ask for a model, a
-form, consent to a URL, or roots.
+The tests connect `syncmcp` to each of these servers and list its tools. They call a tool that
+works, one that fails and one that reports progress, and they cancel a call. Then they call tools
+that ask the client for a model's answer, a form, consent to a URL, or roots.
 
-A test proves each *yes*. `mode="auto"` detected the
-revisions marked *auto*.
+A test proves each *yes*. `mode="auto"` detected the revisions marked *auto*.
 """
 _TAIL = """\
-*-*: the server, or the revision, does not support this. *yes\\**: the client did its part; the
-server shows no effect.
+*-*: the server, or the revision, does not support this. *yes\\**: the client did its part, but
+the server shows no effect.
 """
 _SIGNING_IN = """\
 ## Signing in
 
-The test acts as a person on the pages of the authorization server. The MCP server must accept the
-token, and refuse it after logging out. The client renews an expired token. A tool that needs more
-scope leads back to the pages. The client was registered, had a metadata *document* as its id, bound
-its tokens to a key (*DPoP*), or signed in *as itself*, with a secret or a key.
+The tests act as a person on the pages of the authorization server. The MCP server must accept the
+token, and refuse it after the logout. The client must renew an expired token, and return to the
+pages if a tool needs more scope. Usually, the client is registered. In other tests, it has a
+metadata *document* as its id, binds its tokens to a key (*DPoP*), or signs in *as itself*, with a
+secret or a key.
 """
 
 
@@ -49,8 +49,8 @@ class Section:
     """A table of the page.
 
     Attributes:
-        titles: The heads of the columns that say what a line is about.
-        cells: Those of the others.
+        titles: The heads of the columns that identify a row.
+        cells: The heads of the other columns.
     """
 
     titles: tuple[str, ...]
@@ -63,7 +63,7 @@ _LOGINS = Section(("Authorization server", "MCP server"), sign_ins.CELLS, SIGN_I
 
 
 def render() -> str:
-    """The page: what is possible works, as every test of it passes."""
+    """Return the page. A cell without a limit is a *yes*, because its test must pass."""
     notes = _notes(
         [("every server", limit) for limit in LIMITS_OF_REVISIONS]
         + [(peer.name, limit) for peer in PEERS for limit in peer.limits]
@@ -81,7 +81,7 @@ def _lines(section: Section) -> Iterator[str]:
         (row.title, tuple(_value(row.limit(cell)) for cell in section.cells))
         for row in section.rows
     ]
-    # Revisions of a server that do not differ share a line.
+    # Revisions of a server with the same cells share a line.
     for (title, values), same in groupby(lines, lambda line: (line[0][:-1], line[1])):
         last = ", ".join(whole[-1] for whole, _ in same)
         yield _line([*title, last, *values])
@@ -94,7 +94,7 @@ def _value(limit: Limit | None) -> str:
 
 
 def _notes(limits: Sequence[tuple[str, Limit]]) -> list[str]:
-    """A line for each reason, with the servers and the cells that share it."""
+    """Return a line for each reason, with its servers and cells."""
     cells: dict[tuple[str, str, str], list[str]] = defaultdict(list)
     for server, limit in limits:
         where = ", ".join([*limit.transports, *limit.revisions])

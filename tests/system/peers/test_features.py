@@ -1,4 +1,4 @@
-"""What single peers do: content, changes, tasks, visits and roots."""
+"""Tests with single servers: content, changes, tasks, visits to URLs, and roots."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ FRUIT = "stock://fruit"
 
 
 def of_row(peer: Peer, transport: str, revision: syncmcp.Mode) -> pytest.MarkDecorator:
-    """Run a test on the server that `target` gives for this row."""
+    """Return a decorator: run a test with the server of this row."""
     return pytest.mark.parametrize("row", [Row(peer, transport, revision)], ids=str, scope="module")
 
 
@@ -122,7 +122,7 @@ def test_server_everything_researches_reads_what_we_expand_and_tells_of_changes(
 
 def researches_asks_and_is_stopped(client: syncmcp.Client) -> None:
     research = "simulate-research-query"
-    # It adds the tool a moment after the handshake, and says so.
+    # The server adds the tool shortly after the handshake, and notifies the client.
     with client.listen(tools=True, timeout=PATIENCE) as changes:
         while research not in [tool.name for tool in client.list_tools().tools]:
             next(changes)
@@ -218,7 +218,7 @@ def test_the_official_sdk_calls_a_visit_done_after_the_consent_and_before_it(
         agreed.release()
         return ElicitResult.accept()
 
-    # The one revision that calls visits done.
+    # The one revision with notifications about completed visits.
     with syncmcp.connect(target, mode=row.mode, elicitation=Elicitation(url=visit)) as client:
         after = client.call_tool.future(tool, link)
         assert agreed.acquire(timeout=PATIENCE)

@@ -1,4 +1,4 @@
-"""Signing in at authorization servers that others wrote, on their own pages."""
+"""Signing in at authorization servers of other projects, on their pages."""
 
 from __future__ import annotations
 
@@ -49,21 +49,21 @@ TOOLS = ("read", "write")
 
 @pytest.fixture(scope="module")
 def key() -> SigningKey:
-    """The key of the client "robot"."""
+    """Generate the key of the client "robot"."""
     return SigningKey.generate("ES256")
 
 
 @pytest.fixture(scope="module")
 def papers(tmp_path_factory: pytest.TempPathFactory) -> certificates.Certificates:
-    """Certificates of an authority that the authorization server trusts."""
+    """Make certificates of an authority that the authorization server trusts."""
     return certificates.make(tmp_path_factory.mktemp("papers"))
 
 
 @pytest.fixture(scope="module")
 def running(key: SigningKey, papers: certificates.Certificates) -> Iterator[HttpServer]:
-    """The authorization server."""
+    """Run the authorization server."""
     script = HERE / "oauth" / "authorization_server.mjs"
-    # Braces in a command mean something else.
+    # Single braces in a command mark placeholders.
     public = json.dumps(key.public).replace("{", "{{").replace("}", "}}")
     command = ("{node}", str(script), "{port}", public)
     env = {"NODE_EXTRA_CA_CERTS": papers.authority}
@@ -72,7 +72,7 @@ def running(key: SigningKey, papers: certificates.Certificates) -> Iterator[Http
 
 
 class Published:
-    """An address where a program publishes who it is; notes whether somebody looked."""
+    """A page with the metadata document of a client; `asked` is True once it was fetched."""
 
     def __init__(self) -> None:
         self.url = ""
@@ -94,20 +94,20 @@ def page(papers: certificates.Certificates) -> Iterator[Published]:
 
 @pytest.fixture
 def issuer(running: HttpServer) -> Iterator[HttpServer]:
-    """The authorization server, whose clock is right at first."""
+    """Return the authorization server; reset its clock after the test."""
     yield running
     set_clock(running, 0.0)
 
 
 @pytest.fixture
 def stage(issuer: HttpServer) -> Iterator[Stage]:
-    """Everything that a login needs."""
+    """Provide the participants of a sign-in."""
     with staged(issuer) as stage:
         yield stage
 
 
 def status_for(url: str, token: str) -> int | None:
-    """The HTTP status by which a server refuses who brings this token, and nothing else."""
+    """Return the HTTP status with which a server refuses a request with this token."""
     with pytest.raises(AuthError) as caught:
         syncmcp.connect(syncmcp.Http(url, headers={"Authorization": f"Bearer {token}"}))
     return caught.value.status
@@ -134,7 +134,7 @@ def test_a_person_signs_in_on_its_pages_once_until_the_program_logs_out(stage: S
         assert stage.guard.refused[1:] == [("401", "invalid_token")] * 2
         grants = [event["grant"] for event in stage.events("granted")]
         assert grants == ["authorization_code", *["refresh_token"] * 2]
-        # It would revoke everything if a refresh token came twice.
+        # The authorization server would revoke the grant if a refresh token were used twice.
         assert stage.events("revoked") == []
         token = auth.token
         assert token
@@ -148,7 +148,7 @@ def test_a_person_signs_in_on_its_pages_once_until_the_program_logs_out(stage: S
         answer = requests.post(f"{stage.issuer.url}/token", data=form, timeout=PATIENCE)
         assert (answer.status_code, answer.json()["error"]) == (400, "invalid_grant")
         assert client.call_tool("read").text == "a line"
-    # The browser still knows the person; the program is no longer known.
+    # The browser is still signed in; the program needs consent again.
     assert stage.person.pages == ["login", "consent", "consent"]
 
 
@@ -167,7 +167,7 @@ def test_chromium_takes_a_person_through_the_pages_and_back(stage: Stage) -> Non
         [address] = [word for word in shown.get(timeout=PATIENCE).split() if "://" in word]
         browser = playwright.chromium.launch(executable_path=program, args=ARGUMENTS)
         page = browser.new_page()
-        # Its pages want a font from far away.
+        # The pages load a font from another host.
         page.route(
             lambda url: not url.startswith("http://127.0.0.1:"),
             lambda route: route.fulfill(content_type="text/css", body=""),
@@ -207,7 +207,7 @@ def test_what_needs_more_scope_leads_back_to_the_page_for_old_and_new(stage: Sta
 
 
 def sign_in_by_document(show: Callable[[str], None], page: Published, **proof: Any) -> OAuth:
-    """What signs in as the client whose document is at an address; it is published, too."""
+    """Return the `OAuth` of a client whose id is the URL of `page`; publish its document there."""
     receiver = LoopbackReceiver(port=free_port(), open_browser=False, show=show)
     auth = OAuth(
         client_metadata_url=page.url,
@@ -258,7 +258,7 @@ def test_a_document_with_a_key_is_a_client_that_proves_itself_by_it(
 
 
 def forged(token: str) -> str:
-    """The same token, signed by somebody else who claims to be the issuer."""
+    """Return a token with the same claims, signed by another key."""
     claims = jwt.decode(token, options={"verify_signature": False})
     key = rsa.generate_private_key(65537, 2048)
     return jwt.encode(claims, key, "RS256", headers=dict(jwt.get_unverified_header(token)))
@@ -272,7 +272,7 @@ def test_a_token_is_good_for_the_server_it_was_asked_for_alone(stage: Stage) -> 
         assert client.call_tool("read").text == "a line"
         with syncmcp.connect(syncmcp.Http(other.url, auth=stage.auth())) as elsewhere:
             assert elsewhere.call_tool("read").text == "a line"
-        assert other.refused == [("401", None)]  # the first one's token was not even tried
+        assert other.refused == [("401", None)]  # the token for the first server was not sent
         audiences = [{claims["aud"] for _, claims in one.let_in} for one in (stage.guard, other)]
         assert audiences == [{stage.guard.url}, {other.url}]
         assert auth.token
@@ -294,9 +294,9 @@ def test_a_token_that_is_bound_to_a_key_has_a_fresh_proof_each_time(issuer: Http
             assert client.call_tool("read").text == "a line"
             stage.an_hour_passes()
             assert client.call_tool("read").text == "a line"
-        # One of them was that of the token that had expired.
+        # One valid proof came with the expired token.
         assert len(proofs.seen) == len(stage.guard.let_in) + 1
-        # The first nonce came with the first refusal.
+        # The first refusal contained the first nonce.
         reasons = [reason for _, reason in stage.guard.refused]
         assert reasons == [None, "use_dpop_nonce", "invalid_token"]
         grants = [(event["grant"], event["type"]) for event in stage.events("granted")]
@@ -332,7 +332,7 @@ def test_a_program_signs_in_as_itself_and_gets_more_scope_when_it_needs_it(
 
 @pytest.fixture(scope="module")
 def official(running: HttpServer) -> Iterator[str]:
-    """Its URL. It asks the authorization server about every token."""
+    """Run the server, which introspects every token; yield its URL."""
     command = (sys.executable, "-m", "tests.system.peers.oauth.official", "{port}", running.url)
     with http_server(Program(command, path="/notebook")) as server:
         yield server.url
@@ -340,7 +340,7 @@ def official(running: HttpServer) -> Iterator[str]:
 
 @pytest.fixture
 def person() -> Iterator[Person]:
-    """Somebody who signs in."""
+    """Return a person who signs in."""
     with closing(Person()) as person:
         yield person
 
@@ -412,7 +412,7 @@ def test_a_server_signs_people_in_by_itself_renews_their_tokens_and_takes_them_b
     assert "Back to your program" in person.saw
 
 
-# -- the TypeScript SDK's demo of both servers ---------------------------------------------------
+# -- the demo of the TypeScript SDK: an MCP server and its authorization server ------------------
 
 
 @pytest.mark.signs_in(DEMO, "login")

@@ -1,4 +1,4 @@
-"""Every row of the table, cell by cell, through the public interface."""
+"""Tests every cell of the table in ``docs/peers.md`` through the public API."""
 
 from __future__ import annotations
 
@@ -30,17 +30,17 @@ if TYPE_CHECKING:
 
     from syncmcp.types import CallToolResult
 
-# With the others that use its servers.
+# One worker runs all files that use these servers.
 pytestmark = [pytest.mark.peer, pytest.mark.together("peers")]
 
 PATIENCE = 30.0
 
-# The one revision with batches, and over HTTP who knows them.
+# The one revision with batches, and the servers that answer them over HTTP.
 BATCHING = "2025-03-26"
 ANSWERING = [(peer.name, HTTP) for peer in (TYPESCRIPT, EVERYTHING, EVERYTHING_2025_03)]
 
 
-# What `auto` finds out is the last revision of the peer: one session shows both rows.
+# "auto" must detect the last revision, so its session also tests the row of that revision.
 TRIED = [row for row in ROWS if row.mode != row.peer.revisions[-1]]
 
 
@@ -155,7 +155,7 @@ CHECKS: Mapping[str, Callable[[Row, syncmcp.Client], None]] = {
 def start_waiting(
     peer: Peer, client: syncmcp.Client, nonce: str
 ) -> syncmcp.RequestFuture[CallToolResult]:
-    """Starts a call that does not end by itself, and returns when the server works on it."""
+    """Start a call that runs until it is cancelled; return once the server has started it."""
     assert peer.wait
     running = Event()
     future = client.call_tool.future(
@@ -172,12 +172,12 @@ def start_waiting(
 
 
 def ask(client: syncmcp.Client, call: Call) -> CallToolResult:
-    """Makes one bounded call."""
+    """Make one call with a timeout."""
     return client.call_tool(call.tool, call.arguments, timeout=PATIENCE)
 
 
 def ask_until_it_says_so(client: syncmcp.Client, call: Call) -> None:
-    """Repeats a call until its answer holds the text."""
+    """Repeat a call until its answer contains the text."""
     deadline = time.monotonic() + PATIENCE
     while call.text not in (text := ask(client, call).text):
         assert time.monotonic() < deadline, text

@@ -1,4 +1,4 @@
-"""What the peers are installed from, and that this is done once."""
+"""All packages of the servers are pinned, and are installed once."""
 
 from __future__ import annotations
 

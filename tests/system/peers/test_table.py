@@ -1,4 +1,4 @@
-"""The page about peers says what the tests show."""
+"""The page about the tested servers agrees with the tests."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.system.peers.table import PAGE, render
 
 
 def test_the_page_about_peers_says_what_each_of_them_can_do(tmp_path: Path) -> None:
-    """Which rows and cells there are is what `test_peers.py` goes through, too."""
+    """Compare the page with the rows and cells, which `test_peers.py` also uses."""
     now = render()
     written = tmp_path / PAGE.name
     written.write_text(now, "utf-8")
@@ -20,7 +20,7 @@ def test_the_page_about_peers_says_what_each_of_them_can_do(tmp_path: Path) -> N
 
 
 def signing_in() -> Iterator[tuple[object, str]]:
-    """Each cell of the table of sign-ins that a test is marked with."""
+    """Yield each cell of the table of sign-ins that the mark of a test names."""
     marks: list[Any] = [
         mark for test in vars(test_oauth).values() for mark in getattr(test, "pytestmark", ())
     ]

@@ -1,10 +1,10 @@
 // An authorization server on oidc-provider, with its own pages: `authorization_server.mjs PORT JWK`.
 //
-// The client "robot" proves itself by a key, whose public half is the JWK, "clerk" by a secret.
-// Tokens are JWTs for resources whose path is /mcp, and opaque ones for others; those can be
-// introspected by the client "resource-server". Clients may be the address of a document of theirs,
-// also on this computer, which it would take for an attack otherwise. What it does is written as a line of JSON each.
-// Its clock is as many seconds ahead as a request for /clock?ahead=... says.
+// The client "robot" authenticates by the private key of the JWK, "clerk" by a secret. Tokens are
+// JWTs for resources with the path /mcp, otherwise opaque. The client "resource-server" may
+// introspect these. A client id may be the URL of a metadata document, also on this computer, which
+// oidc-provider would reject by default. Each event is logged as a line of JSON. A request for
+// /clock?ahead=... sets its clock this many seconds ahead.
 
 import { generateKeyPairSync, randomBytes } from 'node:crypto';
 

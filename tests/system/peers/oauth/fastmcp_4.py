@@ -25,13 +25,13 @@ server = FastMCP("fastmcp", auth=logins)
 
 @server.tool  # type: ignore[untyped-decorator]
 def read() -> str:
-    """Reads."""
+    """Return a line."""
     return "a line"
 
 
 @server.tool  # type: ignore[untyped-decorator]
 def expire() -> int:
-    """Lets all access tokens be too old from here on; tells how many there are."""
+    """Expire all access tokens; return their number."""
     for token in logins.access_tokens.values():
         token.expires_at = 1
     return len(logins.access_tokens)

@@ -1,6 +1,6 @@
-"""An MCP server that lets nobody in without a token, and judges each one by itself.
+"""An MCP server that requires an access token, and validates each one itself.
 
-It may want a proof that whoever has the token also has the key it was issued to (RFC 9449 §4.3).
+It may also require a DPoP proof: that the client has the key of the token (RFC 9449 §4.3).
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ RECENT = 300.0
 
 
 class NonceWanted(Exception):
-    """The proof is good, but could have been made long ago."""
+    """A proof that is valid except for its nonce, so it may be old."""
 
 
 class Proofs:
-    """Remembers every proof, since none is good twice.
+    """Validates proofs, and records them, because each may be used only once.
 
     Attributes:
-        nonce: What proofs have to hold.
-        seen: The ids of the good ones.
+        nonce: The nonce that proofs must have.
+        seen: The ids of the valid proofs.
     """
 
     def __init__(self) -> None:
@@ -45,11 +45,11 @@ class Proofs:
         self.seen: list[str] = []
 
     def judge(self, proof: str, method: str, url: str, token: str, thumbprint: str | None) -> None:
-        """Lets a good proof pass.
+        """Validate a proof.
 
         Raises:
-            InvalidTokenError: It is not for this request, this token and this key.
-            NonceWanted: It is, but has not the nonce.
+            InvalidTokenError: It is not for this request, this token and this key, or is not new.
+            NonceWanted: It is valid except for the nonce.
         """
         header = jwt.get_unverified_header(proof)
         key = header["jwk"]
@@ -70,7 +70,7 @@ class Proofs:
 
 
 def _thumbprint(key: dict[str, str]) -> str:
-    """What a token says of its key (RFC 7638 §3)."""
+    """Return the thumbprint of a key, by which a token names it (RFC 7638 §3)."""
     needed = {name: key[name] for name in ("crv", "kty", "x", "y")}
     return _digest(json.dumps(needed, sort_keys=True, separators=(",", ":")).encode())
 
@@ -80,11 +80,11 @@ def _digest(data: bytes) -> str:
 
 
 class Refused(Exception):
-    """A request that is not let through.
+    """A request without authorization.
 
     Attributes:
-        status: The status that says so.
-        facts: What the challenge says.
+        status: The HTTP status of the answer.
+        facts: The parameters of the challenge.
     """
 
     def __init__(self, status: str, **facts: str) -> None:
@@ -94,13 +94,13 @@ class Refused(Exception):
 
 
 class Guard:
-    """Stands before a WSGI application.
+    """A WSGI middleware that requires authorization.
 
     Attributes:
-        url: The MCP endpoint, which is what tokens have to be for.
-        ahead: Seconds that the clock here is ahead.
-        let_in: The claims of each token that was good enough, and what it was good for.
-        refused: What was answered to the others.
+        url: The MCP endpoint, which must be the audience of tokens.
+        ahead: Seconds by which the clock of this server is ahead.
+        let_in: For each accepted request, the tool or method, and the claims of the token.
+        refused: For each other request, the HTTP status and the error in the challenge.
     """
 
     def __init__(
@@ -118,7 +118,7 @@ class Guard:
         self._keys = jwt.PyJWKClient(server["jwks_uri"])
 
     def __call__(self, environ: dict[str, Any], start_response: Callable[..., Any]) -> Any:
-        """Answers for the metadata; passes on what is allowed."""
+        """Serve the metadata; forward authorized requests to the application, refuse others."""
         if environ["PATH_INFO"] == METADATA:
             return _json(start_response, "200 OK", self._metadata())
         body = environ["wsgi.input"].read(int(environ.get("CONTENT_LENGTH") or 0))
@@ -180,7 +180,7 @@ class Guard:
 
 
 def _needed(body: bytes) -> tuple[str, str]:
-    """The scope that a message needs, and what it is."""
+    """Return the scope that a message needs, and its tool or method."""
     message = json.loads(body) if body else {}
     params = message.get("params") or {}
     what = params.get("name") if message.get("method") == "tools/call" else message.get("method")
@@ -198,12 +198,12 @@ def _json(
 
 @contextmanager
 def guarded(server: Server, issuer: str, proofs: Proofs | None = None) -> Iterator[Guard]:
-    """Serves it for as long as the block lasts, to those with a token of this issuer.
+    """Serve `server` until the block ends, to clients with a token of this issuer.
 
     Args:
-        server: What is to be guarded.
-        issuer: The authorization server.
-        proofs: Judges the proofs that each request then has to have.
+        server: The server.
+        issuer: The URL of the authorization server.
+        proofs: If given, each request needs a proof, which this validates.
     """
     endpoint = HttpEndpoint(server)
     guard = Guard(wsgi_app(endpoint), issuer, proofs)

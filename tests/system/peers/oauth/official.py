@@ -1,4 +1,4 @@
-"""A server on the official SDK that asks an authorization server about each token.
+"""A server on the official SDK, which introspects each token at the authorization server.
 
 ``official PORT ISSUER``
 """
@@ -20,13 +20,13 @@ SCOPES = ["mcp:read", "mcp:write"]
 
 
 class Introspection(TokenVerifier):
-    """Believes what the authorization server says of a token (RFC 7662)."""
+    """Validates tokens by introspection at the authorization server (RFC 7662)."""
 
     def __init__(self, issuer: str) -> None:
         self._url = f"{issuer}/token/introspection"
 
     async def verify_token(self, token: str) -> AccessToken | None:
-        """What it says; `None` if it is good no more."""
+        """Return the facts about a token; `None` if it is not active."""
         return await to_thread.run_sync(self._ask, token)
 
     def _ask(self, token: str) -> AccessToken | None:
@@ -47,7 +47,7 @@ class Introspection(TokenVerifier):
 
 
 def read() -> str:
-    """Reads."""
+    """Return a line."""
     return "a line"
 
 
@@ -56,7 +56,7 @@ server = MCPServer(
     "official",
     token_verifier=Introspection(issuer),
     auth=AuthSettings(
-        # Not a URL object, whose slash at the end would make it the name of another server.
+        # Not a URL object: it would add a slash at the end, which names another issuer.
         issuer_url=issuer,  # type: ignore[arg-type]
         resource_server_url=AnyHttpUrl(f"http://127.0.0.1:{port}{PATH}"),
         required_scopes=SCOPES,

@@ -1,6 +1,6 @@
 """A server on the official SDK 1.9 that is its own authorization server: ``official_1 PORT``.
 
-It knows the revision 2025-03-26 alone, which has no metadata that say who issues its tokens.
+Its newest revision is 2025-03-26, in which no metadata of the server names the issuer.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ AN_HOUR = 3600
 
 
 class Logins:
-    """Lets everybody in who has registered, and keeps everything in memory."""
+    """An authorization server in memory, which authorizes every registered client."""
 
     def __init__(self) -> None:
         self.clients: dict[str | None, OAuthClientInformationFull] = {}
@@ -79,7 +79,7 @@ class Logins:
         self.refresh[refresh] = RefreshToken(token=refresh, **facts)
         return OAuthToken(
             access_token=access,
-            token_type="bearer",  # type: ignore[arg-type]  # written otherwise in 2.x
+            token_type="bearer",  # type: ignore[arg-type]  # another spelling in 2.x
             expires_in=AN_HOUR,
             refresh_token=refresh,
         )
@@ -92,7 +92,7 @@ server = FastMCP(
     port=port,
     log_level="WARNING",
     auth_server_provider=logins,
-    auth=AuthSettings(  # type: ignore[call-arg]  # 2.x wants more
+    auth=AuthSettings(  # type: ignore[call-arg]  # 2.x requires more arguments
         issuer_url=f"http://127.0.0.1:{port}",  # type: ignore[arg-type]
         client_registration_options=ClientRegistrationOptions(enabled=True),
         revocation_options=RevocationOptions(enabled=True),
@@ -102,12 +102,12 @@ server = FastMCP(
 
 
 def read() -> str:
-    """Reads."""
+    """Return a line."""
     return "a line"
 
 
 def expire() -> int:
-    """Lets all access tokens be too old from here on; tells how many there are."""
+    """Expire all access tokens; return their number."""
     for token in logins.access.values():
         token.expires_at = 1
     return len(logins.access)

@@ -1,4 +1,4 @@
-"""A person at a browser: opens pages, keeps cookies, fills in forms."""
+"""A simulated person with a browser, who opens pages, stores cookies and fills in forms."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MOST_PAGES = 12
 
 
 def anywhere(server: str, issuer: str) -> bool:
-    """Agrees to every issuer."""
+    """Allow every issuer."""
     return True
 
 
@@ -27,8 +27,8 @@ class Page(HTMLParser):
     """The form of a page.
 
     Attributes:
-        action: Where it goes; `None`: there is no form.
-        fields: What it holds.
+        action: The URL to which it is sent; `None` if there is no form.
+        fields: Its values by field.
     """
 
     def __init__(self, text: str) -> None:
@@ -46,12 +46,12 @@ class Page(HTMLParser):
 
 
 class Person:
-    """Somebody who is shown an address to sign in at, and does so on a thread of their own.
+    """A person who signs in at each address that they are shown, on another thread.
 
     Attributes:
-        pages: What they were shown, by the name of the step.
-        saw: The last page they saw.
-        failure: What kept them from getting there.
+        pages: The prompt of each form that they filled in: "login" or "consent".
+        saw: The text of the last page.
+        failure: The error that ended the visit.
     """
 
     def __init__(self) -> None:
@@ -63,21 +63,21 @@ class Person:
         self._threads: list[threading.Thread] = []
 
     def receiver(self) -> LoopbackReceiver:
-        """What shows this person the address, and waits for their browser to come back."""
+        """Return a receiver that shows this person the address, and waits for the redirect."""
         return LoopbackReceiver(open_browser=False, show=self.read)
 
     def read(self, text: str) -> None:
-        """Reads what a program shows, and opens the address in it."""
+        """Open the address in the text that a program shows."""
         [address] = [word for word in text.split() if word.startswith("http")]
         thread = threading.Thread(target=self._browse, args=(address,))
         self._threads.append(thread)
         thread.start()
 
     def close(self) -> None:
-        """Waits for the browser to be done.
+        """Wait for the end of all visits.
 
         Raises:
-            BaseException: What the browser stumbled over.
+            BaseException: The error of a visit.
         """
         for thread in self._threads:
             thread.join(PATIENCE)

@@ -1,4 +1,4 @@
-"""The lines of the table of sign-ins: who issues tokens, and who takes them."""
+"""The rows of the table of sign-ins: authorization servers, and MCP servers for their tokens."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ ITSELF = "itself"
 
 @dataclass(frozen=True)
 class SignIn:
-    """A line of the table.
+    """A row of the table.
 
     Attributes:
-        issuer: The authorization server.
-        server: The MCP server that takes its tokens.
-        limits: What the two cannot do.
+        issuer: The name of the authorization server.
+        server: The name of the MCP server that accepts its tokens.
+        limits: The features that the two do not support.
     """
 
     issuer: str
@@ -25,16 +25,16 @@ class SignIn:
 
     @property
     def title(self) -> tuple[str, str]:
-        """What the line begins with."""
+        """The first cells of the row."""
         return self.issuer, self.server
 
     @property
     def name(self) -> str:
-        """What to call the two."""
+        """The name of the two in notes below the table."""
         return self.issuer if self.server == ITSELF else self.server
 
     def limit(self, cell: str) -> Limit | None:
-        """Returns what keeps this cell from being tried."""
+        """Return the limit that applies to this cell, if there is one."""
         return next((limit for limit in self.limits if limit.cell == cell), None)
 
 
@@ -42,17 +42,17 @@ CELLS = ("login", "renewal", "more scope", "logout", "document", "DPoP", "as its
 
 _OIDC_PROVIDER = "oidc-provider 9.13.3"
 _PEOPLE_ALONE = (
-    Limit("DPoP", "its tokens are not bound to keys"),
-    Limit("as itself", "it signs in people alone"),
+    Limit("DPoP", "tokens are not bound to keys"),
+    Limit("as itself", "only people can sign in"),
 )
-_ABOVE = "tried with syncmcp.testing, where each token is judged by itself"
+_ABOVE = "tested with syncmcp.testing, which checks each token separately"
 
 JUDGING = SignIn(_OIDC_PROVIDER, "syncmcp.testing")
 ASKING = SignIn(
     _OIDC_PROVIDER,
     "mcp 2.3.0",
     (
-        Limit("more scope", "it does not name the scope that is missing; that is an error"),
+        Limit("more scope", "the refusal does not name the missing scope"),
         *(Limit(cell, _ABOVE) for cell in ("document", "DPoP", "as itself")),
     ),
 )
@@ -60,8 +60,8 @@ FASTMCP = SignIn(
     "fastmcp 4.1.2",
     ITSELF,
     (
-        Limit("more scope", "all its tools need the same scope"),
-        Limit("document", "the kind that keeps everything in memory knows registered clients only"),
+        Limit("more scope", "all tools need the same scope"),
+        Limit("document", "the in-memory provider accepts only registered clients"),
         *_PEOPLE_ALONE,
     ),
 )
@@ -69,8 +69,8 @@ MCP_1_9 = SignIn(
     "mcp 1.9.4",
     ITSELF,
     (
-        Limit("more scope", "its refusal does not say what is missing"),
-        Limit("document", "it knows registered clients only"),
+        Limit("more scope", "the refusal does not name the missing scope"),
+        Limit("document", "only registered clients are accepted"),
         *_PEOPLE_ALONE,
     ),
 )
@@ -78,10 +78,10 @@ DEMO = SignIn(
     "TypeScript SDK 1.32.2, demo",
     ITSELF,
     (
-        Limit("renewal", "it issues no refresh tokens"),
-        Limit("more scope", "all its tools need the same scope"),
-        Limit("logout", "it takes no token back"),
-        Limit("document", "it knows registered clients only"),
+        Limit("renewal", "the server issues no refresh tokens"),
+        Limit("more scope", "all tools need the same scope"),
+        Limit("logout", "the server does not revoke tokens"),
+        Limit("document", "only registered clients are accepted"),
         *_PEOPLE_ALONE,
     ),
 )

@@ -1,4 +1,4 @@
-"""What a login needs: a server, one that says who may use it, and a person."""
+"""The participants of a sign-in: an MCP server, an authorization server, and a person."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ PATIENCE = 30.0
 
 
 class Stage(NamedTuple):
-    """An MCP server, the authorization server that it trusts, and a person who signs in there."""
+    """An MCP server, its authorization server, and a person who signs in there."""
 
     guard: Guard
     issuer: HttpServer
@@ -36,45 +36,45 @@ class Stage(NamedTuple):
     before: int
 
     def auth(self) -> OAuth:
-        """What the program signs in with."""
+        """Return the `OAuth` of the program."""
         return OAuth(allow=anywhere, receiver=self.person.receiver(), store=self.store)
 
     def connect(self, auth: AuthBase) -> syncmcp.Client:
-        """Opens a client."""
+        """Open a client of the MCP server."""
         return syncmcp.connect(syncmcp.Http(self.guard.url, auth=auth))
 
     def events(self, name: str) -> list[dict[str, Any]]:
-        """What the authorization server has noted under this name."""
+        """Return the events of this name that the authorization server has logged."""
         return [event for event in notes(self.issuer)[self.before :] if event["event"] == name]
 
     def an_hour_passes(self) -> None:
-        """Moves the clocks of both servers; ours stands still."""
+        """Move the clocks of both servers, but not that of the client."""
         self.guard.ahead += AN_HOUR
         set_clock(self.issuer, self.guard.ahead)
 
 
 def notes(issuer: HttpServer) -> list[dict[str, Any]]:
-    """All that the authorization server has noted."""
+    """Return all events that the authorization server has logged."""
     lines = issuer.output().splitlines()
     return [json.loads(line) for line in lines if line.startswith('{"event"')]
 
 
 def set_clock(issuer: HttpServer, ahead: float) -> None:
-    """Lets the authorization server's clock be so many seconds ahead."""
+    """Set the authorization server's clock this many seconds ahead."""
     url = f"{issuer.url}/clock?ahead={ahead}"
     requests.get(url, timeout=PATIENCE).raise_for_status()
 
 
 @contextmanager
 def staged(issuer: HttpServer, proofs: Proofs | None = None) -> Iterator[Stage]:
-    """Everything that a login needs; with `proofs`, one with a key."""
+    """Provide the participants of a sign-in; with `proofs`, tokens are bound to keys."""
     before = len(notes(issuer))
     with guarded(notebook(), issuer.url, proofs) as guard, closing(Person()) as person:
         yield Stage(guard, issuer, person, MemoryStore(), before)
 
 
 def notebook() -> Server:
-    """A server with something to read and something to write."""
+    """Return a server with the tools `read` and `write`."""
     server = Server("notebook")
     server.tool(name="read")(lambda: "a line")
     server.tool(name="write")(lambda: "written")

@@ -21,12 +21,12 @@ SOON = timedelta(milliseconds=50)
 
 
 async def add_later(a: int, b: int) -> str:
-    """Adds two numbers, in a task if the client can."""
+    """Add two numbers; as a task, if the client supports tasks."""
     return str(a + b)
 
 
 async def fail_later(reason: str) -> str:
-    """Fails, always, and in a task alone."""
+    """Fail; the call must be a task."""
     raise ValueError(reason)
 
 

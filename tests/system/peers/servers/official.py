@@ -1,6 +1,6 @@
 """A server on the official SDK 2.x: ``official stdio`` or ``official json|sse|old PORT``.
 
-Besides the tools of all peers it has content, tells of changes, and says when a visit is done.
+Besides the tools of all peers, it has resources, prompts, completions and notifications.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ server = MCPServer("official", log_level="WARNING")
 
 
 def fail(reason: str) -> str:
-    """Fails, always; another exception's text would stay inside this server."""
+    """Fail. The SDK would not send the text of any other exception."""
     raise ToolError(reason)
 
 
@@ -73,7 +73,7 @@ async def complete(
     argument: CompletionArgument,
     context: CompletionContext | None,
 ) -> Completion | None:
-    """Completes cities, those of a country where one is settled."""
+    """Complete cities; if the context has a country, only its cities."""
     if argument.name != "city":
         return None
     settled = (context.arguments if context else None) or {}
@@ -87,13 +87,13 @@ async def complete(
 
 @server.resource("stock://fruit")
 def fruit() -> str:
-    """What there is."""
+    """Return the fruit in stock."""
     return "apple"
 
 
 @server.tool()
 async def stir(context: Context) -> str:
-    """Says that the tools have changed, and the fruit."""
+    """Notify the client that the tools and the fruit have changed."""
     await context.notify_tools_changed()
     await context.notify_resource_updated("stock://fruit")
     return "stirred"
@@ -106,13 +106,13 @@ done: set[str] = set()
 
 @server.tool()
 async def visit(url: str, elicitation_id: str, context: Context) -> str:
-    """Asks for a visit; says what came back."""
+    """Ask for a visit to a URL; return the action of the answer."""
     return (await context.elicit_url("Please agree.", url, elicitation_id)).action
 
 
 @server.tool()
 async def locked(url: str, elicitation_id: str) -> str:
-    """Fails for want of a visit, until it is done."""
+    """Fail with a request for a visit to a URL, until the visit is completed."""
     if elicitation_id in done:
         return "accept"
     link = ElicitRequestURLParams(message="Please agree.", url=url, elicitation_id=elicitation_id)
@@ -121,7 +121,7 @@ async def locked(url: str, elicitation_id: str) -> str:
 
 @server.tool()
 async def tell_of_visit(elicitation_id: str, context: Context) -> str:
-    """Says that a visit is done."""
+    """Notify the client that a visit is completed."""
     done.add(elicitation_id)
     await context.session.send_elicit_complete(elicitation_id, context.request_id)
     return "told"

@@ -14,12 +14,12 @@ server = FastMCP("official", log_level="WARNING")
 
 
 async def count(steps: int) -> str:
-    """Reports progress once for each step."""
+    """Report progress once for each step."""
     return await tools.count(steps, server.get_context().report_progress)
 
 
 async def ask_model(question: str) -> str:
-    """Has the client's model answer; the question goes its own way, not that of the result."""
+    """Ask the client's model; the question is not sent on the stream of the call."""
     message = types.SamplingMessage(
         role="user", content=types.TextContent(type="text", text=question)
     )
@@ -29,13 +29,13 @@ async def ask_model(question: str) -> str:
 
 
 async def ask_form() -> str:
-    """Has a person fill in a form."""
+    """Ask for a form."""
     result = await server.get_context().session.elicit("Who are you?", FORM)
     return f"{result.action}: {in_words(result.content or {})}"
 
 
 async def ask_roots() -> str:
-    """Asks where it may work."""
+    """Ask for the roots."""
     result = await server.get_context().session.list_roots()
     return " ".join(str(root.uri) for root in result.roots)
 

@@ -1,6 +1,6 @@
-"""The tools of the Python peers that need a context: they report, and ask, in either era.
+"""The tools of the Python peers that report progress or ask questions, in all revisions.
 
-For every server whose context is, or is made like, that of the official SDK 2.x.
+They are for servers whose context has the interface of the official SDK 2.x.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ STATE = "asked once"
 
 
 def context_tools(context_type: Any, *, same_stream: bool) -> list[Callable[..., Any]]:
-    """The tools, which are given a context of this type.
+    """Return the tools, with a parameter of type `context_type`.
 
     Args:
-        context_type: What the decorator of the SDK looks for.
-        same_stream: Whether, until 2025-11-25, a question goes where the answer of the call
-            will go, or else its own way. A JSON answer leaves only the latter.
+        context_type: The annotation by which the SDK finds the parameter for the context.
+        same_stream: True if, until 2025-11-25, questions are sent on the stream of the call;
+            otherwise on the listening stream. If the result is JSON, this must be False.
     """
 
     async def ask(context: Any, request: Any, result_type: Any) -> Any:
@@ -54,11 +54,11 @@ def context_tools(context_type: Any, *, same_stream: bool) -> list[Callable[...,
         return result_type.model_validate(context.input_responses["answer"].model_dump())
 
     async def count(steps: int, context: Any) -> str:
-        """Reports progress once for each step."""
+        """Report progress once for each step."""
         return await tools.count(steps, context.report_progress)
 
     async def ask_model(question: str, context: Any) -> str | InputRequiredResult:
-        """Has the client's model answer."""
+        """Ask the client's model."""
         message = SamplingMessage(role="user", content=TextContent(text=question))
         params = CreateMessageRequestParams(messages=[message], max_tokens=100)
         result = await ask(context, CreateMessageRequest(params=params), CreateMessageResult)
@@ -67,7 +67,7 @@ def context_tools(context_type: Any, *, same_stream: bool) -> list[Callable[...,
         return f"{result.model}: {result.content.text}"
 
     async def ask_form(context: Any) -> str | InputRequiredResult:
-        """Has a person fill in a form."""
+        """Ask for a form."""
         params = ElicitRequestFormParams(message="Who are you?", requested_schema=FORM)
         result = await ask(context, ElicitRequest(params=params), ElicitResult)
         if isinstance(result, InputRequiredResult):
@@ -75,13 +75,13 @@ def context_tools(context_type: Any, *, same_stream: bool) -> list[Callable[...,
         return f"{result.action}: {in_words(result.content or {})}"
 
     async def ask_url(url: str, context: Any) -> str | InputRequiredResult:
-        """Sends a person to a URL."""
+        """Ask for a visit to a URL."""
         params = ElicitRequestURLParams(message="Please agree.", url=url, elicitation_id="agree")
         result = await ask(context, ElicitRequest(params=params), ElicitResult)
         return result if isinstance(result, InputRequiredResult) else result.action
 
     async def ask_roots(context: Any) -> str | InputRequiredResult:
-        """Asks where it may work."""
+        """Ask for the roots."""
         result = await ask(context, ListRootsRequest(), ListRootsResult)
         if isinstance(result, InputRequiredResult):
             return result

@@ -1,6 +1,6 @@
-"""The tools that every Python peer offers, so that one test body fits all of them.
+"""The tools of every Python peer, so that the same tests fit all of them.
 
-Each server program wraps these functions in the decorators of its own SDK.
+Each server program registers these functions with the decorators of its SDK.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ import anyio
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
 
-# A test that is wrong gets an answer saying so, well before its own deadline.
+# Seconds after which a tool answers "no", long before the timeout of the test.
 PATIENCE = 20.0
 
-# Where reports and result take different ways, the result must not overtake the first of them.
+# Seconds after each report. If the result has its own stream, it must not overtake the first one.
 STEP = 0.1
 
 FORM: dict[str, Any] = {
@@ -31,7 +31,7 @@ FORM: dict[str, Any] = {
 
 
 def in_words(content: Mapping[str, Any]) -> str:
-    """The fields of a form as text, in the order of their names."""
+    """Return the fields of a form as text, sorted by name."""
     return " ".join(f"{name}={json.dumps(value)}" for name, value in sorted(content.items()))
 
 
@@ -40,17 +40,17 @@ _cancelled: defaultdict[str, anyio.Event] = defaultdict(anyio.Event)
 
 
 def add(a: int, b: int) -> str:
-    """Adds two numbers."""
+    """Add two numbers."""
     return str(a + b)
 
 
 def fail(reason: str) -> str:
-    """Fails, always."""
+    """Fail with this reason."""
     raise ValueError(reason)
 
 
 async def count(steps: int, report: Callable[[float, float], Awaitable[None]]) -> str:
-    """Reports progress once for each step."""
+    """Report progress once for each step."""
     for step in range(1, steps + 1):
         await report(step, steps)
         await anyio.sleep(STEP)
@@ -58,7 +58,7 @@ async def count(steps: int, report: Callable[[float, float], Awaitable[None]]) -
 
 
 async def wait(nonce: str) -> str:
-    """Waits until it is cancelled, and remembers that it was."""
+    """Wait for a cancellation, and record it."""
     _started[nonce].set()
     try:
         await anyio.sleep_forever()
@@ -69,12 +69,12 @@ async def wait(nonce: str) -> str:
 
 
 async def started(nonce: str) -> str:
-    """Says "yes" as soon as ``wait`` is running with this nonce."""
+    """Return "yes" as soon as ``wait`` is running with this nonce."""
     return await _say_when(_started[nonce])
 
 
 async def cancelled(nonce: str) -> str:
-    """Says "yes" as soon as ``wait`` with this nonce was cancelled."""
+    """Return "yes" as soon as ``wait`` with this nonce was cancelled."""
     return await _say_when(_cancelled[nonce])
 
 
