@@ -1,4 +1,4 @@
-"""What every test owes: it leaves no thread, no child process and no socket behind."""
+"""Fixtures and hooks of all tests: isolation from the user's files, and detection of leaks."""
 
 from __future__ import annotations
 
@@ -15,32 +15,32 @@ from tests.support.moved_time import MovedTime, no_limit_begins
 
 pytest_plugins = ("tests.support.plugin_requirements", "tests.support.plugin_workers")
 
-# Generated examples are judged by what they show, never by how long a busy machine takes.
+# A generated example must not fail because a busy machine is slow.
 settings.register_profile(
     "without a clock", deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )
 settings.load_profile("without a clock")
-# For `make mutants`: no time goes into what is wrong with a mutant.
+# For `make mutants`: Hypothesis spends no time on shrinking a failure.
 settings.register_profile(
     "mutants", database=None, derandomize=True, phases=(Phase.explicit, Phase.generate)
 )
 
 
 def _hide_from_the_collector() -> None:
-    """Take what is there now out of the garbage collector's walks, having collected once."""
+    """Collect garbage once, then exempt all remaining objects from later collections."""
     gc.collect()
     gc.freeze()
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Generator[None, object, object]:
-    """What begins now is over before its test runs."""
+    """Fail if a test module makes a deadline while it is imported: it would expire too early."""
     with no_limit_begins():
         return (yield)
 
 
 def pytest_collection_finish() -> None:
-    """Thousands of tests outlive every collection, which would walk through all of them."""
+    """Exempt the collected tests: otherwise each collection would visit thousands of them."""
     _hide_from_the_collector()
 
 
@@ -48,7 +48,7 @@ def pytest_collection_finish() -> None:
 def pytest_runtest_teardown(
     item: pytest.Item, nextitem: pytest.Item | None
 ) -> Generator[None, None, None]:
-    """What a file has imported stays, too."""
+    """After the last test of a file, exempt the modules that the file has imported, too."""
     yield
     if nextitem is not None and nextitem.path != item.path:
         _hide_from_the_collector()
@@ -56,7 +56,7 @@ def pytest_runtest_teardown(
 
 @pytest.fixture(scope="session", autouse=True)
 def own_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """The home folder of all tests of a worker: what they keep there is nobody else's."""
+    """Give the tests of a worker a home folder, so that none uses files of the user."""
     place = tmp_path_factory.mktemp("home")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("HOME", str(place))
@@ -68,21 +68,21 @@ def own_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 @pytest.fixture(autouse=True)
 def unknown_commands() -> None:
-    """Which servers need no probe is remembered for the process: each test finds out by itself."""
-    revision_memory.__init__()  # type: ignore[misc]  # as a forked child does
+    """Clear the process-wide memory of servers that need no probe, so no test affects another."""
+    revision_memory.__init__()  # type: ignore[misc]  # as in a forked child
 
 
 @pytest.fixture(autouse=True)
 def no_leaks() -> Iterator[None]:
-    """Fail a test that leaves something behind; what wider fixtures hold is not counted."""
+    """Fail a test that leaks a thread, process or socket; those of wider fixtures do not count."""
     before = Footprint()
     yield
-    leaks = before.left_behind(5 * PATIENCE)  # a busy machine ends things late
+    leaks = before.left_behind(5 * PATIENCE)  # on a busy machine, threads and processes end late
     assert not leaks, "left behind: " + "; ".join(leaks)
 
 
 @pytest.fixture
 def moved() -> Iterator[MovedTime]:
-    """Time that the test moves, for the whole library."""
+    """Replace the clocks and timed waits of the library; see `tests/support/moved_time.py`."""
     with MovedTime().installed() as time:
         yield time

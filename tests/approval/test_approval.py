@@ -1,4 +1,4 @@
-"""What a server asks for is allowed by somebody, within limits, and on record; or it is denied."""
+"""Approvals: who allows the requests of a server, within which limits, and the records."""
 
 from __future__ import annotations
 
@@ -94,12 +94,12 @@ def question(
 
 
 def answered(asked: Question, text: str = SECRET) -> Question:
-    """A question that a model has answered."""
+    """Return a question that a model has answered."""
     return dataclasses.replace(asked, answer=written(text))
 
 
 class Person:
-    """Answers what a test tells it to."""
+    """A reviewer with the verdict that the test gives."""
 
     def __init__(self, say: Verdict | Callable[[Question], Any]) -> None:
         self.say = say
@@ -126,7 +126,7 @@ def allowed(approval: Approval, asked: Question) -> bool:
 
 @pytest.fixture
 def records() -> list[AuditRecord]:
-    """What an approval has on record, if its `audit` is `records.append`."""
+    """The records of an approval whose `audit` is `records.append`."""
     return []
 
 
@@ -318,7 +318,7 @@ def test_a_handler_that_asks_a_person_itself_needs_no_reviewer() -> None:
     approval = Approval(reviewer=person, limit=RateLimit(calls=1, per=60))
     assert approval.review_request(asked, asks_person=True) is asked.request
     assert person.asked == []
-    # Neither a policy's no nor a limit is overruled by that.
+    # `asks_person` overrules neither the denial of a policy nor a limit.
     denial(lambda: approval.review_request(asked, asks_person=True))
     denial(lambda: Approval(DenyAll()).review_request(asked, asks_person=True))
 
@@ -338,7 +338,7 @@ def test_sampling_is_reviewed_twice_and_edited_or_denied_both_times() -> None:
     second = dataclasses.replace(first, request=cast("Any", going_on), answer=written())
     assert approval.review_answer(second) is better
     assert [asked.answer for asked in person.asked] == [None, second.answer]
-    # An answer of the person takes the place of the handler's.
+    # An answer of the person replaces that of the handler.
     person.say = Verdict.allow(answer=better)
     assert approval.review_request(question()) is better
     person.say = Verdict.deny()
@@ -459,7 +459,7 @@ def test_a_decision_is_remembered_for_its_server_and_its_kind_alone(
     assert allowed(approval, question(kind, "web")) is not yes
     other: Kind = "form" if kind == "sampling" else "sampling"
     assert allowed(approval, question(other)) is not yes
-    # It lives as long as its object, and only if the person said so.
+    # The approval keeps the decision while it exists, and only if the person chose so.
     anew = Approval(reviewer=person)
     assert [allowed(anew, question(kind)) for _ in range(2)] == 2 * [not yes]
     assert len(person.asked) == 5
@@ -487,7 +487,7 @@ class Agreeable:
 
 
 class Terminal(Approval):
-    """An approval that brings its own reviewer along."""
+    """An approval with its own reviewer."""
 
     def __init__(self) -> None:
         super().__init__(reviewer=Agreeable(), limit=RateLimit(calls=1, per=60))
@@ -535,7 +535,7 @@ def test_a_limit_counts_the_questions_of_each_server_apart_and_asks_nobody_beyon
 
 
 class Failing:
-    """A policy, a reviewer and an audit that fail."""
+    """A policy that asks, and a reviewer and an audit that fail."""
 
     def decide(self, question: Question, /) -> Decision:
         return Decision.ASK
@@ -558,7 +558,7 @@ def test_no_flood_of_questions_floods_the_log(
     kinds = ["audit", "review of", "partial"]
     assert [kind for text in caplog.messages for kind in kinds if kind in text] == kinds
     assert all(record.exc_info is not None for record in caplog.records)
-    assert not allowed(approval, question(of="web"))  # another server has records of its own
+    assert not allowed(approval, question(of="web"))  # another server has its own log records
     assert [text[:5] for text in caplog.messages[3:]] == ["[web]", "[web]"]
     clock.advance(1)
     assert not allowed(approval, question())
@@ -694,7 +694,7 @@ def test_a_form_without_valid_defaults_is_not_answered_by_a_budget(
 @pytest.mark.requirement("M-20", "M-33")
 def test_a_budget_says_why_it_allows_and_spends_tokens_on_models_only() -> None:
     policy = AutoApprove(server="files", calls=3, tokens=1, per=60)
-    for kind in ("url", "tool"):  # which it never approves
+    for kind in ("url", "tool"):  # kinds that it never approves
         assert policy.decide(question(kind)) is Decision.ASK
     asked = question(request=completion(1))
     for one, reason in (
@@ -714,7 +714,7 @@ def test_a_budget_says_why_it_allows_and_spends_tokens_on_models_only() -> None:
 
 @pytest.fixture
 def crowded(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Whoever first counts is held up there until another thread wants to count as well."""
+    """Block the first thread that counts until another thread waits for the lock."""
     crowd = threading.Event()
     first = threading.Lock()
 
@@ -788,7 +788,7 @@ def test_the_roots_that_a_person_sees_are_those_that_are_sent(mode: Any, tmp_pat
     ]
 
 
-# -- calls of ours ---------------------------------------------------------------------------
+# -- calls of the program --------------------------------------------------------------------
 
 READS = ToolAnnotations(read_only_hint=True)
 WRITES = ToolAnnotations(read_only_hint=False, destructive_hint=False)
@@ -850,7 +850,7 @@ def test_what_comes_after_the_time_is_up_is_denied(
     assert "nobody answered in time" in error.reason
     assert "option human_timeout" in error.reason
     assert [record.by for record in records] == ["timeout"]
-    # Nor is it remembered.
+    # A late verdict is not remembered.
     person.say = Verdict.deny()
     assert not allowed(approval, question(timeout=300))
     assert len(person.asked) == 2

@@ -1,4 +1,4 @@
-"""Approvals and rules are for one server, whatever looks like its name."""
+"""Approvals and rules are for one server, even if another name looks the same."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ _SERVER = Server("once")
 
 
 def connected(target: Any, name: str | None = None) -> ConnectedServer:
-    """The server as a client of `target` describes it."""
+    """Return the server as a client of `target` describes it."""
     client = syncmcp.Client(target, name=name, lazy=True)
     return client._core.settings.connected_server(agreement())
 
 
 def asked_twice(one: ConnectedServer, other: ConnectedServer) -> bool:
-    """Whether a person who allowed everything of `one` is asked again for `other`."""
+    """Return whether a person who allowed all of `one` is asked again for `other`."""
     person = Person(Verdict.allow(remember=True))
     approval = Approval(reviewer=person)
     for server in (one, one, other, other):
@@ -138,7 +138,7 @@ def test_a_rule_that_allows_nothing_holds_for_a_default_name_too(decision: Decis
 
 def test_a_name_that_the_program_gave_is_allowed_by() -> None:
     assert ALLOWS.decide(question(of=connected(Stdio("run"), "tutor"))) is Decision.ALLOW
-    # The name looks like that of the rule: the reason says why it does not count.
+    # A default name equals that of the rule: the reason says why it does not count.
     assert ALLOWS.decide(question(of=connected(Stdio("tutor")))) == NOT_NAMED
     assert ALLOWS.decide(question(of=connected(Stdio("other")))) is Decision.DENY
 
@@ -162,7 +162,7 @@ def test_without_a_person_too_the_reason_says_why_the_policy_did_not_allow(
 
 @pytest.fixture
 def named_by_file(tmp_path: Path) -> Iterator[Callable[..., ServersFile]]:
-    """Reads a file that names a server `tutor`, and has everything in it approved."""
+    """Yield a function that reads a file with a server `tutor`, and approves all of it."""
     file = tmp_path / "mcp.json"
 
     def read(**options: Any) -> ServersFile:
@@ -175,7 +175,7 @@ def named_by_file(tmp_path: Path) -> Iterator[Callable[..., ServersFile]]:
 
 
 def decided(client: syncmcp.Client) -> tuple[str, Decision | Verdict]:
-    """The name of a client's server, and what a rule decides that allows it by that name."""
+    """Return the name of a client's server, and the decision of a rule for `tutor`."""
     server = client._core.settings.connected_server(agreement())
     return server.name, ALLOWS.decide(question(of=server))
 
@@ -194,7 +194,7 @@ def test_no_rule_allows_by_a_name_that_a_guarded_file_chose(
     make: Any, named_by_file: Callable[..., ServersFile]
 ) -> None:
     assert decided(make(named_by_file()["tutor"])) == ("tutor", NOT_NAMED)
-    # One that the program believes counts like its own, and so does the program's own name.
+    # A name from a trusted file counts, and so does a name that the program gives.
     assert decided(make(named_by_file(trust=True)["tutor"])) == ("tutor", Decision.ALLOW)
     own = syncmcp.Client(named_by_file()["tutor"], name="tutor")
     assert decided(own) == ("tutor", Decision.ALLOW)
@@ -228,7 +228,7 @@ def test_a_pickled_client_of_a_command_is_of_the_same_server() -> None:
 
 
 def test_clients_with_one_approval_ask_for_each_server() -> None:
-    """Through open clients, from the question of a server to the person."""
+    """With open clients, from the question of a server to the person."""
     person = Person(Verdict.allow(remember=True))
     approval = Approval(reviewer=person)
     model = people.Person(people.reply("Yes."))

@@ -1,4 +1,4 @@
-"""An authorization server and an MCP endpoint behind it, scripted, on loopback."""
+"""A scripted authorization server, and an MCP endpoint that uses it, on loopback."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from syncmcp.auth.token_manager import TokenCache
 from tests.transports.http_peer import RawServer, Request
 
 WAIT = 10.0
-"""A ceiling for everything that has to happen soon, in seconds."""
+"""The longest wait for an event that a test expects, in seconds."""
 
 
 @dataclass
 class Seen:
-    """One request as it came in."""
+    """A received request."""
 
     method: str
     path: str
@@ -51,7 +51,7 @@ class Seen:
 
 @dataclass
 class Answer:
-    """What is sent back; `None` as status cuts the connection instead."""
+    """A response; with `None` as `status`, the server closes the connection instead."""
 
     status: int | None
     body: Any = None
@@ -62,11 +62,11 @@ Route = Callable[[Seen], Answer]
 
 
 class Site:
-    """An HTTP server on loopback with some routes, which notes what it is asked.
+    """An HTTP server on loopback with some routes, which records its requests.
 
     Attributes:
-        spelling: How it spells the names of its headers.
-        metadata: What it says about itself; change it as a test needs.
+        spelling: Converts the names of the response headers.
+        metadata: The metadata that it publishes; tests change it.
     """
 
     metadata: dict[str, Any]
@@ -91,7 +91,7 @@ class Site:
             headers = {"content-type": kind, "connection": "close", **theirs}
             spelt = {self.spelling(name): value for name, value in headers.items()}
             request.connection.respond(answer.status, _encoded(answer.body), spelt)
-        # What requests keeps open ends when it pleases the garbage collector.
+        # `requests` may hold its side open until garbage collection.
         request.connection.close()
 
     def __enter__(self) -> Any:
@@ -101,7 +101,7 @@ class Site:
         self._server.close()
 
     def metadata_at(self, *paths: str) -> None:
-        """Publish the metadata at these places and no others."""
+        """Publish the metadata only at these paths."""
         for key in [key for key in self.routes if ".well-known" in key[1]]:
             del self.routes[key]
         for path in paths:
@@ -121,13 +121,13 @@ def _encoded(body: Any) -> bytes:
 
 
 class AuthorizationServer(Site):
-    """An authorization server that agrees to everything, and checks what OAuth 2.1 wants checked.
+    """An authorization server that grants every sign-in, with the checks of OAuth 2.1.
 
     Attributes:
-        clients: The clients that it knows, by id: secret (or `None`) and method.
-        granted: What scope it grants for one that is asked for.
-        callback: What a redirect carries; change it as a test needs.
-        expires_in: How long tokens live, in seconds; `None`: it does not say.
+        clients: The registered clients, by id: secret (or `None`) and authentication method.
+        granted: Returns the granted scope for a requested one.
+        callback: Returns the parameters of a redirect; tests replace it.
+        expires_in: The lifetime of tokens, in seconds; `None`: responses do not contain it.
         refresh: Whether it issues refresh tokens.
     """
 
@@ -152,7 +152,7 @@ class AuthorizationServer(Site):
         self.refresh = True
         self.token_answer: Callable[[Answer], Answer] = lambda answer: answer
         self.registered: Callable[[dict[str, Any]], Answer | None] = lambda metadata: None
-        # Guards what follows.
+        # Guards the fields below.
         self.lock = threading.Lock()
         self._numbers = itertools.count(1)
         self.codes: dict[str, dict[str, str]] = {}
@@ -167,13 +167,13 @@ class AuthorizationServer(Site):
         self.routes["POST", f"{path}/revoke"] = self._revoke
 
     def expire(self) -> None:
-        """No access token is good any more."""
+        """Invalidate all access tokens."""
         with self.lock:
             self.valid.clear()
 
     @property
     def authorizations(self) -> list[dict[str, str]]:
-        """The authorization requests."""
+        """The queries of the authorization requests."""
         return [one.query for one in self.seen if one.path.endswith("/authorize")]
 
     @property
@@ -209,7 +209,7 @@ class AuthorizationServer(Site):
         return Answer(201, answer)
 
     def client_of(self, seen: Seen) -> str | None:
-        """The client that a request proves to come from, if it does."""
+        """Return the id of the client that the request authenticates, if its proof is right."""
         form = seen.form
         scheme, _, pair = seen.headers.get("authorization", "").partition(" ")
         if scheme == "Basic":
@@ -282,13 +282,13 @@ class AuthorizationServer(Site):
 
 
 class ResourceServer(Site):
-    """An MCP endpoint that wants tokens of an authorization server.
+    """An MCP endpoint that requires tokens of an authorization server.
 
     Attributes:
-        authorization_server: Whose tokens it takes.
+        authorization_server: The server whose tokens it accepts.
         challenge: The value of `WWW-Authenticate` in a 401; `None`: no such header.
         needed: The scope that a request needs, by its JSON-RPC method.
-        serve: Answers the requests that are let through.
+        serve: Answers the authorized requests.
     """
 
     def __init__(self, server: AuthorizationServer, path: str = "/mcp") -> None:
@@ -329,12 +329,12 @@ class ResourceServer(Site):
 
 
 class Person:
-    """A receiver: a person who follows the link at once and comes back.
+    """A receiver that plays a person who follows the link at once and comes back.
 
     Args:
-        redirect_uri: Where they come back to; nothing listens there.
-        before: Called when they are sent away, on the thread that sends them.
-        agrees: Whether they agree to a sign-in, on the thread that asks.
+        redirect_uri: The redirect URI; nothing listens there.
+        before: Called before the link is opened, on the thread of `receive`.
+        agrees: Returns whether the person agrees to a sign-in; runs on the thread that asks.
     """
 
     def __init__(
@@ -362,7 +362,7 @@ class Person:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Nothing is held."""
+        """Do nothing: there is nothing to release."""
 
     def receive(self, redirect: Redirect, deadline: Deadline) -> Mapping[str, str]:
         self.redirects.append(redirect)
@@ -384,12 +384,12 @@ def world(path: str = "/mcp", issuer_path: str = "") -> Iterator[ResourceServer]
 
 
 def denied(back: Mapping[str, str]) -> dict[str, str]:
-    """What a redirect carries when the person says no."""
+    """Return the parameters of the redirect when the person denies the sign-in."""
     return {"state": back["state"], "iss": back["iss"], "error": "access_denied"}
 
 
 def call(resource: ResourceServer, auth: Any, method: str = "ping", **options: Any) -> Any:
-    """Make one request of the protocol, as anybody with `requests` would."""
+    """Send one JSON-RPC request with plain `requests`."""
     message = {"jsonrpc": "2.0", "id": 1, "method": method}
     with requests.post(resource.url, json=message, auth=auth, timeout=WAIT, **options) as response:
         return response
@@ -408,6 +408,6 @@ def signed_in(store: Any = None, **settings: Any) -> Iterator[tuple[ResourceServ
 
 
 def token_cache(auth: OAuth) -> TokenCache:
-    """What keeps the login of a bound object."""
+    """Return the cache that holds the login of a bound object."""
     assert auth._manager is not None
     return auth._manager.cache

@@ -1,4 +1,4 @@
-"""Steps driven by hand: what they fetch, and what they are told."""
+"""Runs fetch steps without a network: a table contains the responses."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ NOTHING = told({"error": "not_found"}, 404)
 
 
 class Walk:
-    """A driver that answers from a table, and notes what was asked."""
+    """A driver that answers from a table, and records the requests."""
 
     def __init__(
         self, pages: Mapping[str, HttpResponse | list[HttpResponse]] | None = None
@@ -33,7 +33,7 @@ class Walk:
         return [fetch.url for fetch in self.asked]
 
     def run(self, steps: FetchSteps[T]) -> T:
-        """Run steps; what the table does not have is a 404."""
+        """Run steps; a URL that is not in the table gets a 404."""
         try:
             fetch = next(steps)
             while True:

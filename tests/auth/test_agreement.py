@@ -1,4 +1,4 @@
-"""Where to sign in: who has to agree before anything happens there, and how long that lasts."""
+"""The agreement to a sign-in: when the client needs it, who gives it, and how long it lasts."""
 
 from __future__ import annotations
 
@@ -45,10 +45,10 @@ def silent(request: SignInRequest) -> bool:
 
 @contextmanager
 def mixed_up(friends: bool = False) -> Iterator[tuple[ResourceServer, AuthorizationServer]]:
-    """A server whose issuer has people sign in on the page of an honest issuer; the latter.
+    """Yield a server whose issuer uses the page of an honest issuer, and the honest issuer.
 
     Args:
-        friends: The two belong together, and share what they issue.
+        friends: Whether the two issuers belong together: they share codes and clients.
     """
     with world() as resource, AuthorizationServer() as honest:
         evil = resource.authorization_server
@@ -65,7 +65,7 @@ def metadata(**more: Any) -> AuthorizationServerMetadata:
     return AuthorizationServerMetadata(issuer=ISSUER, token_endpoint=f"{ISSUER}/token", **more)
 
 
-# What has to be agreed to
+# What the person has to agree to
 
 
 @pytest.mark.parametrize(
@@ -75,7 +75,7 @@ def metadata(**more: Any) -> AuthorizationServerMetadata:
         ("https://honest.example/authorize", False, "https://honest.example"),
         ("https://as.example:8443/authorize", False, "https://as.example:8443"),
         ("http://as.example/authorize", False, "http://as.example"),
-        # The redirect of the honest one names another issuer, or none, and is dropped.
+        # The client rejects redirects of the honest issuer: they name that issuer, or none.
         ("https://honest.example/authorize", True, None),
         (None, False, None),
     ],
@@ -86,7 +86,7 @@ def test_a_page_of_another_site_is_named_unless_redirects_name_their_issuer(
     found = metadata(
         authorization_endpoint=endpoint,
         authorization_response_iss_parameter_supported=promised,
-        # Only what the issuer gave out itself goes there.
+        # Another site for registrations is not named: no code of a person goes there.
         registration_endpoint="https://elsewhere.example/register",
     )
     assert SignInRequest.of(SERVER, found, SERVER) == SignInRequest(SERVER, ISSUER, page)
@@ -213,7 +213,7 @@ def test_a_program_that_agrees_to_an_issuer_gets_a_token_for_a_parent_of_its_url
             assert call(resource, auth).status_code == 200
             assert auth.token is not None
             assert (auth.token.resource, person.asked) == (resource.origin, [])
-            # What is no parent of it is refused whatever the program allows.
+            # A resource that is not a parent of the URL is refused, even if the issuer is allowed.
             resource.metadata["resource"] = f"{resource.origin}/other"
             with pytest.raises(AuthError, match="describes another server"):
                 call(resource, OAuth(receiver=person, **options))
@@ -271,7 +271,7 @@ def test_only_true_is_a_yes_of_a_receiver() -> None:
     assert person.redirects == []
 
 
-# Before anybody has agreed
+# Before the person has agreed
 
 
 @pytest.mark.parametrize("by_hand", [True, False])
@@ -296,7 +296,7 @@ def test_an_issuer_that_borrows_the_page_of_another_one_gets_no_code_of_it() -> 
         assert evil.token_requests == []
         assert honest.seen == []
         assert person.asked[0].page == honest.origin
-        # A program that trusts the issuer has not seen the other name.
+        # A program that allows only the issuer has not agreed to the site of its page.
         allow = lambda server, issuer: True  # noqa: E731
         for given in (evil.issuer, [evil.issuer], allow):
             with pytest.raises(LoginRequired, match="issuer= of OAuth"):
@@ -346,7 +346,7 @@ def test_where_nobody_can_be_asked_the_error_names_the_option(
     with world() as resource:
         issuer = resource.authorization_server
         auth = OAuth()
-        for _ in range(5):  # nobody was asked, so that no limit is reached
+        for _ in range(5):  # attempts that ask nobody do not count towards the limit
             with pytest.raises(LoginRequired, match=f"{issuer.issuer}.*allow= of OAuth") as caught:
                 call(resource, auth)
             assert resource.url in str(caught.value)
@@ -371,7 +371,7 @@ def test_a_person_who_says_no_or_nothing_is_not_asked_without_end(
         assert len(person.asked) == 4
 
 
-# After somebody has agreed
+# After the person has agreed
 
 
 def test_an_agreement_is_kept_with_the_sign_in() -> None:
@@ -385,7 +385,7 @@ def test_an_agreement_is_kept_with_the_sign_in() -> None:
         resource.needed["more"] = "more"
         assert call(resource, first, "more").status_code == 200
         assert (len(person.redirects), len(person.asked)) == (3, 1)
-        # Another issuer, and another page of the same one, are agreed to anew.
+        # Another issuer, or another page of the same issuer, needs a new agreement.
         for one in (issuer, new):
             del one.metadata["authorization_response_iss_parameter_supported"]
         new.callback = lambda back: {name: back[name] for name in ("code", "state")}
@@ -410,7 +410,7 @@ def test_an_agreement_ends_with_the_sign_in_that_it_is_kept_with() -> None:
             used.logout()
 
 
-# What a store holds, and what the program allows
+# Stored logins, and the issuers that the program allows
 
 
 OTHER = "https://other.example"
@@ -484,7 +484,7 @@ REQUEST = SignInRequest(SERVER, ISSUER)
 
 
 class Typist:
-    """Shows texts and prompts, and enters one line after the other."""
+    """A terminal that records the shown texts and enters the given lines."""
 
     def __init__(self, *lines: str) -> None:
         self.shown: list[str] = []

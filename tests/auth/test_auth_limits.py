@@ -1,4 +1,4 @@
-"""When signing in ends or goes on, by a clock that stands; a few waits by the real one."""
+"""The time limits of signing in, mostly on a simulated clock."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ REQUEST = SignInRequest("https://mcp.example/mcp", ISSUER, None)
 
 
 class Nobody:
-    """Is asked, and does not answer before the gate is open."""
+    """A prompt without an answer until the test sets `gate`."""
 
     def __init__(self) -> None:
         self.gate = threading.Event()
@@ -59,7 +59,7 @@ class Nobody:
 
 
 def shown(text: str) -> None:
-    """Nobody reads it."""
+    """Discard the text."""
 
 
 def pasting(nobody: Nobody) -> Receiver:
@@ -106,7 +106,7 @@ def come_to_nobody() -> None:
 
 
 def say_nothing_to_who_listens() -> None:
-    """A connection without a request is closed, whatever time the login has."""
+    """A connection without a request is closed, even if the login has no time limit."""
     with listening().start() as waiting:
         redirect = Redirect(PLACE, waiting.redirect_uri, "secret-state")
         exchange = Exchange(Deadline(None))
@@ -144,7 +144,7 @@ def test_a_browser_has_ten_seconds_for_its_request_and_one_for_the_page(moved: M
 
 
 class Noting(Person):
-    """Notes how long it has."""
+    """A person who records the time left for each question."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -182,7 +182,7 @@ def test_sign_ins_are_counted_for_an_hour(moved: MovedTime) -> None:
 
 
 class Locked(MemoryStore):
-    """Notes how long its locks are waited for."""
+    """A store that records the time limit of each lock."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -216,7 +216,7 @@ def is_fresh_for(cached: CachedLogin | None, seconds: float, moved: MovedTime) -
 
 @pytest.fixture
 def wall_clock(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The time of day stands, too."""
+    """Freeze the time of day, too."""
     monkeypatch.setattr("syncmcp.auth.token_manager.time", SimpleNamespace(time=lambda: NOW))
 
 

@@ -1,4 +1,4 @@
-"""What a 401 or 403 says about itself."""
+"""The challenges in responses with status 401 or 403."""
 
 from __future__ import annotations
 

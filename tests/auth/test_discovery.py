@@ -1,6 +1,6 @@
-"""Where to sign in: which documents are asked for, in which order, and which are believed.
+"""Discovery: which metadata the client fetches, in which order, and which it accepts.
 
-Which scope is asked for there.
+Also the scope that it requests.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def test_metadata_of_a_resource_are_looked_for_in_this_order(
     [
         *(NOTHING, told({}, 302), told({}, 401), HTML, told(["a"]), told({"a": 1})),
         pytest.param(HttpResponse(200, {}, b"[" * 200_000), id="without end"),
-        pytest.param(resource(x="\ud800"), id="half a character"),  # no request could have it
+        pytest.param(resource(x="\ud800"), id="half a character"),  # cannot be encoded in a request
     ],
 )
 def test_what_is_no_document_counts_as_absent(absent: HttpResponse) -> None:
@@ -249,7 +249,7 @@ def test_an_error_names_a_few_of_many_authorization_servers() -> None:
 
 
 @pytest.mark.requirement("AUD-08", "AUD-09")
-@pytest.mark.parametrize("slash", ["", "/"])  # in its name, as nobody else gave it one
+@pytest.mark.parametrize("slash", ["", "/"])  # of its issuer, which no other document names
 def test_an_old_server_is_its_own_authorization_server(slash: str) -> None:
     origin = "https://mcp.example"
     walk = Walk({f"{origin}/.well-known/oauth-authorization-server": server(f"{origin}{slash}")})
@@ -327,7 +327,7 @@ def test_members_that_nobody_knows_are_kept_and_malformed_hints_are_dropped() ->
     assert found.to_wire()["x_new"] == 1
 
 
-# -- which scope is asked for
+# -- the requested scope
 
 
 def place(scopes: tuple[str, ...] | None = None, **more: Any) -> AuthServer:
@@ -340,11 +340,11 @@ def place(scopes: tuple[str, ...] | None = None, **more: Any) -> AuthServer:
 @pytest.mark.parametrize(
     ("scopes", "options", "selected"),
     [
-        (("c",), {"challenged": "a b"}, "a b"),  # a challenge comes before the metadata
+        (("c",), {"challenged": "a b"}, "a b"),  # a challenge replaces the metadata
         (("a", "b"), {}, "a b"),
         (None, {}, None),
         ((), {}, None),
-        # What the user names replaces what the metadata name, but not a challenge.
+        # The program's scopes replace those of the metadata, but are added to a challenge's.
         (("a", "b"), {"configured": ["mine"]}, "mine"),
         (("a", "b"), {"configured": ["mine"], "challenged": "a"}, "mine a"),
         (("z",), {"challenged": "b a", "earlier": "a c"}, "a c b"),  # old and new together

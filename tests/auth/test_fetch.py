@@ -1,4 +1,4 @@
-"""The requests of signing in: what they carry, where they go, and how they end."""
+"""The requests of signing in: contents, limits, redirects, addresses and failures."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def found(address: str, port: int) -> Any:
 
 
 class Resolver:
-    """Has names lead to this computer, but for the public server's own."""
+    """Resolves names to `answers` (default: this computer), except that of the public server."""
 
     def __init__(self, *answers: str) -> None:
         self.asked: list[str] = []
@@ -59,7 +59,7 @@ def no_proxies(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(autouse=True)
 def no_name_leaves(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The system is asked for no name: it would send packets."""
+    """Fail a test that resolves a name with the system, which would send packets."""
     original = socket.getaddrinfo
 
     def ask(host: str, *args: Any, **named: Any) -> Any:
@@ -100,7 +100,7 @@ def here(server: RawServer, path: str = "/x") -> str:
 
 
 def fetching(made: Driver, request: HttpRequest) -> tuple[Exchange, Future[HttpResponse]]:
-    """Fetch on a thread of its own, in an exchange."""
+    """Fetch on another thread, in an exchange."""
     exchange = Exchange()
 
     def run() -> HttpResponse:
@@ -110,7 +110,7 @@ def fetching(made: Driver, request: HttpRequest) -> tuple[Exchange, Future[HttpR
     return exchange, elsewhere(run)
 
 
-# --- what is sent and what comes back
+# --- requests and responses
 
 
 def test_requests_go_as_they_are_and_answers_come_whole_with_names_in_lower_case() -> None:
@@ -372,13 +372,13 @@ def test_a_public_server_does_not_make_us_reach_this_computer(host: str) -> None
         ):
             made.fetch(get(f"https://{host}:{server.port}/"))
         assert server.connections == []
-    # A name leads here by the time of connecting, and not before.
+    # Only a name needs the resolver, which maps it to this computer.
     assert resolver.asked == (["as.example.com"] if host == "as.example.com" else [])
 
 
 @pytest.mark.requirement("SEC-01", "SEC-02")
 def test_the_connection_goes_to_the_address_that_was_checked() -> None:
-    # An address that nobody may use, and then a good one; the system knows neither.
+    # A forbidden address, and then a good one. The system cannot resolve the name.
     resolver = Resolver("224.0.0.1", "127.0.0.1")
     guard = UrlGuard(PUBLIC, allow_private=True, look_up=resolver)
     with serving(answering) as server, driver(guard) as made:
@@ -409,7 +409,7 @@ def test_a_refused_connection_says_so() -> None:
     with driver() as made, pytest.raises(ConnectFailed, match="refused") as caught:
         made.fetch(get(f"http://127.0.0.1:{port}/x?code={SECRET}"))
     assert caught.value.delivery == "not_sent"
-    # The error of a call names the MCP server, which answers, as the one that was called.
+    # The message names this endpoint: the MCP server of the call does answer.
     assert f"signing in: http://127.0.0.1:{port}/x?code=***: the conn" in str(caught.value)
 
 
@@ -422,7 +422,7 @@ def test_a_lost_connection_says_nothing_about_the_call_that_needs_the_token() ->
         made.fetch(post(here(server), f"refresh_token={SECRET}".encode()))
     assert caught.value.delivery == "not_sent"
     assert SECRET not in str(caught.value)
-    assert len(server.requests) == 1  # and it is not sent again
+    assert len(server.requests) == 1  # the client does not retry
 
 
 # --- proxies and certificates

@@ -1,6 +1,6 @@
-"""The code flow: what a person is sent away with, what they are believed on return, and tokens.
+"""The authorization code flow: links, the checks of redirects, and tokens.
 
-How a client proves itself at the token endpoint.
+Also the authentication of clients at the token endpoint.
 """
 
 from __future__ import annotations
@@ -128,7 +128,7 @@ def test_a_server_without_an_authorization_endpoint_is_no_place_for_a_person() -
         (False, "https://evil.example", False),
         (None, None, True),
         (None, "", False),
-        # It is compared letter by letter.
+        # The client compares each character, without normalization.
         *((True, issuer, False) for issuer in (f"{ISSUER}/", ISSUER.upper())),
         *((True, f"https://as.example{end}", False) for end in (":443/t1", "/%741")),
     ],
@@ -253,7 +253,7 @@ def test_a_client_with_a_key_signs_each_request_for_a_token() -> None:
     walk.run(refresh(token, client, server(), 0.0, assertion))
     walk.run(revoke(token, client, server(), assertion))
     assert [form(fetch)["client_assertion"] for fetch in walk.asked] == [*"abcd"]
-    # An assertion is accepted once: who repeats the request has it made anew.
+    # A server accepts an assertion only once, so a retry contains a new one.
     signed = iter("ef")
     assert walk.asked[0].renew is not None
     renewed = [walk.asked[0].renew() for _ in range(2)]
@@ -308,7 +308,7 @@ def test_a_refused_token_request_says_why_and_masks_what_it_quotes() -> None:
         "the token endpoint issued no token: the authorization server gave no reason"
     )
     assert (bare.value.error, bare.value.status) == (None, 502)
-    # One that looks like a success is still a refusal.
+    # A response with an `error` is a refusal, even with status 200.
     words = "It has expired."
     answer = told({"error": "bad_verification_code", "error_description": words})
     with pytest.raises(TokenRefused, match="It has expired") as caught:
@@ -362,7 +362,7 @@ def test_what_a_server_says_is_shown_up_to_a_limit_and_by_whole_words() -> None:
     assert [printable(words, "nothing") for words in (" ", 5)] == ["nothing"] * 2
 
 
-# -- how a client proves itself at the token endpoint
+# -- the authentication of clients at the token endpoint
 
 
 def listing(*methods: str) -> AuthorizationServerMetadata:
@@ -385,7 +385,7 @@ def test_basic_encodes_id_and_secret_first_and_keeps_the_secret_out_of_the_body(
     ("method", "client", "sent"),
     [
         ("post", Registration("id", "secret", None, ISSUER), {"client_secret": "secret"}),
-        # What the registration says comes before what the metadata list.
+        # The method of the registration has priority over those of the metadata.
         (
             "basic",
             Registration("id", "secret", "client_secret_post", ISSUER),

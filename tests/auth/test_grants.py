@@ -48,7 +48,7 @@ def with_secret(**options: Any) -> ClientCredentials:
 
 
 def audience(statement: str, key: SigningKey) -> str:
-    """For whom a client made a statement about itself."""
+    """Return the audience of a statement that a client signed about itself."""
     claims = jwt.decode(statement, import_key(key.public), algorithms=["ES256"]).claims
     assert claims["iss"] == claims["sub"]
     return str(claims["aud"])
@@ -174,7 +174,7 @@ def test_a_refused_identity_is_told_at_once_and_nothing_else_is_tried(desk: Toke
 
 
 class IdentityProvider(Site):
-    """Exchanges ID tokens for statements to whoever knows its secret."""
+    """An identity provider that exchanges each ID token for an ID-JAG, without checks."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -327,7 +327,7 @@ def test_metadata_of_the_identity_provider_do_not_lead_to_a_plain_address(
         desk.call(employee(idp, idp_issuer=idp.issuer, idp_token_endpoint=None))
 
 
-# -- for all of them --------------------------------------------------------------------------
+# -- all kinds of credentials -----------------------------------------------------------------
 
 MAKERS: dict[str, Callable[[IdentityProvider], Any]] = {
     "credentials": lambda idp: with_secret(),
@@ -378,7 +378,7 @@ def test_a_token_is_given_back_by_whoever_got_it(desk: TokenDesk) -> None:
     store = MemoryStore()
     desk.call(with_secret(store=store))
     desk.server.routes["POST", "/revoke"] = lambda _: Answer(200)
-    # Another object, which knows the token from the store alone.
+    # Another object, which has the token only from the store.
     again = with_secret(store=store, url=desk.resource.url)
     again.logout()
     (revoked,) = desk.server.requests_to("/revoke")

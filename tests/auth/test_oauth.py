@@ -1,8 +1,8 @@
 """Signing in, end to end: from a 401 to a token in each request, over real sockets.
 
-Each kind of server, client and proof: `test_discovery.py`, `test_registration.py` and
-`test_flow.py`, without sockets; `tests/system/conformance` and the servers of
-`tests/system/peers/test_oauth.py`, in earnest.
+`test_discovery.py`, `test_registration.py` and `test_flow.py` test each kind of server, client and
+proof without sockets; `tests/system/conformance` and `tests/system/peers/test_oauth.py` test with
+independent servers.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from tests.auth.authorization_server import (
 
 
 def through(endpoint: HttpEndpoint) -> Any:
-    """Answer what is let through as a real endpoint does."""
+    """Return a route that forwards authorized requests to an endpoint."""
 
     def serve(seen: Seen) -> Answer:
         if seen.method == "DELETE":
@@ -113,7 +113,7 @@ def test_a_client_that_cannot_sign_in_says_why() -> None:
             syncmcp.connect(config)
 
 
-# Who the client is
+# Client registration
 
 
 @pytest.mark.requirement("REG-06", "REG-09")
@@ -236,7 +236,7 @@ def test_what_is_not_ours_to_answer_or_cannot_be_sent_again_asks_nobody_to_sign_
     person = Person()
     with world() as resource:
         auth = OAuth(receiver=person)
-        # The end of a session; a body that was read while it was sent.
+        # A DELETE ends the session; the body of an iterator cannot be sent twice.
         with requests.delete(resource.url, auth=auth, timeout=WAIT) as response:
             assert response.status_code == 401
         body = iter([b"{}"])

@@ -1,7 +1,7 @@
-"""Code of the program has a say in who the client is: functions that fail, a transport of its own.
+"""Code of the program that takes part in authentication: functions that fail, own transports.
 
-What fails there while a client signs in is no failure of the network. What is not HTTP has its own
-way to say who the client is, and the library leaves it to that.
+A failure of such a function is not reported as a failure of the network. A transport other than
+HTTP authenticates the client in its own way.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def test_an_auth_that_returns_no_request_is_told_so() -> None:
 
 
 def test_an_allow_that_fails_is_named_and_called_once() -> None:
-    allow = Mock(side_effect=ConnectionError("no"))  # which is not that of a server
+    allow = Mock(side_effect=ConnectionError("no"))  # raised by the function, not by the network
     with (
         AuthorizationServer() as authorization,
         serve_http(SERVER, authorization_server=authorization) as http,
@@ -104,14 +104,14 @@ def test_a_show_that_fails_ends_the_sign_in_at_once(
     assert show.call_count == 1
 
 
-# -- a transport of its own
+# -- a transport of the program
 
 
 class Vault:
-    """A caller's own transport, with a way of its own to say who the client is.
+    """A transport of the program, which authenticates the client in its own way.
 
     Attributes:
-        frames: What was sent.
+        frames: The frames that the client sent.
     """
 
     name = "vault"
@@ -163,6 +163,6 @@ def test_what_such_a_transport_refuses_is_the_error_of_the_caller() -> None:
     with pytest.raises(AuthError, match="does not know this client"):
         syncmcp.connect(vault)
     assert vault.frames == []
-    # Signing in is offered for HTTP alone.
+    # Only HTTP supports signing in.
     with pytest.raises(TypeError):
         syncmcp.Stdio(sys.executable, "server.py", auth=OAuth())  # type: ignore[call-arg]

@@ -1,4 +1,4 @@
-"""Where people come back to: a listener on this computer, or what they paste."""
+"""Receivers of redirects: a listener on this computer, or a pasted address."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ GOOD = {"code": "a b+c", "state": STATE, "iss": "https://as.example.com/"}
 
 @pytest.fixture(autouse=True)
 def no_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is chosen depends on no screen, browser or terminal of the machine."""
+    """Make the tests independent of the machine's screen, browser and terminal."""
     for name in ("BROWSER", "WAYLAND_DISPLAY"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("DISPLAY", ":0")
@@ -51,7 +51,7 @@ def no_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(autouse=True)
 def downloads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The user's folder of downloads."""
+    """The user's download folder."""
     folder = tmp_path / "Downloads"
     folder.mkdir(mode=0o700)
     monkeypatch.setenv("XDG_DOWNLOAD_DIR", str(folder))
@@ -64,7 +64,7 @@ def nobody(url: str) -> bool:
 
 
 class Login:
-    """A login on a thread of its own, in an exchange."""
+    """A login on another thread, in an exchange."""
 
     def __init__(self, receiver: Receiver, url: str = PLACE, seconds: float = WAIT) -> None:
         self.exchange = Exchange()
@@ -86,7 +86,7 @@ class Login:
     def visit(
         self, target: str, method: str = "GET", **headers: str
     ) -> tuple[int, str, Mapping[str, str]]:
-        """What a browser gets."""
+        """Send a request as a browser would; return status, body and headers."""
         with closing(http.client.HTTPConnection("127.0.0.1", self.port, timeout=WAIT)) as browser:
             browser.request(method, target, headers=headers)
             response = browser.getresponse()
@@ -96,13 +96,13 @@ class Login:
         return self.visit("/callback?" + urlencode(parameters or GOOD))
 
     def ends_well(self) -> None:
-        """Have the person come back, which ends the login."""
+        """Complete the login: the person comes back."""
         assert self.come_back()[0] == 200
         assert self.join() == GOOD
 
 
 class Shown(Queue[str]):
-    """What a person was shown."""
+    """The texts that a person was shown, as a queue."""
 
     __call__ = Queue.put
 
@@ -117,7 +117,7 @@ def listening(**options: Any) -> LoopbackReceiver:
 
 @contextmanager
 def visitors(login: Login, count: int) -> Iterator[list[socket.socket]]:
-    """Connections that say nothing."""
+    """Open connections that send nothing."""
     with ExitStack() as stack:
         place = ("127.0.0.1", login.port)
         connect = partial(socket.create_connection, place, WAIT)
@@ -125,7 +125,7 @@ def visitors(login: Login, count: int) -> Iterator[list[socket.socket]]:
 
 
 def received(visitor: socket.socket) -> bytes:
-    """What comes before the connection ends."""
+    """Return the bytes that arrive before the connection ends."""
     try:
         return visitor.recv(65536)
     except ConnectionError:
@@ -194,7 +194,7 @@ def test_what_is_not_the_answer_changes_nothing() -> None:
 def test_only_a_get_of_this_address_brings_an_answer() -> None:
     login = Login(listening())
     here = f"127.0.0.1:{login.port}"
-    # The name of a page may lead here.
+    # The host name of a web page may resolve to this computer (DNS rebinding).
     names = ("evil.example", f"evil.example:{login.port}", "127.0.0.1", f"localhost:{login.port}")
     others = [(method, here) for method in ("POST", "HEAD", "OPTIONS", "PUT")]
     for method, host in [*others, *(("GET", name) for name in names)]:
@@ -337,7 +337,7 @@ def test_the_browser_gets_the_address_unchanged_and_no_shell_does(
 
 @pytest.fixture
 def opened(monkeypatch: pytest.MonkeyPatch) -> Shown:
-    """What a browser, if one were there, would be started with."""
+    """The addresses with which a browser would be started."""
     pages = Shown()
     monkeypatch.setattr(webbrowser, "open", lambda url: not pages(url))
     return pages
@@ -376,7 +376,7 @@ def test_a_file_that_is_ready_after_the_login_is_removed_and_not_opened(
     assert begun.wait(WAIT)
     (thread,) = (one for one in threading.enumerate() if one.name == "syncmcp-redirect[browser]")
     assert thread.daemon
-    login.ends_well()  # nor does it wait for the browser
+    login.ends_well()  # the login does not wait for the browser
     go_on.set()
     thread.join(WAIT)
     assert made.qsize() == 1
@@ -467,7 +467,7 @@ def test_the_address_goes_to_stderr_unless_somebody_shows_it(
     assert output.out == ""
 
 
-# --- ends
+# --- how a login ends
 
 
 def test_a_port_that_has_no_descriptor_for_a_visitor_waits_for_one(
@@ -535,11 +535,11 @@ def test_ctrl_c_leaves_nothing_open() -> None:
         waiting.receive(Redirect(PLACE, waiting.redirect_uri, STATE), Deadline(WAIT))
 
 
-# --- what is pasted
+# --- pasted addresses
 
 
 class Person:
-    """Pastes one line after the other."""
+    """A person who pastes the given lines."""
 
     def __init__(self, *lines: str) -> None:
         self.asked = Shown()

@@ -1,4 +1,4 @@
-"""Who the client is at an authorization server."""
+"""The registration of the client at an authorization server."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ def test_registration_says_what_kind_of_program_this_is_and_what_it_wants(
         "token_endpoint_auth_method": "none",
         **({"scope": "b c a"} if scopes else {}),
     }
-    # It belongs to the issuer that was asked, whatever the answer says.
+    # The registration belongs to the issuer that was asked, even if the response differs.
     assert found == Registration("c", None, "none", ISSUER, (redirect,))
 
 

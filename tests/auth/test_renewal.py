@@ -1,4 +1,4 @@
-"""New tokens for old ones: refresh, logout, what a store holds; servers that mean harm."""
+"""Refresh, logout and stored tokens; hostile servers."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ def test_a_server_that_is_away_does_not_spoil_a_token_that_still_works(
         server, token = resource.authorization_server, auth.token
 
         def away(_: Answer) -> Answer:
-            server.used_up.clear()  # nothing has come of the request
+            server.used_up.clear()  # as if the request had not arrived
             server.refreshable = refreshable
             return Answer(503, {"error": "temporarily_unavailable"})
 
@@ -130,7 +130,7 @@ def test_a_server_that_is_away_does_not_spoil_a_token_that_still_works(
         clock.advance(11)
         assert call(resource, auth).status_code == 200
         assert auth.token != token
-        # One that works no more is an error, and costs no login.
+        # With an expired token the call fails, but a later refresh needs no new login.
         token, refreshable, real = auth.token, dict(server.refreshable), time.time()
         server.token_answer = away
         clock.advance(609)
@@ -194,7 +194,7 @@ def test_a_token_that_could_not_be_stored_is_used_and_stored_later() -> None:
         assert call(resource, auth).status_code == 200
         assert call(resource, auth).status_code == 200
         server.expire()
-        with pytest.raises(AuthError, match="disk is full"):  # nothing is refreshed meanwhile
+        with pytest.raises(AuthError, match="disk is full"):  # no refresh before it is stored
             call(resource, auth)
         assert len(server.grants("refresh_token")) == 1
         store.full = False
@@ -320,7 +320,7 @@ def test_an_authorization_code_is_sent_once_whatever_becomes_of_the_answer(answe
         assert len(person.redirects) == 1
 
 
-# -- servers that mean harm, and moments that are badly chosen
+# -- hostile servers, and races
 
 CANARY = "canary-very-secret"
 
@@ -387,7 +387,7 @@ def test_the_clock_is_watched_again_after_a_person_took_longer_than_it(moved: Mo
         auth = OAuth(receiver=Person(before=lambda _: moved.advance(2 * limit)))
         http = syncmcp.Http(resource.url, auth=auth)
         client = syncmcp.Client(http, mode="2025-11-25", open_timeout=limit)
-        # The exchange is looked at a quarter of a second late.
+        # The transport's timer ends an exchange a quarter of a second after its deadline.
         error = moved.ending(limit + 0.25, client.open, lambda: reached.wait(WAIT))
         over.set()
     assert isinstance(error, RequestTimeout)
@@ -440,9 +440,9 @@ def test_a_login_and_its_pickled_copy_are_of_the_whole_url(tmp_path: Path) -> No
     with world() as resource:
         auth = OAuth(f"{resource.url}?tenant=a", receiver=Person(), store=store)
         token = auth.login()
-        # It is asked whether it wants a token.
+        # The login first sends a request without a token, to get the challenge.
         assert [one.query for one in resource.calls] == [{"tenant": "a"}]
-        auth._receiver = None  # ours is no part of the library
+        auth._receiver = None  # the test's receiver cannot be pickled
         assert pickle.loads(pickle.dumps(auth)).token == token
         assert OAuth(resource.url, receiver=None, store=store).token is None
 

@@ -1,4 +1,4 @@
-"""Tokens that are bound to a key: proofs, their nonces, and the key; clients that have a key."""
+"""Tokens bound to a key (DPoP): keys, proofs, nonces; clients that authenticate with a key."""
 
 from __future__ import annotations
 
@@ -41,14 +41,14 @@ from tests.support.stage import in_threads
 
 
 class Judge:
-    """Checks proofs as RFC 9449 §4.3 wants it, at both servers.
+    """Checks the proofs at both servers, as RFC 9449 §4.3 requires.
 
     Attributes:
-        as_nonce: What proofs at the authorization server have to carry, if anything.
-        rs_nonce: What they have to carry at the resource server.
-        next_nonce: What the resource server wants after the next good request.
-        bound: The key of each token.
-        verdicts: What was wrong with the requests that were refused.
+        as_nonce: The nonce that proofs at the authorization server must contain, if any.
+        rs_nonce: The nonce that they must contain at the resource server, if any.
+        next_nonce: The nonce that the resource server requires after the next good request.
+        bound: The thumbprint of the key of each token.
+        verdicts: The parameters of the challenges that the resource server sent.
     """
 
     def __init__(self, resource: ResourceServer) -> None:
@@ -104,14 +104,14 @@ class Judge:
         return Answer(200, {"token": token}, headers)
 
     def proof(self, seen: Seen, url: str) -> dict[str, Any] | None:
-        """The claims of a proof, if it is one for this request."""
+        """Check the proof of a request and return its claims; `None` if there is no proof."""
         text = seen.headers.get("dpop")
         if text is None:
             return None
         header, claims = (json.loads(urlsafe(part)) for part in text.split(".")[:2])
         key = import_key(header["jwk"])
         registry = jws.JWSRegistry(algorithms=[header["alg"]])
-        registry.max_header_length = 2000  # as an RSA key is in it
+        registry.max_header_length = 2000  # an RSA key is long
         jws.deserialize_compact(text, key, registry=registry)
         assert header["typ"] == "dpop+jwt"
         assert not key.is_private
@@ -124,7 +124,7 @@ class Judge:
         return cast("dict[str, Any]", claims)
 
     def issue_like(self, desk: TokenDesk) -> None:
-        """Hand out tokens to machines."""
+        """Issue the tokens of `desk`, and check the proofs of their requests."""
         self.issue = desk.answer
         self.server.routes["POST", "/token"] = self.token
 
@@ -168,7 +168,7 @@ def test_each_request_has_a_proof_of_its_own_and_the_token_is_never_a_bearers(
     assert [str(one)[:5] for one in sent] == ["DPoP "] * 5
     assert auth.token is not None
     assert auth.token.token_type == "DPoP"
-    # So has a refresh, by the same key.
+    # A refresh has a proof, too, with the same key.
     judge.server.expire()
     assert call(resource, auth).status_code == 200
     kinds = [one.form["grant_type"] for one in judge.server.token_requests]
@@ -203,7 +203,7 @@ def test_a_nonce_is_used_where_it_is_demanded_and_nobody_signs_in_for_it(
     assert len(judge.server.token_requests) == 2
     assert len(person.redirects) == 1
     assert judge.verdicts[1:] == ['error="use_dpop_nonce"']
-    # Both are remembered.
+    # The client remembers both nonces.
     judge.server.expire()
     assert call(resource, auth).status_code == 200
     assert len(judge.server.token_requests) == 3
@@ -234,7 +234,7 @@ def test_a_nonce_that_is_never_right_is_tried_once_and_leads_to_no_login(
     assert call(resource, auth).status_code == 401
     assert len(resource.calls) == before + tries
     assert len(person.redirects) == len(judge.server.token_requests) == 1
-    # One that is very long is not carried about.
+    # The client does not use a very long nonce.
     resource.routes["POST", "/mcp"] = lambda _: refused('error="use_dpop_nonce"', "x" * 5000)
     assert call(resource, auth).status_code == 401
     sizes = [len(one.headers["dpop"]) for one in resource.calls[before + tries :]]
@@ -255,7 +255,7 @@ def test_a_token_endpoint_whose_nonce_is_never_right_is_asked_twice(
 
 
 @pytest.mark.requirement("AXT-08")
-@pytest.mark.filterwarnings("ignore:EdDSA is deprecated")  # by what verifies here
+@pytest.mark.filterwarnings("ignore:EdDSA is deprecated")  # from the verifier of this test
 @pytest.mark.parametrize("algorithm", ["RS256", "EdDSA", "Ed25519"])
 def test_the_key_is_made_for_what_the_server_takes(
     resource: ResourceServer, judge: Judge, algorithm: str
@@ -361,7 +361,7 @@ def test_the_private_key_is_in_the_store_alone(
     assert secret not in shown
 
 
-# -- clients that prove themselves by a key, and keys that sign
+# -- clients that authenticate with a key, and signing keys
 
 ISSUER = "https://login.example"
 
@@ -429,7 +429,7 @@ def test_an_assertion_for_a_given_audience_is_for_an_issuer_that_the_program_nam
             OAuth("https://mcp.example/mcp", client_id="one", assertion=signs, allow=allow)
 
 
-@pytest.mark.filterwarnings("ignore:EdDSA is deprecated")  # by what verifies here
+@pytest.mark.filterwarnings("ignore:EdDSA is deprecated")  # from the verifier of this test
 @pytest.mark.requirement("AXT-01")
 @pytest.mark.parametrize("algorithm", KEYS)
 def test_each_kind_of_key_signs_as_the_server_takes_it(algorithm: str) -> None:
@@ -477,7 +477,7 @@ def bad_keys() -> dict[str, Any]:
     }
 
 
-@pytest.mark.filterwarnings("ignore")  # of the key that is too short
+@pytest.mark.filterwarnings("ignore")  # about the key that is too short
 @pytest.mark.parametrize("name", bad_keys())
 def test_what_is_no_key_to_sign_with_is_refused_and_not_shown(name: str) -> None:
     with pytest.raises(UsageError) as caught:

@@ -1,4 +1,4 @@
-"""A scope that is too small: more is asked for, a few times, as people are not asked for ever."""
+"""Step-up: the client requests more scope, and asks a person only a limited number of times."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from tests.support.moved_time import MovedTime
 
 
 def wants(scope: str = "") -> Answer:
-    """What a server says that wants more scope."""
+    """Return the response of a server that requires more scope."""
     named = scope and f', scope="{scope}"'
     challenge = f'Bearer error="insufficient_scope"{named}'
     return Answer(403, None, {"WWW-Authenticate": challenge})
@@ -41,7 +41,7 @@ def test_more_scope_is_asked_for_together_with_what_there_was() -> None:
         for method in ("one", "two", "one", "two"):
             assert call(resource, auth, method).status_code == 200
         assert [one.get("scope") for one in server.authorizations] == [None, "a", "a b c"]
-        resource.serve = lambda _: Answer(403, {"error": "no"})  # for another reason
+        resource.serve = lambda _: Answer(403, {"error": "no"})  # not for lack of scope
         assert call(resource, auth).status_code == 403
         assert len(person.redirects) == 3
 
@@ -57,7 +57,7 @@ def test_a_server_that_always_wants_more_gets_three_authorization_requests_in_al
         for _ in range(2):
             with pytest.raises(AuthError, match="sign-ins: limit reached"):
                 call(resource, auth, "tools/call")
-        with pytest.raises(LoginRequired, match="limit is reached"):  # another one is no exception
+        with pytest.raises(LoginRequired, match="limit is reached"):  # for other methods, too
             call(resource, auth, "resources/read")
         assert len(server.authorizations) == 3
 
@@ -139,7 +139,7 @@ def test_operations_are_counted_each_for_itself() -> None:
     assert token_auth._operation(bare) == operation()
 
 
-# How often people are asked, whatever a server answers
+# How often the client asks a person, whatever the server answers
 
 
 @pytest.fixture
@@ -151,7 +151,7 @@ def resource() -> Iterator[ResourceServer]:
 def ask_often(
     resource: ResourceServer, auth: OAuth, times: int = 6
 ) -> list[type[BaseException] | int]:
-    """Make several requests; what each of them came to."""
+    """Make several requests; return the status of each, or the type of its error."""
     outcomes: list[type[BaseException] | int] = []
     for number in range(times):
         try:
@@ -175,7 +175,7 @@ def test_a_server_that_refuses_every_token_has_three_browsers_opened_and_no_more
         LoginRequired, match=r"last 3 sign-ins led to nothing.* call login\(\) to ask again"
     ):
         call(resource, auth)
-    auth.login()  # whatever was before
+    auth.login()  # the limit does not apply
     assert len(person.redirects) == 4
     resource.routes["POST", resource.path] = resource._mcp
     assert call(resource, auth).status_code == 200

@@ -1,4 +1,4 @@
-"""Token stores: what is kept, who may read it, and who waits for whom."""
+"""Token stores: contents, permissions and locks."""
 
 from __future__ import annotations
 
@@ -58,12 +58,12 @@ def mode(path: Path) -> int:
 
 
 def uses(store: TokenStore) -> list[Callable[[], object]]:
-    """What can be done with an entry."""
+    """Return the operations on an entry."""
     return [partial(store.load, KEY), *(partial(store.save, KEY, value) for value in (ENTRY, None))]
 
 
 class Locker:
-    """A thread that locks a key in an exchange; it holds the lock until it is told."""
+    """A thread that locks a key in an exchange, and releases the lock in `end`."""
 
     def __init__(self, store: TokenStore, seconds: float = WAIT) -> None:
         self.exchange = Exchange()
@@ -82,7 +82,7 @@ class Locker:
 
 @contextmanager
 def locked(store: TokenStore) -> Iterator[None]:
-    """Another thread has locked the key."""
+    """Hold the lock of the key in another thread."""
     locker = Locker(store)
     assert locker.locked.wait(WAIT)
     yield
@@ -90,14 +90,14 @@ def locked(store: TokenStore) -> Iterator[None]:
 
 
 def waiting(store: TokenStore) -> Locker:
-    """Another thread, which waits for the lock."""
+    """Return another thread that is waiting for the lock."""
     locker = Locker(store)
     assert locker.exchange.waits.wait(WAIT)
     assert not locker.locked.is_set()
     return locker
 
 
-# --- what is kept
+# --- contents
 
 
 def test_a_copy_of_what_was_saved_is_loaded_until_it_is_deleted(store: TokenStore) -> None:
@@ -131,7 +131,7 @@ def test_no_store_shows_what_it_keeps(store: TokenStore) -> None:
             pickle.dumps(store)
 
 
-# --- who may read it
+# --- permissions
 
 
 @pytest.mark.requirement("TOK-04", "TOK-05")
@@ -230,7 +230,7 @@ def test_what_is_no_file_or_no_directory_of_ones_own_is_refused_at_once(path: Pa
         pass
 
 
-# --- what a failure leaves
+# --- failures while writing
 
 
 @pytest.mark.parametrize("broken", ["fsync", "replace"])
@@ -250,7 +250,7 @@ def test_what_cannot_be_written_leaves_the_file_as_it_was(
     assert str(path) in str(caught.value)
     assert store.load(KEY) == ENTRY
     assert not path.with_name("tokens.json.new").exists()
-    # Nor is what a killed writer left in the way.
+    # A temporary file that a killed writer left does not matter.
     path.with_name("tokens.json.new").write_text("half of")
     store.save(KEY, {"y": 2})
     assert store.load(KEY) == {"y": 2}
@@ -289,7 +289,7 @@ def test_a_symbolic_link_stays_one_and_a_file_is_pickled_as_its_path(
     store = FileStore(link)
     exchange = Exchange()
     exchange.abort()
-    with exchange:  # a token that was rotated is saved though the call was cut
+    with exchange:  # a rotated token is saved even after its call was aborted
         store.save(KEY, ENTRY)
     assert link.is_symlink()
     assert FileStore(path).load(KEY) == ENTRY
@@ -298,7 +298,7 @@ def test_a_symbolic_link_stays_one_and_a_file_is_pickled_as_its_path(
     assert pickle.loads(data).load(KEY) == ENTRY
 
 
-# --- who waits for whom, in one process
+# --- locks in one process
 
 
 def test_one_thread_at_a_time_has_a_key_and_no_failure_keeps_it(store: TokenStore) -> None:
@@ -329,7 +329,7 @@ def test_a_wait_ends_at_its_deadline_in_words_or_with_a_cut_at_once(store: Token
         pass
 
 
-# --- ... and in several
+# --- locks between processes
 
 
 def test_a_process_waits_for_another_which_lets_go_when_it_is_killed(path: Path) -> None:
@@ -365,7 +365,7 @@ for forks in (False, True):
         other.popen.wait(WAIT)
         assert locker.locked.wait(WAIT)
         assert locker.end() is None
-        os.killpg(other.popen.pid, signal.SIGKILL)  # the fork has lived on
+        os.killpg(other.popen.pid, signal.SIGKILL)  # the forked child still runs
 
 
 def test_two_processes_of_eight_threads_lose_no_update_and_neither_starves(path: Path) -> None:
@@ -396,7 +396,7 @@ while store.load("stop") is None:
         store.save("go", {})
         assert (one.line(), other.line()) == ("counted", "counted")
         assert store.load(KEY) == {"count": 32}
-        # Nor do those that take the lock again at once starve us.
+        # This process gets the lock, although the two others lock again at once.
         for _ in range(20):
             with store.lock(KEY, Deadline(WAIT)):
                 pass
@@ -404,14 +404,14 @@ while store.load("stop") is None:
         assert (one.end(), other.end()) == ((0, "", ""), (0, "", ""))
 
 
-# -- the keyring of the desktop, whatever it can hold
+# -- the keyring of the desktop, and its limits
 
 
 class FakeKeyring:
     """A keyring that is a dictionary.
 
     Attributes:
-        most: How many bytes it takes at a time.
+        most: The maximum length of an entry, in bytes of UTF-16.
         before_read: Called with the name of each entry before it is read.
         before_write: Called with the name and the text of each before it is written.
     """
@@ -437,7 +437,7 @@ class FakeKeyring:
 
 
 def long_entry(word: str = "x") -> dict[str, Any]:
-    """What does not fit into one secret of Windows."""
+    """Return an entry that is too long for one secret of Windows."""
     return {"token": {"access_token": f"{SECRET}{word * 6000}", "name": "ü"}}
 
 
@@ -486,7 +486,7 @@ def test_the_keyring_of_the_desktop_is_the_default_and_keeps_a_long_entry_whole(
 
 @pytest.fixture
 def windows(monkeypatch: pytest.MonkeyPatch) -> FakeKeyring:
-    """The keyring of a computer with Windows."""
+    """A keyring with the limits of Windows."""
     monkeypatch.setattr(KeyringStore, "_max_length", 1_200)
     return FakeKeyring(2560)
 

@@ -28,7 +28,7 @@ from tests.support.stage import elsewhere, in_threads, nervous
 
 
 def at_once(count: int, work: Callable[[], Any]) -> list[Any]:
-    """Run `work` in so many threads that begin together; return results and errors."""
+    """Run `work` in `count` threads that start together; return results and errors."""
     return in_threads(*[work] * count)
 
 
@@ -57,7 +57,7 @@ def test_threads_with_an_expired_token_refresh_it_once() -> None:
 @pytest.mark.pitfall("17")
 @pytest.mark.parametrize("kept", ["in memory", "in a file"])
 def test_objects_that_share_a_store_refresh_once(kept: str, tmp_path: Path) -> None:
-    """In a file each has a store of its own, as in another process (`test_store.py`)."""
+    """With a file, each object has its own store, as in another process (`test_store.py`)."""
     memory = MemoryStore()
 
     def store() -> TokenStore:
@@ -87,7 +87,7 @@ def test_a_login_that_fails_fails_for_all_who_wait_for_it(
         wait, waiting = SharedAttempt.wait, threading.Barrier(7, action=all_here.set)
 
         def together(flight: SharedAttempt[Any], exchange: Any, late: str) -> None:
-            # The thread that signs in gets here when that is over.
+            # The thread that signs in calls this only after its attempt.
             if not all_here.is_set():
                 waiting.wait(WAIT)
             wait(flight, exchange, late)

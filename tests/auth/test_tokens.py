@@ -1,4 +1,4 @@
-"""Values that stores hold, and tokens from elsewhere: what is written, read and shown."""
+"""Stored logins, and tokens from other systems: their formats, and what is shown."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ LOGIN = Login(TOKEN, CLIENT, AuthorizationServerMetadata(issuer=ISSUER, token_en
 
 
 def stored(**changed: Any) -> dict[str, Any]:
-    """The JSON object of a login, with other members in its token."""
+    """Return the JSON object of a login, with changed members in its token."""
     value: dict[str, Any] = json.loads(json.dumps(LOGIN.to_json()))
     value["token"].update(changed)
     return value
@@ -76,11 +76,11 @@ def test_a_token_expires_at_its_moment_if_it_has_one_and_is_known_by_its_secret(
     assert [LOGIN.same_token(other) for other in (same, renewed, None)] == [True, False, False]
 
 
-# -- tokens that the program has from elsewhere
+# -- tokens from other systems
 
 
 def sent(auth: Bearer) -> str:
-    """The header of a request with this authentication."""
+    """Return the header that this authentication adds to a request."""
     return auth(requests.Request("POST", "https://x.example").prepare()).headers["Authorization"]
 
 
@@ -152,7 +152,7 @@ def test_a_token_that_cannot_be_read_is_an_error_without_what_was_said(
         sent(Bearer(Path("/nowhere/token")))
     said = "cannot read the token in '/nowhere/token': No such file or directory"
     assert (caught.value.message, caught.value.delivery) == (said, "not_sent")
-    ours = LoginRequired("nobody is there")  # an error of this library is passed on
+    ours = LoginRequired("nobody is there")  # an error of this library is raised unchanged
     with pytest.raises(LoginRequired) as passed:
         sent(Bearer(raiser(ours)))
     assert passed.value is ours

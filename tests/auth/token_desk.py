@@ -1,4 +1,4 @@
-"""A token endpoint that hands out tokens to machines, in front of the scripted servers."""
+"""A token endpoint that issues tokens to machines, for the scripted servers."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from tests.auth.authorization_server import Answer, ResourceServer, Seen, call
 
 
 class TokenDesk:
-    """Takes over the token endpoint of the authorization server behind a resource.
+    """Replaces the token endpoint of the authorization server behind a resource.
 
     Attributes:
-        check: Looks at a request; an `Answer` refuses it.
+        check: Checks a request; an `Answer` that it returns is the refusal.
     """
 
     def __init__(self, resource: ResourceServer) -> None:

@@ -1,4 +1,4 @@
-"""Secrets in every shape they are met in: none comes through, and ordinary text does."""
+"""Redaction of secrets in every form in which they occur, and of no other text."""
 
 from __future__ import annotations
 
@@ -181,7 +181,7 @@ def test_known_secrets_are_masked_line_by_line_and_the_longer_first() -> None:
     for line in key.splitlines():
         assert redact(f"line: {line}", [key]) == "line: ***"
     assert redact("abcdefghi abcdef", ["abcdef", "abcdefghi"]) == "*** ***"
-    # Values that are too short to be secrets do not shred the text.
+    # Values that are too short for a secret are not masked.
     assert redact("level debug, port 80", ["debug", "80", "", "1"]) == "level debug, port 80"
 
 
@@ -211,7 +211,7 @@ def test_no_text_is_too_strange_and_the_rest_of_it_stands_as_it_was(text: str, t
 def test_long_text_is_read_in_one_go(read: Callable[[str], str], unit: str, size: int) -> None:
     before = time.process_time()
     read(unit * (size // len(unit)))
-    # Seconds; usually a quarter of one. Trying again from every place takes minutes.
+    # In seconds; a quarter of one is usual. A search from every position takes minutes.
     assert time.process_time() - before < 10
 
 

@@ -1,4 +1,4 @@
-"""Secrets that are known by their value: what is one, how it is found, how many are kept."""
+"""Secrets that are known by value: which values count, in which forms, and how many are stored."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ TOKEN = "t0ken-aaaa-bbbb-cccc"
 
 
 def escaped_as_json(secret: str, marks: str, *, upper: bool) -> str:
-    """`secret` in JSON of a writer that escapes these, too."""
+    """Return `secret` in JSON, written by a program that also escapes these characters."""
     text = json.dumps(secret)
     if upper:
         text = re.sub(r"(?<=\\u)....", lambda found: found[0].upper(), text)
@@ -79,7 +79,7 @@ def test_a_secret_is_found_however_it_is_encoded(form: str, secret: str) -> None
     shown = Secrets([secret]).redact(f"before {written} after")
     assert shown.startswith("before ")
     assert shown.endswith(" after")
-    # Of what surrounds the secret in base64, six characters may be left.
+    # Of the characters around the secret in base64, up to six may remain.
     assert not any(written[at : at + 7] in shown for at in range(len(written) - 6))
 
 
@@ -125,7 +125,7 @@ def test_of_two_secrets_that_overlap_no_part_is_left() -> None:
 def test_what_resembles_a_secret_at_a_cut_stays() -> None:
     token = Secrets([TOKEN])
     assert token.redact(f"\ufffd{TOKEN[-4:]} it was", starts_cut=True).endswith("*** it was")
-    assert token.redact(f"it was {TOKEN[:-1]}") == f"it was {TOKEN[:-1]}"  # it is not cut
+    assert token.redact(f"it was {TOKEN[:-1]}") == f"it was {TOKEN[:-1]}"  # not at a cut
     secrets = Secrets(["warning-sign"])
     assert secrets.redact("a war", ends_cut=True) == "a war"
     assert secrets.redact("a warden", ends_cut=True) == "a warden"
@@ -204,7 +204,7 @@ def test_a_bounded_number_of_parts_of_a_variable_is_known_and_telling_names_come
     deep = "[" * 5_000 + "]" * 5_000
     secrets = Secrets()
     secrets.give_variables({"A": json.dumps({**value, "password": "last-word"}), "B": deep})
-    assert secrets.redact("last-word value-00000") == "last-word value-00000"  # too long
+    assert secrets.redact("last-word value-00000") == "last-word value-00000"  # A is too long
     few = dict(list(value.items())[:500])
     secrets.give_variables({"C": json.dumps({**few, "password": "last-word"})})
     assert secrets.redact("last-word value-00000") == "*** ***"
@@ -248,7 +248,7 @@ def test_a_bounded_number_of_sent_values_is_kept_and_the_given_ones_always() -> 
 
 
 def test_a_copy_knows_what_the_original_knows_and_no_more() -> None:
-    """Lines that are too short stay out of it: an empty one would be found everywhere."""
+    """A copy also leaves out lines that are too short: an empty line would match everywhere."""
     secrets = Secrets()
     secrets.give("first-line\na\n\nthe-last")
     copy = pickle.loads(pickle.dumps(secrets))
@@ -282,7 +282,7 @@ def test_cookies_of_a_server_push_out_nothing_that_the_program_sends() -> None:
 def test_a_text_that_repeats_a_secret_takes_a_few_times_its_size() -> None:
     secrets, text = Secrets([TOKEN]), f"{TOKEN} " * 2_000 + "%41"
     secrets.mask(TOKEN)
-    assert peak(lambda: secrets.mask(text)) < 6 * len(text)  # it took fourteen times that
+    assert peak(lambda: secrets.mask(text)) < 6 * len(text)  # it took 14 times the size
     assert secrets.mask(text) == "*** " * 2_000 + "%41"
 
 
@@ -338,12 +338,12 @@ def test_what_is_received_pushes_nothing_sent_out(
             caplog.clear()
 
 
-# Escapes that a server writes
+# Escapes in texts of servers
 
 
 ODD = "\u00fcml\u00e4ut-\u2603 \U0001f600 & <more>"
 
-# What a server may set as a cookie or a session id, and each escape makes long.
+# Valid characters of a cookie or session id that get long when they are escaped.
 SPECIAL = "/+=&<'`"
 
 
@@ -429,22 +429,22 @@ def test_values_that_a_server_sets_cost_no_more_than_their_length() -> None:
     for number in range(20):
         secrets.add_headers({"Cookie": f"c{number}={SPECIAL * 2_000}"})
         assert secrets.redact(f"<{quote(SPECIAL * 2_000)}>") == "<***>"
-    assert sum(map(len, secrets._all_forms())) < 10_000_000  # it was six times as much
-    assert time.process_time() - begun < 10  # it took minutes
+    assert sum(map(len, secrets._all_forms())) < 10_000_000  # it was six times as long
+    assert time.process_time() - begun < 10  # an earlier version took minutes
 
 
 def test_a_text_of_one_letter_costs_no_more_than_its_length() -> None:
     secrets, begun = Secrets("a" * length for length in range(6, 206)), time.process_time()
     assert secrets.redact("a" * 100_000 + "b") == "***b"
     assert secrets.redact("a" * 100_000 + "b", ends_cut=True, starts_cut=True) == "***b"
-    assert time.process_time() - begun < 5  # it took minutes
+    assert time.process_time() - begun < 5  # an earlier version took minutes
 
 
 def test_many_beginnings_of_a_secret_before_a_cut_cost_little() -> None:
     secrets = Secrets("a" * 9_000 + str(number) for number in range(100))
     begun = time.process_time()
     shown = secrets.redact("a" * 8_000 + "b", ends_cut=True)
-    assert time.process_time() - begun < 2  # it took a second for each of them
+    assert time.process_time() - begun < 2  # an earlier version took a second for each secret
     assert shown.endswith("***")
 
 

@@ -1,4 +1,4 @@
-"""Questions at a terminal: what was typed before a person could read one answers nothing."""
+"""Questions at a terminal: input that was typed before a question was shown does not answer it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.ui.asking import until
 
 
 class Keyboard:
-    """A terminal that the program has as its standard streams, and the person before it."""
+    """A terminal that replaces the program's standard streams, and a person who types."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self._person, program = pty.openpty()
@@ -32,7 +32,7 @@ class Keyboard:
         self.shown = ""
 
     def attach(self, *names: str) -> None:
-        """Give the program these streams. Not in a fixture: pytest sets them after that."""
+        """Replace these streams in the test itself: pytest sets them after the fixtures."""
         for name in names:
             self.patch.setattr(sys, name, self._files[name != "stdin"])
 
@@ -40,12 +40,12 @@ class Keyboard:
         os.write(self._person, text.encode())
 
     def read_until(self, text: str) -> None:
-        """Read what is on the screen, until this is there, too."""
+        """Read the screen until it has shown this text."""
         while text not in self.shown:
             self.shown += os.read(self._person, 4096).decode()
 
     def reply(self, question: Question, line: str) -> Any:
-        """What comes of this line behind the prompt."""
+        """Type a line at the prompt; return the answer of the question."""
         self.read_until("[y/N] ")
         self.type(line)
         return question.answer()
@@ -64,7 +64,7 @@ def keyboard(monkeypatch: pytest.MonkeyPatch) -> Iterator[Keyboard]:
 
 
 class Question:
-    """A question whether to sign in somewhere, asked on a thread of its own."""
+    """A question whether to sign in, asked on a thread of its own."""
 
     def __init__(self, make: Callable[..., Any] = LoopbackReceiver, of: str = "as.example") -> None:
         request = SignInRequest("https://mcp.example/mcp", f"https://{of}")
@@ -91,7 +91,7 @@ def test_a_yes_that_was_typed_ahead_agrees_to_nothing(make: Any, keyboard: Keybo
 
 
 def test_lines_that_go_on_to_come_answer_nothing(keyboard: Keyboard) -> None:
-    """Somebody is typing, or has pasted a text."""
+    """As when a person is still typing, or has pasted several lines."""
     keyboard.attach("stdin", "stdout")
     typed: list[str] = []
 
@@ -152,7 +152,7 @@ def test_nobody_is_asked_who_sees_no_question(make: Any, keyboard: Keyboard) -> 
 
 
 def test_prompts_of_the_interpreter_are_on_the_screen_too(tmp_path: Path) -> None:
-    """Python itself writes prompts of `input` to the descriptor of stderr."""
+    """`input` would write its prompt to the file descriptor of stderr, which is a file here."""
     program = (
         "from syncmcp._concurrency.timing import Deadline\n"
         "from syncmcp.auth import LoopbackReceiver, SignInRequest\n"

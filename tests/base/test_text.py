@@ -1,4 +1,4 @@
-"""Text of servers: what is shown of it, URLs in it, and problems of values."""
+"""Texts of servers: how they are shown, their URLs, and errors about invalid values."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_all_loggers_of_the_library_are_guarded() -> None:
         for node in ast.walk(tree)
         if isinstance(node, ast.Call) and ast.unparse(node.func) == "logging.getLogger"
     ]
-    assert [call for call in calls if "'syncmcp" in call] == []  # `logger` makes them
+    assert [call for call in calls if "'syncmcp" in call] == []  # they must use `logger`
     assert sum("logger(" in text for text in texts) > 20
     assert make_visible in logging.getLogger("syncmcp.wire").filters
 
@@ -52,10 +52,10 @@ def test_a_long_message_is_cut_between_two_words() -> None:
     assert McpError(f"a {'x' * 50_000}").message == "a… (50,001 more characters)"
 
 
-# URLs are taken apart in bounded time
+# URLs are parsed in limited time
 
 
-# Each is sorted in among those before it when it is normalized: so many take seconds.
+# Normalization sorts combining marks in quadratic time: for this many it takes seconds.
 MARKS = "\u0301\u0316" * 30_000
 LONGEST = "\u00e9" * LONGEST_HOST
 
@@ -101,7 +101,7 @@ def test_any_other_url_is_split_and_joined_as_ever(url: str) -> None:
     assert join_url("https://example.com/a/b", url) == urljoin("https://example.com/a/b", url)
 
 
-# What an error about an invalid value says
+# Errors about invalid values
 
 
 def test_no_error_looks_at_each_of_many_problems() -> None:

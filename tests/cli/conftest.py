@@ -1,4 +1,4 @@
-"""The command, run in this process or as a program, and servers for it."""
+"""Fixtures of the tests of the command: an empty home, the command in this process, a server."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.cli.running import Command
 
 @pytest.fixture
 def elsewhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
-    """A home directory and a working directory in which nothing is."""
+    """Make an empty home and an empty working directory; return the latter."""
     home, here = tmp_path / "home", tmp_path / "here"
     home.mkdir()
     here.mkdir()
@@ -26,12 +26,12 @@ def elsewhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
 
 @pytest.fixture
 def command(elsewhere: Path, capsys: pytest.CaptureFixture[str]) -> Command:
-    """Runs a command in this process."""
+    """Return an object that runs the command in this process and captures its output."""
     return Command(capsys)
 
 
 @pytest.fixture(scope="module")
 def demo() -> Iterator[str]:
-    """The URL of the demo server."""
+    """Serve the demo server over HTTP; return its URL."""
     with serve_http(demo_server()) as http:
         yield http.url

@@ -1,6 +1,6 @@
-"""The help of every command, as docs/command-line.md shows it.
+"""The help of every command, for docs/command-line.md.
 
-``python -m tests.cli.help_page`` writes it there; a test holds the page against it.
+``python -m tests.cli.help_page`` writes it into the page; a test compares the page with it.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ _COMMON = {field.name for field in dataclasses.fields(Settings)}
 
 
 def commands() -> Iterator[tuple[str, Any]]:
-    """Each command by its words."""
+    """Yield each command with its words, such as `auth login`."""
     for name, command in command_tree().commands.items():
         for inner, one in getattr(command, "commands", {"": command}).items():
             yield f"{name} {inner}".strip(), one
 
 
 def with_help(page: str) -> str:
-    """The page, with the help that the commands have now."""
+    """Return the page with the current help of the commands."""
     found = dict(commands())
 
     def filled(block: re.Match[str]) -> str:
@@ -41,7 +41,7 @@ def with_help(page: str) -> str:
 
 
 def documented(page: str) -> set[str]:
-    """The commands whose help is on the page."""
+    """Return the commands whose help is on the page."""
     return {block["words"] for block in _BLOCK.finditer(page)} - {"all"}
 
 

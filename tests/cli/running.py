@@ -24,13 +24,13 @@ from tests.support.stage import PATIENCE
 
 ROOT = Path(__file__).parents[2]
 DEMO = ("--", sys.executable, "-m", "syncmcp.testing")
-"""The demo server as a command."""
+"""The words that run the demo server as a program."""
 
 ENTER, DOWN, CTRL_C, CTRL_D, TAB = "\r", "\x1b[B", "\x03", "\x04", "\t"
 
 
 class Ran(NamedTuple):
-    """What came of a command."""
+    """The exit code and the output of a command."""
 
     code: int
     out: str
@@ -55,7 +55,7 @@ class Ran(NamedTuple):
 
 
 class Command:
-    """The command in this process, without a terminal."""
+    """Runs the command in this process, without a terminal."""
 
     def __init__(self, capsys: pytest.CaptureFixture[str]) -> None:
         self._capsys = capsys
@@ -80,7 +80,7 @@ def program(*words: str, stdout: Any = subprocess.PIPE, **env: str) -> subproces
 
 
 def ended(process: subprocess.Popen[str]) -> Ran:
-    """Wait for its end."""
+    """Wait for the end of a process, and return its result."""
     with process:
         out, err = process.communicate(timeout=6 * PATIENCE)
         return Ran(process.returncode, out or "", err)
@@ -101,10 +101,10 @@ def _environment(more: dict[str, str]) -> dict[str, str]:
 
 
 class AtTerminal:
-    """A program at a terminal, and a person before it.
+    """A program at a terminal, and the person who uses it.
 
     Attributes:
-        raw: All that it wrote.
+        raw: All bytes that the program wrote.
     """
 
     def __init__(
@@ -117,17 +117,17 @@ class AtTerminal:
         self.raw = b""
 
     def sees(self, words: str) -> None:
-        """Wait until `words` stand on the screen."""
+        """Wait until `words` are on the screen."""
         while words not in self.screen:
             assert self._reads(), f"{words!r} did not come:\n{self.screen}"
 
     def changes(self, before: str) -> None:
-        """Wait until the screen is another one than `before`."""
+        """Wait until the screen differs from `before`."""
         while self.screen == before:
             assert self._reads(), f"nothing changed:\n{self.screen}"
 
     def answers(self, words: str, *keys: str) -> None:
-        """Wait until `words` stand on the screen, then press keys."""
+        """Wait until `words` are on the screen, then press keys."""
         self.sees(words)
         self.types(*keys)
 
@@ -137,24 +137,24 @@ class AtTerminal:
             self._child.send(key.encode())
 
     def ends(self) -> int:
-        """Wait for its end; return its exit code."""
+        """Wait for the end of the program; return its exit code."""
         while self._reads():
             pass
-        self._child.wait()  # `close` gives it a tenth of a second
+        self._child.wait()  # `close` would wait only a tenth of a second
         self._child.close()
         code: int = self._child.exitstatus if self._child.exitstatus is not None else -1
         return code
 
     @property
     def screen(self) -> str:
-        """All that is on the screen."""
+        """The text on the screen."""
         columns, buffer = range(self._screen.columns), self._screen.buffer
         rows = (buffer[number] for number in range(self._screen.lines))  # `display` is slow
         lines = ("".join(row[column].data for column in columns) for row in rows)
         return "\n".join(line.rstrip() for line in lines).rstrip()
 
     def picture(self, typed: str) -> str:
-        """A drawing (SVG) of the screen, below what a person has typed to get there."""
+        """Return a drawing (SVG) of the screen, below the command line that a person typed."""
         rows = [f"<tspan font-weight='bold'>$ {escape(typed)}</tspan>"]
         for number in range(self.screen.count("\n") + 1):
             cells = [self._screen.buffer[number][column] for column in range(self._screen.columns)]
@@ -184,17 +184,17 @@ class AtTerminal:
 
 
 def _span(color: str, cells: Iterable[Any]) -> str:
-    # Viewers run other spaces together.
+    # SVG viewers collapse other spaces.
     text = escape("".join(cell.data for cell in cells)).replace(" ", "\N{NO-BREAK SPACE}")
     return text if color == "default" else f"<tspan fill='{_INK.get(color, color)}'>{text}</tspan>"
 
 
-# On paper the colours of terminals are too light.
+# On white, the colours of terminals are too light.
 _INK = {"cyan": "#0a7080", "brown": "#7a5700", "green": "#1a7f37", "red": "#b3261e"}
 
 
 class _Screen(pyte.Screen):
-    """A screen that answers when it is asked where the cursor is."""
+    """A screen that answers queries of the cursor's position."""
 
     def __init__(self, child: Any, columns: int, rows: int) -> None:
         super().__init__(columns, rows)
@@ -204,7 +204,7 @@ class _Screen(pyte.Screen):
         self._child.send(data.encode())
 
     def set_margins(self, *margins: Any, **private: Any) -> None:
-        if not private:  # pyte takes some private sequences for this one
+        if not private:  # pyte also calls this for some private sequences
             super().set_margins(*margins)
 
 
@@ -217,15 +217,15 @@ def at_terminal(
     patience: float = 6 * PATIENCE,
     **env: str,
 ) -> Iterator[AtTerminal]:
-    """The command at a terminal of its own.
+    """Run the command at a new terminal.
 
     Args:
-        words: Its command line.
+        words: The command line.
         columns: The width of the terminal.
-        rows: Its height.
-        patience: How long it may write nothing, in seconds, while something is waited for.
+        rows: The height of the terminal.
+        patience: The longest silence of the program, in seconds, while a test waits for output.
         shell: A line for ``sh`` instead, in which ``$SYNCMCP`` is the command.
-        env: Variables.
+        env: Additional environment variables.
     """
     command = [sys.executable, "-m", "syncmcp", *words]
     if shell is not None:
@@ -246,7 +246,7 @@ def at_terminal(
 
 
 def log_in(url: str) -> str:
-    """Sign in as a person who agrees and goes to the address on the screen; the last screen."""
+    """Sign in as a person who agrees and visits the shown address; return the last screen."""
     with at_terminal("auth", "login", url, "--no-browser", columns=1000) as terminal:
         terminal.sees(f"The server {url}")
         terminal.answers("Sign in there? [y/N]", "y\r")

@@ -1,4 +1,4 @@
-"""The command with a person before it, at a real terminal."""
+"""The command at a pseudo-terminal, used by a person."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ HOSTILE = "before\x1b[2J\x1b[31mafter\u202e\x07"
 
 @pytest.fixture(scope="module")
 def hostile() -> Iterator[str]:
-    """A server whose every word attacks the terminal."""
+    """The URL of a server whose texts contain control sequences."""
     server = Server("hostile")
 
     @server.tool(annotations={"readOnlyHint": True})
@@ -97,7 +97,7 @@ def test_what_may_change_something_is_called_after_a_yes(
 
 
 def test_a_call_that_a_person_allows(elsewhere: Path) -> None:
-    """With ``SYNCMCP_PICTURES=1`` a picture of it goes to ``docs/pictures/``."""
+    """With ``SYNCMCP_PICTURES=1``, the test saves a picture in ``docs/pictures/``."""
     server = Server("books")
 
     @server.tool(annotations={"destructiveHint": True})
@@ -193,7 +193,7 @@ def test_a_server_named_in_this_folder_is_used_after_a_yes(
     with at_terminal("call", "demo", "greet") as terminal:
         terminal.sees("Use it?")
         assert "-m syncmcp.testing" in terminal.screen
-        terminal.types(ENTER)  # No comes first
+        terminal.types(ENTER)  # “No” is preselected
         assert terminal.ends() == 2
     assert "servers approve" not in terminal.screen
     with at_terminal("call", "demo", "greet") as terminal:
@@ -225,8 +225,8 @@ def test_the_shell_keeps_one_connection_and_completes_from_it(elsewhere: Path) -
         terminal.answers("close the quotation, or put a backslash before it", "ping --trust", ENTER)
         terminal.answers("must be given when you start the shell", "help ping", ENTER)
         terminal.answers("Usage: ping", "call countdown steps:=1000 delay:=0.2", ENTER)
-        terminal.sees(" left ━")  # the bar: the call runs, and the prompt has let go of the keys
-        terminal.types("read 'demo://rea", CTRL_C)  # which is thrown away
+        terminal.sees(" left ━")  # the call runs, and the prompt reads no keys
+        terminal.types("read 'demo://rea", CTRL_C)  # discards this input
         terminal.answers("error: interrupted", "ping", ENTER)
         terminal.answers(" ms\n", CTRL_D)
         assert terminal.ends() == 0
@@ -270,7 +270,7 @@ def test_the_page_shows_what_the_doctor_prints(elsewhere: Path) -> None:
         assert terminal.ends() == 4
     page = (PICTURES.parent / "command-line.md").read_text("utf-8")
     _, _, shown = page.partition("$ syncmcp doctor -- npx some-server\n")
-    # The variables are those of the machine.
+    # The variables depend on the machine.
     printed, expected = (
         re.sub(r"variables [\w, ]+", "variables", text)
         for text in (terminal.screen.replace(str(npx), "/usr/bin/npx"), shown.partition("\n```")[0])

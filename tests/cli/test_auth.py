@@ -1,4 +1,4 @@
-"""Signing in from the shell, and using what that gave."""
+"""Signing in from the shell, and later commands with the stored sign-in."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def issuer() -> Iterator[AuthorizationServer]:
 
 @pytest.fixture(scope="module")
 def private(issuer: AuthorizationServer) -> Iterator[str]:
-    """The URL of a server that wants a token."""
+    """The URL of a server that requires a token."""
     server = Server("notebook")
     server.add_tool(lambda: "a line", name="read", annotations={"readOnlyHint": True})
     with serve_http(server, authorization_server=issuer) as http:
@@ -38,7 +38,7 @@ def private(issuer: AuthorizationServer) -> Iterator[str]:
 
 @pytest.fixture
 def sign_in(command: Command, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Ran]:
-    """Signs in where nobody is asked, as a person whose browser goes where it is sent."""
+    """Return a function that signs in at a named issuer, with a simulated browser."""
 
     def visit(page: str) -> bool:
         with urllib.request.urlopen(address_behind(page), timeout=30) as answer:
@@ -77,14 +77,14 @@ def test_a_person_signs_in_once_for_all_later_commands(
 ) -> None:
     assert f"signed in to {private}" in log_in(private)
     assert command("call", private, "read").out == "a line\n"
-    issuer.expire()  # it is renewed without anybody
+    issuer.expire()  # renewed without a person
     assert command("record", "tape.jsonl", "call", private, "read").out == "a line\n"
     assert command("replay", "tape.jsonl", "call", "read").out == "a line\n"
     own = Path.home() / ".cursor/own.json"
     own.parent.mkdir()
     own.write_text(f'{{"mcpServers": {{"mine": {{"url": "{private}"}}}}}}')
     assert command("call", "mine", "read", "-c", str(own)).out == "a line\n"
-    # Who names the same issuer later stays signed in.
+    # A second login that names the same issuer leaves the person signed in.
     again = command("auth", "login", private, "--issuer", issuer.issuer)
     assert (again.code, again.out) == (0, f"signed in to {private} for notes:read\n")
     ran = command("auth", "status", private)
@@ -141,7 +141,7 @@ def test_a_client_that_was_registered_by_hand_is_used_and_remembered(
         assert (status["signed_in"], status["client_id"]) == (True, "mine")
         assert dict(command("auth", "status", resource.url).rows)["client"] == "mine"
         assert "its-secret" not in str(status)
-        # Later commands renew it as that client, though nobody tells them its secret again.
+        # Later commands renew the token as that client: the secret is stored.
         server.expire()
         assert call(resource, stored_login(Http(resource.url))).status_code == 200
         assert command("auth", "logout", resource.url).code == 0
@@ -234,7 +234,7 @@ def test_who_signs_in_as_another_client_is_signed_out_as_the_earlier_one(
         server.clients["mine"] = (None, "none")
         for given in (["--client-id", "mine"], []):
             sign_in(resource.url, server.issuer, *given)
-            # What a server says when somebody signs in is kept with the sign-in.
+            # A sign-in is stored with the metadata of its time; this affects only later ones.
             server.metadata["revocation_endpoint"] = f"{server.origin}/nowhere"
         assert command("auth", "status", resource.url, "--json").result["client_id"] != "mine"
         assert [grant["client"] for grant in server.valid.values()] != ["mine"]
@@ -269,4 +269,4 @@ def test_what_no_client_can_be_is_refused_before_anything_is_sent(
     ran = command("auth", "login", "http://127.0.0.1:9/mcp", *given)
     assert (ran.code, ran.out) == (2, "")
     assert said in ran.error["message"]
-    assert "s3cret" not in ran.err  # somebody mistook the name for the secret itself
+    assert "s3cret" not in ran.err  # the person gave the secret instead of a name

@@ -1,4 +1,4 @@
-"""What is written after a command: arguments, options, and what is said of those that are wrong."""
+"""The words after a command: arguments, options, and the errors about wrong ones."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ READ_ONLY: dict[str, Any] = {"annotations": {"readOnlyHint": True}}
 
 
 def rows(table: str) -> list[list[str]]:
-    """The cells of a table that is written with bars between them, a line for each row."""
+    """Return the cells of a table: a line for each row, with bars between the cells."""
     return [[cell.strip() for cell in line.split(" | ")] for line in table.strip().splitlines()]
 
 
@@ -244,7 +244,7 @@ def test_a_line_that_cannot_be_read_comes_with_a_hint(
 
 
 def _slips(name: str) -> Iterator[str]:
-    """The name with one letter missing, doubled, replaced, or swapped with the one before it."""
+    """Yield the name with a letter missing, doubled, replaced, or swapped with its predecessor."""
     for at, letter in enumerate(name):
         before, after = name[:at], name[at + 1 :]
         yield from (before + after, before + 2 * letter + after, before + "x" + after)

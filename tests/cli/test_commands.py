@@ -1,4 +1,4 @@
-"""Each command on the demo server: what it prints for pipes and as JSON; tapes, and `--model`."""
+"""Each command on the demo server: its output for pipes and as JSON; recordings; `--model`."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from tests.llm.providers import OpenAIChat
 
 @pytest.fixture(scope="module")
 def small() -> Iterator[str]:
-    """The URL of a server with one tool, and nothing else."""
+    """The URL of a server that has only one tool."""
     server = Server("small")
     said = "Search v1.2 of the text.\nTakes long.\n\nSee also: find."
     server.add_tool(lambda: 1, name="search", description=said, input_schema={"type": "object"})
@@ -75,7 +75,7 @@ def test_only_what_a_server_offers_is_listed_unless_it_is_asked_for(
     command: Command, small: str
 ) -> None:
     assert set(command("list", small, "--json").result) == {"tools"}
-    assert {row[0] for row in command("list", small).rows} == {"tools"}  # as of a larger server
+    assert {row[0] for row in command("list", small).rows} == {"tools"}  # as with a larger server
     ran = command("list", small, "prompts")
     assert (ran.code, ran.error["kind"]) == (1, "NotSupported")
     silent = command("listen", small, "--wait", "0.01")
@@ -253,12 +253,12 @@ def test_roots_are_remembered_and_shown_to_servers_that_may_see_them(
     (elsewhere / "project").mkdir()
     uri = (elsewhere / "project").as_uri()
     with serve_http(server) as http:
-        assert command("call", http.url, "look").code != 0  # nothing to show: not even offered
+        assert command("call", http.url, "look").code != 0  # without roots, not declared
         assert command("roots", "add", "project").out == f"{uri}\n"
         assert command("roots", "list").rows == [[str(elsewhere / "project"), "ok"]]
         assert command("roots", "list", "--json").result == {"roots": [{"uri": uri}]}
         assert command("roots").rows == command("roots", "list").rows
-        # Nobody agreed to show them.
+        # Without --yes or a person, the roots are not shown.
         unseen = command("call", http.url, "look")
         assert (unseen.out.strip(), unseen.err.count("got none; --yes shows them")) == ("", 1)
         assert command("call", http.url, "look", "--yes").out == f"{uri}\n"
@@ -298,7 +298,7 @@ def test_versions_and_help_need_nothing(command: Command) -> None:
 def test_no_line_of_a_server_appears_within_a_question(
     elsewhere: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """With --verbose: its stderr and its log could pass for what is asked."""
+    """With --verbose, the server's stderr and log could look like a part of the question."""
 
     def options_of(target: object, **options: Any) -> Any:
         return target, options
@@ -415,7 +415,7 @@ ASKED = ("request_llm_help", "question=Why?")
 
 @pytest.fixture
 def provider(monkeypatch: pytest.MonkeyPatch) -> Iterator[Double]:
-    """A provider that answers, whose clients are closed as the end of the program would do it."""
+    """A simulated provider; its clients are closed at the end, as a program would do it."""
     with double() as there, ExitStack() as clients:
         monkeypatch.setenv("OPENAI_API_KEY", "key")
         monkeypatch.setenv("OPENAI_BASE_URL", f"{there.url}/v1")

@@ -12,10 +12,10 @@ import pytest
 from tests.cli.running import DEMO, ROOT, Command, Ran, run
 
 LOADED = "import sys; print(*{name.partition('.')[0] for name in sys.modules})"
-"""Prints the modules and packages that are loaded."""
+"""Code that prints the loaded modules and packages."""
 
 
-# What Python itself imports for any package, before a line of it is run.
+# Python imports these itself before it runs the package.
 LEFT = {"syncmcp", "__future__"}
 
 
@@ -25,7 +25,7 @@ def python(*words: str, cwd: Path, path: str = str(ROOT)) -> Ran:
 
 @pytest.fixture(scope="module")
 def hostile(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with a module for each that the command loads, beside those of Python's start."""
+    """A folder with a hostile copy of each module that the command, not Python's start, loads."""
     start, folder = (tmp_path_factory.mktemp(name) for name in ("start", "checkout"))
     (start / "probe.py").write_text(LOADED)
     before = set(python("-m", "probe", cwd=start).out.split())

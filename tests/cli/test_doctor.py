@@ -1,4 +1,4 @@
-"""Why a server does not work, step by step."""
+"""`syncmcp doctor`: why a server does not work, step by step."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def last(ran: Ran) -> dict[str, Any]:
 def test_a_healthy_server_gets_a_word_for_every_step(
     command: Command, demo: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in ("doctor", "inspection"):  # by whose clocks no server is slow
+    for module in ("doctor", "inspection"):  # on this clock, no server is slow
         monkeypatch.setattr(f"syncmcp.cli.{module}.perf_counter", lambda: 0.0)
     found = command("doctor", demo, "--json")
     steps = ["target", "name", "connection", "sign-in", "opening", "capabilities"]
@@ -58,7 +58,7 @@ def test_a_server_that_takes_its_time_is_a_warning(
     command: Command, demo: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for module in ("doctor", "inspection"):
-        clock = itertools.count(step=2.0)  # seconds, each time that somebody looks
+        clock = itertools.count(step=2.0)  # seconds for each reading
         monkeypatch.setattr(f"syncmcp.cli.{module}.perf_counter", clock.__next__)
     found = command("doctor", demo, "--json")
     slow = {step: verdict for step, verdict in verdicts(found).items() if verdict != "ok"}
@@ -99,7 +99,7 @@ def test_the_first_step_that_fails_is_the_last(
 
 
 def test_a_closed_port_and_a_silent_program_are_told_apart(command: Command) -> None:
-    with socket.socket() as taken:  # by a program that does not listen
+    with socket.socket() as taken:  # by a socket that does not listen
         taken.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{taken.getsockname()[1]}"
         assert last(command("doctor", url, "--json"))["step"] == "connection"

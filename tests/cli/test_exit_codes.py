@@ -1,4 +1,4 @@
-"""The command as a program: its exit code, its errors on stderr, and what goes before a print."""
+"""The command as a program: exit codes, errors on stderr, and progress bars before output."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_ctrl_c_ends_a_program_with_130(elsewhere: Path, demo: str) -> None:
     assert process.stderr.readline() == "listening to the tools\n"
     process.send_signal(signal.SIGINT)
     ran = ended(process)
-    assert (ran.code, ran.err) == (130, "")  # the usual end of it
+    assert (ran.code, ran.err) == (130, "")  # the usual end of `listen`
 
 
 def test_ctrl_c_during_a_call_says_that_the_tool_may_have_run(elsewhere: Path) -> None:
@@ -155,7 +155,7 @@ def test_the_hint_about_a_limit_names_what_helps() -> None:
 def test_closed_streams_are_as_good_as_empty_ones_and_without_stdout_nothing_is_called(
     closed: str, code: int, out: str, said: str, elsewhere: Path
 ) -> None:
-    """Python has none for them, and the next file that is opened gets the number of one."""
+    """Python has `None` for a closed stream; the next opened file gets its descriptor."""
     command = [sys.executable, "-m", "syncmcp", "call", "greet", "name=x", *DEMO]
     ran = run("sh", "-c", f"exec {shlex.join(command)} {closed}")
     assert (ran.code, ran.out) == (code, out)
@@ -220,11 +220,11 @@ def test_no_line_of_a_server_passes_for_one_of_the_command(
 def test_ctrl_c_while_the_command_is_loaded_ends_it_without_a_traceback(
     module: str, tmp_path: Path
 ) -> None:
-    """A real signal, at the import of each module, to what the console script runs."""
+    """The signal arrives at the import of the module; the code is that of the console script."""
     project = (ROOT / "pyproject.toml").read_text("utf-8")
     (entry,) = re.findall(r'^syncmcp = "(\w+):main"$', project, re.MULTILINE)
     (included,) = re.findall(r"^only-include = (.*)$", project, re.MULTILINE)
-    assert f'"{entry}.py"' in included  # in the wheel
+    assert f'"{entry}.py"' in included  # is in the wheel
     (tmp_path / "sitecustomize.py").write_text(
         "import os, signal, sys\n"
         "class Interrupting:\n"

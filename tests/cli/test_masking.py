@@ -1,4 +1,4 @@
-"""What a server repeats of its secrets in an error is masked before the command prints it."""
+"""Secrets that a server repeats in an error are masked before the command prints them."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def shop() -> Server:
     return server
 
 
-# A server with a process of its own, whose lists cannot be fetched.
+# A program that answers each request except `initialize` with an error.
 LISTLESS = """
 import json, os, sys
 for line in sys.stdin:

@@ -1,4 +1,4 @@
-"""Servers by the names that files give them, and `servers approve` and `forget`."""
+"""Servers with names from servers files; `servers approve` and `servers forget`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.support.ports import free_port
 
 @pytest.fixture
 def config(elsewhere: Path, demo: str) -> Path:
-    """A file among the settings of the user."""
+    """A servers file in the settings of the user."""
     path = Path.home() / ".cursor" / "servers.json"
     path.parent.mkdir()
     servers = {
@@ -105,7 +105,7 @@ def test_signing_in_shows_no_secret_of_a_url(
 
 @pytest.fixture
 def project(elsewhere: Path) -> Path:
-    """A folder with a file of servers in it."""
+    """A servers file in the current folder."""
     path = elsewhere / ".vscode/mcp.json"
     path.parent.mkdir()
     env = {"PYTHONPATH": os.environ.get("PYTHONPATH", "")}
@@ -131,7 +131,7 @@ def test_a_script_approves_by_name_and_takes_it_back(command: Command, project: 
     assert (ran.code, ran.out, ran.error["hint"]) == (2, "", "--yes approves it without asking")
     ran = command("servers", "approve", "demo", "--yes")
     assert (ran.code, ran.out) == (0, "demo: ready\n")
-    assert "-m syncmcp.testing" in ran.err  # what was agreed to
+    assert "-m syncmcp.testing" in ran.err  # shows the approved program
     assert command("ping", "demo").code == 0
     again = command("servers", "approve", "demo", "--json")
     assert (again.err, again.result["state"]) == ("", "ready")
@@ -173,11 +173,11 @@ def test_a_name_that_is_none_is_said(command: Command, project: Path) -> None:
         assert command("servers", what, "damo").error["hint"] == "did you mean demo?"
         assert command("servers", what, "x").error["hint"] == "`syncmcp servers` lists the names"
         assert command("servers", what).code == 2
-    for broken in "broken", "typo":  # nobody is asked about it, and nothing is approved
+    for broken in "broken", "typo":  # no question, no approval
         ran = command("servers", "approve", broken, "--yes")
         assert (ran.code, ran.out) == (2, "")
         assert command("ping", broken).error["kind"] == "ServersFileError"
-    # What was approved before it was broken can be discarded.
+    # An approval from the time before it was broken can be discarded.
     assert "neither a command nor a url" in command("servers", "forget", "broken").out
     assert command("servers", "nonsense").code == 2
     assert command("servers", "approve", "off", "--yes").out == "off: disabled\n"

@@ -1,4 +1,4 @@
-"""`--output`: images, sounds and files in files of the caller's choice."""
+"""`--output`: images, sounds and files are saved under a name that the caller chooses."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def encoded(data: bytes) -> str:
 
 @pytest.fixture(scope="module")
 def studio() -> Iterator[str]:
-    """The URL of a server with media; `CALLS` has what it was asked for."""
+    """The URL of a server with media; `CALLS` lists the called tools."""
     server = Server("studio")
 
     def tool(name: str, *content: dict[str, Any], **more: Any) -> None:
@@ -53,7 +53,7 @@ def studio() -> Iterator[str]:
 
 @pytest.fixture
 def call(command: Command, studio: str) -> Call:
-    """Calls a tool, and saves what comes."""
+    """Return a function that calls a tool."""
     CALLS.clear()
     return partial(command, "call", studio)
 
@@ -65,7 +65,7 @@ def test_a_picture_is_saved_and_the_words_are_printed(call: Call) -> None:
     assert Path("a picture.png").read_bytes() == PICTURE
     again = call("draw", "--output", "a picture.png")
     assert (again.code, again.error["hint"]) == (2, "--force replaces it")
-    assert CALLS == ["draw"]  # it was not called in vain
+    assert CALLS == ["draw"]  # the second call was not sent
     Path("a picture.png").write_text("other")
     wire = call("draw", "-o", "a picture.png", "--force", "--json")
     assert wire.result["content"][1]["data"] == encoded(PICTURE)
@@ -75,7 +75,7 @@ def test_a_picture_is_saved_and_the_words_are_printed(call: Call) -> None:
 def test_several_are_numbered_and_replace_no_file_but_the_one_that_is_named(
     call: Call, elsewhere: Path
 ) -> None:
-    """Nor has the server a say in their names."""
+    """The server has no influence on the names either."""
     ran = call("film", "-o", "film.bin")
     assert (ran.code, ran.out) == (0, "and\n")
     made = {path.name: path.read_bytes() for path in elsewhere.iterdir()}

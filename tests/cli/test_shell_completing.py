@@ -1,6 +1,6 @@
-"""What Tab inserts in the shell is one word, and means what the server's text says.
+"""Text of the server that Tab inserts in `syncmcp shell` is one word with the same meaning.
 
-At the end: what it offers in the person's own shell.
+At the end: completions in the person's own shell.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ HOSTILE = [
 
 
 class Offering:
-    """A client whose server offers the same text wherever it offers any."""
+    """A client whose server offers the same text everywhere."""
 
     def __init__(self, text: str, **details: Any) -> None:
         self.text = text
@@ -74,10 +74,10 @@ class Offering:
 
 
 def lines(client: Offering, before: str) -> list[str]:
-    """The lines that Tab makes of what stands before the cursor."""
+    """Return the lines that Tab can make of the text before the cursor."""
     completer = ShellCompleter(cast("Client", client))
     found = list(completer.get_completions(Document(before), None))
-    assert all(one.display_text == one.text for one in found)  # what is shown is inserted
+    assert all(one.display_text == one.text for one in found)  # inserted as shown
     return [before[: len(before) + one.start_position] + one.text for one in found]
 
 
@@ -140,7 +140,7 @@ def test_the_prompt_shows_no_path_of_a_program() -> None:
 
 
 class Silent:
-    """A client whose server does not answer; it waits as long as the call may."""
+    """A client whose server does not answer; a call waits until it is cancelled."""
 
     server = SimpleNamespace(name="silent")
 
@@ -177,14 +177,14 @@ def test_a_completion_does_not_hold_up_the_shell(
         assert next(lines) == "exit"
         thread.join()
     assert client.cancelled.is_set()
-    assert client.options["timeout"] <= 5  # nor does a list that comes drop by drop
+    assert client.options["timeout"] <= 5  # limits a slow list, too
 
 
 @pytest.fixture
 def names(elsewhere: Path) -> Path:
-    """A file of this folder, which may be anybody's."""
+    """A servers file of the current folder, which is not trusted."""
     names = ["demo", "deep", "other", "a b", "$(touch${IFS}hacked)", "x\u202ey", "*", "--trust"]
-    names += ["https://example.com/mcp", "HTTP://example.com"]  # which no file is asked about
+    names += ["https://example.com/mcp", "HTTP://example.com"]  # URLs are not names in a file
     servers = {name: {"command": "no-such-command-at-all"} for name in names}
     path = elsewhere / ".cursor/mcp.json"
     path.parent.mkdir()
@@ -194,7 +194,7 @@ def names(elsewhere: Path) -> Path:
 
 @pytest.fixture
 def offered(command: Command, monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[str]]:
-    """What is offered in the place of the last word."""
+    """Return a function that completes the last word."""
 
     def ask(*words: str) -> list[str]:
         with monkeypatch.context() as asked:
@@ -214,7 +214,7 @@ def test_names_are_offered_that_are_one_word_in_a_shell(
     assert offered("tools", "") == ["demo", "deep", "other"]
     assert offered("call", "de") == ["demo", "deep"]
     assert offered("servers", "approve", "o") == ["other"]
-    assert offered("tools", "--", "") == []  # a command of one's own
+    assert offered("tools", "--", "") == []  # a command follows
 
 
 def test_a_file_of_ones_own_has_the_names(

@@ -1,4 +1,4 @@
-"""What a server makes of a batch, in every form that an answer can have (2025-03-26)."""
+"""The answers that a server may give to a batch, in every valid and invalid form (2025-03-26)."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from tests.support.stage import PATIENCE
 
 BATCHING: Final = "2025-03-26"
 CALLS = ("a", "b", "c")
-IDS = (2, 3, 4)  # the handshake has the first
+IDS = (2, 3, 4)  # the handshake uses id 1
 
 every_wire = pytest.mark.parametrize("wire", ["memory", "stdio", "http"])
 shared_streams = pytest.mark.parametrize("wire", ["memory", "stdio"])
 
 
 def result(id: object) -> dict[str, Any]:
-    """An answer that says which request it answers."""
+    """Return a response whose text is the id of its request."""
     text = {"type": "text", "text": str(id)}
     return {"jsonrpc": "2.0", "id": id, "result": {"content": [text]}}
 
@@ -44,18 +44,18 @@ class Sent:
         self.frame: Any = peer.requests("batch")[0]
 
     def assert_answered(self) -> None:
-        """Each call has its own answer."""
+        """Check that each call got its own response."""
         texts = [future.result(PATIENCE).text for future in self.futures]
         own = {message["params"]["name"]: str(message["id"]) for message in self.frame}
         assert texts == [own[name] for name in CALLS]
 
     def by_id(self) -> dict[int, Any]:
-        """The calls by the ids that they got."""
+        """Return the futures by the ids of their requests."""
         ids = (message["id"] for message in self.frame)
         return dict(zip(ids, self.futures, strict=True))
 
     def errors(self) -> list[Any]:
-        """The error of each call, all of them different objects."""
+        """Return the error of each call; check that each is an object of its own."""
         found = [future.exception(PATIENCE) for future in self.futures]
         assert len({id(error) for error in found}) == len(CALLS)
         return found
@@ -73,11 +73,11 @@ def sent(wire: str, *steps: s.Step, **options: Any) -> Iterator[Sent]:
 # -- arrays, single answers, both ------------------------------------------------------------------
 STRAY = [result(None), result(99), {"jsonrpc": "2.0", "method": "acme/news"}]
 
-# What answers each of the calls with its own answer.
+# Responses to a batch that give each call its own response.
 ANSWERS: dict[str, list[s.Step]] = {
     "an array in any order": [s.message([result(4), *STRAY, result(2), result(3)])],
     "single answers": [s.message(result(id), final=False) for id in (3, 4, 2)],
-    # An error that names no request is about those that nothing else is about.
+    # An error without an id belongs to the request that has no other response.
     "an array with an error": [s.message([refusal(None), result(3), result(2), result(4)])],
 }
 EVENTS = [s.head(), s.event([result(3)]), s.event(result(2)), s.event([result(99), result(4)])]
@@ -102,7 +102,7 @@ def test_the_refusal_of_one_call_is_nobody_elses(wire: str) -> None:
         assert [found[id].result(PATIENCE).text for id in (2, 4)] == ["2", "4"]
 
 
-# -- too few answers -------------------------------------------------------------------------------
+# -- missing answers -------------------------------------------------------------------------------
 @pytest.mark.parametrize(
     ("steps", "error", "words"),
     [
@@ -123,7 +123,7 @@ def test_what_an_answer_leaves_out_was_answered_wrongly_or_may_have_been_done(
 
 
 def test_a_stream_that_breaks_is_resumed_for_what_is_missing() -> None:
-    listening = [s.expect("GET"), s.accept(405)]  # for what belongs to no request
+    listening = [s.expect("GET"), s.accept(405)]  # the stream for messages without a request
     broken = [s.head(), s.event(result(3), identifier="e1", retry=1), s.end()]
     rest = [s.expect("GET"), s.head(), s.event([result(4), result(2)])]
     script = [*opening(BATCHING), *listening, s.expect("batch"), *broken, *rest]
@@ -195,7 +195,7 @@ def test_what_refuses_the_frame_or_is_no_answer_reaches_every_call_of_it(
             assert {name: getattr(error, name) for name in facts} == facts
 
 
-# -- again -----------------------------------------------------------------------------------------
+# -- retries ---------------------------------------------------------------------------------------
 LIST_TWICE = [s.expect("prompts/list"), s.reply({"prompts": []})] * 2
 
 
@@ -205,7 +205,7 @@ def test_what_may_be_done_twice_is_sent_again_alone(failure: str) -> None:
     if failure == "overload":
         busy = s.head(503, {"content-length": "0"}, chunked=False)
         scripts = [[*frame, busy, *LIST_TWICE]]
-    else:  # the server dies
+    else:  # the connection ends
         scripts = [[*frame, s.cut()], [*opening(BATCHING), *LIST_TWICE]]
     with Scripted(*scripts) as peer:
         targets: dict[str, Any] = {
@@ -227,7 +227,7 @@ def test_what_may_be_done_twice_is_sent_again_alone(failure: str) -> None:
             methods = [message["method"] for message in sent]
             assert methods == ["tools/call", *["prompts/list"] * 2]
             assert len(peer.requests("prompts/list", 2)) == 2
-            # The tool is not called again, and what is sent again is in no frame with others.
+            # The tool call is not repeated. The other requests are repeated outside a frame.
             assert call.attempts == 1
             assert peer.requests("tools/call", 0) == []
             assert len(peer.requests("batch")) == 1
@@ -243,7 +243,7 @@ def test_a_call_cancelled_while_its_frame_fails_is_not_sent_again() -> None:
             futures = [batch.list_prompts() for _ in CALLS]
         peer.requests("batch")
 
-        def meanwhile() -> None:  # it counts as cancelled, and its request is still open
+        def meanwhile() -> None:  # the future is cancelled, but its request still open
             peer.open("die")
             peer.requests("initialize", 2)
 

@@ -1,4 +1,4 @@
-"""Batches: what is collected in a block, and how it leaves and ends (2025-03-26 and elsewhere)."""
+"""Batches: which calls a block collects, how it sends them, and how it ends."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ both_kinds = pytest.mark.parametrize("parallel", [True, False], ids=["parallel",
 
 
 class Placed(Stage):
-    """A stage that notes which frames its calls came in: `(index, size)` of each, by its key."""
+    """A stage that notes each call's place in its batch: `(index, size)`, by the call's key."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__()
@@ -48,7 +48,7 @@ def texts(futures: Any) -> list[str]:
 
 
 def errors(batch: Batch) -> list[type[object]]:
-    """The kinds of errors that its calls ended with, each an object of its own."""
+    """Return the types of the calls' errors; check that each error is an object of its own."""
     found = [future.exception(PATIENCE) for future in batch.futures]
     assert len({id(error) for error in found}) == len(found)
     return [type(error) for error in found]
@@ -59,7 +59,7 @@ def places(batch: Batch, *keys: str) -> None:
         batch.call_tool("place", {"key": key})
 
 
-# -- what leaves -----------------------------------------------------------------------------------
+# -- the messages of a batch -----------------------------------------------------------------------
 @everywhere
 @both_kinds
 @pytest.mark.requirement("M-24")
@@ -181,7 +181,7 @@ def test_a_handshake_by_hand_stands_in_no_frame_either() -> None:
             again = batch.request("initialize", {})
         assert texts(batch.futures[:2]) == ["a", "b"]
         error = again.exception(PATIENCE)
-        assert isinstance(error, syncmcp.InvalidParams)  # so the server says to one that goes alone
+        assert isinstance(error, syncmcp.InvalidParams)  # from the server: it was sent alone
     assert stage.places == {"a": (0, 2), "b": (1, 2)}
 
 
@@ -194,7 +194,7 @@ def test_calls_with_headers_of_their_own_go_alone() -> None:
                 batch.call_tool("place", {"key": key}, headers=headers)
         assert texts(batch.futures) == [*"abc"]
     alone = [key for key, place in stage.places.items() if place is None]
-    assert alone in (["b"], ["a", "c"], ["c", "a"])  # whoever comes first leads the frame
+    assert alone in (["b"], ["a", "c"], ["c", "a"])  # the first call in a frame sets its headers
 
 
 @with_frames
@@ -214,7 +214,7 @@ def test_what_exceeds_the_calls_in_flight_goes_alone_and_later(wire: Wire) -> No
     assert set(stage.places.values()) == {None}
 
 
-# -- in turn ---------------------------------------------------------------------------------------
+# -- sequential batches ----------------------------------------------------------------------------
 @everywhere
 def test_in_turn_each_call_is_sent_when_the_one_before_it_is_done(wire: Wire) -> None:
     stage = Placed()
@@ -232,9 +232,9 @@ def test_in_turn_each_call_is_sent_when_the_one_before_it_is_done(wire: Wire) ->
     assert stage.places == {"after": None}
 
 
-# -- how a block is left ---------------------------------------------------------------------------
+# -- leaving the block -----------------------------------------------------------------------------
 def subscribing(client: Client) -> list[str]:
-    """What the session is to be subscribed to."""
+    """Return the URIs that the client subscribes to in its session."""
     return [uri for uri, _ in client._core.session_state.resources.needed_uris()]
 
 
@@ -280,7 +280,7 @@ def test_ctrl_c_while_a_batch_is_sent_ends_all_of_it(monkeypatch: pytest.MonkeyP
 def test_calls_are_collected_within_the_block_alone_and_a_batch_is_used_once() -> None:
     with MEMORY.connect(Stage().server) as client:
         with pytest.raises(syncmcp.NotSupported), client.batch() as batch:
-            batch.list_prompts()  # what the server does not declare is refused at the call
+            batch.list_prompts()  # fails here: the server does not declare prompts
         batch = client.batch()
         with pytest.raises(UsageError, match="within its `with` block"):
             batch.ping()
@@ -329,7 +329,7 @@ def test_code_of_the_callers_that_collecting_runs_holds_no_other_thread_up() -> 
 
     class Asking(MemoryCache):
         def get(self, key: str) -> CachedResult | None:
-            if not batch.futures:  # what another thread collects does not wait for this
+            if not batch.futures:  # another thread can add a call during this one
                 in_threads(lambda: batch.call_tool("echo", {"text": "b"}), patience=PATIENCE)
             return super().get(key)
 
@@ -349,7 +349,7 @@ def test_closing_the_client_ends_every_call_of_a_frame(wire: Wire) -> None:
             with client.batch(parallel=parallel) as batch:
                 batch.ping()
                 batch.ping()
-                client.close()  # within the block
+                client.close()  # before the end of the block
             assert errors(batch) == [ClosedError] * 2
         client.open()
         with client.batch() as batch:
@@ -371,7 +371,7 @@ def test_a_batch_has_every_operation_of_a_client() -> None:
         assert words in shown
 
 
-# -- how calls end ---------------------------------------------------------------------------------
+# -- the end of calls ------------------------------------------------------------------------------
 @with_frames
 @pytest.mark.requirement("M-24")
 def test_withdrawing_one_call_of_a_frame_leaves_the_others_alone(wire: Wire) -> None:
@@ -393,7 +393,7 @@ def test_withdrawing_one_call_of_a_frame_leaves_the_others_alone(wire: Wire) -> 
             assert withdrawn.cancelled.wait(PATIENCE)
         steps = [[step.progress for step in count.progress(PATIENCE)] for count in counts]
         assert steps == [[1], [1, 2, 3]]
-        # What comes early does not wait for the rest.
+        # A response that arrives early is delivered before the rest.
         assert texts(counts) == ["counted"] * 2
         assert not patient.done()
         assert not last.cancelled.is_set()

@@ -1,4 +1,4 @@
-"""Results are kept as long as the server allows it, and not a moment after it says otherwise."""
+"""Cached results: how long they are valid, and what invalidates them."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ every_fetch = pytest.mark.parametrize("method", FETCHES)
 
 
 class Recorder:
-    """A store that remembers what was put into it."""
+    """A store that exposes its entries."""
 
     def __init__(self) -> None:
         self.kept: dict[str, CachedResult] = {}
@@ -61,7 +61,7 @@ class Recorder:
 
 
 def shop(ttl_ms: int | None = 60_000, **options: Any) -> Server:
-    """A server with one of each, whose results may be kept for a minute."""
+    """A server with a feature of each kind; its results may be cached for a minute."""
     server = Server("shop", ttl_ms=ttl_ms, **options)
 
     server.add_tool(lambda text: text, name="echo")
@@ -80,7 +80,7 @@ def names(client: Any, **options: Any) -> list[str]:
     return [tool.name for tool in client.list_tools(**options).tools]
 
 
-# -- kept, and for how long -----------------------------------------------------------------------
+# -- lifetimes ------------------------------------------------------------------------------------
 @rotated_stateless
 def test_futures_and_iterators_take_what_is_kept_and_keep_what_they_get(wire: Wire) -> None:
     server = shop()
@@ -123,14 +123,14 @@ def test_after_its_lifetime_it_is_asked_for_when_somebody_wants_it_and_not_befor
     clock, lifetime = Clock(monkeypatch, "syncmcp._client.caching", stands=True), 60.0
     server, fetch = shop(), FETCHES[method]
     with MEMORY.connect(server) as client:
-        clock.advance(1.0)  # what was asked for before is older than the connection
+        clock.advance(1.0)  # opening invalidates results requested up to its own time
         fetch(client, cache="refresh")
         before = asked(server, method)
         clock.advance(lifetime - 1.0)
         fetch(client)
         assert asked(server, method) == before
         clock.advance(1.0)
-        client.call_tool("echo", {"text": "a"})  # the server has heard of everything before this
+        client.call_tool("echo", {"text": "a"})  # any earlier request has arrived
         assert asked(server, method) == before
         fetch(client)
         fetch(client)
@@ -198,7 +198,7 @@ def test_whatever_a_caller_does_to_its_result_the_next_one_is_as_it_was(wire: Wi
     assert asked(server, "tools/list") == 1
 
 
-# -- what a call may say --------------------------------------------------------------------------
+# -- options of a call ----------------------------------------------------------------------------
 @rotated_stateless
 @every_fetch
 def test_a_call_may_refresh_what_is_kept_or_pass_it_by(wire: Wire, method: str) -> None:
@@ -260,7 +260,7 @@ def test_a_client_that_can_answer_more_is_told_what_that_makes_of_a_list() -> No
     assert asked(server, "tools/list") == 2
 
 
-# -- beside the rest of the library ---------------------------------------------------------------
+# -- other features -------------------------------------------------------------------------------
 def test_a_schema_that_is_out_of_date_is_fetched_past_the_cache_and_into_it() -> None:
     server = shop()
     old = {"type": "object", "properties": {"a": {"type": "integer"}}}
@@ -289,7 +289,7 @@ def test_a_kept_list_teaches_which_arguments_headers_repeat() -> None:
             with syncmcp.connect(http.url, mode=STATELESS, cache=store) as client:
                 client.list_tools()
                 assert client.call_tool("start", {"region": "eu"}).text == "eu"
-        # No call was refused for want of its header, and none was listed for.
+        # No call lacked its header, and no call listed the tools again.
         assert (asked(server, "tools/list"), asked(server, "tools/call")) == (1, 2)
 
 
@@ -342,7 +342,7 @@ def test_what_nobody_told_or_a_lost_subscription_was_about_counts_as_changed(
         end = events._inbox.close
 
         def ask_and_end(error: syncmcp.McpError | None = None) -> None:
-            names(client)  # as a thread may that is woken by the end
+            names(client)  # a thread that this end wakes up may do the same
             assert asked(server, "tools/list") == 2
             end(error)
 
@@ -389,13 +389,13 @@ def test_a_list_is_taken_from_kept_pages_only_if_all_are_there(wire: Wire) -> No
         first = client.list_tools(cursor=None)
         client.list_tools(cursor=first.next_cursor)
         assert asked(server, "tools/list") == 2
-        assert len(client.list_tools().tools) == 6  # the third is not there: all are fetched
+        assert len(client.list_tools().tools) == 6  # the third page is not cached: all are fetched
         assert asked(server, "tools/list") == 5
         assert len(client.list_tools().tools) == 6
         assert client.list_tools(cursor=None) == first
         client.list_prompts()
         assert asked(server, "tools/list") == 5
-        with pytest.raises(InvalidParams):  # which throws all pages of this list away
+        with pytest.raises(InvalidParams):  # this error invalidates all pages of the list
             client.list_tools(cursor="of another time")
         assert asked(server, "tools/list") == 6
         client.list_tools()
@@ -410,7 +410,7 @@ METHODS = {"tools/list": ChangeEvent("tools"), "resources/read": ChangeEvent("re
 
 
 class Keeper:
-    """What a client is to what it keeps; and the news that are on their way to it."""
+    """The parts of a client that its cache uses, and the change events it has not yet received."""
 
     def __init__(self, store: MemoryCache) -> None:
         self.cache: ResultCache | None = ResultCache(
@@ -426,7 +426,7 @@ class Keeper:
 
 
 class Fetch(NamedTuple):
-    """One call that found nothing kept: asked for, then answered by the server, then finished."""
+    """A request that is not answered from the cache: first sent, then answered, then finished."""
 
     method: str
     steps: Steps[Any]
@@ -435,7 +435,7 @@ class Fetch(NamedTuple):
 
 
 def advance(steps: Steps[Any], value: Any) -> tuple[Any, Any]:
-    """Take the next step; return what is to be done, or what it all came to."""
+    """Resume a generator; return the effect that it yields, and its result once it ends."""
     try:
         return steps.send(value), None
     except StopIteration as stop:
@@ -472,9 +472,9 @@ class World:
             return
         assert use == "use"
         self.hits += 1
-        # The point of it all: never older than what this client was told of...
+        # A cached result is never older than the last change that this client received...
         assert found["version"] >= client.heard[method]
-        # ... nor longer kept than the server allows.
+        # ... and never older than the server allows.
         assert self.now < found["answered"] + LIFETIME
 
     def serve(self, fetch: Fetch) -> None:
@@ -485,7 +485,7 @@ class World:
 
     def finish(self, fetch: Fetch) -> None:
         self.serve(fetch)
-        fetch.answer["answered"] = self.now  # when it arrives; for the check alone
+        fetch.answer["answered"] = self.now  # the time of arrival, used only by this test
         self.fetches.remove(fetch)
         reply = Reply(fetch.answer, DIALECT)
         fetch.store(reply)
@@ -525,7 +525,7 @@ def play(steps: list[Any]) -> World:
     world = World()
     with mock.patch("syncmcp._client.caching.monotonic", world.time):
         for kind, *rest in steps:
-            # Everything up to the next call happens at one tick of the clock.
+            # The clock moves only with calls and waits.
             if kind == "call":
                 world.now += 0.25
                 world.call(world.clients[rest[0]], rest[1], rest[2])

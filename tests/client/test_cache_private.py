@@ -1,4 +1,4 @@
-"""A private result is kept for its client alone, and only where that client has one user."""
+"""Private results are cached for one client only, and only if that client has a single user."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from tests.transports.http_peer import RawServer, Request, serving
 
 
 class Mirror:
-    """A server whose list of tools, for those of a scope, is the name of whoever asks."""
+    """A server whose only tool is named after the user; `scope` is the `cacheScope`."""
 
     def __init__(self, scope: str | None = "private") -> None:
         self.asked: list[str] = []
@@ -76,7 +76,7 @@ Ask = Callable[[syncmcp.Client], str]
 ways = pytest.mark.parametrize("ask", [who, by_future], ids=["blocking", "future"])
 
 
-# -- where all requests are made for one user -----------------------------------------------------
+# -- clients with one user ------------------------------------------------------------------------
 BASIC = "Basic " + base64.b64encode(b"ada:secret").decode()
 
 
@@ -110,7 +110,7 @@ def test_new_settings_do_not_change_the_user_of_a_client(mirror: Mirror, raw: Ra
         target.headers = {"X-Who": "eve"}
         target.auth = Bearer("eve")
         assert who(client) == who(client, cache="refresh") == "ada"
-        # Headers of one call are nobody else's business.
+        # Headers of a single call neither use nor change the cache.
         assert who(client, headers={"X-Who": "dan"}) == "dan"
         assert who(client) == "ada"
         with syncmcp.connect(target, mode=STATELESS) as other:
@@ -118,7 +118,7 @@ def test_new_settings_do_not_change_the_user_of_a_client(mirror: Mirror, raw: Ra
     assert mirror.asked == ["ada", "ada", "dan", "Bearer eveeve"]
 
 
-# -- where the user may change --------------------------------------------------------------------
+# -- clients whose user may change ----------------------------------------------------------------
 class Named:
     """Sets a header to a name that may change."""
 
@@ -130,15 +130,15 @@ class Named:
 
 
 class NamedAuth(Named, AuthBase):
-    """As a way to sign in of the program's."""
+    """Authentication by an object of the program."""
 
 
 class NamedBearer(Named, Bearer):
-    """Beside a token."""
+    """A subclass of `Bearer` that adds a header of its own."""
 
 
 class Who:
-    """Whoever requests are made for, as all the ways see it in which a program may say so."""
+    """The current user, in each form in which a program may give it to the client."""
 
     def __init__(self, folder: Path) -> None:
         self.file = folder / "token"
@@ -267,15 +267,15 @@ def test_what_is_public_is_shared_by_clients_that_trust_the_same_alone(
     assert mirror.asked == ["mallory", "ada"]
 
 
-# -- interceptors, and what a store sees ----------------------------------------------------------
+# -- interceptors, and the contents of a store ----------------------------------------------------
 def rename(message: Message) -> Message:
-    """Make something else of every list."""
+    """Change the name of the tool in a list."""
     tool = {**message.result["tools"][0], "name": "renamed"}
     return message.with_result({**message.result, "tools": [tool]})
 
 
 def introduce(message: Message) -> Message:
-    """Say in every request on whose behalf it is made."""
+    """Add to each request on whose behalf it is made."""
     meta = {**message.params.get("_meta", {}), "example.com/for": "ada"}
     return message.with_params({**message.params, "_meta": meta})
 

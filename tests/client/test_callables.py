@@ -1,4 +1,4 @@
-"""Tools as functions and as iterators, and whatever else is made of a client."""
+"""Tools as functions and as iterators, and other objects that a client makes."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ ODD = {
 
 
 def adding() -> Server:
-    """A server with a tool that adds, and one that fails."""
+    """Return a server with a tool that adds, a tool that fails, and tools with odd schemas."""
     server = Server("adding")
 
     @server.tool()
@@ -141,7 +141,7 @@ def test_results_of_many_calls_come_in_order_few_are_in_flight_and_who_leaves_ca
     with wire.connect(stage.server) as client:
         hold = client.tool("hold")
         results = hold.map(({"key": key} for key in keys), max_in_flight=3)
-        assert stage.stats.requests["tools/call"] == 0  # nobody wants a result yet
+        assert stage.stats.requests["tools/call"] == 0  # no calls before the first `next`
         stage.let_go("0")
         assert next(results).text == "0"
         stage.inside("1", "2")
@@ -190,7 +190,7 @@ def test_an_error_ends_the_results_or_is_one_of_them() -> None:
 
 
 class Counted(str):
-    """A name that counts how often one is compared with another."""
+    """A name that counts the comparisons of all such names."""
 
     __slots__ = ()
     compared = 0
@@ -216,7 +216,7 @@ def test_a_signature_takes_no_more_time_than_its_schema_is_long(shown: str) -> N
         assert calls.signature(schema).count(": ") == len(listed)
     else:
         assert sum("(required)" in line for line in calls._help_lines(tool)) == len(listed)
-    assert Counted.compared < 20 * len(listed)  # each with each other one were 125,000
+    assert Counted.compared < 20 * len(listed)  # comparing each with all others takes 125,000
 
 
 def test_what_objects_show_of_a_server() -> None:
@@ -237,7 +237,7 @@ def test_what_objects_show_of_a_server() -> None:
 
 
 def telling() -> Server:
-    """A server with a tool that tells what it does."""
+    """Return a server with tools that report progress and log messages."""
     server = Server("telling")
 
     @server.tool()
@@ -249,7 +249,7 @@ def telling() -> Server:
 
     @server.tool()
     def burn(context: ToolContext) -> str:
-        context.notify("notifications/message", {"level": 3})  # no log message
+        context.notify("notifications/message", {"level": 3})  # invalid, so the client discards it
         context.report_progress(1)
         raise RpcError(-32000, "burnt")
 
@@ -257,7 +257,7 @@ def telling() -> Server:
 
 
 def told(item: Any) -> Any:
-    """An item as a test writes it."""
+    """Return the part of an item that the tests compare."""
     if isinstance(item, LoggingMessageNotificationParams):
         return item.data
     return item.text if isinstance(item, CallToolResult) else item
@@ -286,7 +286,7 @@ def test_everything_comes_in_order_the_result_or_error_last(wire: Wire, watched:
         with pytest.raises(syncmcp.ServerError, match="burnt"):
             next(stream)
         assert list(stream) == []
-        stream.close()  # too late to cancel anything
+        stream.close()  # the call has ended: no cancellation is sent
         (listed,) = client.list_tools.stream()  # every operation streams
         assert listed == client.list_tools()
     assert server.stats.cancels == []
@@ -333,7 +333,7 @@ def test_several_threads_share_a_stream_and_one_of_them_gets_the_result() -> Non
 
         def read() -> None:
             for item in stream:
-                seen.append(item)  # noqa: PERF402 - one at a time, as it comes
+                seen.append(item)  # noqa: PERF402 - each item as soon as it arrives
 
         in_threads(*[read] * 4)
     steps = [item.progress for item in seen if isinstance(item, Progress)]
@@ -345,7 +345,7 @@ FORM = {"type": "object", "properties": {"n": {"type": "string"}}}
 
 
 class Careful(Client):
-    """Hides a tool, and counts calls."""
+    """Hides a tool, and notes the calls of tools."""
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
@@ -421,7 +421,7 @@ def test_what_a_client_makes_can_be_pickled_and_copied() -> None:
             assert type(copy.deepcopy(made)) is type(made)
         assert pickle.loads(pickle.dumps(client.tool("safe")))().text == "done"
         assert pickle.loads(pickle.dumps(client.request))("tools/list")["tools"]
-        pickle.loads(pickle.dumps(client)).close()  # all of these have the process's one
+        pickle.loads(pickle.dumps(client)).close()  # equal data unpickles to one client
 
 
 def test_what_a_subclass_has_in_the_place_of_a_method_counts() -> None:
@@ -449,7 +449,7 @@ def test_what_a_subclass_has_in_the_place_of_a_method_counts() -> None:
 
 
 def _at_once(callback: Callable[[], object]) -> Callable[[], object]:
-    """An event that has happened before anybody waits for it."""
+    """Call `callback` at once, as an event that has already happened."""
     callback()
     return lambda: None
 
@@ -464,7 +464,7 @@ def test_a_request_after_no_pause_at_all_can_be_cancelled(monkeypatch: pytest.Mo
     stage = Stage()
     with MEMORY.connect(stage.server) as client:
         core = core_of(client)
-        # The pool's thread goes on before the thread that began the pause does.
+        # The pool runs the job at once, before the thread that began the pause continues.
         monkeypatch.setattr(core.pools.workers, "run", lambda job: job())
         future = FutureDrive(_hold(), core, core.resolve({}), Deadline(None)).future
         stage.inside("a")

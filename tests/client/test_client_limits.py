@@ -1,4 +1,4 @@
-"""When a client gives up or goes on, by a clock that stands: opening, closing, pings, pauses."""
+"""Time limits of opening, closing, pings and pauses, by a clock that only the test moves."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ both_ways = pytest.mark.parametrize("way", ["blocking", "future"])
 
 
 def way_of(operation: Any, way: str, *args: Any, **options: Any) -> Callable[[], Any]:
-    """A call for a thread that waits until it ends."""
+    """Return a function that makes the call, blocking or by a future, and waits for its end."""
     if way == "blocking":
         return partial(operation, *args, **options)
     return lambda: operation.future(*args, **options).exception()
@@ -53,7 +53,7 @@ def test_an_opening_ends_at_open_timeout(wire: str, moved: MovedTime) -> None:
         open_client = partial(syncmcp.connect, peer.on(wire), mode=OLD, open_timeout=LIMIT)
         error = moved.ending(LIMIT, open_client, lambda: peer.requests("initialize"))
         assert peer.gone()
-        assert peer.methods(1) == ["initialize"]  # which is not cancelled
+        assert peer.methods(1) == ["initialize"]  # `initialize` is never cancelled
     assert isinstance(error, RequestTimeout)
     assert (error.kind, error.seconds) == ("open", LIMIT)
     assert error.__cause__ is not None
@@ -98,7 +98,7 @@ def test_who_waits_for_another_s_opening_ends_at_their_own_limit(moved: MovedTim
     "options",
     [
         {"probe_timeout": LIMIT, "open_timeout": None},
-        {"probe_timeout": 2 * LIMIT, "open_timeout": 2 * LIMIT},  # half of what is left
+        {"probe_timeout": 2 * LIMIT, "open_timeout": 2 * LIMIT},  # the probe gets half of it
     ],
 )
 @pytest.mark.requirement("VER-14")
@@ -139,7 +139,7 @@ def test_the_older_transport_is_opened_until_the_limit_of_the_probe(moved: Moved
 
     with serving(script) as server:
         client = syncmcp.Client(server.url, probe_timeout=LIMIT, open_timeout=None)
-        # Its exchange is looked at a quarter of a second after its end.
+        # The timer checks an exchange a quarter of a second after its deadline.
         error = moved.ending(LIMIT + 0.25, client.open, lambda: listening.wait(PATIENCE))
         client.close()
     assert isinstance(error, syncmcp.McpError)
@@ -245,7 +245,7 @@ def test_a_list_is_fetched_once_after_the_pause_after_a_change(mode: Any, moved:
         client.on_tools_changed(lambda _: heard.set(), debounce=LIMIT)
         for _ in range(20):
             server.list_changed("tools")
-        client.call_tool("one")  # all of them have come before its answer
+        client.call_tool("one")  # its response arrives after all of these notifications
         moved.waits_for(LIMIT)
         moved.advance(LIMIT - 0.5)
         assert not heard.is_set()
@@ -290,7 +290,7 @@ def test_a_question_that_nobody_answers_ends_at_human_timeout(wire: Wire, moved:
 def test_a_call_whose_questions_have_used_up_their_time_ends_at_its_limit(
     mode: Any, moved: MovedTime
 ) -> None:
-    """Its clock stands for `human_timeout` in all, over all its questions."""
+    """Its `timeout` pauses for `human_timeout` in total, for all of its questions together."""
     server, asked = Server("asking"), threading.Semaphore(0)
     patience = 2 * LIMIT
 
@@ -339,7 +339,7 @@ def test_reports_of_a_handler_are_sent_in_time(moved: MovedTime) -> None:
     for step in range(1, 22):
         reporter.send(step)
     assert len(posts) == 20
-    moved.advance(0.5)  # a report is due, and too many were sent
+    moved.advance(0.5)  # a report is due, but the limit of reports is reached
     assert len(posts) == 20
     moved.waits_for(1.0)
     moved.advance(0.5)

@@ -1,4 +1,4 @@
-"""How long closing may take, whoever closes, and how long it is waited for what closes or opens."""
+"""Time limits of closing, and of waiting while another thread opens or closes."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ DIES = [*opening(OLD), s.expect("tools/call"), s.cut()]
 
 
 class Closings:
-    """The limits that connections are closed with, as they are closed at a gate."""
+    """Notes the time limit of each connection that closes, and can delay the closing at a gate."""
 
     def __init__(self) -> None:
         self.noted: SimpleQueue[float | None] = SimpleQueue()
@@ -49,13 +49,13 @@ class Closings:
         self.gate.set()
 
     def next(self, number: int = 1) -> list[float | None]:
-        """The next of them, in order."""
+        """Return the next limits, in order."""
         return [self.noted.get(timeout=PATIENCE) for _ in range(number)]
 
 
 @pytest.fixture
 def closings(moved: MovedTime, monkeypatch: pytest.MonkeyPatch) -> Closings:
-    """No time passes meanwhile, so the limits are exact."""
+    """Note the limits of closing. The clock does not move, so they are exact."""
     closings, close = Closings(), Connection.close
 
     def closing(connection: Connection, deadline: Deadline) -> None:
@@ -213,7 +213,7 @@ def test_fetching_the_lists_is_part_of_opening_a_group(moved: MovedTime) -> None
 
 # -- subscriptions
 def deaf() -> Silent:
-    """A server of one resource that does not answer those who want no more news of it."""
+    """Return a server with one resource that never answers `resources/unsubscribe`."""
     server = Silent("deaf")
     server.resource("acme://one")(lambda: "one")
     return server.leave("resources/unsubscribe")
@@ -314,7 +314,7 @@ def test_who_listens_waits_for_the_stream_until_the_limit(moved: MovedTime) -> N
             held.release()
 
 
-# -- too short to be moved
+# -- in real time
 def test_the_end_of_a_server_that_takes_no_request_is_waited_for_a_fifth_of_a_second(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -1,4 +1,4 @@
-"""What a program gets wrong at first: each error says what it is and what to write instead."""
+"""Common first mistakes: each error names the mistake and what to write instead."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ TEXT = types.TextResourceContents(uri="a:b", text="x")
 OLD: syncmcp.Mode = "2025-11-25"
 Mistake = Callable[[Any], object]
 
-# Type checkers would refuse most of what is done with these.
+# `Any`, because type checkers reject most of these mistakes.
 approval: Any = syncmcp.approval
 auth: Any = syncmcp.auth
 testing: Any = syncmcp.testing
@@ -82,7 +82,7 @@ UNFIT = ElicitResult.accept({"outputFormat": "pdf"})
 
 
 def within(context: Any, action: Mistake) -> None:
-    """Do something with what a context opens."""
+    """Call `action` with the object that a context manager returns."""
     with context as opened:
         action(opened)
 
@@ -96,7 +96,7 @@ def judged(decide: Callable[[Any], Any]) -> None:
 
 
 def sign_in(more: str | None, option: str = "allow") -> None:
-    """Connect with this text at the end of the issuer that is allowed; without a login if None."""
+    """Connect with an issuer that ends with `more`; without authentication if it is `None`."""
     with (
         AuthorizationServer() as authorization,
         serve_http(SHOP, authorization_server=authorization) as http,
@@ -115,10 +115,10 @@ def filled_in(answer: Any, tool: str = "ask_user_preferences", **options: Any) -
     within(client, lambda client: client.call_tool(tool))
 
 
-# What an error says, and what was done with an open client of the shop.
+# A part of the error's text, and the mistake, which gets an open client of the shop.
 USAGE_ERRORS: dict[str, Mistake] = {
     "write connect(Http(URL, headers=...))": lambda _: connect(URL, headers={"X-Key": "1"}),
-    # The mode is looked at first: what may ask a person comes later.
+    # The client checks the mode before the objects that may ask a person.
     "mode must be one of": lambda _: Client(object(), mode="yesterday"),
     "handler must accept the arguments (tools)": lambda client: client.on_tools_changed(lambda: 1),
     "method must be a non-empty": lambda client: client.on_notification("", print),
@@ -522,7 +522,7 @@ def test_a_call_on_a_client_that_is_not_open_says_why() -> None:
     closing = threading.Thread(target=client.close, name="janitor")
     closing.start()
     closing.join()
-    client.close()  # which ends nothing
+    client.close()  # the client is already closed
     with pytest.raises(ClosedError, match=r"closed by the thread 'janitor': open\(\) opens it"):
         client.ping()
 
@@ -580,7 +580,7 @@ def test_who_dies_of_its_own_code_is_told_nothing_of_variables(
         connect(Stdio(sys.executable, *words))
     assert "no_such" in str(raised.value)
     assert "variables" not in str(raised.value)
-    monkeypatch.setenv("PYTHONPATH", "modules")  # perhaps the module is there
+    monkeypatch.setenv("PYTHONPATH", "modules")  # the module may be in this folder
     with pytest.raises(ConnectFailed, match="it was given the variables "):
         connect(Stdio(sys.executable, *words))
 
@@ -656,7 +656,7 @@ def test_a_callback_that_does_not_take_its_arguments_is_refused_when_it_is_given
     GIVERS[name](lambda *arguments: None)
 
 
-signed_in = requests.Session()  # it would replace the header of each request
+signed_in = requests.Session()  # its `auth` would replace the header of each request
 signed_in.auth = ("me", "word")
 
 
@@ -741,7 +741,7 @@ def fan_out(client: Any, call: Any) -> None:
 
 
 class Adder:
-    """An interceptor, and a description of a server, whose text has its secret."""
+    """An object of a wrong type whose `repr` contains a secret."""
 
     def __repr__(self) -> str:
         return "Adder(env={'API_KEY': 'k3y-4711'})"
@@ -750,7 +750,7 @@ class Adder:
 KEY = "k3y-4711"
 ENTRY: Any = {"command": "npx", "env": {"API_KEY": KEY}}
 
-# What takes a value that may hold secrets, and what the error says instead of the value.
+# Calls with a value that may contain secrets, and the error's text, which leaves out the value.
 VALUES: dict[str, tuple[Mistake, str]] = {
     "target": (lambda _: connect(ENTRY), "not dict; for a command, write Stdio"),
     "words": (lambda _: connect(["npx", KEY]), "not list; for a command, write Stdio"),

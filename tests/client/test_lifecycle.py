@@ -1,4 +1,4 @@
-"""A client's life inside one program: who may open, call and close it, and what Ctrl-C leaves."""
+"""The life of a client in one program: opening, calls and closing by any thread, and Ctrl-C."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ TARGETS = pytest.mark.parametrize("wire", ["memory", "stdio"])
 
 
 def in_process() -> Server:
-    """An in-process server with the tools `pid` and `wait`."""
+    """Return an in-process server with the tools `pid` and `wait`."""
     server = Server("here")
     server.add_tool(os.getpid, name="pid")
 
@@ -63,7 +63,7 @@ def target(wire: str) -> Server | Stdio:
 
 
 def pid(client: Client) -> str:
-    """The process in which its server runs."""
+    """Return the process id of the server."""
     return client.call_tool("pid").text
 
 
@@ -91,7 +91,7 @@ def test_a_client_opened_in_one_loop_works_in_another() -> None:
 
     async def used(client: Client) -> list[str]:
         with client:
-            here = client.call_tool("pid").text  # as a notebook does it
+            here = client.call_tool("pid").text  # a blocking call in a coroutine, as in a notebook
             there = await asyncio.to_thread(client.call_tool, "pid")
             later = await asyncio.wrap_future(client.call_tool.future("pid"))
             return [here, there.text, later.text]
@@ -106,7 +106,7 @@ def test_closing_is_idempotent_from_many_threads_at_once() -> None:
     assert in_threads(*[client.close] * 8) == [None] * 8
     client.close()
     assert server.stats.wait_for(lambda stats: stats.sessions == 0)
-    Client(server).close()  # one that was never open
+    Client(server).close()  # a client that was never open
 
 
 @pytest.mark.pitfall("32")
@@ -152,7 +152,7 @@ atexit.register(ended.set)
         assert program.end()[0] == 0
 
 
-# Forks take these themselves.
+# Hooks of `fork` hold these locks themselves.
 _HELD_BY_FORKS = ("_forking", "build_lock")
 
 
@@ -221,7 +221,7 @@ def test_a_client_may_be_closed_from_its_own_callbacks(place: str) -> None:
     call.add_done_callback(close_at("done"))
     assert closed.wait(CEILING)
     outcome = call.exception(CEILING)
-    # Where a handler has closed it, the server had no answer yet; else whichever came first.
+    # Closed by a handler, the call has no result yet. Otherwise either may come first.
     kinds = [ClosedError] if place == "handler" else [ClosedError, type(None)]
     assert type(outcome) in kinds
 
@@ -244,7 +244,7 @@ def test_an_abandoned_client_is_collected_ends_its_server_and_warns(wire: str) -
     assert before.left_behind() == []
 
 
-# It answers one message, and dies of the next request.
+# It answers `initialize`, and dies at the next request.
 ANSWERS_AND_DIES = """
 import json, os, signal
 start = json.loads(input())
@@ -330,7 +330,7 @@ def test_a_killed_server_fails_every_call_in_flight_with_an_error_of_its_own() -
             os.kill(victim, signal.SIGKILL)
 
         *errors, _ = in_threads(*[lambda: client.call_tool("wait")] * blocking, kill)
-        # Its own traceback too: one that all share would grow with each raise.
+        # Each with its own traceback: that of a shared error would grow with each raise.
         assert len({id(error.__traceback__) for error in errors}) == blocking
         errors += [call.exception(CEILING) for call in calls]
         assert {type(error) for error in errors} == {OutcomeUnknown}
@@ -345,7 +345,7 @@ def test_a_killed_server_fails_every_call_in_flight_with_an_error_of_its_own() -
 @pytest.mark.alone
 @pytest.mark.pitfall("2", "7")
 def test_cycles_of_connect_and_kill_leave_and_burn_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    # Each start of a server is at once.
+    # Restarts have no pause.
     monkeypatch.setattr("syncmcp._concurrency.timing._LONGEST_BACKOFF", 0.0)
     before = Footprint()
     for _ in range(25):
@@ -354,12 +354,12 @@ def test_cycles_of_connect_and_kill_leave_and_burn_nothing(monkeypatch: pytest.M
     assert before.left_behind() == []
     with syncmcp.connect(programs.server()) as client:
         waiting = client.call_tool.future("wait")
-        # Answered in order: whatever was sent before has reached the server.
+        # The answer shows that the server has the earlier request.
         os.kill(int(client.call_tool("pid").text), signal.SIGKILL)
         with pytest.raises(ConnectionLost):
             waiting.result(PATIENCE)
         start = time.process_time()
-        threading.Event().wait(0.5)  # the time that is measured
+        threading.Event().wait(0.5)  # the time during which CPU use is measured
         assert time.process_time() - start < 0.25
     assert before.left_behind() == []
 
@@ -375,7 +375,7 @@ def test_a_server_goes_by_the_name_that_the_program_gives_it() -> None:
         assert (client.server.name, client.server.trusted) == ("here", False)
 
 
-# -- at any moment -------------------------------------------------------------------------------
+# -- interrupts at any moment --------------------------------------------------------------------
 @pytest.mark.pitfall("H11")
 def test_a_signal_handler_or_a_finalizer_may_close_the_client_at_any_moment_of_a_call() -> None:
     client, number = Client(in_process()), 1
@@ -415,7 +415,7 @@ def test_a_close_that_ctrl_c_interrupts_at_any_moment_is_finished_by_the_next(dr
 
 @pytest.mark.parametrize("drain", [False, True])
 def test_a_close_that_ctrl_c_interrupts_leaves_no_server(drain: bool) -> None:
-    """Without another close: a program leaves its `with` block but once."""
+    """Without another call of `close`: a program leaves its `with` block only once."""
 
     before = Footprint()
     for number in (5, 25, 45, 65):
@@ -424,25 +424,22 @@ def test_a_close_that_ctrl_c_interrupts_leaves_no_server(drain: bool) -> None:
         assert before.left_behind() == [], f"after the interrupt at call {number}"
 
 
-# Functions that run in destructors, too: of generators that are left early, and of files. What is
-# raised there is lost.
+# Destructors of generators and files run these functions, too. Python ignores their exceptions.
 _LOST = frozenset({"<genexpr>", "closed", "isclosed"})
 
 
 def struck(
     job: Callable[[], object], number: int, *, everywhere: bool = False, once: bool = False
 ) -> bool:
-    """Interrupt `job` at the `number`th moment of the library's code, from 1, or of all code.
+    """Raise `KeyboardInterrupt` in `job` at its `number`th moment, from 1; return whether it came.
 
-    An interpreter looks for signals where a function begins and behind a call of a function in C.
-    With `once`, a moment that comes again by the same five calls does not count.
-
-    Returns:
-        Whether it came so far.
+    A moment is the beginning of a function, or the return of a C function: CPython checks for
+    signals there. Only the library's code counts, or all code with `everywhere`. With `once`,
+    moments with the same five innermost frames count once.
     """
     moments = 0
     known: set[tuple[object, ...]] = set()
-    lost: list[type[BaseException] | None] = []  # what was raised in destructors
+    lost: list[type[BaseException] | None] = []  # types of exceptions from destructors
 
     def profile(frame: FrameType, event: str, arg: object) -> None:
         nonlocal moments
@@ -468,7 +465,7 @@ def struck(
         finally:
             sys.setprofile(None)
 
-    gc.disable()  # what it finds of earlier calls would be struck instead, where nobody hears of it
+    gc.disable()  # a collection would run destructors of earlier objects, which hide the interrupt
     hook, sys.unraisablehook = sys.unraisablehook, lambda raised: lost.append(raised.exc_type)
     try:
         [outcome] = in_threads(run, patience=PATIENCE)
@@ -481,7 +478,7 @@ def struck(
 
 
 class Waiting:
-    """A server with a tool that cancels the call that it serves, and waits to hear of that."""
+    """A server with a tool that cancels its own call, and waits for the notification."""
 
     def __init__(self) -> None:
         self.server = Server("waiting")
@@ -495,20 +492,20 @@ class Waiting:
         context.cancelled.wait()
 
     def call(self, client: Client) -> None:
-        """Make a call that ends when it has reached the tool."""
+        """Make a call that is cancelled when it reaches the tool."""
         self.token = CancelToken()
         with pytest.raises(RequestCancelled):
             client.call_tool("wait", cancel=self.token, timeout=None)
 
     def start(self, client: Client) -> None:
-        """Start such a call; whoever has its future could cancel it."""
+        """Start such a call; stop the interrupts once its future exists."""
         self.token = CancelToken()
         future = client.call_tool.future("wait", cancel=self.token, timeout=None)
         sys.setprofile(None)
         assert isinstance(future.exception(PATIENCE), RequestCancelled)
 
 
-# A socket whose thread is interrupted while it changes hands is closed with its last reference.
+# An interrupt while a socket changes its owner leaves the closing to its destructor.
 @pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")
 @pytest.mark.parametrize(
     ("way", "wire"),
@@ -536,7 +533,7 @@ def test_the_server_hears_and_the_next_call_works(
 
 
 @pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # of half-made files
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # of partial files
 @pytest.mark.slow
 @pytest.mark.pitfall("9")
 def test_a_client_over_http_lives_on_wherever_the_code_below_it_is_struck() -> None:
@@ -552,7 +549,7 @@ def test_a_client_over_http_lives_on_wherever_the_code_below_it_is_struck() -> N
         assert number > 200
 
 
-# A server that starts at once, because it is started a thousand times.
+# It is started about a thousand times, so it must start fast.
 _DIES_OF_THE_PROBE = """
 while read -r line; do
     case "$line" in *server/discover*) exit 3;; esac
@@ -571,11 +568,11 @@ done
         pytest.param(True, False, 1, id="each moment", marks=pytest.mark.stress),
     ],
 )
-@pytest.mark.timeout(600)  # it starts hundreds of processes, one after the other
+@pytest.mark.timeout(600)  # it starts hundreds of processes, one after another
 @pytest.mark.pitfall("9")
 def test_nothing_is_left_of_opening_two_processes(everywhere: bool, once: bool, step: int) -> None:
     def client(number: int) -> Client:
-        # To what is remembered of commands, each of them is a stranger.
+        # Each `NUMBER` makes another command, of which the library remembers nothing.
         server = Stdio("sh", "-c", _DIES_OF_THE_PROBE, env={"NUMBER": str(number)})
         return Client(server, open_timeout=PATIENCE)
 
@@ -587,9 +584,9 @@ def test_nothing_is_left_of_opening_two_processes(everywhere: bool, once: bool, 
         number += step
     opened.close()
     assert number > 500
-    # Before 3.12, what a profiler raises at a call passes by the `finally` of the generator called.
+    # Before 3.12, an exception of a profiler at a generator's call skips the generator's `finally`.
     if sys.version_info >= (3, 12):
-        assert not forks._under_way  # a fork would wait for what is there
+        assert not forks._under_way  # a fork would wait for it
 
 
 @pytest.mark.parametrize("act", [Latch.set, partial(Latch.wait, seconds=0)], ids=["set", "wait"])
@@ -621,8 +618,8 @@ def test_a_timer_runs_once() -> None:
         number += 1
     assert number > 5
     named = {one for one in threading.enumerate() if one.name == timer_name} - before
-    # An interrupted start may have started a thread, which finds that there is another one and
-    # ends. It may also come to nothing: such a thread is listed for good.
+    # An interrupted start may leave a thread that ends when it finds another one. It may also leave
+    # a thread that never runs: `threading.enumerate` lists that one permanently.
     for thread in named - running:
         if thread._started.is_set():  # type: ignore[attr-defined]
             thread.join(PATIENCE)

@@ -1,4 +1,4 @@
-"""Change events, iterated over or handed to functions: the same on every wire and in both eras."""
+"""Change events, by iterators and callbacks, on every wire and in both eras."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def updated(uri: str, *, missed: bool = False) -> ChangeEvent:
 
 
 def shop(**options: Any) -> Server:
-    """A server with one of everything, which tells of every change."""
+    """Return a server with tools, prompts and resources."""
     server = Server("shop", **options)
 
     server.add_tool(lambda: "bought", name="buy")
@@ -54,7 +54,7 @@ def shop(**options: Any) -> Server:
 
 
 def held(server: Server) -> int:
-    """How much the server holds for those who listen."""
+    """Return the number of listeners and resource subscriptions at the server."""
     subscribed = sum(
         f"a:{n}" in session.subscriptions for session in server.sessions for n in (1, 2)
     )
@@ -62,7 +62,7 @@ def held(server: Server) -> int:
 
 
 def let_go(server: Server) -> bool:
-    """Wait until the server holds nothing."""
+    """Wait until the server has no listeners and no resource subscriptions."""
     return server.stats.wait_for(lambda stats: held(server) == 0, PATIENCE)
 
 
@@ -79,7 +79,7 @@ def test_what_changes_after_the_server_has_agreed_is_told(wire: Wire) -> None:
     with listening(wire, **wanted) as (server, events):
         assert events.lists == ("tools", "prompts", "resources")
         assert events.uris == ("a:1",)
-        for _ in range(2):  # an event that was looked at may come again
+        for _ in range(2):  # an event may be queued again once it was delivered
             server.list_changed("resources")
             server.resource_updated("a:1")
             server.list_changed("prompts")
@@ -101,7 +101,7 @@ def test_what_changes_again_before_anybody_looks_is_one_event(wire: Wire) -> Non
         server.list_changed("prompts")
         assert arrived.wait(PATIENCE)
         assert list(events) == [TOOLS, updated("a:1"), PROMPTS]
-        assert let_go(server)  # the iteration has ended
+        assert let_go(server)  # the loop has ended
 
 
 @pytest.mark.requirement("M-12")
@@ -128,9 +128,9 @@ def test_leaving_the_loop_tells_the_server_and_neither_side_holds_anything(wire:
         events = client.listen(uris=["a:1"])
         assert server.stats.wait_for(lambda stats: held(server) == 1, PATIENCE)
         del events
-        gc.collect()  # nobody has it any more
+        gc.collect()  # no reference is left
         assert let_go(server)
-        client.listen(uris=["a:1"]).close()  # waits for what a pool thread still does
+        client.listen(uris=["a:1"]).close()  # waits for the unsubscription by a pool thread
         assert let_go(server)
         assert server.stats.wait_for(lambda stats: stats.running == 0, PATIENCE)
         state, connection = client._core.session_state, client._core.connection
@@ -170,7 +170,7 @@ def test_listeners_on_one_resource_share_one_subscription(wire: Wire) -> None:
     server = shop()
     with wire.connect(server) as client:
         asked = server.stats.requests
-        client.subscribe_resource("a:1")  # the program's own is shared, too
+        client.subscribe_resource("a:1")  # shared with the program's own subscription
         first = client.listen(uris=["a:1"], timeout=PATIENCE)
         second = client.listen(uris=["a:1", "a:1"], timeout=PATIENCE)
         assert asked["resources/subscribe"] == 1
@@ -252,9 +252,9 @@ def test_the_uris_of_queued_events_are_bounded_together(monkeypatch: pytest.Monk
     monkeypatch.setattr("syncmcp._concurrency.event_queue.MAX_CHARACTERS", 100)
     queue = EventQueue()
     long = [updated(f"{number}{'x' * 39}") for number in range(4)]
-    for round in range(3):  # what was taken, one by one or all together, makes room
+    for round in range(3):  # events that were removed make room for others
         assert [queue.put(event) for event in long] == [True, True, False, False]
-        assert queue.put(long[0])  # equal to one that is queued
+        assert queue.put(long[0])  # equal to an event in the queue, so not stored twice
         if round == 1:
             assert queue.take_all() == long[:2]
         else:
@@ -268,9 +268,9 @@ def test_a_missed_event_becomes_a_certain_one_in_its_place_and_not_the_other_way
     assert queue.take_all() == [TOOLS, prompts]
 
 
-# -- who subscribes to a resource, and who gives it back, when several want to at the same time
+# -- subscribing and unsubscribing at the same time
 class Asked:
-    """Stands for the server: what it was asked, and what happens meanwhile."""
+    """Stands for the server: notes the methods, and runs code during a request."""
 
     def __init__(self) -> None:
         self.methods: list[str] = []
@@ -353,13 +353,13 @@ def test_subscribing_and_unsubscribing_at_the_same_time_leaves_the_last_wish() -
 
 
 class Heard(SimpleQueue[Any]):
-    """What a function was called with, and on which threads."""
+    """A callback that notes its arguments and the name of its thread."""
 
     def __call__(self, value: Any) -> None:
         self.put((value, threading.current_thread().name))
 
     def next(self, thread: str) -> Any:
-        """What came next, on a thread of this kind."""
+        """Return the next argument; check that the call was in a thread of this kind."""
         value, name = self.get(timeout=PATIENCE)
         assert name.startswith(f"syncmcp-{thread}[")
         return value
@@ -528,7 +528,7 @@ def test_closing_during_a_fetch_is_no_failure_of_it(caplog: pytest.LogCaptureFix
         assert asked.wait(PATIENCE)
         client.close()
         go_on.set()
-        assert listener.stop(PATIENCE)  # behind the fetch
+        assert listener.stop(PATIENCE)  # after the fetch has ended
     assert not [record for record in caplog.records if record.name == "syncmcp.subscriptions"]
 
 

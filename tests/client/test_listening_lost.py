@@ -1,4 +1,4 @@
-"""When a subscription breaks: what is set up again, what is lost, and what a server may say."""
+"""Broken subscriptions: which are restored, which are lost, and which messages are valid."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def acknowledge(id: object = script.ID, **filter: Any) -> script.Step:
 def scripted(
     wire: str, *steps: script.Step, revision: Any = NEW, **options: Any
 ) -> Iterator[tuple[Scripted, syncmcp.Client]]:
-    """A server that does `steps` after its opening, and then nothing more; and its client."""
+    """Connect to a server that performs `steps` after opening, and is then silent."""
     with Scripted([*opening(revision), *steps, script.silence()]) as peer:
         target = peer.url if wire == "http" else peer.on(wire)
         with syncmcp.connect(target, mode=revision, **options) as client:
@@ -159,7 +159,7 @@ def test_the_server_may_end_it_by_an_answer_or_by_a_notice(wire: str, end: str) 
         script.gate("lost"),
         *ENDS.values(),
         script.expect("tools/list"),
-        ENDS["notice"],  # which ends no request but one that listens
+        ENDS["notice"],  # cancels no request but those for changes
         script.reply({"tools": []}),
     ]
     with scripted(wire, *steps, name="peer") as (peer, client):
@@ -189,7 +189,7 @@ def test_a_refused_subscription_gives_back_those_before_it(wire: str) -> None:
         assert client._core.session_state.listeners == []
 
 
-# -- a server that dies, and one that forgets ---------------------------------------------------
+# -- dead servers and lost sessions -------------------------------------------------------------
 EVERYTHING = [missed("tools"), missed("resource", "a:1")]
 
 
@@ -213,7 +213,7 @@ def test_a_listener_is_set_up_again_on_the_next_process(
             target.restart = "never"
         with syncmcp.connect(target, mode=revision, name="shop") as client:
             events = client.listen(tools=True, uris=["a:1"], timeout=PATIENCE)
-            (process,) = server_processes() - others  # which other tests may need
+            (process,) = server_processes() - others  # other tests may use the others
             os.kill(process, signal.SIGKILL)
             if restart:
                 assert take(events) == EVERYTHING
@@ -236,7 +236,7 @@ def test_a_process_that_dies_while_it_is_opened_is_replaced(
 ) -> None:
     losses = threading.Semaphore(0)
     restore, interrupted = SessionState.restore, ClientCore.interrupted
-    doomed = [True]  # the first connection that replaces another
+    doomed = [True]  # the first replacement connection fails
 
     def told(core: ClientCore, error: syncmcp.McpError) -> None:
         interrupted(core, error)
@@ -317,7 +317,7 @@ def test_what_is_lost_over_http_is_asked_for_again_and_may_have_changed(loss: st
             with client.listen(tools=True, uris=["a:1"], timeout=PATIENCE) as events:
                 for _ in range(2):
                     if loss == "session":
-                        # The stream of the session is open: 404 at first means that there is none.
+                        # Wait for the stream of the session: an early 404 means that it has none.
                         client.listen(tools=True, timeout=PATIENCE).close()
                         http.endpoint.forget_sessions()
                         client.list_tools()
@@ -336,7 +336,7 @@ def test_what_is_lost_over_http_is_asked_for_again_and_may_have_changed(loss: st
 def test_changes_without_a_stream_are_missed_in_the_same_session(
     status: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Until 2025-11-25: the stream was cut, and its events have no ids; or it is refused first."""
+    """Until 2025-11-25: a stream without event ids was cut, or a new one was first refused."""
     without_pauses(monkeypatch)
     with session_server() as server:
         lost = server.before = FirstStreamLost(status)
@@ -383,7 +383,7 @@ def test_ctrl_c_wakes_who_waits_for_an_event(monkeypatch: pytest.MonkeyPatch) ->
         events.close()
 
 
-# -- what servers over HTTP do ------------------------------------------------------------------
+# -- servers over HTTP --------------------------------------------------------------------------
 AGREED = {
     "jsonrpc": "2.0",
     "method": "notifications/subscriptions/acknowledged",
@@ -443,12 +443,12 @@ def test_a_refusal_of_the_next_request_is_not_that_of_the_first(
             next(events)
 
 
-# -- a server that ends what it has just begun is opened for listeners less and less often
+# -- repeated failures right after opening make the pauses longer
 ENOUGH = 8
 
 
 class Pauses:
-    """The pauses of a client in the background: none is made, until there are enough."""
+    """The pauses of a client in the background; all end at once, until `ENOUGH` were made."""
 
     def __init__(self) -> None:
         self.made: list[float] = []
@@ -461,7 +461,7 @@ class Pauses:
             assert self.over.wait(PATIENCE)
 
     def assert_grow(self) -> None:
-        assert self.made[0] == 0  # a healthy server is opened again at once
+        assert self.made[0] == 0  # a healthy server is reopened at once
         assert all(later > pause for pause, later in pairwise(self.made[:5]))
         assert max(self.made) <= 10
         assert self.made[ENOUGH - 1] == 10
@@ -477,7 +477,7 @@ def pauses(monkeypatch: pytest.MonkeyPatch) -> Iterator[Pauses]:
 
 
 def test_a_session_that_is_forgotten_at_once(pauses: Pauses) -> None:
-    """Until 2025-11-25: its stream opens, ends, and is not known any more."""
+    """Until 2025-11-25: the stream opens and ends, then the session is unknown."""
 
     def forget(one: Request) -> bool:
         if one.method != "GET":
@@ -501,7 +501,7 @@ def test_a_session_that_is_forgotten_at_once(pauses: Pauses) -> None:
 
 
 def test_a_subscription_that_is_accepted_and_broken_off(pauses: Pauses) -> None:
-    """2026-07-28: the server accepts each request for changes, and ends its stream."""
+    """2026-07-28: the server accepts each request for changes, then ends the connection."""
     accepted = [script.expect(LISTEN), acknowledge(), script.cut()]
     steps = [*opening(), *accepted * (ENOUGH + 2)]
     with Scripted(steps) as peer, syncmcp.connect(peer.url, mode=NEW) as client:

@@ -1,4 +1,4 @@
-"""Opening, end to end: what a client makes of every kind of server that was seen in the wild."""
+"""Opening, end to end, with every kind of server that is known to exist."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ OPENED = ["initialize", INITIALIZED]
 
 @pytest.fixture(autouse=True)
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No server is so slow to start, on a busy machine, that it is probed again."""
+    """Prevent a second probe of a server that starts slowly on a busy machine."""
     monkeypatch.setattr("syncmcp._client.opening._REPROBE_SECONDS", PATIENCE)
 
 
@@ -57,9 +57,9 @@ def probe_soon_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("syncmcp._client.opening._REPROBE_SECONDS", 0.05)
 
 
-# -- one server, one start ------------------------------------------------------------------------
+# -- servers that are started once ----------------------------------------------------------------
 class Start(NamedTuple):
-    """What a server does until it is open, what it was sent until then, and what is agreed on."""
+    """The steps of a server during opening, the methods it receives, and the agreed revision."""
 
     steps: list[s.Step]
     methods: Sequence[str] = FALLEN_BACK
@@ -71,7 +71,7 @@ SOON: dict[str, Any] = {"probe_timeout": 0.1}
 TWICE = ["server/discover", "server/discover"]
 
 STARTS: dict[str, Start] = {
-    # All ways to refuse are in tests/protocol/test_negotiate.py.
+    # For all kinds of refusal, see tests/protocol/test_negotiate.py.
     "refused: method not found": Start([PROBE, REFUSED, *opening()]),
     "refused: a result that is no object": Start([PROBE, s.reply("what?"), *opening()]),
     "silent on the probe": Start(opening(), options=SOON),
@@ -81,7 +81,7 @@ STARTS: dict[str, Start] = {
     "noise before every answer": Start(
         [PROBE, s.garbage(2), REFUSED, START, s.garbage(3), *opening()[1:], s.garbage()]
     ),
-    # What could be a refusal is one at once: the limits are too long to be waited for.
+    # A possible refusal counts at once: these limits are too long for the test to wait.
     "refused: names no request": Start(
         [PROBE, s.message({"jsonrpc": "2.0", "id": None, "error": {"code": -32600}}), *opening()],
         options={"probe_timeout": 3600.0, "open_timeout": None},
@@ -190,9 +190,9 @@ def test_who_stopped_reading_before_it_ended_died_of_the_probe(
         assert revisions(Stdio(*peer.command), 1, probe_timeout=0.1) == [OLD]
 
 
-# -- what is remembered ----------------------------------------------------------------------------
+# -- remembered revisions --------------------------------------------------------------------------
 def revisions(target: Stdio, count: int, **options: Any) -> list[str]:
-    """What as many clients in a row agree on with it."""
+    """Return the revisions that a number of clients negotiate, one after another."""
     found = []
     for _ in range(count):
         with syncmcp.connect(target, **options) as client:
@@ -225,7 +225,7 @@ def test_a_client_that_is_opened_again_begins_with_what_it_found(
 
 
 class Remembered(NamedTuple):
-    """What the processes of one command do, what clients in a row agree on, and what is sent."""
+    """Scripts for the processes of one command, the negotiated revisions, and the methods sent."""
 
     scripts: list[list[s.Step]]
     found: list[str]
@@ -244,7 +244,7 @@ REMEMBERED: dict[str, Remembered] = {
         ["server/discover", "initialize", *OPENED],
         {"probe_timeout": 0.2},
     ),
-    # It is silent until then, on stderr too: so is the official SDK for Python, 1.2 to 1.8.
+    # Silent until then, also on stderr, as the official Python SDK 1.2 to 1.8.
     "died of the next line": Remembered(
         [[PROBE, *DIES], opening()],
         [OLD],
@@ -265,7 +265,7 @@ REMEMBERED: dict[str, Remembered] = {
         [OLD, NEW],
         [*FALLEN_BACK, "initialize", "server/discover"],
     ),
-    # An echo of the older one would hide the newer server.
+    # The client does not offer the remembered revision: a newer server would echo it.
     "another old revision": Remembered(
         [DIES, opening("2024-11-05"), opening(OLD), opening(NEW)],
         ["2024-11-05", OLD, NEW],
@@ -314,7 +314,7 @@ def test_an_open_client_keeps_no_frame_of_who_opened_it(
 
     if case.startswith("twice"):
         probe_soon_again(monkeypatch)
-    gc.disable()  # the frames would be in a cycle
+    gc.disable()  # a collection would hide a cycle with the frames
     try:
         with Scripted(*KEEPING[case]) as peer, opened_by(owner := Owner()):
             alive = weakref.ref(owner)
@@ -332,7 +332,7 @@ def test_a_client_whose_server_became_silent_forgets_its_era(
         client = Client(Stdio(*peer.command))
         client.open().close()
         with monkeypatch.context() as patch:
-            # Only here: starts that are to succeed may take long on a busy machine.
+            # Only for this opening: others must succeed on a busy machine, too.
             impatient = replace(client._core.settings, open_timeout=3.0)
             patch.setattr(client._core, "settings", impatient)
             with pytest.raises(RequestTimeout, match=r"no probe.*The next open\(\) sends it"):
@@ -374,7 +374,7 @@ def test_what_is_known_is_of_that_command_alone(
     assert found.find(Stdio("serve", "--verbose", env=env)) is None
     assert found.find(Stdio("serve", env={"FLAVOUR": "new"})) is None
     assert found.find(Stdio("serve", env=env, cwd=tmp_path)) is None
-    # A relative directory is that of where the program is.
+    # A relative directory depends on the current directory of the program.
     relative = Stdio("serve", cwd="server")
     found.learn(relative, dialect, failed_probe=True)
     assert found.find(relative) == OLD

@@ -1,4 +1,4 @@
-"""Opening over HTTP, and openings whose call is cancelled."""
+"""Opening over HTTP, and opening by calls that are cancelled."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def error(code: int, message: str = "no", id: object = 1, **data: Any) -> bytes:
     return json.dumps({"jsonrpc": "2.0", "id": id, "error": body}).encode()
 
 
-# How errors and statuses are judged is in tests/protocol/test_negotiate.py.
+# For the handling of errors and statuses, see tests/protocol/test_negotiate.py.
 OLD_SERVERS: dict[str, list[s.Step]] = {
     "400, an error without an id": answer(400, error(-32600, "Missing session", id=None)),
     "404, plain text": answer(404, b"Invalid session ID", "text/plain"),
@@ -78,7 +78,7 @@ def test_a_400_that_names_a_stateless_revision_leads_to_no_handshake() -> None:
     [
         (401, None, AuthError),
         (503, None, HttpError),
-        (400, -32020, ServerError),  # only a modern server writes this
+        (400, -32020, ServerError),  # a code of modern servers only
     ],
 )
 @pytest.mark.requirement("VER-15")
@@ -99,7 +99,7 @@ SILENT = [s.expect("server/discover"), s.silence()]
 
 
 class SlowServer:
-    """An HTTP server that answers the first request of a client only when it is let go."""
+    """An HTTP server that holds the first request until a test sets `go`."""
 
     def __init__(self) -> None:
         self.asked, self.go = threading.Event(), threading.Event()
@@ -162,7 +162,7 @@ def test_a_call_that_is_cancelled_before_it_opens_starts_nothing() -> None:
 
 
 def somebody_waits(client: syncmcp.Client) -> threading.Event:
-    """Set once a thread waits for the opening that another one has begun."""
+    """Return an event that is set once a thread waits for another thread's opening."""
     waiting, changed = threading.Event(), client._core._changed
     wait = changed.wait
 

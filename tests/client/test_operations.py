@@ -1,4 +1,4 @@
-"""Every operation in every era: what is refused before it is sent, and what becomes of results."""
+"""Every operation in each revision: checks before sending, and the handling of results."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ LEVELS = ["debug", "info", "notice", "warning", "error", "critical", "alert", "e
 
 
 def full_server() -> Server:
-    """A server with one of everything."""
+    """Return a server with every kind of feature."""
     server = Server("full", capabilities={"resources": {"subscribe": True}})
 
     @server.tool()
@@ -80,7 +80,7 @@ def test_every_operation_works_everywhere(revision: Mode, transport: str) -> Non
         assert client.server.revision == revision
 
         def both(operation: Any, *arguments: Any) -> Any:
-            """What the call gives, and its future."""
+            """Return the result of the call; check that its future has an equal one."""
             result = operation(*arguments)
             assert operation.future(*arguments).result(PATIENCE) == result
             return result
@@ -121,7 +121,7 @@ def test_a_tool_error_names_tool_and_server_also_from_a_pickle() -> None:
             assert (error.tool, error.server) == ("fail", "mine")
             assert str(error) == "tool 'fail' [mine]: no luck"
             assert error.result == result
-    # Where it came from is no part of it.
+    # The origin of a result is not part of its value.
     alone = type(result).from_wire(result.to_wire())
     kept = copies[-1]
     set_origin(kept, "another", "server")
@@ -226,19 +226,19 @@ FAILING: dict[str, Callable[[Client], object]] = {
 
 
 class Owner:
-    """What only the frame of a caller refers to."""
+    """An object that only the caller's frame refers to."""
 
 
 @contextmanager
 def forgotten(what: str) -> Iterator[Owner]:
-    """Something that is gone after the block, although nothing collects garbage."""
+    """Check that an object is released by the end of the block without a garbage collection."""
     owner, gone = Owner(), threading.Event()
     weakref.finalize(owner, gone.set)
     gc.disable()
     try:
         yield owner
         del owner
-        # An interceptor, on another thread, may see the end of the call just now.
+        # With interceptors, another thread may still hold it for a moment.
         assert gone.wait(PATIENCE), what
     finally:
         gc.enable()
@@ -282,7 +282,7 @@ def test_an_error_that_is_settled_after_it_was_raised_keeps_no_frame(
         assert connection is not None
 
         def cancelled(*_given: object) -> None:
-            """The caller returns by its own limit before the one who cancels has settled it."""
+            """Wait: the caller returns at its own limit before this cancellation is finished."""
             assert returned.wait(PATIENCE)
 
         monkeypatch.setattr(connection.notifier, "cancelled", cancelled)
@@ -301,7 +301,7 @@ def test_an_error_that_is_settled_after_it_was_raised_keeps_no_frame(
 
 
 TEXT = {"type": "text", "text": "x"}
-# What each model takes is in tests/types/test_models.py.
+# For the fields of each model, see tests/types/test_models.py.
 BROKEN: list[tuple[str, Callable[[Client], object], dict[str, Any]]] = [
     ("tools/list", lambda client: client.list_tools(), {"tools": {"name": "x"}}),
     ("tools/call", lambda client: client.call_tool("x"), {"content": "text"}),
@@ -330,7 +330,7 @@ def test_a_result_of_the_wrong_shape_is_invalid_output(
     with talk(script, mode=NEW) as (_, client), pytest.raises(InvalidOutput) as caught:
         call(client)
     assert caught.value.method == method
-    assert "Result" in str(caught.value)  # the model that it does not fit
+    assert "Result" in str(caught.value)  # the name of the model
     if method == "prompts/get":
         assert "messages" in str(caught.value)
 
@@ -351,13 +351,13 @@ def test_no_reference_in_a_servers_schema_opens_a_connection() -> None:
             assert caught.value.result is not None
             assert caught.value.result.data == {"a": 1}
         with pytest.raises(BlockingIOError):
-            trap.accept()  # nobody has come
+            trap.accept()  # nobody has connected
 
 
 @pytest.mark.parametrize("revision", [OLD, NEW])
 @pytest.mark.requirement("RPC-20")
 def test_meta_travels_both_ways_untouched(revision: Mode) -> None:
-    # Reserved or not, known or not: a value may be anything.
+    # Any value is allowed, under reserved and unknown names, too.
     odd = {
         "acme.example/odd": [1, {"x": None}],
         "modelcontextprotocol.io/later": "?",
@@ -387,7 +387,7 @@ def test_text_of_any_script_survives_both_directions(wire: str) -> None:
 
 
 def letters() -> Server:
-    """A server of prompts."""
+    """Return a server with prompts."""
     server = Server("letters")
 
     @server.prompt()

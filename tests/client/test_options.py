@@ -1,4 +1,4 @@
-"""What a caller gets wrong is said at the door, by name, before anything is sent."""
+"""Invalid arguments of calls and options: errors name them before anything is sent."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def sent(server: Server) -> int:
 
 
 def in_a_batch(call: Callable[[Any], object]) -> Callable[[Any], object]:
-    """Collect a call, of which the batch is to raise what is wrong."""
+    """Return a function that makes the call in a batch, which must raise the same error."""
 
     def collect(client: Any) -> None:
         with client.batch() as batch:
@@ -70,7 +70,7 @@ PLAIN = "must be a plain function, not a coroutine"
 async def coroutine(*_: Any) -> None: ...
 
 
-# What is said of a call, and the call.
+# A part of the error's text, and the call.
 WRONG: list[tuple[str, Callable[[Any], object]]] = [
     ("name", lambda client: client.call_tool(None)),
     ("name", lambda client: client.call_tool.stream("", {})),
@@ -148,7 +148,7 @@ def test_a_wrong_value_is_named_by_the_error(client: Any, server: Server) -> Non
             events.run_in_thread(print, on_error=coroutine)
 
 
-# Values that make no sense for options of a client, and of its policy of retries.
+# Invalid values of options of a client and of `Retry`.
 SENSELESS: dict[str, tuple[Any, ...]] = {
     "max_in_flight": (0, "a"),
     "max_pages": (True,),

@@ -1,4 +1,4 @@
-"""Lists: page by page, without end, kept; when their session ends or their cursor is refused."""
+"""Lists: their pages, caching, limits, lost sessions and rejected cursors."""
 
 from __future__ import annotations
 
@@ -33,22 +33,22 @@ from tests.support.stage import (
 )
 
 SIZE = 2
-# What is on a list, and what is there later.
+# The items of a list, before and after a change.
 OLD, NEW = list("abcdef"), list("xbydzfg")
 
 
 class Library:
-    """A list with cursors that are good in one session, and sessions that end.
+    """A server with a list of pages. Its cursors are valid in one session, and sessions may end.
 
     Attributes:
-        keys: What is on the list; `then`: what is there once a session has ended.
-        asked: Where the pages were that were asked for, in order.
-        lifetimes: How long a page is kept, in milliseconds, by where it begins, if not a minute.
-        broken: Whether later pages fail.
-        foreign: How many pages were asked for with a cursor of another session; `lenient`: whether
-            they are given all the same.
-        losses: How often a session still ends when the page at `SIZE * 2` is asked for.
-        end_sessions: Ends them; `None` where there are none.
+        keys: The items of the list.
+        then: The items after the end of a session.
+        asked: The first index of each page that was requested, in order.
+        lifetimes: Milliseconds for which a page is cached, by its first index; default a minute.
+        broken: Whether each page but the first fails.
+        foreign: How many requests had a cursor of another session; `lenient` accepts those.
+        losses: How many more sessions end at the request for the page at `SIZE * 2`.
+        end_sessions: Ends all sessions; `None` for a wire without sessions.
     """
 
     def __init__(self, scope: str = "private") -> None:
@@ -63,14 +63,14 @@ class Library:
         self._scope = scope
 
     def lose(self) -> None:
-        """End the session, if there is one, and what its cursors are good for."""
+        """End the session, if the wire has sessions, and invalidate its cursors."""
         self.keys = self.then
         self._volume += 1
         if self.end_sessions is not None:
             self.end_sessions()
 
     def comes(self, cursor: object) -> bool:
-        """A page is asked for; return whether that ends the session."""
+        """Note a request for a page; return whether it ends the session."""
         if not self.losses or not isinstance(cursor, str) or not cursor.endswith(f":{SIZE * 2}"):
             return False
         self.losses -= 1
@@ -111,17 +111,17 @@ def iterated(client: Client, **options: Any) -> list[str]:
     return [tool.name for tool in client.iter_tools(**options)]
 
 
-# The names of a whole list.
+# A function that returns the names of a whole list.
 Way = Callable[..., "list[str]"]
 every_way = pytest.mark.parametrize("way", [blocking, future, iterated])
 
-# What became of a list that begins anew with `NEW` after four items of `OLD`.
+# The result of a list that starts again with `NEW` after four items of `OLD`.
 WHOLE, ITERATED = NEW, list("abcdxyzfg")
 
 
 @contextmanager
 def over_stdio(library: Library, **options: Any) -> Iterator[Client]:
-    """Where sessions end, the process is killed."""
+    """Connect to the library as a process, which is killed to end its session."""
     before = server_processes()
 
     def kill() -> None:
@@ -129,7 +129,7 @@ def over_stdio(library: Library, **options: Any) -> Iterator[Client]:
         os.kill(relay, signal.SIGKILL)
 
     def page(params: dict[str, Any], context: ToolContext) -> dict[str, Any]:
-        lost = library.comes(params.get("cursor"))  # then nobody is there to get it
+        lost = library.comes(params.get("cursor"))  # the process is dead: nobody gets the page
         return {} if lost else library.page(params, context)
 
     library.end_sessions = kill
@@ -140,7 +140,7 @@ def over_stdio(library: Library, **options: Any) -> Iterator[Client]:
 
 @contextmanager
 def over_http(library: Library, response: Any, **options: Any) -> Iterator[Client]:
-    """Where sessions end, the server knows them no more: 404."""
+    """Connect to the library over HTTP; an ended session is answered with status 404."""
     with serve_http(library.server, response=response) as http:
         post = http.endpoint.handle_post
 
@@ -163,7 +163,7 @@ WIRES: Mapping[str, Callable[..., Any]] = {
     f"http-{STATELESS}": partial(over_http, response="auto", mode=STATELESS),
 }
 
-# Each wire, and the ways in turn.
+# Each wire, with one of the ways in turn.
 wires_and_ways = pytest.mark.parametrize(
     ("wire", "way"), [*zip(WIRES, cycle([blocking, future, iterated]), strict=False)]
 )
@@ -175,7 +175,7 @@ def expected(way: Way) -> list[str]:
 
 @pytest.fixture(autouse=True)
 def _started_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No pause before a process is started again."""
+    """Restart processes without a pause."""
     monkeypatch.setattr("syncmcp._concurrency.timing._LONGEST_BACKOFF", 0.0)
 
 
@@ -185,14 +185,14 @@ def _started_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_list_begins_anew_where_its_cursor_is_good_no_more(wire: str, way: Way) -> None:
     library = Library()
     sessionless = wire == f"http-{STATELESS}"
-    # Pages of two sessions are not put together though the server would.
+    # The server accepts old cursors, but the client must not combine pages of two sessions.
     library.lenient = not sessionless
     with WIRES[wire](library) as client:
         library.losses = 1
         assert way(client) == expected(way)
         assert library.asked.count(0) == 2
         assert library.foreign == sessionless
-        # What is kept by now, if anything, is of one session.
+        # If pages are cached now, all are of one session.
         assert blocking(client) == WHOLE
 
 
@@ -210,7 +210,7 @@ def test_an_iterator_left_for_a_while_gives_nothing_twice(wire: str, noticed: bo
         tools = client.iter_tools()
         given = [next(tools).name for _ in range(4)]
         library.lose()
-        if noticed:  # another call has opened the new session
+        if noticed:  # another call has already opened the new session
             client.list_tools(cursor=None, cache="bypass")
         assert [*given, *(tool.name for tool in tools)] == ITERATED
         assert library.foreign == 0
@@ -398,7 +398,7 @@ def test_after_a_new_first_page_those_behind_it_are_new_ones_too(wire: Wire) -> 
     with wire.connect(library.server) as client:
 
         def by_cursors(**options: Any) -> list[str]:
-            """A list whose later pages may be kept ones."""
+            """Return the whole list, page by page; later pages may come from the cache."""
             page = client.list_tools(cursor=None, **options)
             names = [tool.name for tool in page.tools]
             while page.next_cursor is not None:
@@ -436,7 +436,7 @@ def test_an_iterator_counts_kept_pages_as_they_are_needed_and_goes_on_with_them(
 
 @contextmanager
 def pages(*steps: Any, **options: Any) -> Iterator[tuple[Client, Scripted]]:
-    """A client of a server that answers `tools/list` with these pages, one after another."""
+    """Connect to a server that answers each `tools/list` with the next of these pages."""
     script = opening()
     for step in steps:
         script += [s.expect("tools/list"), step if "do" in step else s.reply(step)]
@@ -449,7 +449,7 @@ def page(*names: str, **more: Any) -> dict[str, Any]:
 
 
 def cursors(peer: Scripted, count: int, method: str = "tools/list") -> list[Any]:
-    """The cursors that were sent; "absent" where none was."""
+    """Return the cursors that were sent; "absent" for a request without one."""
     sent = peer.requests(method, count)
     return [message.get("params", {}).get("cursor", "absent") for message in sent]
 
@@ -479,7 +479,7 @@ def test_a_list_has_all_its_pages_with_an_empty_cursor_too(what: str, way: str) 
         {items: [some, some], "nextCursor": ""},
         {items: [], "nextCursor": odd},
         {items: [some], "nextCursor": "7"},
-        {items: [], "nextCursor": None},  # which ends a list as no cursor does
+        {items: [], "nextCursor": None},  # ends a list, like a missing cursor
     ]
     script += [step for part in parts for step in (s.expect(method), s.reply(part))]
     with talk(script, wire) as (peer, client):
@@ -556,7 +556,7 @@ def test_a_list_without_end_ends_at_the_limit_of_pages(way: Way, of: str) -> Non
 @every_way
 def test_the_items_of_all_pages_are_bounded(way: Way, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("syncmcp._client.pages.MAX_ITEMS", 3)
-    # A list that begins anew counts anew.
+    # When a list starts again, the count starts at zero.
     again = [page("a", "b", nextCursor="1"), s.error(-32602, "unknown cursor")]
     for before in ([], again if way is blocking else []):
         with pages(*before, page("a", "b", nextCursor="1"), page("c")) as (client, _):
@@ -574,7 +574,7 @@ def test_the_items_of_a_page_are_bounded_before_there_are_models_of_them(
     cursor: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("syncmcp._client.pages.MAX_ITEMS", 3)
-    # Of no use as tools: the bound counts before anything else is looked at.
+    # These are not valid tools: the limit is checked before their content.
     too_many = pytest.raises(LimitExceeded, match="more than 3 items")
     with pages({"tools": [1, 2, 3, 4]}) as (client, _), too_many:
         client.list_tools(**cursor)
@@ -602,7 +602,7 @@ def test_the_bytes_and_values_of_all_pages_together_are_bounded(
 ) -> None:
     monkeypatch.setattr(f"syncmcp._client.pages.MAX_{bound.upper()}", most)
     with pages(page(3 * LONG, _meta={"acme/zeros": [0] * 400})) as (client, _):
-        assert way(client) == [3 * LONG]  # a list of one page is as long as it likes
+        assert way(client) == [3 * LONG]  # the limit does not apply to a list of a single page
     with pages(*allowed) as (client, _):
         given = [tool["name"] for part in allowed for tool in part["tools"]]
         assert way(client) == given

@@ -1,4 +1,4 @@
-"""A client as a pickle, and in a forked child: what travels, and what its parent notices."""
+"""Pickled and forked clients: their state in the new process, and effects on the original."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_a_pickle_holds_what_the_client_was_given_in_the_clear() -> None:
 
 
 class Locked(Interceptor):
-    """One that cannot be pickled."""
+    """An interceptor that cannot be pickled."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
@@ -127,7 +127,7 @@ def test_who_leaves_a_with_leaves_a_shared_client_open_for_the_others() -> None:
         client.close()
         with pytest.raises(ClosedError):
             client.call_tool("echo", {"text": "c"})
-        # The next one gets a new one.
+        # Unpickling again makes a new client.
         assert pickle.loads(data) is not client
         assert pickle.loads(data).call_tool("echo", {"text": "d"}).text == "d"
 
@@ -159,7 +159,7 @@ def test_it_is_closed_at_the_end_of_a_worker_process(tmp_path: Path) -> None:
             [sys.executable, "-W", "error", str(script), http.url, STATEFUL],
             env={**os.environ, "PYTHONPATH": root},
             check=True,
-            timeout=9 * programs.CEILING,  # two of them have to start
+            timeout=9 * programs.CEILING,  # the program and its worker have to start
         )
         assert stage.stats.wait_for(lambda stats: stats.sessions == 0, PATIENCE)
         assert stage.stats.opened == 1
@@ -176,13 +176,13 @@ WAYS = ["token", "future", "stream", "dropped", "notify", "roots"]
 
 
 def in_child(function: Callable[[], object]) -> int:
-    """Fork; run the function in the child; return its exit code, 0 if it returned."""
+    """Run a function in a forked child; return the exit code, which is 0 without an exception."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # forking a program with threads
+        warnings.simplefilter("ignore", DeprecationWarning)  # from forking with threads
         child = os.fork()
     if child == 0:
         signal.signal(signal.SIGALRM, signal.SIG_DFL)
-        signal.alarm(int(PATIENCE))  # not to hang
+        signal.alarm(int(PATIENCE))  # a child that hangs is killed
         try:
             function()
             os._exit(0)
@@ -194,7 +194,7 @@ def in_child(function: Callable[[], object]) -> int:
 
 
 def reap() -> None:
-    """Have everything closed that was garbage-collected."""
+    """Wait until all clients that were garbage-collected are closed."""
     done = threading.Event()
     gc.collect()
     reaper.start()
@@ -209,7 +209,7 @@ def reap() -> None:
 def test_nothing_in_a_forked_child_reaches_the_calls_of_its_parent(wire: Wire, way: str) -> None:
     stage, token = Stage(), CancelToken()
     with wire.connect(stage.server, roots=["/tmp"], retry=None) as client:
-        assert client.call_tool("echo", {"text": "x"}).text == "x"  # leaves a connection idle
+        assert client.call_tool("echo", {"text": "x"}).text == "x"  # leaves an idle connection
         held = client.call_tool.future("hold", {"key": "a"}, cancel=token)
         streams = [client.call_tool.stream("hold", {"key": "b"})]
         stage.inside("a", "b")
@@ -221,7 +221,7 @@ def test_nothing_in_a_forked_child_reaches_the_calls_of_its_parent(wire: Wire, w
                 held.cancel()
             elif way == "stream":
                 streams[0].close()
-            elif way == "dropped":  # what the documentation advises: a client of its own
+            elif way == "dropped":  # as documented: the child makes its own client
                 streams.clear()
                 with syncmcp.connect(Server("here")):
                     reap()
@@ -232,7 +232,7 @@ def test_nothing_in_a_forked_child_reaches_the_calls_of_its_parent(wire: Wire, w
                 client.roots.add("/")
             connection = client._core.connection
             assert connection is not None
-            with pytest.raises(syncmcp.ForkedError):  # as the transport is asked by pool threads
+            with pytest.raises(syncmcp.ForkedError):  # pool threads call it directly, too
                 connection.transport.post(Outgoing(b"{}", None, None, (), {}, Deadline(None)))
             client.close()
 
@@ -272,7 +272,7 @@ def test_the_open_calls_of_a_parent_fail_in_a_forked_child(wire: Wire) -> None:
             told = threading.Event()
             held.add_done_callback(lambda _: told.set())
             assert told.wait(PATIENCE)
-            assert called == []  # those of the parent run there
+            assert called == []  # callbacks of the parent run in the parent only
             for new in (client.call_tool, client.call_tool.future):
                 with pytest.raises(syncmcp.ForkedError):
                     new("echo", {"text": "y"})

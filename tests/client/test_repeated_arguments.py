@@ -1,4 +1,4 @@
-"""Arguments that a tool wants repeated in HTTP headers (2026-07-28), from the list to the call."""
+"""Tool arguments that are repeated in HTTP headers (2026-07-28), from the list to the call."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def marked(header: str, type: str = "string") -> dict[str, Any]:
 
 
 def cloud() -> Server:
-    """A server whose tools want their region in a header, one of them wrongly."""
+    """Return a server with two tools that repeat arguments in headers, one of them invalid."""
     server = Server("cloud")
 
     @server.tool(input_schema=schema(region=marked("Region"), count=marked("Count", "integer")))
@@ -41,12 +41,12 @@ def cloud() -> Server:
 
 
 @pytest.mark.requirement("XHD-01", "XHD-09", "XHD-10", "XHD-11", "XHD-12")
-@pytest.mark.parametrize("region", ["eu", " x\r\nZürich"])  # more: test_mirroring.py
+@pytest.mark.parametrize("region", ["eu", " x\r\nZürich"])  # other values are in test_mirroring.py
 def test_a_listed_tool_gets_its_arguments_in_headers_too(region: str) -> None:
     server = cloud()
     with NEW.connect(server) as client:
         client.list_tools()
-        # The server compares the headers with the body, and refuses what does not agree.
+        # The server rejects a request whose headers and body differ.
         assert client.call_tool("start", {"region": region}).text == f"0 in {region!r}"
         future = client.call_tool.future("start", {"region": region, "count": 3})
         assert future.result().text == f"3 in {region!r}"
@@ -109,7 +109,7 @@ def test_thousands_of_tools_with_bad_marks_are_one_record_of_bounded_length(
 
 @contextmanager
 def scripted(answers: dict[str, Any]) -> Iterator[tuple[syncmcp.Client, list[Request]]]:
-    """A client of a server that answers by these results, or functions of requests."""
+    """Connect to a server that answers each method with a result, or with its function."""
 
     def script(one: Request) -> None:
         answer: Any = answers.get(one.message["method"], DISCOVERED)

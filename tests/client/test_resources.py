@@ -1,4 +1,4 @@
-"""Resources: whatever their URI, from a link too, as text or bytes, and into a file."""
+"""Reading resources by URI and from links, as text or bytes, and saving them in files."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ DATA = bytes(range(256))
 
 
 def library() -> Server:
-    """A server of resources of every scheme, a family of them, and a tool that links to one."""
+    """Return a server with resources of several schemes, a template, and a tool with links."""
     server = Server("library")
     for uri in URIS:
         server.resource(uri, name=uri)(lambda uri=uri: f"read {uri}")
@@ -129,7 +129,7 @@ def test_bytes_that_are_missing_are_not_made_up(result: ReadResourceResult, tmp_
     assert list(tmp_path.iterdir()) == []
 
 
-# -- into a file ---------------------------------------------------------------------------------
+# -- saving in files -----------------------------------------------------------------------------
 @pytest.mark.parametrize(
     "content",
     [
@@ -188,7 +188,7 @@ def test_somebody_who_was_faster_is_not_overwritten(
     path = tmp_path / "a"
     if not links:
         monkeypatch.setattr(os, "link", Mock(side_effect=NO_LINKS))
-    # Then another one writes.
+    # Another program writes the file before `save` does.
     monkeypatch.setattr(os, "fsync", lambda _: path.write_text("another's"))
     with pytest.raises(FileExistsError):
         save(text_of("a"), path)
@@ -241,7 +241,7 @@ def test_a_file_that_is_replaced_keeps_its_mode(
     path = there = tmp_path / "a"
     path.write_text("before")
     path.chmod(mode)
-    if linked:  # who may read what the link led to may read what stands in its place
+    if linked:  # the new file replaces the link, and gets the mode of the link's target
         path = tmp_path / "link"
         path.symlink_to(there)
     modes: list[int] = []
@@ -249,10 +249,10 @@ def test_a_file_that_is_replaced_keeps_its_mode(
         os, "fsync", lambda file: modes.append(stat.S_IMODE(os.fstat(file).st_mode))
     )
     save(text_of("after"), path, overwrite=True)
-    kept = mode & 0o777  # no special bit
+    kept = mode & 0o777  # without the special bits
     assert stat.S_IMODE(path.lstat().st_mode) == kept
     assert (path.read_text(), path.is_symlink()) == ("after", False)
-    # While it is written it is never open to more than what it replaces.
+    # While the file is written, it has no permission that the replaced file lacks.
     assert [before & ~kept for before in modes] == [0]
 
 

@@ -1,4 +1,4 @@
-"""What is sent again after a failure and what is not, how often, and when."""
+"""Retries: which requests the client repeats after a failure, how often, and when."""
 
 from __future__ import annotations
 
@@ -34,18 +34,18 @@ KINDS = pytest.mark.parametrize("kind", ["blocks", "future"])
 
 OLD: Any = STATEFUL
 
-# There are pauses, which a test can make something happen in, but too short ones to notice.
+# Its pauses are too short to notice, but not zero, so that tests can replace them.
 SWIFT = Retry(pause=1e-9)
 
 
 @contextmanager
 def shop(era: Any, **options: Any) -> Iterator[tuple[Shop, FaultProxy, Client]]:
-    """A shop, a proxy before it, and a client."""
+    """Connect to a shop through a proxy that makes faults."""
     place = Shop()
     with serve_http(place.server) as http, FaultProxy(http.url) as proxy:
         given: dict[str, Any] = {"mode": era, "retry": SWIFT, **options}
         with syncmcp.connect(proxy.url, **given) as client:
-            if era == STATEFUL:  # its connection must not be the one that is cut
+            if era == STATEFUL:  # the stream's connection must exist: the proxy must not cut it
                 assert place.server.stats.wait_for(lambda stats: stats.streams == 1)
             yield place, proxy, client
 
@@ -57,8 +57,8 @@ def make(client: Client, kind: str, name: str, *args: Any, **options: Any) -> An
     return operation.future(*args, **options).result(PATIENCE)
 
 
-# -- what may have been done -----------------------------------------------------------------------
-# What is cut on its way, at each place and on each wire, is in tests/transports/test_faults.py.
+# -- requests that may have run --------------------------------------------------------------------
+# For cuts at each place and on each wire, see tests/transports/test_faults.py.
 HINTS: tuple[tuple[dict[str, bool] | None, bool], ...] = (
     ({"readOnlyHint": True}, True),
     ({"idempotentHint": True}, True),
@@ -124,7 +124,7 @@ def test_of_ever_new_tools_few_are_remembered(
     monkeypatch.setattr(retrying, bound, most)
     rules = RetryRules(Retry(), trusted=True, reopens=True)
     names = [f"{number:03}{'x' * 97}" for number in range(100)]
-    for _ in range(5):  # those that are listed again count once
+    for _ in range(5):  # tools that are listed again count once
         rules.learn(map(listed, names[:10]))
     assert all(map(known, names[:10]))
     for name in names:
@@ -133,15 +133,15 @@ def test_of_ever_new_tools_few_are_remembered(
         assert sum(map(known, names)) <= 11
 
 
-# -- what was turned away --------------------------------------------------------------------------
+# -- refused requests ------------------------------------------------------------------------------
 def connect(server: SessionServer, **options: Any) -> Client:
-    """An open client that does not look for the newest revision first."""
+    """Connect without probing for the newest revision."""
     given: dict[str, Any] = {"mode": OLD, "retry": SWIFT, **options}
     return syncmcp.connect(server.url, **given)
 
 
 def refusing(times: int, status: int, **headers: str) -> Callable[[Request], bool]:
-    """Refuse the first requests that are no part of the opening."""
+    """Reject the first `times` requests that are not part of the opening."""
     left = iter(range(times))
     given = {name.replace("_", "-"): value for name, value in headers.items()}
 
@@ -224,9 +224,9 @@ def test_without_a_policy_nothing_is_sent_again(policy: Retry | None) -> None:
         assert server.count("tools/list") == 1
 
 
-# -- when ------------------------------------------------------------------------------------------
+# -- the time of retries ---------------------------------------------------------------------------
 def skip_pauses(monkeypatch: pytest.MonkeyPatch, on_pause: Callable[[float], object]) -> None:
-    """Let every pause of a client end at once, after `on_pause(seconds)`."""
+    """End each pause of a client at once, after `on_pause(seconds)`."""
 
     def pause(self: Pools, seconds: float, *_: object) -> CancelToken:
         on_pause(seconds)
@@ -239,7 +239,7 @@ def skip_pauses(monkeypatch: pytest.MonkeyPatch, on_pause: Callable[[float], obj
 
 @pytest.fixture
 def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """The pauses, none of which is made."""
+    """The lengths of the client's pauses, all of which end at once."""
     made: list[float] = []
     skip_pauses(monkeypatch, made.append)
     return made
@@ -286,7 +286,7 @@ def test_pauses_are_parts_of_a_bound_that_doubles(
 def coming_back(
     monkeypatch: pytest.MonkeyPatch, proxy: FaultProxy, after: int = 1
 ) -> Iterator[list[float]]:
-    """The server is down, and comes back in one of the pauses."""
+    """Stop the server; start it again at the `after`th pause."""
     pauses: list[float] = []
     with ExitStack() as down:
 
@@ -335,7 +335,7 @@ def test_opening_waits_for_a_server_that_comes_back(
 @pytest.mark.parametrize("sent", [False, True])
 def test_a_server_that_stays_away_is_given_up(sent: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     with shop(STATELESS) as (shop_, proxy, client), ExitStack() as down:
-        if sent:  # before the server went away
+        if sent:  # the request is sent before the server goes down
             proxy.queue(Cut("head", after=5), method="tools/call")
         else:
             down.enter_context(proxy.down())
@@ -360,7 +360,7 @@ def test_a_command_that_cannot_be_started_is_tried_once(pauses: list[float]) -> 
     assert pauses == []
 
 
-# -- a child process that dies ---------------------------------------------------------------------
+# -- child processes that die ----------------------------------------------------------------------
 @KINDS
 @pytest.mark.pitfall("5", "16")
 def test_a_call_of_a_dead_server_is_repeated_if_it_may(
@@ -377,7 +377,7 @@ def test_a_call_of_a_dead_server_is_repeated_if_it_may(
         assert make(client, kind, "call_tool", "lives").content == []
 
 
-# -- the policy as a value -------------------------------------------------------------------------
+# -- `Retry` as a value ----------------------------------------------------------------------------
 def test_a_policy_is_a_value() -> None:
     policy = Retry(4, budget=5, pause=0.1, longest_pause=1)
     assert policy == Retry(4, budget=5, pause=0.1, longest_pause=1)

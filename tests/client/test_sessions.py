@@ -1,4 +1,4 @@
-"""Sessions over HTTP: lost ones are begun again, others go on with them, pings watch over them."""
+"""Sessions over HTTP: replacing lost sessions, resuming sessions of other clients, and pings."""
 
 from __future__ import annotations
 
@@ -47,13 +47,13 @@ MODE: Any = STATEFUL
 
 
 def connect(server: SessionServer, **options: Any) -> syncmcp.Client:
-    """An open client that does not look for the newest revision first."""
+    """Connect without probing for the newest revision."""
     given: dict[str, Any] = {"mode": MODE, **options}
     return syncmcp.connect(server.url, **given)
 
 
 def in_the_first_session(server: SessionServer, act: Callable[[Request], object]) -> Answer:
-    """Do `act` to the calls of tools of the first session."""
+    """Return a hook that calls `act` for the tool calls of the first session."""
     answer = on(b"tools/call", act=act)
     return lambda one: server.known == "session-1" and answer(one)
 
@@ -61,13 +61,13 @@ def in_the_first_session(server: SessionServer, act: Callable[[Request], object]
 def held_call(
     client: syncmcp.Client, server: SessionServer
 ) -> tuple[RequestFuture[CallToolResult], Request]:
-    """A call that the server holds, and its request."""
+    """Return the future of a call that the server holds, and the request."""
     held: SimpleQueue[Request] = SimpleQueue()
     server.before = on(b'"slow"', act=held.put)
     return client.call_tool.future("slow"), held.get(timeout=PATIENCE)
 
 
-# -- a session that the server has forgotten -------------------------------------------------------
+# -- lost sessions ---------------------------------------------------------------------------------
 def refusal(message: str, id: Any = None) -> bytes:
     error = {"code": -32000, "message": message}
     return json.dumps({"jsonrpc": "2.0", "id": id, "error": error}).encode()
@@ -125,7 +125,7 @@ def test_all_threads_that_are_refused_at_once_share_one_new_session(kind: str) -
         assert server.count("initialize") == 2
         assert server.seen["session-1", "tools/call"] == CROWD
         assert server.seen["session-2", "tools/call"] == CROWD
-        assert server.seen["session-1", "DELETE"] == 0  # it is gone anyway
+        assert server.seen["session-1", "DELETE"] == 0  # no need to end a lost session
 
 
 @pytest.mark.requirement("HTL-11")
@@ -217,7 +217,7 @@ def test_a_new_session_may_be_of_another_revision_and_declare_less(
             assert client.call_tool("fast").text == "session-2"
             assert client.server.revision == "2025-03-26"
             assert "could not restore a part of the session" in caplog.text
-            # Nobody said to try what is not declared.
+            # The program did not ask to try undeclared features.
             with pytest.raises(syncmcp.SubscriptionLost, match="undeclared"):
                 next(events)
             events.close()
@@ -226,7 +226,7 @@ def test_a_new_session_may_be_of_another_revision_and_declare_less(
             with pytest.raises(NotSupported):
                 client.subscribe_resource("a:2")
             server.result(request, {"content": [], "structuredContent": {"n": 1}})
-            assert call.result(PATIENCE).data == {"n": 1}  # in the revision that it was asked in
+            assert call.result(PATIENCE).data == {"n": 1}  # read by the revision of its own session
 
 
 @pytest.mark.requirement("HTL-11")
@@ -244,11 +244,11 @@ def test_a_server_that_forgets_each_session_at_once_is_not_asked_for_ever() -> N
         return one.method == "POST"
 
     with session_server() as server, connect(server) as client:
-        client.subscribe_resource("a:1")  # which each new session is asked for first
+        client.subscribe_resource("a:1")  # each new session begins with this request
         server.before = forget
         with pytest.raises(SessionLost):
             client.ping()
-        assert not storm.wait(1.0)  # a hundred sessions are begun in that time, if anybody does
+        assert not storm.wait(1.0)  # without a limit: about 100 sessions in this time
 
 
 @pytest.mark.requirement("HTL-11")
@@ -257,14 +257,14 @@ def test_a_notification_that_is_refused_goes_to_the_new_session() -> None:
         bad = {"Mcp-Session-Id": "bad id"}
         server.before = on(b"tools/call", act=lambda one: server.result(one, {"content": []}, bad))
         client.call_tool("pid")
-        assert client.session_id == "session-1"  # which only the answer to `initialize` names
+        assert client.session_id == "session-1"  # only `initialize` sets the session id
         server.forget()
         client.notify("acme/news", {"n": 1})
         assert server.seen["session-1", "acme/news"] == 1
         assert server.seen["session-2", "acme/news"] == 1
 
 
-# -- going on with the session of another client ---------------------------------------------------
+# -- resuming the session of another client --------------------------------------------------------
 @pytest.mark.requirement("HTL-10", "HTL-14", "M-34")
 @pytest.mark.parametrize("mode", ["auto", "2025-03-26"])
 def test_another_client_goes_on_without_a_handshake(mode: Any) -> None:
@@ -391,12 +391,12 @@ watching = pytest.mark.requirement("RPC-25")
 INTERVAL = 600.0
 PATIENT: dict[str, Any] = {"ping_interval": INTERVAL, "timeout": None, "idle_timeout": None}
 
-# Answers no ping.
+# A hook that leaves pings without an answer.
 silent = on(b'"ping"', act=lambda one: None)
 
 
 class Pings:
-    """The pings of a client, which come when the test says so; how many the server got."""
+    """Triggers the pings of a client, and checks that the server gets them."""
 
     def __init__(self, client: syncmcp.Client, moved: MovedTime, count: Callable[[], int]) -> None:
         self.sent = 0
@@ -404,7 +404,7 @@ class Pings:
         self._last: object = None
 
     def send(self) -> None:
-        """Let the interval pass, and wait until the server has the next ping."""
+        """Move the clock by one interval, and wait until the server has the ping."""
         self._moved.waits_for(INTERVAL)
         self._last = self._entry()
         self._moved.advance(INTERVAL)
@@ -412,12 +412,12 @@ class Pings:
         known(lambda: self._count() == self.sent)
 
     def answered(self) -> None:
-        """One with an answer, after which the next one is due in an interval."""
+        """Trigger a ping, and wait for the client to process its answer."""
         self.send()
         known(lambda: self._entry() is not self._last)
 
     def missed(self) -> None:
-        """One whose answer does not come within an interval."""
+        """Trigger a ping that is not answered within an interval."""
         self.send()
         self._moved.waits_for(INTERVAL)
         self._moved.advance(INTERVAL)
@@ -439,7 +439,7 @@ def test_a_ping_is_sent_in_each_interval_until_the_close(wire: Wire, moved: Move
         assert heartbeat is not None
         client.close()
         moved.advance(10 * INTERVAL)
-        heartbeat._check()  # as if one had been due at that very moment
+        heartbeat._check()  # as if a ping had been due at the moment of closing
         assert stage.stats.requests["ping"] == 3
 
 
@@ -469,7 +469,7 @@ def test_two_misses_in_a_row_end_every_call(
             pings = Pings(client, moved, lambda: server.count("ping"))
             tool = client.call_tool.future("slow")
             read = client.read_resource.future("a:slow")
-            for method in ("tools/call", "resources/read"):  # else it was not sent
+            for method in ("tools/call", "resources/read"):  # wait until both requests are sent
                 server.wait_for(partial(server.seen.__contains__, ("session-1", method)))
             pings.missed()
             assert not tool.done()
@@ -481,7 +481,7 @@ def test_two_misses_in_a_row_end_every_call(
             assert caplog.text.count("no answer to a ping") == 2
             server.before = lambda one: False
             assert client.call_tool("fast").text == "session-2"
-            pings.answered()  # of the new connection
+            pings.answered()  # a ping of the new connection
 
 
 @watching
@@ -496,7 +496,7 @@ def test_an_answer_forgives_the_miss_before(
         pings.answered()
         server.before = silent
         pings.missed()
-        moved.waits_for(INTERVAL)  # for the next one
+        moved.waits_for(INTERVAL)  # the client waits for the next ping
         assert client.call_tool("pid").text == "session-1"
         assert caplog.text.count("no answer to a ping (1)") == 2
 

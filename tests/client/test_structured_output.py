@@ -1,4 +1,4 @@
-"""What a tool gives is held against its output schema, its arguments against the input schema."""
+"""Checks of tool results against output schemas, and of arguments against input schemas."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class Weather(BaseModel):
 
 
 def forecasting(given: Any = None) -> Server:
-    """A server with a tool whose results are as they should be, unless `given` is given."""
+    """Return a server with a tool that returns `given`, by default a valid result."""
     server = Server("forecasting")
 
     @server.tool(output_schema=WEATHER)
@@ -79,7 +79,7 @@ def gave(data: Any) -> dict[str, Any]:
 
 
 def both_ways(client: syncmcp.Client, name: str, arguments: Any = None) -> list[Callable[[], Any]]:
-    """A blocking call of a tool, and one by a future."""
+    """Return a blocking call of a tool, and one by a future."""
     return [
         lambda: client.call_tool(name, arguments),
         lambda: client.call_tool.future(name, arguments).result(PATIENCE),
@@ -93,7 +93,7 @@ def test_a_result_that_does_not_fit_is_an_error_that_keeps_it(wire: Wire) -> Non
     server = forecasting()
     right, wrong = {"degrees": 21.5, "sky": "clear"}, {"degrees": "a secret", "sky": "clear"}
     server.add_tool(lambda: wrong, name="wrong", output_schema=WEATHER)
-    # One that names no dialect is of 2020-12.
+    # A schema without a dialect is of 2020-12.
     newer = {"properties": {"pair": {"prefixItems": [{}], "items": False}}}
     server.add_tool(lambda of: of, name="pair", output_schema={"type": "object", **newer})
     with wire.connect(server) as client:
@@ -186,7 +186,7 @@ NARROW = {"type": "object", "properties": {"degrees": {"type": "string"}}}
 
 @contextmanager
 def replying(*replies: tuple[str, s.Step], **options: Any) -> Iterator[syncmcp.Client]:
-    """A client of a server that answers these requests, in this order, and no others."""
+    """Connect to a server that answers exactly these requests, in this order."""
     script = [step for method, reply in replies for step in (s.expect(method), reply)]
     with talk([*opening(), *script], **options) as (_, client):
         yield client
@@ -282,12 +282,12 @@ def test_no_check_holds_up_the_reading_thread(mode: Mode, monkeypatch: pytest.Mo
         monkeypatch.setattr(Schema, "problem", slow)
         future = client.call_tool.future("weather", ROME)
         assert inside.wait(PATIENCE)
-        client.list_tools()  # its answer is read
+        client.list_tools()  # its response is read during the check
         gate.set()
         assert future.result(PATIENCE).data["sky"] == "clear"
 
 
-# -- schemas that nothing can be checked with: all of them are in tests/protocol/schema ------------
+# -- unusable schemas: for all kinds, see tests/protocol/schema -----------------------------------
 @pytest.mark.parametrize(
     ("schema", "part"),
     [
@@ -302,7 +302,7 @@ def test_a_schema_that_cannot_be_used_is_an_error_that_keeps_the_result(
     server = Server("odd")
     server.add_tool(lambda: {"a": 1}, name="odd", output_schema={"type": "object", **schema})
     with syncmcp.connect(server) as client:
-        client.list_tools()  # which is no reason to look at the schema
+        client.list_tools()  # listing alone does not check the schema
         for _ in range(2):
             with pytest.raises(UnsupportedSchema) as caught:
                 client.call_tool("odd")
@@ -315,7 +315,7 @@ def test_a_schema_that_cannot_be_used_is_an_error_that_keeps_the_result(
         assert client.call_tool("odd", validate_output="off").data == {"a": 1}
 
 
-# What a generator of schemas writes for an e-mail address.
+# A pattern for e-mail addresses, as a schema generator writes it.
 _EMAIL = (
     r"^(?!\.)(?!.*\.\.)([A-Za-z0-9_'+\-\.]*)[A-Za-z0-9_+-]"
     r"@([A-Za-z0-9][A-Za-z0-9\-]*\.)+[A-Za-z]{2,}$"
@@ -388,9 +388,9 @@ def test_arguments_that_do_not_fit_are_named_before_anything_is_sent(
             assert part in str(caught.value)
         assert server.stats.requests["tools/call"] == 0
         assert client.call_tool("weather", ROME).data["sky"] == "clear"
-        with pytest.raises(ServerError):  # it is not on the list: so the server judges
+        with pytest.raises(ServerError):  # without a listed schema the client does not check
             client.call_tool("rain", arguments)
-    with wire.connect(server) as client:  # they are sent as they are unless the check is asked for
+    with wire.connect(server) as client:  # without `validate_input`, arguments are not checked
         assert client.call_tool("weather", arguments).is_error
         before = server.stats.requests["tools/call"]
         with pytest.raises(InvalidArguments):
@@ -428,7 +428,7 @@ def test_arguments_that_cannot_be_checked_or_are_wrong_as_a_whole_are_not_sent()
         assert server.stats.requests["tools/call"] == 0
 
 
-# -- the rest ------------------------------------------------------------------------------------
+# -- other operations ----------------------------------------------------------------------------
 def test_what_is_answered_by_hand_is_checked_too() -> None:
     server = forecasting({"degrees": "warm"})
 
@@ -452,7 +452,7 @@ def test_what_is_answered_by_hand_is_checked_too() -> None:
     "checks, end, way",
     [
         *product(("arguments", "result"), ("timeout", "token", "close"), ("blocking", "future")),
-        *[("result", "cancel", "future")] * 2,  # there is no future while arguments are checked
+        *[("result", "cancel", "future")] * 2,  # no future exists while arguments are checked
     ],
 )
 def test_a_check_ends_with_its_call(

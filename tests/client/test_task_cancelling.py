@@ -1,4 +1,4 @@
-"""Tasks that are cancelled while what they ask is with a person."""
+"""Tasks that are cancelled while a person answers their question."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ DONE = {"content": [{"type": "text", "text": "done all the same"}]}
 
 
 class Office(Studio):
-    """Has forms signed."""
+    """A server whose tools ask a person to sign."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -41,7 +41,7 @@ class Office(Studio):
         return f"{self.sign(context)}, {self.sign(context)}"
 
     def does_instead_of_cancelling(self, action: Any) -> None:
-        """Have `action(task)` done for a `tasks/cancel`, and the end of a task told if it has."""
+        """Call `action(task)` instead of cancelling. Until 2025-11-25 an ended task is an error."""
 
         def cancel(params: dict[str, Any], context: ToolContext) -> dict[str, Any]:
             (task,) = [one for one in self.tasks.all if one.id == params["taskId"]]
@@ -72,7 +72,7 @@ def person() -> Iterator[Held]:
 
 
 def asking(client: syncmcp.Client, person: Held, tool: str = "sign") -> ToolTask:
-    """A task whose question is with the person."""
+    """Start a task; return it when the person has its question."""
     task = client.start_task(tool)
     assert task.wait(0) is False
     person.entered()
@@ -80,7 +80,7 @@ def asking(client: syncmcp.Client, person: Held, tool: str = "sign") -> ToolTask
 
 
 def withdrawn(person: Held) -> None:
-    """Wait until the one question is withdrawn; nobody waits for the person."""
+    """Wait until the question is withdrawn; check that the person did not answer."""
     assert person.withdrawn.wait(PATIENCE)
     assert (len(person.requests), person.gate.is_set()) == (1, False)
 
@@ -117,7 +117,7 @@ def test_what_a_task_asks_is_withdrawn_when_it_is_cancelled_and_whoever_waits_is
         assert [type(one) for one in results[:3]] == [RequestCancelled] * 3
         assert "the task was cancelled" in str(results[0])
         assert results[3:] == ["cancelled", None, None, None]
-        task.cancel()  # once more, when it has ended
+        task.cancel()  # again, after its end
         assert (task.wait(PATIENCE), task.status) == (True, "cancelled")
         withdrawn(person)
     assert office.stats.requests["tasks/update"] == 0
@@ -136,7 +136,7 @@ def test_a_server_that_goes_on_after_a_cancel_is_told_that_nobody_answers(
         task = asking(client, person, tool)
         task.cancel()
         withdrawn(person)
-        if tool == "sign_again":  # it may ask something new
+        if tool == "sign_again":  # this tool asks a second question
             person.entered()
             person.gate.set()
         signed = {"sign": "cancel", "sign_again": "cancel, signed by Ann"}
@@ -184,7 +184,7 @@ def test_what_happens_before_the_cancel_counts(
         if meanwhile == "refused":
             with pytest.raises(ServerError, match="not now"):
                 task.cancel()
-            person.gate.set()  # the question is still there
+            person.gate.set()  # the question is still open
         else:
             task.cancel()
         expected = "done all the same" if meanwhile == "done" else "signed by Ann"

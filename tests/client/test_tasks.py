@@ -1,4 +1,4 @@
-"""Long-running calls: the same handle whatever the server calls a task."""
+"""Long-running calls: one handle for both kinds of tasks."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ both_eras = pytest.mark.parametrize("revision", [STATEFUL, STATELESS])
 
 
 class Studio(Server):
-    """A server whose tools run as tasks, some of them until a gate is opened."""
+    """A server whose tools run as tasks, some of them until a gate opens."""
 
     open: ClassVar[list[Studio]] = []
 
@@ -56,7 +56,7 @@ class Studio(Server):
         self.add_tool(lambda: "kept", name="keep", task_support="forbidden")
 
     def render(self, context: ToolContext, size: int = 1) -> str:
-        """Runs until the gate is opened, and tells how it goes."""
+        """Run until the gate opens or the task is cancelled; report status and progress."""
         context.describe_task("mixing colours")
         while not (self.gate.wait(0.01) or context.cancelled.is_set()):
             pass
@@ -69,17 +69,17 @@ class Studio(Server):
         return f"signed by {answer['content']['name']}" if "content" in answer else answer["action"]
 
     def looked(self, times: int) -> None:
-        """Wait until a client has looked so often at its tasks."""
+        """Wait until clients have polled tasks at least this often."""
         assert self.stats.wait_for(lambda stats: stats.requests["tasks/get"] >= times, PATIENCE)
 
     def running(self, number: int) -> None:
-        """Wait until so many tasks run."""
+        """Wait until this many tasks are running."""
         assert self.stats.wait_for(lambda stats: stats.tasks == number, PATIENCE)
 
 
 @pytest.fixture(autouse=True)
 def no_studio_stays_open() -> Iterator[None]:
-    """What a test leaves undone goes on at its server."""
+    """Close the studios of each test: their tasks would run on."""
     yield
     while Studio.open:
         studio = Studio.open.pop()
@@ -87,7 +87,7 @@ def no_studio_stays_open() -> Iterator[None]:
         studio.close()
 
 
-# -- calls that become tasks by themselves ---------------------------------------------------
+# -- calls that become tasks -----------------------------------------------------------------
 @every_wire
 @pytest.mark.requirement("TSK-04", "TSK-06", "TSX-01")
 def test_a_tool_that_runs_as_a_task_only_is_called_like_any_other(wire: Wire) -> None:
@@ -185,7 +185,7 @@ def test_a_handle_tells_how_it_goes_and_gives_the_result_to_another_client_too(w
         assert task.result(0) is result
         assert (task.wait(0), task.status, task.done) == (True, "completed", True)
         assert [update.status for update in task] == ["completed"]
-        task.cancel()  # too late to do anything
+        task.cancel()  # the task has already ended
         (kept,) = studio.tasks.all
         assert kept.ttl_ms == (5000 if wire.revision == STATEFUL else 60_000)
         assert kept.id == task.id
@@ -235,7 +235,7 @@ def test_what_a_task_asks_goes_to_the_handlers_once(wire: Wire) -> None:
         assert len(painter.requests) == len(other.requests) == 1
     assert studio.stats.violations == []
     assert studio.stats.questions["elicitation/create"] == 2
-    # It is trusted no more than any other question.
+    # Policies apply to questions of tasks, too.
     with wire.connect(studio, elicitation=painter, approval=syncmcp.DenyAll(), **ON) as client:
         assert client.start_task("sign").result(PATIENCE).text == "decline"
     assert len(painter.requests) == 1
@@ -311,26 +311,26 @@ def test_the_answer_that_began_a_task_is_not_kept_until_its_end(wire: Wire) -> N
         requests = [each for each in gc.get_objects() if type(each) is PendingRequest]
         calls = [each for each in requests if each.method == "tools/call"]
         assert len(calls) >= len(begun)
-        assert not any(call.outcome for call in calls)  # its size is up to the server
+        assert not any(call.outcome for call in calls)  # the response may be large: it is released
         studio.gate.set()
         assert [task.result(PATIENCE).text for task in begun] == ["1 pictures"] * 2
 
 
-# -- giving up -------------------------------------------------------------------------------
+# -- cancellations and timeouts --------------------------------------------------------------
 @rotated_with("way", ["token", "event", "future", "timeout", "Ctrl-C"])
 @pytest.mark.requirement("CAN-03", "TSX-05")
 def test_giving_up_a_call_cancels_its_task_and_not_its_request(
     wire: Wire, way: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     studio, token, event = Studio(), CancelToken(), threading.Event()
-    # Nobody looks at it before it is given up: so there is no request under way.
+    # The client does not poll before the call ends, so no request is in flight.
     studio.tasks.poll_interval_ms = 3_600_000
     ways: dict[str, tuple[dict[str, Any], type[BaseException]]] = {
         "token": ({"cancel": token}, RequestCancelled),
         "event": ({"cancel": event}, RequestCancelled),
         "future": ({}, RequestCancelled),
         "timeout": ({"timeout": 600}, RequestTimeout),
-        "Ctrl-C": ({}, KeyboardInterrupt),  # as soon as the call waits for the next look
+        "Ctrl-C": ({}, KeyboardInterrupt),  # as soon as the call waits for its next poll
     }
     options, kind = ways[way]
     with wire.connect(studio, **ON) as client:
@@ -355,7 +355,7 @@ def test_giving_up_a_call_cancels_its_task_and_not_its_request(
 
         given_up = elsewhere(give_up)
         with pytest.raises(kind):
-            call()  # on this thread, which Ctrl-C interrupts
+            call()  # in this thread, where Ctrl-C is raised
         given_up.result(PATIENCE)
         studio.running(0)
         assert studio.tasks.all[0].status == "cancelled"
@@ -364,7 +364,7 @@ def test_giving_up_a_call_cancels_its_task_and_not_its_request(
 
 
 class Parked:
-    """Tells when a call waits for the next look at its task."""
+    """Detects that a call waits for the next poll of its task."""
 
     def __init__(self, client: Client) -> None:
         self._event = threading.Event()
@@ -388,7 +388,7 @@ def test_a_call_that_becomes_a_task_after_its_end_is_left_alone(wire: Wire, way:
     studio, token, told = Studio(), CancelToken(), threading.Event()
 
     def answer_late(params: dict[str, Any], context: ToolContext) -> dict[str, Any]:
-        context.report_progress(1)  # something that is not the answer
+        context.report_progress(1)  # a message before the response
         token.cancel()
         assert told.wait(PATIENCE)
         return studio.tasks.call_tool(params, context)
@@ -405,7 +405,7 @@ def test_a_call_that_becomes_a_task_after_its_end_is_left_alone(wire: Wire, way:
         assert caught.value.delivery == "unknown"
         told.set()
         studio.running(1)
-        client.ping()  # what came before it has been read
+        client.ping()  # all earlier messages have been processed
         assert studio.stats.requests["tasks/cancel"] == 0
         assert studio.stats.cancels == []
 

@@ -1,4 +1,4 @@
-"""A server that does more than it declares: refused, unless the program says to try."""
+"""Servers with undeclared features: refused, unless the program asks the client to try."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ LETTER = PromptReference(name="letter")
 
 
 class Modest(Server):
-    """A server that has everything, and declares nothing of it."""
+    """A server with every feature that declares none of them."""
 
     def __init__(self) -> None:
         super().__init__("modest")
@@ -40,7 +40,7 @@ class Modest(Server):
         return {}
 
     def asked(self) -> set[str]:
-        """The methods that it was asked for, but for those that begin a connection."""
+        """Return the methods that clients requested, except those of opening, and pings."""
         with self.stats as stats:
             return set(stats.requests) - {"initialize", "server/discover", "ping"}
 
@@ -94,7 +94,7 @@ def test_what_is_not_declared_is_refused_unless_the_call_says_to_try(wire: Wire)
         with pytest.raises(NotSupported):
             client.tool("buy")
         with pytest.raises(NotSupported, match=r"has no such request|is not enabled"):
-            client.request("tasks/update", {}, undeclared="try")  # what the revision lacks
+            client.request("tasks/update", {}, undeclared="try")  # the revision has no such method
         assert server.asked() == set()
         assert client.tool("buy", undeclared="try")().text == "bought"
         assert server.asked() == {"tools/list", "tools/call"}
@@ -104,11 +104,11 @@ def test_what_is_not_declared_is_refused_unless_the_call_says_to_try(wire: Wire)
         assert found.completion.values == ["Ann"]
         for operation in operations(wire).values():
             operation(client, undeclared="try")
-            with pytest.raises(NotSupported):  # the next one is refused again
+            with pytest.raises(NotSupported):  # the option applies to one call only
                 operation(client)
         assert server.asked() == set(operations(wire))
         asked = server.stats.requests.copy()
-        for method in operations(wire):  # who names the method needs no option
+        for method in operations(wire):  # a raw request is sent without the option
             client.request(method, PARAMS.get(method))
             assert server.stats.requests[method] == asked[method] + 1
 

@@ -1,4 +1,4 @@
-"""Files that are private, replaced atomically and shared, and the fair lock of their locks."""
+"""Private files, atomic replacement, shared files, and fair locks."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_the_state_directory_is_the_users_and_relative_paths_are_ignored(
 def test_other_systems_have_the_folders_that_the_documentation_names(
     module: str, folder: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The package's class for the system, with the arguments that are given to it here."""
+    """Check platformdirs' class for each system with the arguments of the library."""
     import platformdirs
 
     given: list[Any] = []
@@ -76,7 +76,7 @@ def test_objects_are_read_as_they_were_written_if_they_can_be(shared: SharedJson
         objects["b"] = {"x": 1 / 0}
     with pytest.raises(UnusableFile, match="longer than 1,000 bytes"), shared.change() as objects:
         objects["b"] = {"text": "x" * 1_000}
-    now = shared.path.stat()  # reading may change the time of access
+    now = shared.path.stat()  # reading may change the access time
     assert (now.st_ino, now.st_mtime_ns) == (before.st_ino, before.st_mtime_ns)
     assert shared.read() == {"a": {"x": 1}}
 
@@ -129,7 +129,7 @@ def test_those_who_wait_are_counted_and_take_turns_in_the_order_in_which_they_ca
 def test_files_are_opened_as_bytes_where_a_system_would_change_their_line_ends(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    # On Windows the system has this flag; a value that means nothing elsewhere stands for it.
+    # On Windows `os` has this flag. Elsewhere the test adds one that has no meaning.
     monkeypatch.setattr(os, "O_BINARY", 1 << 29, raising=False)
     monkeypatch.delattr(os, "register_at_fork")
     module = runpy.run_path(files.__file__)
@@ -137,11 +137,11 @@ def test_files_are_opened_as_bytes_where_a_system_would_change_their_line_ends(
 
 
 def queued(turns: FairLock | FileLock, name: str, order: list[str]) -> threading.Thread:
-    """Start a thread that waits for a turn; return once it does."""
+    """Start a thread that waits for its turn; return once it waits."""
     waits = threading.Event()
 
     def wait(event: threading.Event, seconds: float | None) -> bool:
-        if not event.is_set():  # the first in this process looks at the lock of the file
+        if not event.is_set():  # not the first in this process, which polls the file's lock
             waits.set()
         return event.wait(seconds)
 
@@ -170,7 +170,7 @@ def test_ctrl_c_in_the_wait_costs_nobody_else_a_turn() -> None:
 
 
 def test_who_has_passed_the_gate_is_next(tmp_path: Path) -> None:
-    # The second is as another process would have it.
+    # The second lock stands for another process.
     lock, other = (FileLock(tmp_path / "x.lock") for _ in range(2))
     order: list[str] = []
     with lock.take(Deadline(PATIENCE)):

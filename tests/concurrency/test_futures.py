@@ -1,4 +1,4 @@
-"""Futures of requests: real ones, for every function that takes such."""
+"""Futures of requests with all functions that accept a `concurrent.futures.Future`."""
 
 from __future__ import annotations
 
@@ -281,7 +281,7 @@ def test_a_result_is_freed_with_its_future_and_not_by_the_garbage_collector(wire
 
 
 class _Fragile(Mapping[str, Any]):
-    """Metadata that can be read by the thread that makes the call, and by no other."""
+    """Metadata that only the thread that made it can iterate over."""
 
     def __init__(self) -> None:
         self._owner = threading.get_ident()

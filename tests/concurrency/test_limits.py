@@ -1,6 +1,6 @@
-"""When the waits of the library end: at their limits, by a clock that stands.
+"""Time limits of the library's waits, by a clock that only the test moves.
 
-And a few of them by the real clock.
+A few tests measure in real time.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def pause_an_exchange(seconds: float) -> object:
     return False
 
 
-# The job and the type of its outcome, none of which says that something came.
+# A wait, and the type of its outcome when its time is over.
 WAITS: list[tuple[Callable[[], object], type[object]]] = [
     (lambda: ItemQueue[int](1).next(LIMIT), TimeoutError),
     (lambda: EventQueue().next(LIMIT), TimeoutError),
@@ -79,7 +79,7 @@ def test_a_held_deadline_goes_on_where_it_stood(moved: MovedTime) -> None:
     assert deadline.remaining() == 90.0
     deadline.hold(patience=50.0)
     assert deadline.remaining() == 30.0 + 90.0
-    moved.advance(40.0)  # ten more than its patience
+    moved.advance(40.0)  # ten more than is left of its patience
     deadline.release()
     assert deadline.remaining() == deadline.sooner(LIMIT).remaining() == 80.0
     assert deadline.sooner(5.0).remaining() == 5.0
@@ -123,7 +123,7 @@ def test_a_locked_file_is_waited_for_until_the_deadline(moved: MovedTime, tmp_pa
     pauses: list[float | None] = []
 
     def wait(event: threading.Event, seconds: float | None) -> bool:
-        if event.is_set():  # the first in this process
+        if event.is_set():  # the first in this process does not wait
             return True
         pauses.append(seconds)
         moved.advance(seconds or 0.0)
@@ -225,7 +225,7 @@ def test_a_latch_gives_its_limit_to_its_lock(monkeypatch: pytest.MonkeyPatch) ->
 
 
 class _Lock:
-    """Notes how long it is waited for; it is never free."""
+    """A lock that is never free, and that stores the timeouts of its waits."""
 
     def __init__(self) -> None:
         self.waits: list[float] = []
@@ -258,7 +258,7 @@ def test_a_lock_is_waited_for_in_slices_if_needed(monkeypatch: pytest.MonkeyPatc
     assert timing.acquire(lock, 0.5) is False
     assert lock.waits[:2] == [0.2, 0.2]
     assert sum(lock.waits) == pytest.approx(0.5)
-    # Ctrl-C comes in the main thread only.
+    # Only the main thread gets Ctrl-C, so other threads wait without slices.
     lock = Lock()
     assert in_threads(lambda: timing.acquire(lock, 1.0)) == [False]
     assert lock.waits == [1.0]

@@ -1,4 +1,4 @@
-"""The slots of a pool: lent while a job waits, taken back, and given up with what is stuck."""
+"""The slots of a pool: released while a job waits, resumed, and replaced for stuck jobs."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from tests.support.stage import PATIENCE, GatedQueue, in_threads, nervous
 
 
 class Counting(DaemonPool):
-    """A pool whose counters can be looked at."""
+    """A pool that exposes its counters."""
 
     def __init__(self, limit: int) -> None:
         super().__init__("syncmcp-test", limit, lends=True)
 
     @property
     def running(self) -> int:
-        """How many slots are taken, in one look."""
+        """Return the number of occupied slots, read under the lock."""
         with self._lock:
             assert len(self._idle) <= self._threads
             return self._threads - len(self._idle)
@@ -38,7 +38,7 @@ class Counting(DaemonPool):
             return self._threads
 
     def wait_running(self, count: int) -> None:
-        """Wait until so many slots are taken: one is given back a moment after its job."""
+        """Wait for this number of occupied slots: a slot is released shortly after its job ends."""
         known(lambda: self.running == count)
 
 
@@ -50,7 +50,7 @@ def pool() -> Iterator[Counting]:
 
 
 class Job:
-    """A job that tells when it runs, does one thing at a time as it is told, and ends."""
+    """A job that runs orders of a test on its thread, one at a time, until it is ended."""
 
     def __init__(self, pool: DaemonPool, *, at_once: bool = False) -> None:
         self._orders: SimpleQueue[Callable[[], object] | None] = SimpleQueue()
@@ -75,7 +75,7 @@ class Job:
         return self.slot
 
     def do(self, order: Callable[[], object]) -> object:
-        """Have something done on the job's thread, and wait until it is."""
+        """Run a function on the job's thread; return its result."""
         self._orders.put(order)
         return self._reports.get(timeout=PATIENCE)
 
@@ -90,7 +90,7 @@ def test_a_slot_that_is_lent_goes_to_the_next_in_line(pool: Counting) -> None:
     first.do(slot.lend)
     second.wait_started()
     assert (pool.running, pool.waiting) == (1, 1)
-    # It goes on at once, however full it is.
+    # The job resumes at once, even if the pool is full.
     first.do(slot.take_back)
     assert (pool.running, pool.waiting) == (2, 1)
     first.end()
@@ -109,12 +109,12 @@ def test_so_many_abandoned_jobs_make_room(pool: Counting, monkeypatch: pytest.Mo
     slot = jobs[1].wait_started()
     jobs[1].do(slot.lend)
     jobs[2].wait_started()
-    slot.abandon()  # one that lends counts, too
+    slot.abandon()  # also possible while the slot is released
     jobs[2].wait_started().abandon()
     assert (pool.running, pool.waiting) == (0, 3)
     late = Job(pool)
     assert (pool.running, pool.waiting) == (0, 4)
-    # Whichever of them ends makes room for one, and its own end for no other.
+    # The pool has room again once one of the abandoned jobs has ended, whichever it is.
     jobs[1].end()
     jobs[3].wait_started().abandon()
     assert (pool.running, pool.waiting) == (0, 3)
@@ -177,7 +177,7 @@ def test_ctrl_c_while_a_thread_is_being_made_costs_no_slot(
             with pytest.raises(KeyboardInterrupt):
                 pool.submit(lambda: None)
             pool.wait_running(0)
-            # The second submit meets no thread of the first.
+            # Without this, the second submit could use a thread of the first.
             pool.close()
             for thread in begun:
                 thread.join(PATIENCE)
@@ -215,7 +215,7 @@ def test_a_job_that_forks_has_no_slot_in_the_child(pool: Counting) -> None:
 
     def fork() -> int:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", DeprecationWarning)  # of the threads that stay behind
+            warnings.simplefilter("ignore", DeprecationWarning)  # raised for the other threads
             child = os.fork()
         if child == 0:
             try:
@@ -227,7 +227,7 @@ def test_a_job_that_forks_has_no_slot_in_the_child(pool: Counting) -> None:
                 os._exit(100)
         return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
-    # The pool of the child is free, and has none of the parent's jobs.
+    # In the child, the pool has no slot in use, and no job of the parent.
     assert first.do(fork) == 0
     assert not second.started
     first.end()
@@ -248,7 +248,7 @@ def test_a_thread_that_ends_takes_no_job_beyond_the_limit(monkeypatch: pytest.Mo
     first.do(slot.take_back)
     pool.close()
     assert queue.told.wait(PATIENCE)
-    # The thread that was idle has not ended yet, and the pool is full.
+    # The idle thread has not ended yet, but the pool is full.
     third = Job(pool)
     queue.gate.set()
     known(lambda: pool.threads == 1)
@@ -260,28 +260,28 @@ def test_a_thread_that_ends_takes_no_job_beyond_the_limit(monkeypatch: pytest.Mo
 
 
 class Disorder:
-    """Jobs that lend, wait for others, fail and are abandoned, as the dice fall.
+    """Jobs that release slots, wait for other jobs, fail or are abandoned, at random.
 
     Args:
-        dice: Decides.
-        limit: Of the pool.
-        jobs: How many jobs are submitted from outside.
+        dice: The source of random decisions.
+        limit: The limit of the pool.
+        jobs: How many jobs other threads submit.
     """
 
     def __init__(self, dice: random.Random, limit: int, jobs: int) -> None:
         self.pool = Counting(limit)
         self._limit = limit
         self._dice = dice
-        # Guards what follows.
+        # Guards the following attributes.
         self._lock = threading.Lock()
         self._numbers = iter(range(10**9))
         self.submitted = 0
         self.ended: list[int] = []
-        # Those that hold the slot they were given when they began.
+        # The numbers of the jobs that hold their first slot.
         self._fresh: set[int] = set()
         self.wrong: list[str] = []
         self._slots: list[tuple[int, PoolSlot, threading.Event]] = []
-        # What each job does is settled beforehand: the dice are thrown by one thread.
+        # The plan of each job is made in advance, since only one thread may use `dice`.
         self._plans = [self._plan(2) for _ in range(jobs)]
 
     def _plan(self, depth: int) -> list[Any]:
@@ -293,7 +293,7 @@ class Disorder:
         ]
 
     def run(self) -> None:
-        """Submit everything from some threads, close the pool in the middle, see to the end."""
+        """Submit all jobs from four threads; close the pool meanwhile; wait for the end of all."""
         parts = [self._plans[start::4] for start in range(4)]
         over = threading.Event()
         abandoning = threading.Thread(target=self._abandon, args=(over,), name="test-abandon")
@@ -364,12 +364,12 @@ class Disorder:
                     with slot_released():
                         pass
                 elif more is not None:
-                    # In line or not: while it waits, its slot is free for the other one.
+                    # Queued or not, the other job can run, as this one has released its slot.
                     done = self._submit(more, at_once=number % 2 == 0)
                     assert done.wait(3 * PATIENCE), "it was lost"
 
     def _abandon(self, over: threading.Event) -> None:
-        """Abandon jobs at whatever moment they are in: running, lending, or over."""
+        """Abandon jobs in any state: running, waiting, or ended."""
         dice = random.Random(self._dice.random())
         while not over.wait(0.001):
             with self._lock:

@@ -1,4 +1,4 @@
-"""Deadlines, the timer and the pools that everything else stands on."""
+"""Deadlines, the timer and the thread pools."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def test_a_patience_is_for_all_who_hold_at_one_time(monkeypatch: pytest.MonkeyPa
 
 @pytest.fixture
 def timer() -> Timer:
-    # Its thread is a daemon that ends with the process: named so that nobody waits for it.
+    # Its daemon thread ends with the process, so no test has to wait for threads of this name.
     return Timer("test-timer")
 
 
@@ -168,7 +168,7 @@ def test_a_job_that_comes_while_a_closed_pool_ends_is_done(monkeypatch: pytest.M
     monkeypatch.setattr("syncmcp._concurrency.pool.SimpleQueue", lambda: queue)
     done = threading.Event()
     pool.submit(lambda: None)
-    # `close` says its word to threads that are idle, which is a moment after their job.
+    # `close` affects idle threads only, and a thread is idle shortly after its job.
     known(lambda: bool(pool._idle))
     pool.close()
     assert queue.told.wait(PATIENCE)
@@ -221,7 +221,7 @@ def test_the_reaper_works_on_after_a_failure(caplog: pytest.LogCaptureFixture) -
 
 
 class TimedQueue(SimpleQueue[Any]):
-    """Notes the arguments of `get`."""
+    """A queue that stores the arguments of `get`."""
 
     def __init__(self, waits: list[tuple[bool, float | None]]) -> None:
         super().__init__()
@@ -233,7 +233,7 @@ class TimedQueue(SimpleQueue[Any]):
 
 
 def test_a_thread_that_must_not_linger_does_not_wait(monkeypatch: pytest.MonkeyPatch) -> None:
-    # In CPython 3.10 to wait 0 seconds for a queue may take for ever.
+    # In CPython 3.10, waiting 0 seconds for a queue can block forever.
     waits: list[tuple[bool, float | None]] = []
     monkeypatch.setattr("syncmcp._concurrency.pool.SimpleQueue", lambda: TimedQueue(waits))
     threads: SimpleQueue[threading.Thread] = SimpleQueue()
@@ -256,7 +256,7 @@ def test_a_signal_handler_may_ask_a_rate_limit_in_the_middle_of_a_question() -> 
 
 
 def flight() -> SingleFlight[Any]:
-    """For threads in HTTP exchanges."""
+    """Return a single flight for threads in HTTP exchanges."""
     return SingleFlight(current, "syncmcp-test", late="too late", reentered="again")
 
 

@@ -1,4 +1,4 @@
-"""A server in this process that opens a session by itself; the rest is up to the test."""
+"""An in-process server that opens sessions itself; a test sends all other messages."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.support.stage import PATIENCE
 
 
 class Puppet:
-    """Says what it is told to say; keeps what the client asks and answers."""
+    """A server that stores the client's requests and answers, and sends what a test wants."""
 
     name = "puppet"
 
@@ -44,7 +44,7 @@ class Puppet:
         self._session.close()
 
     def say(self, *messages: Any) -> None:
-        """Send any JSON values, or any bytes."""
+        """Send JSON values, or bytes as they are."""
         for one in messages:
             self._deliver(one if isinstance(one, bytes) else json.dumps(one).encode())
 

@@ -1,4 +1,4 @@
-"""A message with too many values is not decoded: on every wire it ends as one that is too long."""
+"""Messages with too many values: like too long messages, they are not decoded, on every wire."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from tests.transports.http_peer import Request
 
 @pytest.fixture
 def few_values(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A bound that a test reaches with a small message."""
+    """Reduce the limit, so that a small message exceeds it."""
     monkeypatch.setattr(jsonrpc, "MAX_VALUES", 3000)
     monkeypatch.setattr(Transport, "max_values", 3000)
 
@@ -53,7 +53,7 @@ def counting() -> Server:
 @every_wire
 def test_a_result_with_too_many_values_fails_its_call(wire: Wire, few_values: None) -> None:
     with wire.connect(counting()) as client:
-        # A text has one value, whatever is in it.
+        # A text is one value, whatever it contains.
         assert client.call_tool("commas", {"count": 10_000}).text == ',[{":' * 10_000
         with pytest.raises(LimitExceeded, match="3,000 values") as caught:
             client.call_tool("zeros", {"count": 3000})
@@ -61,7 +61,7 @@ def test_a_result_with_too_many_values_fails_its_call(wire: Wire, few_values: No
         assert (caught.value.method, caught.value.server) == ("tools/call", client.server.name)
         with pytest.raises(LimitExceeded, match="3,000 values"):
             client.call_tool.future("zeros", {"count": 3000}).result(PATIENCE)
-        if wire.transport == "http":  # an exchange of its own: nothing else ends with it
+        if wire.transport == "http":  # over HTTP only the exchange ends
             assert client.call_tool("zeros", {"count": 3}).structured_content == {"zeros": [0] * 3}
 
 
@@ -96,7 +96,7 @@ def ping(number: int, padding: str = "") -> dict[str, Any]:
 
 
 FLOOD = 1200
-"""More answers than are kept for a server where these are a thousand."""
+"""More answers than `few_owed` allows to be queued for a server."""
 WHOLE_FLOOD = 12_000
 
 
@@ -106,7 +106,7 @@ def few_owed(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def pings(server: Any) -> None:
-    """Send all of them as events, a hundred at once."""
+    """Send all pings as events, a hundred at once."""
     for first in range(0, FLOOD, 100):
         each = (json.dumps(ping(first + number)).encode() for number in range(100))
         server(b"".join(b"data: " + one + b"\n\n" for one in each))
@@ -114,7 +114,7 @@ def pings(server: Any) -> None:
 
 @contextmanager
 def over_http() -> Iterator[syncmcp.Client]:
-    """Pings on the stream of the server; the POSTs of their answers are left without a response."""
+    """Connect to a server whose stream sends pings, and which never responds to the answers."""
     streams: list[Any] = []
     listening, over = threading.Event(), threading.Event()
 
@@ -142,7 +142,7 @@ def over_http() -> Iterator[syncmcp.Client]:
 
 
 class Greedy(Puppet):
-    """Takes no answer until `taking` is set, and sends so many pings when a tool is called."""
+    """Blocks at each answer until `taking` is set; a tool call makes it send `flood` pings."""
 
     def __init__(self, flood: int) -> None:
         super().__init__()
@@ -169,7 +169,7 @@ class Greedy(Puppet):
 
 
 def in_memory() -> AbstractContextManager[syncmcp.Client]:
-    """The same in one process, with the real bound."""
+    """Connect to such a server in this process, with the real limit."""
     return syncmcp.connect(Greedy(WHOLE_FLOOD), mode=STATEFUL)
 
 
@@ -216,7 +216,7 @@ def test_a_dump_shows_what_is_owed_and_nothing_once_it_was_taken() -> None:
         assert "owed 300" in str(client.dump())
         server.taking.set()
         future = client.call_tool.future("wait")
-        assert server.called.wait(PATIENCE)  # the call is behind the answers
+        assert server.called.wait(PATIENCE)  # the call is sent after the answers
         facts = client.dump().facts["queues"]
         assert (facts["owed"], facts["owed bytes"]) == (0, 0)
         future.cancel()
@@ -278,7 +278,7 @@ def test_ever_new_tools_of_single_pages_are_not_kept(monkeypatch: pytest.MonkeyP
 
 
 def test_schemas_of_single_pages_count_by_their_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An empty object has two bytes as JSON, and takes 64 and more."""
+    """An empty object has two bytes as JSON, but takes at least 64 bytes of memory."""
     monkeypatch.setattr(tool_schemas, "MAX_SINGLE_PAGES", 1_000_000)
     cache = ToolSchemaCache()
     for number in range(100):

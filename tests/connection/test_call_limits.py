@@ -1,6 +1,6 @@
-"""When each way to ask ends by its limits: not before, and not a second after.
+"""Time limits of all kinds of requests: each ends at its limit, neither earlier nor later.
 
-The clock stands, and the test moves it.
+Only the test moves the clock.
 """
 
 from __future__ import annotations
@@ -43,14 +43,14 @@ LIMIT = 600.0
 
 
 def calling(client: syncmcp.Client, way: str, name: str, **options: Any) -> Callable[[], Any]:
-    """A call of a tool, for a thread that waits until it ends."""
+    """Return a function that calls a tool, blocking or by a future, and waits for its end."""
     if way == "blocking":
         return partial(client.call_tool, name, {}, **options)
     return lambda: client.call_tool.future(name, {}, **options).exception()
 
 
 def told_once(stage: Stage, wire: Wire) -> None:
-    """The server has heard once that a call is over, and the next one is answered."""
+    """Check that the server was notified once of the end of a call."""
     assert stage.stats.wait_for(lambda stats: stats.cancelled == 1, PATIENCE)
     assert len(stage.stats.cancels) == (1 if wire.announces else 0)
 
@@ -134,7 +134,7 @@ def test_progress_keeps_a_call_alive_to_its_limit(wire: Wire, way: str, moved: M
     assert (error.kind, error.seconds) == ("total", LIMIT)
 
 
-# A future over HTTP waits for an exchange thread, all other calls in the connection.
+# A future over HTTP is queued for an exchange thread, any other call in the connection.
 @pytest.mark.parametrize("wire", [Wire("memory", STATEFUL), Wire("http", STATELESS)], ids=str)
 @pytest.mark.parametrize("way", ["blocking", "future"])
 @pytest.mark.requirement("TMO-01")
@@ -177,14 +177,14 @@ both_ways = pytest.mark.parametrize("way", ["blocking", "future"])
 
 
 def connect(target: Any, **options: Any) -> Client:
-    """An open client of 2026-07-28 that has no limits but those given."""
+    """Return an open client of 2026-07-28 without time limits, except those given."""
     unlimited: dict[str, Any] = {"mode": STATELESS, "timeout": None, "idle_timeout": None}
     unlimited["extensions"] = EXTENSIONS
     return syncmcp.connect(target, **{**unlimited, **options})
 
 
 class Asking(Silent):
-    """A server with a task, a skill and a question, that leaves some requests open in the end."""
+    """A server with a task, a skill and a question; it can leave requests unanswered."""
 
     def __init__(self) -> None:
         super().__init__(capabilities=CAPABILITIES)
@@ -242,7 +242,7 @@ def test_every_way_to_ask_ends_at_its_limit(way: str, moved: MovedTime) -> None:
 @both_ways
 def test_a_call_that_is_resumed_ends_at_its_limit(way: str, moved: MovedTime) -> None:
     server = Asking()
-    with connect(server, extensions=None) as client:  # it asks the caller, and makes no task
+    with connect(server, extensions=None) as client:  # no extension for tasks
         pending = client.begin_tool("ask")
         assert isinstance(pending, syncmcp.InputRequired)
         answers = dict.fromkeys(pending.questions, ElicitResult.decline())
@@ -323,7 +323,7 @@ def test_answers_to_a_task_have_the_limit_of_the_client(moved: MovedTime) -> Non
         while task.refresh() != "input_required":
             threading.Event().wait(0.01)
         error = moved.ending(LIMIT, client.task(task.id).wait, server.was_asked)
-    server.close()  # its task goes on
+    server.close()  # its task is still running
     assert isinstance(error, syncmcp.RequestTimeout)
 
 
@@ -364,7 +364,7 @@ def test_a_notification_that_the_server_does_not_take_ends_at_its_limit(moved: M
         server.before = on(b"acme/told", act=lambda _: came.set())
         with syncmcp.connect(server.url, mode=STATEFUL, open_timeout=None) as client:
             tell = partial(client.notify, "acme/told", timeout=LIMIT)
-            # Its exchange is looked at a quarter of a second after its end.
+            # The timer checks an exchange a quarter of a second after its deadline.
             error = moved.ending(LIMIT + 0.25, tell, lambda: came.wait(PATIENCE))
     assert isinstance(error, syncmcp.RequestTimeout)
 

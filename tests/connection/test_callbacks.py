@@ -1,4 +1,4 @@
-"""What a program is told while a call runs: in order, in time, and at nobody else's cost."""
+"""Callbacks during a call: their order, their timing, and their independence of each other."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_progress_of_each_call_comes_in_order_and_before_its_result(wire: Wire) 
         for _ in range(2):
             mine.clear()
             client.call_tool("count", {"steps": steps}, **options)
-            # Right after the call, without waiting.
+            # At once: the callbacks end before the call returns.
             assert mine == [(step, steps, f"step {step}") for step in range(1, steps + 1)]
 
     options: Any = {"on_progress": lambda *report: everything.append(report[:2])}
@@ -133,7 +133,7 @@ def test_what_a_slow_callback_keeps_is_newest(kind: str, caplog: pytest.LogCaptu
     ):
         future = client.call_tool.future("flood")
         assert any(report.progress == last for report in future.progress(timeout=PATIENCE))
-        client.ping()  # now the last report is in the callback's queue, too
+        client.ping()  # now the last report is also in the callback's queue
         gate.set()
         assert future.result(PATIENCE).text == "flooded"
     if kind == "progress":
@@ -213,7 +213,7 @@ def test_each_kind_is_logged_once_a_second_with_the_number_of_the_others(
     assert caplog.messages[2:] == [told, "odd: 102"]
 
 
-# What a server sends
+# Messages of a server
 
 
 def note(method: str, **params: Any) -> dict[str, Any]:
@@ -238,7 +238,7 @@ FLOODS: dict[str, Callable[[int], Any]] = {
         "notifications/message", level=7, data=number
     ),
     "failing callback": lambda number: note("acme/fail"),
-    # 2026-07-28 has no requests of a server.
+    # In 2026-07-28 servers send no requests.
     "requests where there are none": lambda number: {
         "jsonrpc": "2.0", "id": number, "method": "ping"
     },
@@ -258,13 +258,13 @@ def test_a_flood_is_few_records(flood: str, clock: Clock, caplog: pytest.LogCapt
             read.set()
 
     def on_log(message: object) -> None:
-        """Never called: the level is invalid."""
+        """Stand for a callback that is never called: the level is invalid."""
 
     options: dict[str, Any] = {"on_notification": on_notification, "on_log": on_log}
     revision: Any = STATELESS if "none" in flood else STATEFUL
     with syncmcp.connect(server := Puppet(), mode=revision, **options):
         caplog.clear()
-        for start in range(0, TIMES, 100):  # fewer than are queued for a callback
+        for start in range(0, TIMES, 100):  # fewer than a callback's queue holds
             server.say(*map(FLOODS[flood], range(start, start + 100)), note("acme/end"))
             assert read.wait(PATIENCE)
             read.clear()

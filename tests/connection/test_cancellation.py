@@ -1,4 +1,4 @@
-"""Cancelling: tokens, what reaches the server, and who wins when an answer comes meanwhile."""
+"""Cancellation: tokens, notifications to the server, and simultaneous answers."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_a_linked_token_is_cancelled_with_any_of_its_links_and_alone() -> None:
     timed, own = CancelToken(CancelToken.after(0.02, "time is up")), CancelToken.after(0.02)
     threads: SimpleQueue[str] = SimpleQueue()
     own.on_cancel(lambda: threads.put(threading.current_thread().name))
-    gc.collect()  # links that nobody else holds
+    gc.collect()  # removes links without other references
     second.cancel("second has it")
     alone.cancel()
     assert not first.cancelled
@@ -74,7 +74,7 @@ def test_a_linked_token_is_cancelled_with_any_of_its_links_and_alone() -> None:
     assert linked.cancelled
     assert linked.reason == "second has it"
     assert first.child().reason == grandchild.reason == "too late for both"
-    assert threads.get(timeout=PATIENCE).startswith("syncmcp-cancel")  # and not on the timer
+    assert threads.get(timeout=PATIENCE).startswith("syncmcp-cancel")  # not on the timer's thread
     assert timed.wait(PATIENCE)
     assert (timed.reason, own.reason) == ("time is up", "0.02 s have passed")
 
@@ -116,7 +116,7 @@ def test_a_token_follows_a_plain_event() -> None:
     idle: Any = as_token(threading.Event())
     for take_away in [idle.on_cancel(lambda: None) for _ in range(2)]:
         take_away()
-    known(lambda: not idle._polling)  # nobody looks at its event any more
+    known(lambda: not idle._polling)  # the event is no longer polled
 
 
 def test_many_threads_that_cancel_find_one_winner() -> None:
@@ -136,7 +136,7 @@ def test_many_threads_that_cancel_find_one_winner() -> None:
 
 
 def _told(stage: Stage, wire: Wire, times: int) -> bool:
-    """Wait until the server has heard of so many ends; what counts depends on the wire."""
+    """Wait until the server was notified of this many cancellations, in the form of the wire."""
     return stage.stats.wait_for(
         lambda stats: (
             stats.cancelled == times
@@ -268,8 +268,8 @@ def test_a_cancel_and_an_answer_that_meet_have_one_winner() -> None:
         with stage.stats as stats:
             told = list(stats.cancels)
     assert len(told) == len(set(told))
-    # Of an answer that came first the server hears nothing; of one that had come already when its
-    # future was cancelled it need not hear.
+    # The server is not notified of a cancellation after the answer. It may not be notified if the
+    # answer had arrived when the future was cancelled.
     assert before_the_answer <= set(told) <= cancelled
     assert len(cancelled) + len(answered) == rounds
 
@@ -283,7 +283,7 @@ def test_ctrl_c_in_a_blocking_call_is_told_and_leaves_the_client_usable(wire: Wi
 
     def interrupt() -> None:
         stage.inside("a")
-        # What a terminal does; the main thread sits in a wait that only a real signal ends.
+        # As a terminal does. Only a real signal interrupts the main thread's wait.
         signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
 
     interrupter = threading.Thread(target=interrupt)
@@ -339,6 +339,6 @@ def test_a_call_that_ends_in_line_is_not_sent_and_gives_back_what_it_claimed(way
         assert way != "token" or ended.reason == "out of line"
         stage.gate.set()
         held.result(PATIENCE)
-        client.ping.future().result(PATIENCE)  # the one behind it
+        client.ping.future().result(PATIENCE)  # a later request
         assert client._core.session_state.resources.needed_uris() == []
     assert (stage.stats.requests["resources/subscribe"], stage.stats.cancels) == (0, [])

@@ -1,4 +1,4 @@
-"""Each answer finds its own call, whatever the order and whatever else comes."""
+"""Matching of responses and calls: in any order, and with stray messages between them."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_answers_in_any_order_find_their_calls(puppet: Puppet, client: syncmcp.C
         str(number): client.call_tool.future("say", {"text": str(number)}) for number in range(100)
     }
     requests = [puppet.next() for _ in futures]
-    requests[0]["id"] = str(requests[0]["id"])  # a number that comes back as text is the same id
+    requests[0]["id"] = str(requests[0]["id"])  # the same id, sent back as text
     random.Random(7).shuffle(requests)
     assert len({request["id"] for request in requests}) == len(futures)
     for request in requests:
@@ -64,9 +64,9 @@ STRANGERS = (
         '"0x{}"',
     ),
     *('"{}_0"', "-{}", "{}1", "1{}", "{}.5", "[{}]", '{{"id":{}}}', "true", '""'),
-    '"\u0660{}"',  # a digit that Python's `int` reads
+    '"\u0660{}"',  # a digit that Python's `int` accepts
 )
-"""What is nearly the id of a call."""
+"""Ids that resemble the id of a call."""
 STRAY: dict[str, Any] = {
     **{f"an answer to {near.format(1)}": near for near in STRANGERS},
     "an id never used": {"id": 10**9, "result": {}},
@@ -107,7 +107,7 @@ def test_a_stray_message_settles_nothing_is_not_answered_and_not_searched_for_se
         text = json.dumps({"jsonrpc": "2.0", **stray})
         stray = text.replace('"$id"', json.dumps(request["id"])).encode()
     puppet.say(stray)
-    # Frames are taken in order: when this one has been answered, the stray one has been read.
+    # Frames are read in order: once this call is answered, the stray response has been read.
     probe = client.call_tool.future("probe")
     puppet.answer(puppet.next()["id"], content=content("probed"))
     assert probe.result(PATIENCE).text == "probed"
@@ -182,7 +182,7 @@ def test_no_id_is_used_twice_by_many_threads_nor_after_a_reopening(puppet: Puppe
 def test_a_call_that_is_answered_while_its_limit_passes_has_one_end(
     puppet: Puppet, client: syncmcp.Client, moved: MovedTime
 ) -> None:
-    # The answer comes first, or second, or at the same time.
+    # The answer arrives before the timeout, after it, or at the same time.
     ends: dict[int, set[object]] = {0: set(), 1: set(), 2: set()}
     for number in range(150):
         future = client.call_tool.future("say", timeout=600, idle_timeout=None)

@@ -1,4 +1,4 @@
-"""Every call ends by its limits, whatever the server does or does not do."""
+"""Every call ends at its limits, whatever the server does."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from tests.support.stage import (
     tick,
 )
 
-# Limits that pass in real time. That they end when they say is in `test_call_limits.py`.
+# A limit in real time. For exact limits, see `test_call_limits.py`.
 LIMIT = 0.2
 CEILING = PATIENCE
 
@@ -40,7 +40,7 @@ both_ways = pytest.mark.parametrize("way", ["blocking", "future"])
 
 
 def call(client: syncmcp.Client, way: str, name: str, arguments: Any, **options: Any) -> Any:
-    """Call a tool and return the result or the error."""
+    """Call a tool; return its result or error."""
     if way == "future":
         future = client.call_tool.future(name, arguments, **options)
         return future.exception(2 * PATIENCE) or future.result(0)
@@ -63,7 +63,7 @@ def at_most(seconds: float) -> Iterator[None]:
 def test_the_server_is_told_of_a_deadline_that_the_exchange_noticed_first(
     way: str, pause: float | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # The timer, which expires calls, is late: the thread that reads sees the deadline pass, or the
+    # Without the timer, which expires calls, the reading thread notices the deadline, or the
     # transport aborts the exchange.
     monkeypatch.setattr(TimeoutWatcher, "watch", lambda *_: None)
     stage = Stage()
@@ -88,7 +88,7 @@ STUCK: dict[str, list[Step]] = {
     "chattering": [s.repeat([s.progress(1), s.delay(0.02)])],
 }
 COMMENTS = [s.head(), s.repeat([s.comment("still here"), s.delay(0.02)])]
-# Each way of asking meets each transport.
+# Blocking calls and futures, each on both transports.
 STANDSTILLS = [
     ("silent", "blocking", "stdio"),
     ("silent", "future", "http"),
@@ -129,7 +129,7 @@ def test_a_headers_function_holds_no_future(end: str, monkeypatch: pytest.Monkey
         tick()
 
     def headers() -> dict[str, str]:
-        if ready.is_set() and not inside.is_set():  # it takes its time once
+        if ready.is_set() and not inside.is_set():  # only the first call is slow
             inside.set()
             if end == "blocking":
                 pass_time(600)
@@ -168,7 +168,7 @@ def test_a_headers_function_holds_no_future(end: str, monkeypatch: pytest.Monkey
 @pytest.mark.requirement("TMO-01")
 @pytest.mark.pitfall("4", "H13")
 def test_a_server_that_stops_reading_holds_neither_a_big_nor_a_small_call(way: str) -> None:
-    # The pong comes when nothing more is read.
+    # The server answers the ping after it has stopped reading.
     script = [*s.handshake(), s.expect("ping"), s.stop_reading(), s.reply({}), s.silence()]
     with ScriptedPeer(script) as peer:
         target = syncmcp.Stdio(*peer.command)
@@ -199,7 +199,7 @@ def test_threads_in_line_take_their_turn_and_run_only_their_own_calls(wire: Wire
         stage.inside("a")
         stage.let_go("a")
         stage.inside("b")
-        # The thread of the first call is back although the second is still being answered.
+        # The first call returns while the second is still in flight.
         assert back.wait(PATIENCE)
         stage.let_go("b")
 
@@ -208,7 +208,7 @@ def test_threads_in_line_take_their_turn_and_run_only_their_own_calls(wire: Wire
 
 
 class _SlowMeta(Mapping[str, Any]):
-    """Takes its time when its value is read, which is when it is put into a frame."""
+    """Metadata whose value is slow to read, which happens when the frame is written."""
 
     def __init__(self) -> None:
         self.reading, self.gate = threading.Event(), threading.Event()
@@ -282,7 +282,7 @@ def test_a_clock_that_strikes_in_a_close_finds_the_end(monkeypatch: pytest.Monke
             gate.set()
 
     with Wire("memory", STATEFUL).connect(stage.server) as client:
-        # Over the call's limit, `close` stands between taking the call and telling it.
+        # `close` has taken the call, but not yet ended it, when its timeout passes.
         monkeypatch.setattr(MemoryTransport, "cancel", withdraw)
 
         def close() -> None:
@@ -295,9 +295,9 @@ def test_a_clock_that_strikes_in_a_close_finds_the_end(monkeypatch: pytest.Monke
 
 
 def _at_instruction(number: int, job: Callable[[], object], action: Callable[[], object]) -> bool:
-    """Run `job` with `action` before the `number`th instruction of it and what it calls.
+    """Run `job`, and `action` before the `number`th instruction of `job` and its callees.
 
-    So may another thread come. Returns whether there are so many.
+    `action` stands for another thread. Return whether there are that many instructions.
     """
     seen = 0
 

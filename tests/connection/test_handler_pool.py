@@ -1,6 +1,6 @@
-"""The threads on which handlers answer: few, lent while a handler waits, and never stuck for good.
+"""The handler threads of a client: their limit, waiting handlers, and stuck handlers.
 
-See `test_slots.py` for the pool alone, and `stress/test_nested.py` for a crowd.
+For the pool itself, see `test_slots.py`; for many clients, see `stress/test_nested.py`.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ INTERNAL_ERROR = -32603
 
 
 def curious() -> Server:
-    """A server whose tools ask the client's model."""
+    """Return a server whose tools ask the client's model."""
     server = Server("curious")
 
     @server.tool()
     def ask(context: ToolContext, text: str) -> str:
-        """Say what the model said, or the error that came instead."""
+        """Return the model's answer, or the error."""
         try:
             return str(context.sample(text, max_tokens=10)["content"]["text"])
         except RpcError as error:
@@ -61,7 +61,7 @@ def asked(client: syncmcp.Client, text: str) -> syncmcp.RequestFuture[CallToolRe
 @rotated
 def test_more_questions_than_threads_are_all_answered_and_never_by_more_threads(wire: Wire) -> None:
     both_are_here = threading.Barrier(2)
-    # Guards the counters.
+    # Guards `inside` and `most`.
     lock = threading.Lock()
     inside = most = 0
 
@@ -113,13 +113,13 @@ def test_a_self_asking_handler_ends(wire: Wire, kind: str, monkeypatch: pytest.M
                 future.result()
         except syncmcp.LimitExceeded as error:
             ends.append(error)
-            assert future is None or future.done()  # else it would go on
+            assert future is None or future.done()  # otherwise the call would still be running
             return reply("deep enough")
         return reply("and up")
 
     with wire.connect(curious(), sampling=dig, timeout=PATIENCE) as client:
         assert client.call_tool("ask", {"text": "begin"}).text == "and up"
-    # A future that is cancelled may have caused one more question.
+    # Cancelling a future may have allowed one more question.
     assert {str(error)[:33] for error in ends} == {"5 handlers of this client wait in"}
 
 
@@ -152,7 +152,7 @@ def test_calls_of_handlers_do_not_stand_in_line_behind_those_that_wait_for_them(
         all_are_back.wait(PATIENCE)
         if called.is_set():
             early.append(text)
-        # All have looked before the first of them makes room in the line.
+        # All handlers check `called` before the first of them makes room for another call.
         all_are_back.wait(PATIENCE)
         freed.set()
         return reply(", ".join(map(str, got)))
@@ -164,7 +164,7 @@ def test_calls_of_handlers_do_not_stand_in_line_behind_those_that_wait_for_them(
             assert all(arrived.acquire(timeout=PATIENCE) for _ in futures)
             in_line = [client.call_tool.future(name) for name in ("hold",) * 4 + ("last",)]
             if wire.revision == STATELESS:
-                # A call that was answered with a question is not in flight: these are.
+                # A call is not in flight while its question is answered, so these calls are sent.
                 assert all(held.acquire(timeout=PATIENCE) for _ in range(4))
             go.set()
             for text, future in futures.items():
@@ -198,7 +198,7 @@ def test_a_handler_that_is_stuck_in_a_call_of_its_own_is_left_alone_too(wire: Wi
         stuck = asked(client, "stuck")
         try:
             assert entered.wait(PATIENCE)
-            if wire.revision == STATEFUL:  # the tool is told, and answers
+            if wire.revision == STATEFUL:  # the tool gets an error and returns it
                 assert stuck.result(PATIENCE).text == "-1 nobody answered in time"
             else:
                 with pytest.raises(Refused, match="nobody answered in time"):
@@ -206,7 +206,7 @@ def test_a_handler_that_is_stuck_in_a_call_of_its_own_is_left_alone_too(wire: Wi
             assert client.call_tool("ask", {"text": "who is there?"}).text == "here"
         finally:
             free.set()
-        # Its slot is gone for good: it may not be counted twice.
+        # Its slot was already replaced: the end of the handler must not free a second one.
         for _ in range(3):
             assert client.call_tool("ask", {"text": "who is there?"}).text == "here"
         pool = client._core.pools.handlers
@@ -245,7 +245,7 @@ def test_questions_beyond_max_questions_are_refused_and_those_in_line_are_not_lo
         texts = [future.result(PATIENCE).text for future in answered]
         assert texts == [f"heard {number}" for number in range(5)]
         assert client.call_tool("ask", {"text": "again"}).text == "heard again"
-    # Four were refused; the log says so and what changes it, and in the end how many more.
+    # Four were refused: the log reports one of them, names the option, and later counts the rest.
     told = [text for text in caplog.messages if "max_questions" in text]
     assert ["and 2 more" in text for text in told] == [False, True]
 
@@ -258,7 +258,7 @@ def test_questions_that_come_with_a_result_are_bounded_by_our_own_calls_alone(wi
             assert future.result(PATIENCE).text == "hello"
 
 
-# Two of one are stuck in calls, the third and those of the other for ever.
+# "in calls": two handlers wait in a call, the third forever. "for ever": all wait forever.
 STUCK = """
 reached, number = threading.Semaphore(0), iter(range(4))
 

@@ -1,4 +1,4 @@
-"""What interceptors see of notifications, of questions, and of what the library says by itself."""
+"""Interceptors and messages outside calls: notifications, questions, and automatic answers."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def test_a_hook_that_never_ends_is_given_up_with_its_question(wire: Wire) -> Non
     with wire.connect(asking_server(), interceptors=chain, **options) as client:
         assert asked(client, "elicitation/create", FORM)["result"] == {"action": "cancel"}
         gate.open.set()
-        # What the hook makes of it in the end comes too late.
+        # The result of the hook comes too late.
         answer = seen.wait("elicitation/create", "response", settled=True)
         assert answer.result == {"action": "cancel"}
 

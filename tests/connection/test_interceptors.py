@@ -1,4 +1,4 @@
-"""What interceptors see of a client's messages, and what they may make of them."""
+"""Interceptors: which messages they see, and which changes they may make."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_a_call_is_seen_on_its_way_out_and_back_and_at_its_end_whatever_that_rai
     assert "Does.ended failed" in caplog.text
     request, _, _, response, _, end = (message for _, _, message in of_call)
     assert request.params["arguments"] == {"text": "hello"}
-    assert request.params["_meta"]["progressToken"] == request.id  # as it is on the wire
+    assert request.params["_meta"]["progressToken"] == request.id  # the same as on the wire
     assert (request.server, request.direction, request.elapsed) == ("here", "outgoing", None)
     assert response.id == end.id == request.id
     assert response.params == end.params == request.params
@@ -80,7 +80,7 @@ def test_a_call_is_seen_on_its_way_out_and_back_and_at_its_end_whatever_that_rai
     assert (response.error, end.error) == (None, None)
 
 
-# What is seen of a request.
+# The hooks that see a request.
 ANSWERED = [("outgoing", "request"), ("incoming", "response"), ("ended", "response")]
 
 
@@ -162,7 +162,7 @@ def test_a_request_and_its_answer_can_be_changed(wire: Wire, ask: Ask) -> None:
     (_, before), (_, answer), (_, end) = seen.of("tools/call")
     assert before.params is not None
     assert before.params["arguments"] == {"text": "quiet"}
-    assert answer.result["content"][0]["text"] == "LOUD"  # it went out changed
+    assert answer.result["content"][0]["text"] == "LOUD"  # the changed request was sent
     assert end.result["content"][0]["text"] == "masked"
 
 
@@ -226,7 +226,7 @@ def test_a_notification_of_the_program_can_be_changed_and_refused(wire: Wire) ->
         assert stage.stats.notifications["acme/b"] == 0
 
 
-# What the first hook raises for a call, and what the caller gets.
+# The exception of the first hook for a call, and the error that the caller gets.
 RAISED: list[tuple[str, Exception, type[syncmcp.McpError]]] = [
     ("outgoing", syncmcp.Denied("not today"), syncmcp.Denied),
     ("outgoing", ValueError("a slip"), InterceptorFailed),
@@ -293,7 +293,7 @@ def test_what_makes_a_message_another_one_cannot_be_changed(ask: Ask, what: str)
 
 
 def test_an_interceptor_that_refuses_the_handshake_keeps_the_client_closed() -> None:
-    # Nor can it call a client that is being opened.
+    # A hook cannot call the client while it opens.
     client: Client
     slips: list[Any] = [throws(ValueError("a slip")), lambda _: client.ping()]
     guard = Does("outgoing", "initialize", lambda m: slips.pop()(m) if slips else None)
@@ -314,7 +314,7 @@ def test_an_interrupt_in_a_hook_reaches_the_caller_and_the_table_forgets_the_cal
         with pytest.raises(KeyboardInterrupt):
             block(client, "x")
         assert isinstance(seen.of("tools/call")[-1][1].error, KeyboardInterrupt)
-        assert block(client, "y").text == "y"  # the only place in flight is free
+        assert block(client, "y").text == "y"  # the interrupted call is not in flight
 
 
 def test_faults_that_an_interceptor_makes_are_retried_like_real_ones() -> None:
@@ -352,7 +352,7 @@ def test_what_is_no_interceptor_is_refused(given: Any, why: str) -> None:
         Client(Stage().server, interceptors=given)
 
 
-# -- hooks that take their time, or call the client
+# -- hooks that are slow, or call the client
 
 ENDS: dict[str, type[syncmcp.McpError]] = {
     "timeout": syncmcp.RequestTimeout,
@@ -361,7 +361,7 @@ ENDS: dict[str, type[syncmcp.McpError]] = {
 }
 
 
-# A client that is closed waits for what has come.
+# No ("incoming", "close"): closing a client waits for responses that have arrived.
 PAUSES = [("incoming", "timeout"), ("incoming", "token"), *(("outgoing", end) for end in ENDS)]
 
 
@@ -377,7 +377,7 @@ def test_a_pause_ends_with_the_call(
     def hold(message: Message) -> None:
         if end == "timeout":
             clock.advance(600 - 0.05)
-            tick()  # so that it knows how little is left
+            tick()  # the timer notices how little time is left
         inside.set()
         try:
             message.pause(6 * PATIENCE)
@@ -437,7 +437,7 @@ def test_a_future_whose_call_has_ended_does_not_wait_for_a_hook(
         if end == "cancel":
             with pytest.raises(syncmcp.RequestCancelled):
                 call.result(PATIENCE)
-        elif hook == "incoming":  # the response had arrived in time
+        elif hook == "incoming":  # the response arrived in time
             assert not call.done()
         else:
             error: Any = call.exception(PATIENCE)
@@ -479,7 +479,7 @@ def test_a_result_is_freed_with_its_call_without_any_collector(wire: Wire, ask: 
 def test_a_hook_may_call_the_client_unseen_by_itself(wire: Wire, ask: Ask, hook: str) -> None:
     seen, stage, inside = Seen(), Stage(), list[str]()
     chain = [on_call(hook, lambda _: inside.append(ask(client, "audit").text)), seen]
-    # One place in flight: what a hook sends does not wait for the call that waits for the hook.
+    # With one place in flight, a hook's call must not wait for the call that waits for the hook.
     with wire.connect(stage.server, interceptors=chain, max_in_flight=1) as client:
         assert [each(client, "x").text for each in (block, future)] == ["x", "x"]
     assert inside == ["audit", "audit"]

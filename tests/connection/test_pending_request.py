@@ -1,4 +1,4 @@
-"""The state of one open request: when it is checked next, what it says of itself, how it ends."""
+"""The state of an open request: its next check, its errors and its end."""
 
 from __future__ import annotations
 
@@ -49,13 +49,13 @@ def request(
 
 
 class Question:
-    """A question whose hold of the deadline the test ends itself."""
+    """A question whose `hold.end` does nothing: the test itself releases the deadline."""
 
     hold = SimpleNamespace(end=lambda: None)
 
 
 def told(call: PendingRequest) -> tuple[object, ...]:
-    """What an overdue request says."""
+    """Return the facts of an overdue request's error."""
     error = call.overdue()
     assert error is not None
     return error.message, error.kind, error.seconds
@@ -67,13 +67,13 @@ def test_a_new_request_is_open_and_sent_by_the_thread_that_waits_or_by_its_pool(
     assert (call.taken, call.released, call.questions) == (False, False, {})
     assert call.waiter is not None
     assert call.waiter.locked()
-    assert call.delegate_send(print)  # the thread that waits sends it
+    assert call.delegate_send(print)  # the waiting thread sends it
     assert not call.waiter.locked()
     jobs, sent = list[Any](), list[object]()
     call = PendingRequest("ping", ResolvedOptions(None, None), Deadline(None), lambda _: None)
     assert not call.delegate_send(sent.append)
     call.pool = SimpleNamespace(run=jobs.append)  # type: ignore[assignment]
-    assert not call.delegate_send(sent.append)  # there is no frame yet
+    assert not call.delegate_send(sent.append)  # without a frame, nothing can be sent
     frame: Any = object()
     call.out = frame
     assert call.delegate_send(sent.append)
@@ -85,7 +85,7 @@ def test_a_request_is_checked_next_when_its_first_limit_may_have_passed(clock: C
     now = clock.now()
     assert request(seconds=None).next_check() is None
     assert request(seconds=10).next_check() == now + 10
-    # Before the first message there is no silence; it is looked at again later.
+    # `idle_timeout` does not count before the first message, but the check is still made.
     call, silent = request(seconds=10, idle=3), request(seconds=10, idle=3)
     assert call.next_check() == now + 3
     assert request(seconds=2, idle=3).next_check() == now + 2
@@ -99,7 +99,7 @@ def test_a_request_is_checked_next_when_its_first_limit_may_have_passed(clock: C
     assert silent.overdue() is None
     clock.advance(1)
     assert told(silent) == ("no answer within 10 s", "total", 10)
-    # `tasks/result` waits in silence.
+    # `tasks/result` has no `idle_timeout`.
     assert request("tasks/result", seconds=10, idle=3).idle_timeout is None
 
 
@@ -112,16 +112,16 @@ def test_the_time_that_a_question_takes_is_no_silence(clock: Clock) -> None:
     call.deadline.hold()
     clock.advance(100)
     assert call.overdue() is None
-    assert call.next_check() == now + 103  # nothing is counted, so it is looked at later
+    assert call.next_check() == now + 103  # the idle time does not count, so the check is later
     call.deadline.release()
     assert call.resume(asked)
     assert call.last_activity == now + 100
-    assert not call.resume(asked)  # once
+    assert not call.resume(asked)  # only once
     clock.advance(2)
     assert call.overdue() is None
     clock.advance(1)
     assert call.overdue() is not None
-    # One that has held the time for as long as it may is silence.
+    # If a question has used up the time for holding the deadline, silence counts again.
     call.deadline.hold(patience=5)
     call.last_activity = now = clock.now()
     assert call.next_check() == now + 8
@@ -160,7 +160,7 @@ def test_the_error_of_a_response_has_all_that_it_says() -> None:
     assert error_of_response(message, None, out, "shop", secrets).status == 418
     message = jsonrpc.Error(1, -32000, "bad hunter22 " + "x y " * 100_000, None)
     error = error_of_response(message, None, None, "shop", secrets)
-    assert error.message.startswith("bad *** x y")  # the beginning of a long one
+    assert error.message.startswith("bad *** x y")  # the beginning of a long text
     assert error.message.endswith(" more characters)")
     assert len(error.message) < 20_000
 

@@ -1,4 +1,4 @@
-"""What a server sends of itself: pings, requests nobody handles, batches, and broken frames."""
+"""Messages of a server outside calls: pings, requests without handlers, batches, broken frames."""
 
 from __future__ import annotations
 
@@ -190,7 +190,7 @@ def test_the_stateless_era_has_requests_of_clients_alone(caplog: pytest.LogCaptu
     client = Client(server, mode=NEW)
     client.on_request("acme/question", lambda params, context: None)
     with caplog.at_level(logging.WARNING, "syncmcp"), client:
-        assert "acme/question" in caplog.text  # it waits in vain, and its owner is told
+        assert "acme/question" in caplog.text  # its handler is never called: the log warns of it
         with pytest.raises(NotSupported, match=NEW):
             client.on_request("acme/other", lambda params, context: None)
         for method in ("acme/tell", "notifications/roots/list_changed"):

@@ -1,4 +1,4 @@
-"""Trace context in `_meta`, where the program uses OpenTelemetry."""
+"""Trace context in `_meta`, if the program uses OpenTelemetry."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ KEYS = ("traceparent", "tracestate", "baggage")
 
 @contextmanager
 def in_span(**bags: str) -> Iterator[None]:
-    """A current span, as the program's own instrumentation makes one."""
+    """Make a span the current one, as instrumentation of the program does."""
     state = TraceState([("congo", "t61rcWkgMzE")])
     span = NonRecordingSpan(SpanContext(TRACE, SPAN, False, TraceFlags(1), state))
     context = trace.set_span_in_context(span)
@@ -40,7 +40,7 @@ def in_span(**bags: str) -> Iterator[None]:
 
 
 def looking() -> tuple[Server, list[dict[str, Any]]]:
-    """A server that keeps the trace context of what it is asked."""
+    """Return a server that stores the trace context of its requests, and that store."""
     server, traced = asking_server(), list[dict[str, Any]]()
 
     @server.tool()
@@ -64,7 +64,7 @@ def test_a_request_carries_span_and_baggage_in_the_formats_of_the_w3c(wire: Wire
         "tracestate": "congo=t61rcWkgMzE",
         "baggage": "user=ann,city=%C3%85+b",
     }
-    assert traced == [{}, carried]  # without a span nothing is added
+    assert traced == [{}, carried]  # without a span, the client adds nothing
 
 
 @rotated_with(
@@ -91,7 +91,7 @@ def test_own_trace_context_stays(wire: Wire, given: dict[str, str], sent: dict[s
 def test_what_another_propagator_writes_stays_unless_it_is_trace_context(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Another format under the names of this one, and under a name of its own."""
+    """A propagator that writes another format under these names, and a header of its own."""
     foreign = {"traceparent": "1-2-3", "baggage": "user=ann", "b3": "1"}
     monkeypatch.setattr(propagate, "inject", lambda carrier: carrier.update(foreign))
     server, traced = looking()
@@ -108,7 +108,7 @@ def current() -> tuple[int, int, object]:
 @rotated_with(
     "meta, expected",
     [
-        # The span of the server, and not the baggage that it would have us pass on.
+        # The handler gets the span of the server, but the baggage of the program.
         ({"traceparent": SERVERS, "baggage": "user=eve"}, (TRACE, 0x00F067AA0BA902B7, "ann")),
         ({}, (TRACE, SPAN, "ann")),
         ({"traceparent": "nonsense"}, (TRACE, SPAN, "ann")),

@@ -1,4 +1,4 @@
-"""What a server may have waiting in the program is bounded by its size in memory, too."""
+"""Queued messages of a server are also limited by their size in memory."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_what_waits_for_all_callbacks_is_bounded_by_size(caplog: pytest.LogCaptu
     with caplog.at_level(logging.WARNING, "syncmcp"), MEMORY.connect(stage.server) as client:
         calls = [client.call_tool.future("chat", on_progress=slow) for _ in range(3)]
         for call in calls:
-            # What the iterator was given last has passed the callback's queue, too.
+            # A report that reaches the iterator has also passed the queue of the callback.
             assert any(report.progress == 11 for report in call.progress(timeout=PATIENCE))
         waiting = client.dump().facts["queues"]["notification bytes"]
         assert BOUND - 2 * len(LONG) < waiting <= BOUND
@@ -91,7 +91,7 @@ def test_callbacks_that_keep_up_miss_nothing(interceptors: list[Seen]) -> None:
 
     with MEMORY.connect(stage.server, on_log=quick, interceptors=interceptors) as client:
         assert client.call_tool("chat").text == "chatted"
-    # A single one may have any size.
+    # A single message may have any size.
     assert heard == [len(LONG)] * 10 + [8 * len(LONG)]
 
 
@@ -148,7 +148,7 @@ def test_a_long_method_counts_as_a_part_of_what_an_interceptor_is_shown() -> Non
                 assert gate.wait(2 * PATIENCE)
                 shown.append(message.method[:6])
 
-    half = LONG[::2]  # each is refused by its name, and the refusal is shown, too
+    half = LONG[::2]  # the client refuses each by name, and interceptors also see the refusal
     asked = [s.request(f"acme/{n}{half}", identifier=n) for n in range(7)]
     answered = [s.expect("response")] * 7
     script = [*opening(), asked[0], s.gate("inside"), *asked[1:], *answered, s.gate("end")]
@@ -158,7 +158,7 @@ def test_a_long_method_counts_as_a_part_of_what_an_interceptor_is_shown() -> Non
         peer.requests("response", 7)
         waiting = client.dump().facts["queues"]["notification bytes"]
         gate.set()
-        # By the client's budget: what one connection leaves behind counts for the next one.
+        # The budget is the client's: queued messages count across its connections.
         assert BOUND - 2 * len(half) < waiting <= BOUND
         known(lambda: shown[-1:] == ["acme/6"])
         assert len(shown) <= 5
@@ -170,12 +170,12 @@ def cancelled(id: int) -> Step:
 
 
 def questions(method: str) -> int:
-    """How many questions by that method, which no other test asks, are in memory."""
+    """Return how many questions of this method, which no other test uses, are in memory."""
     return sum(type(each) is InboundRequest and each.method == method for each in gc.get_objects())
 
 
 def asking(method: str, numbers: range) -> list[Step]:
-    """Long questions that are withdrawn at once."""
+    """Return long questions that are cancelled at once."""
     asked = [(s.request(method, {"text": LONG}, identifier=n), cancelled(n)) for n in numbers]
     return [step for pair in asked for step in pair]
 
@@ -217,7 +217,7 @@ def test_a_question_that_is_cancelled_before_the_client_is_open_takes_no_memory(
         assert [answer["id"] for answer in peer.requests("response", 2)] == [99, 100]
         client.close()
         assert client_opened is client
-        assert count <= 1  # the reading thread may still have the last one in hand
+        assert count <= 1  # the reading thread may still refer to the last one
 
 
 def test_a_question_counts_until_its_handler_returns_though_it_was_cancelled() -> None:

@@ -1,4 +1,4 @@
-"""What a mutant is, how the files of switches and limits write it, and how a process gets it."""
+"""Mutants: their class, the parsers of `mutant_switches/` and `mutant_limits.txt`, the loader."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ VARIABLE: Final = "SYNCMCP_MUTANT"
 """The environment variable that names the mutant to apply."""
 
 SITE: Final = Path(__file__).parent / "mutant_site"
-"""On the path of an interpreter, this applies the mutant that the variable names."""
+"""A folder for `PYTHONPATH`: its `sitecustomize` applies the mutant that the variable names."""
 
 _SWITCHES: Final = Path(__file__).parent / "mutant_switches"
 _LIMITS: Final = Path(__file__).parent / "mutant_limits.txt"
@@ -32,16 +32,16 @@ _LIMIT: Final = re.compile(r"  ([\w.]+):([\w.]+): (.*)<<(.+)>>(.*)")
 
 @dataclass(frozen=True)
 class Mutant:
-    """One behaviour that can be switched off.
+    """A change of the library that switches off one behaviour, or makes a limit one second longer.
 
     Attributes:
-        name: What it is called on the command line.
-        shows: The rows of `requirements.py` whose tests must then go red, each of them; of a limit,
-            the test that must.
-        effect: What the library then does wrong.
-        module: The module where the behaviour lives.
+        name: The name for the command line.
+        shows: The rows of `requirements.py`: for each, one of its tests must fail. For a limit:
+            the test that must fail.
+        effect: What the changed library does wrong.
+        module: The name of the changed module.
         path: The function, method or variable in it.
-        change: What becomes of its text: lines that begin with ``-`` or ``+``.
+        change: The change of its text: lines that begin with ``-`` or ``+``.
     """
 
     name: str
@@ -53,16 +53,16 @@ class Mutant:
 
     @property
     def file(self) -> Path:
-        """The file of the module."""
+        """The path of the module."""
         base = _ROOT.joinpath(*self.module.split("."))
         module = base.with_suffix(".py")
         return module if module.is_file() else base / "__init__.py"
 
     def source(self) -> str:
-        """The text of the module with the behaviour switched off.
+        """Return the changed source of the module.
 
         Raises:
-            LookupError: The library has no such place, or not the text that is to be replaced.
+            LookupError: The place does not exist, or does not contain the text to replace once.
         """
         try:
             text, module = _parsed(self.file)
@@ -107,23 +107,23 @@ def _find(body: Sequence[ast.stmt], path: Sequence[str]) -> ast.stmt:
 
 
 def _first_line(node: ast.stmt) -> int:
-    """The index of its first line, which may be that of a decorator."""
+    """Return the index of the first line of a statement, including its decorators."""
     decorators: list[ast.expr] = getattr(node, "decorator_list", [])
     return min([node.lineno, *(each.lineno for each in decorators)]) - 1
 
 
 def _exchanges(change: Sequence[str]) -> Iterator[tuple[str, list[str]]]:
-    """Each old text, and the lines that take its place."""
+    """Yield each old text, and the lines that replace it."""
     starts = [index for index, line in enumerate(change) if line.startswith("-")]
     for start, end in zip(starts, [*starts[1:], len(change)], strict=True):
         yield change[start][2:], [line[2:] for line in change[start + 1 : end]]
 
 
 def read(text: str) -> Iterator[Mutant]:
-    """The mutants of one file; `tests/contract/mutants.py` says how it is written.
+    """Parse a file of `mutant_switches/`; `tests/contract/mutants.py` describes the format.
 
     Raises:
-        ValueError: An entry cannot be read.
+        ValueError: An entry is malformed.
     """
     for entry in re.sub(r"^#.*\n", "", text, flags=re.MULTILINE).strip().split("\n\n"):
         found = _HEAD.fullmatch(entry.strip())
@@ -135,13 +135,13 @@ def read(text: str) -> Iterator[Mutant]:
 
 
 def read_limits(text: str) -> Iterator[Mutant]:
-    """A mutant for each limit of the library, which is a second more there.
+    """Parse `mutant_limits.txt`; each limit becomes a mutant that makes it one second longer.
 
-    Below the name of the test that must go red, each limit has a line: where it is, and a piece of
+    The name of the test that must fail precedes a line for each limit: its place, and a piece of
     the text there, with the limit between ``<<`` and ``>>``.
 
     Raises:
-        ValueError: A line cannot be read.
+        ValueError: A line is malformed.
     """
     test, places = "", Counter[str]()
     for line in re.sub(r"^#.*\n", "", text, flags=re.MULTILINE).splitlines():
@@ -161,17 +161,17 @@ def read_limits(text: str) -> Iterator[Mutant]:
 
 @cache
 def all_mutants() -> tuple[Mutant, ...]:
-    """The mutants of all files."""
+    """Return the mutants of all files."""
     texts = [file.read_text(encoding="utf-8") for file in sorted(_SWITCHES.glob("*.txt"))]
     limits = read_limits(_LIMITS.read_text(encoding="utf-8"))
     return (*(mutant for text in texts for mutant in read(text)), *limits)
 
 
 def find(name: str) -> Mutant:
-    """The mutant of this name.
+    """Return the mutant of this name.
 
     Raises:
-        LookupError: There is none.
+        LookupError: No mutant has this name.
     """
     for mutant in all_mutants():
         if mutant.name == name:
@@ -180,7 +180,7 @@ def find(name: str) -> Mutant:
 
 
 class _Loader(SourceFileLoader):
-    """Loads the changed text, and keeps no compiled form of it."""
+    """Loads the changed source, and never reads or writes its bytecode cache."""
 
     def __init__(self, mutant: Mutant) -> None:
         super().__init__(mutant.module, str(mutant.file))
@@ -206,6 +206,6 @@ class _Finder(MetaPathFinder):
 
 
 def install(mutant: Mutant) -> None:
-    """Have this process import the changed module; it has not imported the library yet."""
+    """Let this process import the changed module; it must not have imported the module before."""
     assert mutant.module not in sys.modules
     sys.meta_path.insert(0, _Finder(mutant))

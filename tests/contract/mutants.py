@@ -1,31 +1,30 @@
-"""Switches one behaviour of the library off at a time and sees which tests notice.
+"""Runs the tests with one behaviour of the library switched off at a time: some test must fail.
 
-``make switches`` (``python -m tests.contract.mutants [NAME ...]``) first runs the tests it is about
-to use on the library as it is; they have to be green. Then, for each mutant and each row that the
-mutant names, it runs the tests that carry this row, in a process of its own with the mutant
-applied, and prints the first that goes red. A mutant that some row's tests do not notice has
-survived: exit code 1. So has one whose target is gone or whose rows no test carries. They are about
+``make switches`` (``python -m tests.contract.mutants [NAME ...]``) first runs the tests that it
+needs on the unchanged library; all must pass. Then, for each mutant and each row that the mutant
+names, it runs the tests of this row in a separate process, with the mutant applied. It prints the
+first test that fails. If no test of a row fails, the mutant has survived: the exit code is 1. It is
+also 1 if the target of a mutant does not exist, or if a row has no test. The mutants are about
 processes, sockets and threads, which `tests/contract/mutation.py` cannot mutate well.
 
 A mutant is an entry in a file of `tests/contract/mutant_switches/`::
 
-    name-of-the-mutant [rows, that it, must turn red]: what the library then does wrong
+    name-of-the-mutant [rows, whose tests, must fail]: what the changed library does wrong
     @ module.below.syncmcp:Class.function
-    - a piece of its text, which is there once
-    + what takes its place
+    - a piece of its text, which occurs once
+    + its replacement
 
-Further lines with ``+`` follow below the first, as far indented; a ``-`` without ``+`` leaves the
-piece out; there may be several pairs. Lines with ``+`` alone are put at the beginning of the
-function. The limits of the library are in `tests/contract/mutant_limits.txt`, each below the test
-that goes red when it is a second more. To add a mutant:
+The replacement may have several lines with ``+``; they get the indentation of the place. A ``-``
+without ``+`` deletes the piece. There may be several pairs. If all lines have ``+``, they are
+inserted at the beginning of the function. `tests/contract/mutant_limits.txt` has the limits of the
+library, each below the test that fails if the limit is one second longer. To add a mutant:
 
 * Choose the one place where the behaviour is decided, and change that one behaviour. A mutant that
   breaks everything proves nothing.
-* Ask yourself for each row: with this behaviour off, is the row still true? If it is, the row does
-  not belong there.
-* Run ``python -m tests.contract.mutants NAME``. If it survives, the row's tests are weak: mend
-  them, not the mutant. The switch reaches programs that a test runs with this environment, too, but
-  no server that the library starts.
+* Name only rows that are false without this behaviour.
+* Run ``python -m tests.contract.mutants NAME``. If the mutant survives, the tests of the row are
+  weak: improve them, not the mutant. The mutant is also applied in programs that inherit the
+  environment of a test, but not in servers that the library starts.
 """
 
 from __future__ import annotations
@@ -51,23 +50,23 @@ if TYPE_CHECKING:
 
 
 TEST_LIMIT: Final = 20.0
-"""Seconds for one test: one that needs a behaviour to end at all hangs without it."""
+"""Seconds for one test: without the behaviour, a test may hang."""
 RUN_LIMIT: Final = 300.0
 """Seconds for the tests of one row."""
 BEFORE_LIMIT: Final = 900.0
-"""Seconds for all of them, on the library as it is."""
+"""Seconds for all tests, on the unchanged library."""
 AT_ONCE: Final = 2
-"""Runs of pytest at one time; more would make tests late that have a limit."""
+"""Concurrent runs of pytest; with more, tests would exceed their time limits."""
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """How one run of pytest ended.
+    """The outcome of one run of pytest.
 
     Attributes:
-        code: Its exit code; `None` when it did not end in time.
+        code: Its exit code; `None` if it did not end in time.
         red: The tests that failed, or the one that hung.
-        output: What it printed.
+        output: Its output.
     """
 
     code: int | None
@@ -76,7 +75,7 @@ class Outcome:
 
     @property
     def noticed(self) -> bool:
-        """Whether a test failed or hung, as opposed to pytest going wrong."""
+        """True if a test failed or hung; False if all passed, or if pytest itself failed."""
         return self.code is None or (self.code == 1 and bool(self.red))
 
 
@@ -84,7 +83,7 @@ def _red(output: str) -> tuple[str, ...]:
     failed = re.findall(r"^(?:FAILED|ERROR) (\S+::.*?)(?: - .*)?$", output, re.MULTILINE)
     if failed:
         return tuple(dict.fromkeys(failed))
-    # No summary: the process was ended during the test whose name it had printed last.
+    # There is no summary, so the process was killed during the test that it named last.
     begun = re.findall(r"^(tests/\S+::\S+)", output, re.MULTILINE)
     return (f"{begun[-1]} (hangs)",) if begun else ()
 
@@ -92,7 +91,7 @@ def _red(output: str) -> tuple[str, ...]:
 def run_tests(
     files: Iterable[str], rows: Iterable[str], mutant: Mutant | None, *, first: bool
 ) -> Outcome:
-    """Run the tests in these files that carry one of the rows; `first` stops at the first red."""
+    """Run the tests of the rows in these files; `first` stops at the first failure."""
     command = [sys.executable, "-m", "pytest", "-p", "tests.support.plugin_requirements"]
     command += ["-v", "-rfE", "--no-header", "--tb=line", "-p", "no:cacheprovider"]
     command += ["-m", "not peer and not stress", f"--timeout={TEST_LIMIT:g}"]
@@ -100,11 +99,11 @@ def run_tests(
     command += [argument for row in rows if not _is_test(row) for argument in ("--shows", row)]
     command += sorted(set(files))
     environment = {name: value for name, value in os.environ.items() if name != VARIABLE}
-    environment["COLUMNS"] = "400"  # pytest cuts the lines of its summary at the terminal's width
+    environment["COLUMNS"] = "400"  # pytest truncates its summary to the terminal's width
     if mutant is not None:
         environment[VARIABLE] = mutant.name
         environment["PYTHONPATH"] = os.pathsep.join((str(SITE), str(TESTS.parent)))
-    # A file, not a pipe: what a killed run leaves behind could hold a pipe open for ever.
+    # A file, not a pipe: processes that a killed run leaves behind could keep a pipe open.
     with tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as log:
         try:
             code: int | None = subprocess.run(
@@ -125,7 +124,7 @@ def run_tests(
 
 
 def _is_test(shown: str) -> bool:
-    """Whether a mutant is about one test, not about the tests of a row."""
+    """Return True if `shown` names a test, and not a row."""
     return "::" in shown
 
 
@@ -136,7 +135,7 @@ def _exists(test: str) -> bool:
 
 
 def wrong_entries(mutants: Sequence[Mutant]) -> list[str]:
-    """What is wrong with the list itself: names, rows, targets."""
+    """Return the mistakes in the list of mutants: names, rows, targets."""
     shown = {row.id for row in ROWS if row.shown}
     names = [mutant.name for mutant in mutants]
     wrong = [
@@ -174,7 +173,7 @@ def _told(outcome: Outcome) -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the mutants; exit code 1 when one survives."""
+    """Run the mutants; the exit code is 1 if one survives."""
     parser = argparse.ArgumentParser(
         prog="python -m tests.contract.mutants", description=main.__doc__
     )

@@ -1,11 +1,11 @@
-"""Mutates modules of the library and counts what their tests notice; ``docs/mutation.md``.
+"""Mutates modules of the library, and counts the mutants that tests detect; ``docs/mutation.md``.
 
-``make mutants`` (``python -m tests.contract.mutation [MODULE ...]``) has `mutmut
-<https://mutmut.readthedocs.io>`_ do so, part by part: a part is some modules and the tests that
-are there for them. Each part has a folder in ``build/mutation``, where verdicts stay: a run that
-was ended goes on where it was. mutmut tests a function again when its code has changed; this
-module has what survived tested again when a test of the part has. mutmut imports the modules once
-and forks then: functions that run while a module is imported are tested here, each in a process.
+``make mutants`` (``python -m tests.contract.mutation [MODULE ...]``) runs `mutmut
+<https://mutmut.readthedocs.io>`_ for each part. A part is some modules and their tests. Its folder
+in ``build/mutation`` stores the verdicts, so an interrupted run can be continued. mutmut tests the
+mutants of a function again if the function has changed. This module has surviving mutants tested
+again if a test of the part has changed. mutmut imports the modules once, then forks. So this module
+tests mutants of functions that run during the import, each in a separate process.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ if TYPE_CHECKING:
 ROOT: Final = Path(__file__).parents[2]
 FOLDER: Final = ROOT / "build" / "mutation"
 RESULTS: Final = ROOT / "docs" / "mutation.txt"
-"""Shown on ``docs/mutation.md``."""
+"""The results, which ``docs/mutation.md`` includes."""
 
 
 @dataclass(frozen=True)
 class Part:
-    """Modules that are mutated, and the tests that have to notice.
+    """Modules that are mutated, and the tests that must detect the mutants.
 
     Attributes:
-        modules: Below ``syncmcp``; a folder stands for all modules in it.
-        tests: Below ``tests``, files and folders.
-        without: Tests in them that count what mutmut adds to: frames, memory, time.
+        modules: Paths below ``syncmcp``; a folder stands for all its modules.
+        tests: Files and folders below ``tests``.
+        without: Tests that are left out: mutmut's own frames, memory or time would disturb them.
     """
 
     name: str
@@ -48,11 +48,11 @@ class Part:
 
     @property
     def folder(self) -> Path:
-        """Where mutmut works."""
+        """The folder of mutmut for this part."""
         return FOLDER / self.name
 
     def sources(self) -> Iterator[Path]:
-        """The files of the modules, below the root."""
+        """Yield the files of the modules, relative to the root."""
         for module in self.modules:
             path = ROOT / "syncmcp" / module
             for file in sorted(path.rglob("*.py")) if path.is_dir() else (path,):
@@ -60,17 +60,17 @@ class Part:
                     yield file.relative_to(ROOT)
 
     def verdicts(self, source: Path) -> Path:
-        """The file in which mutmut keeps the verdicts on a module."""
+        """Return the file in which mutmut stores the verdicts on a module."""
         return self.folder / "mutants" / f"{source}.meta"
 
     @property
     def selection(self) -> list[str]:
-        """The arguments of pytest that choose the tests."""
+        """The arguments of pytest that select the tests."""
         return [f"tests/{name}" for name in self.tests]
 
     @property
     def arguments(self) -> list[str]:
-        """Its other arguments."""
+        """The other arguments of pytest."""
         return [*_PYTEST, *(f"--deselect=tests/{name}" for name in self.without)]
 
 
@@ -155,7 +155,7 @@ _PYTEST: Final = (
     "-pno:xdist",
     "-mnot stress and not peer and not slow",
 )
-# Without what a function and its mutants side by side break, and what is no error of types.
+# The disabled codes are no type errors, or are caused by mutants next to the original function.
 _MYPY: Final = """[mypy]
 strict = True
 python_version = 3.10
@@ -173,16 +173,16 @@ for name in sys.argv[1:]:
     importlib.import_module(name)
 print(*state()._stats, sep="\\n")
 """
-_AFRESH: Final = 256  # survived in a process of its own, too
-_LONGEST: Final = 900.0  # seconds in such a process
+_AFRESH: Final = 256  # the exit code stored for mutants that survive in a separate process, too
+_LONGEST: Final = 900.0  # the time limit of such a process, in seconds
 
 COLUMNS: Final = ("types", "killed", "timed out", "survived", "no tests", "not run")
-"""The verdicts; "types": mypy refuses the mutant, so no test needs to notice it."""
+"""The verdicts; "types": mypy rejects the mutant, so no test needs to detect it."""
 _UNNOTICED: Final = ("survived", "no tests")
 
 
 def verdict(code: int | None) -> str:
-    """The verdict behind the exit code that mutmut keeps; it is the one of pytest, as a rule."""
+    """Return the verdict for an exit code that mutmut has stored, usually that of pytest."""
     if code is None or code == 2:
         return "not run"
     if code in {5, 33}:
@@ -193,19 +193,19 @@ def verdict(code: int | None) -> str:
 
 
 def module_name(source: Path) -> str:
-    """What a module is called here: without the name of the library."""
+    """Return the name of a module, without the name of the library."""
     return ".".join(source.with_suffix("").parts[1:]).removesuffix(".__init__")
 
 
 def shared_modules(folders: Sequence[str]) -> Iterator[str]:
-    """What tests share within a folder, for those folders of which single tests take part."""
+    """Yield the helper modules of all test folders that are not linked as a whole."""
     for file in sorted((ROOT / "tests").glob("*/*.py")):
         if file.parent.name not in folders and not file.name.startswith("test_"):
             yield f"{file.parent.name}/{file.name}"
 
 
 def set_up(part: Part) -> None:
-    """Make the folder of a part: links to the code and to its tests, and the settings."""
+    """Make the folder of a part, with links to the code and the tests, and with the settings."""
     folder = part.folder
     tests = folder / "tests"
     for copied in (tests, folder / "mutants" / "tests"):
@@ -226,7 +226,7 @@ def set_up(part: Part) -> None:
         "also_copy": ("docs", "examples"),
         "pytest_add_cli_args_test_selection": part.selection,
         "pytest_add_cli_args": part.arguments,
-        # mutmut reads the report as one of mypy's if it sees the name.
+        # mutmut parses the report as one of mypy if the command contains that name.
         "type_check_command": (sys.executable, __file__, "--types", "mypy", part.name),
     }
     (folder / "mypy.ini").write_text(_MYPY, encoding="utf-8")
@@ -237,7 +237,7 @@ def set_up(part: Part) -> None:
 
 
 def report_types(part: Part) -> str:
-    """What mypy says of the mutants; it is not asked again while they are the same."""
+    """Return mypy's report on the mutants; mypy runs only if they or its settings have changed."""
     mutants, settings = part.folder / "mutants", part.folder / "mypy.ini"
     sources = [*map(str, part.sources())]
     digest = _digest([settings, *(mutants / source for source in sources)])
@@ -261,7 +261,7 @@ def _digest(files: Iterable[Path]) -> str:
 
 
 def tests_changed(part: Part) -> bool:
-    """Whether a test of a part is another one than in the last run; remembers what they are now."""
+    """Return True if a test of a part has changed since the last call; store the current state."""
     paths = [ROOT / "tests" / name for name in ("conftest.py", "support", *part.tests)]
     digest = _digest(
         file
@@ -275,7 +275,7 @@ def tests_changed(part: Part) -> bool:
 
 
 def read_verdicts(part: Part, source: Path) -> dict[str, int | None]:
-    """mutmut's exit codes by the name of the mutant; empty before the first run."""
+    """Return mutmut's exit codes by the name of the mutant; empty before the first run."""
     file = part.verdicts(source)
     codes: dict[str, int | None] = {}
     if file.exists():
@@ -284,7 +284,7 @@ def read_verdicts(part: Part, source: Path) -> dict[str, int | None]:
 
 
 def keep_verdicts(part: Part, source: Path, codes: Mapping[str, int | None]) -> None:
-    """Have mutmut know these exit codes; a mutant that has none is tested again."""
+    """Store these exit codes for mutmut, which tests a mutant with `None` again."""
     file = part.verdicts(source)
     known = json.loads(file.read_text("utf-8"))
     known["exit_code_by_key"].update(codes)
@@ -292,7 +292,7 @@ def keep_verdicts(part: Part, source: Path, codes: Mapping[str, int | None]) -> 
 
 
 def forget(part: Part, source: Path, verdicts: Sequence[str]) -> None:
-    """Have mutants with one of these verdicts tested again."""
+    """Delete these verdicts of a module, so that mutmut tests the mutants again."""
     codes = read_verdicts(part, source)
     if codes:
         gone = (name for name, code in codes.items() if verdict(code) in verdicts)
@@ -300,7 +300,7 @@ def forget(part: Part, source: Path, verdicts: Sequence[str]) -> None:
 
 
 def wanted_mutants(part: Part, sources: Sequence[Path]) -> list[str] | None:
-    """What mutmut is told to test; nothing in it means all that has no verdict, `None` nothing."""
+    """Return the mutants to test. An empty list stands for all without a verdict; `None`: none."""
     if sources == list(part.sources()):
         return []
     wanted: list[str] = []
@@ -332,7 +332,7 @@ def run(part: Part, sources: Sequence[Path], *, again: bool, processes: int) -> 
 
 
 def try_afresh(part: Part, sources: Sequence[Path]) -> None:
-    """Test what survived in functions that ran before mutmut could have chosen a mutant."""
+    """Test survivors of functions that run at import, before mutmut could activate a mutant."""
     folder = part.folder / "mutants"
     left = {
         source: [name for name, code in read_verdicts(part, source).items() if code in {0, 33}]
@@ -357,7 +357,7 @@ def try_afresh(part: Part, sources: Sequence[Path]) -> None:
 def _in_mutants(
     folder: Path, mutant: str, command: Sequence[str], *, stdout: int
 ) -> subprocess.CompletedProcess[bytes]:
-    """Run Python in the folder of mutants, with one of them active from its start on."""
+    """Run Python in the folder of mutants, with one mutant active from the start."""
     environment = {**os.environ, "MUTANT_UNDER_TEST": mutant, "PY_IGNORE_IMPORTMISMATCH": "1"}
     return subprocess.run(
         [sys.executable, *command],
@@ -370,7 +370,7 @@ def _in_mutants(
 
 
 def table(chosen: Iterable[tuple[Part, Path]]) -> Iterator[str]:
-    """The verdicts on each module; the score is the share of what mypy accepts that is noticed."""
+    """Yield the lines of the table; the score: detected mutants, of those that mypy accepts."""
     titles = ("mutants", *COLUMNS, "score")
     yield f"| {'module':28} | {' | '.join(f'{title:>9}' for title in titles)} |"
     yield f"|{'-' * 30}|{'|'.join('-' * 10 + ':' for _ in titles)}|"
@@ -391,7 +391,7 @@ def _row(name: str, counts: Counter[str]) -> str:
 
 
 def survivors(chosen: Iterable[tuple[Part, Path]]) -> Iterator[str]:
-    """The functions of each module with mutants that no test notices, and how many these are."""
+    """Yield, for each module, the functions with undetected mutants, and their number."""
     for part, source in chosen:
         codes = read_verdicts(part, source)
         names = [name for name, code in codes.items() if verdict(code) in _UNNOTICED]
@@ -402,19 +402,19 @@ def survivors(chosen: Iterable[tuple[Part, Path]]) -> Iterator[str]:
 
 
 def _function(mutant: str, module: str) -> str:
-    # Behind the module: "x_" and a function, or "xǁ", a class, "ǁ" and a method.
+    # After the module follow "x_" and a function, or "xǁ", a class, "ǁ" and a method.
     name = mutant.rpartition("__mutmut_")[0].partition(f"{module}.x")[2]
     return name[1:].replace("ǁ", ".")
 
 
 def write_results(chosen: Sequence[tuple[Part, Path]]) -> None:
-    """Keep the table, and what survived, for the page."""
+    """Write the table and the survivors to the file that the page includes."""
     lines = [*table(chosen), "", "Mutants that survive, by function:", "", *survivors(chosen)]
     RESULTS.write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Mutate modules, and print how many of their mutants are noticed."""
+    """Mutate modules, and print how many of their mutants the tests detect."""
     parser = argparse.ArgumentParser(
         prog="python -m tests.contract.mutation", description=main.__doc__
     )

@@ -1,12 +1,12 @@
-"""Counts the words of the pages, their long sentences, and their private words.
+"""Counts the words, the long sentences and the private words of the pages.
 
-README.md, CHANGELOG.md and all of ``docs/`` count whole; of a link its text counts and not its
-target, and comments and directives for Sphinx do not count, since no reader sees them. A word
-stands between blanks and has a letter or a digit. Sentences are those that people write: not in
-code, nor in what a program writes into a page. Within a sentence a piece of code is one word.
+The pages are README.md, CHANGELOG.md and all of ``docs/``. Comments, targets of links, and
+directives for Sphinx are not counted, since no reader sees them. A word is text between blanks with
+a letter or a digit. Code, and text that a program writes into a page, has words but no sentences.
+Within a sentence, a piece of code is one word.
 
-``python -m tests.contract.page_words`` prints the figures of each page, ``--long`` the long
-sentences, ``--private`` the sentences with private words; both take names of pages.
+``python -m tests.contract.page_words [NAME ...]`` prints the figures of the pages, ``--long`` the
+long sentences, ``--private`` the sentences with private words.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ ROOT: Final = Path(__file__).parents[2]
 PAGES: Final = (ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md")))
 
 LONG: Final = 30
-"""A sentence of more words than this is long."""
+"""A sentence with more words than this is long."""
 
 PRIVATE: Final = {
-    # A clause without a noun hides who or what is meant: "what has no answer", "who asks".
+    # A clause without a noun does not name the actor: "what has no answer", "who asks".
     "what": r"\b[Ww]hat (?:has|is|are|was|were|does|do|cannot|can|may|must|comes?|goes|stands?|"
     r"waits?|lives?|runs?|belongs?|differs?|fits?|gets?|it|they|one|somebody|there)\b",
     "who": r"\b(?:[Ww]hoever|Who (?:has|is|may|sends|asks|takes|wants))\b",
     "where": r"\b[Ww]here (?:there (?:is|are)|one|none|nothing|nobody|it (?:is|has|does))\b",
     "none": r"\b(?:is|are|has|have|was) none\b|\bthere (?:is|are|was) none\b|\bor none\b",
     "so many": r"\b[Ss]o (?:many|much|few|long)\b",
-    # Words of the project that the field calls by other names.
+    # Words for which the field has other, established terms.
     "kept": r"\b(?:kept|keeps on|keep kept)\b",
     "told": r"\b(?:tells?|told|is said|are said|says what)\b",
     "heard": r"\b(?:heard?|hears|heard of)\b",
@@ -53,9 +53,9 @@ PRIVATE: Final = {
     "somebody": r"\b(?:[Ss]omebody|[Nn]obody|[Ee]verybody)\b",
     "house": r"\b(?:desk|lane|seat|nap|passage|course|shelf|heir|lend(?:s|ing)?|lent|owed?|owes)\b",
 }
-"""Patterns of the project's old private language. A few are right in places; most are not."""
+"""Patterns of words that readers have to decode. A few uses are right; most are not."""
 
-_MADE: Final = {  # what a program writes
+_MADE: Final = {  # text that a program writes
     "docs/requirements.md": r"^\|.*\n(?:\|.*\n)*",
     "docs/peers.md": r"^\|.*\n(?:\|.*\n)*|^\* [^:\n]+: .*\n",
     "docs/performance.md": r"<!-- results: begin -->(?:.*\n)*?<!-- results: end -->",
@@ -71,12 +71,12 @@ _DIRECTIVE: Final = re.compile(
 _COMMENT: Final = re.compile(r"<!--.*?-->", re.DOTALL)
 _ROW: Final = re.compile(r"^\|(.*)\|$", re.MULTILINE)
 _WORD: Final = re.compile(r"\S*[^\W_]\S*")
-# A full stop, or the like, before the next sentence; neither in "e.g." nor in "1.2".
+# The end of a sentence before the next one; not a full stop as in "e.g." or "1.2".
 _END: Final = re.compile(r"(?<=[.!?])[\"')*_]*\s+(?=[\"'(*_`\[]*[A-Z0-9`])|\n{2,}")
 
 
 class Page(NamedTuple):
-    """What one page has."""
+    """The figures of one page."""
 
     name: str
     words: int
@@ -86,7 +86,7 @@ class Page(NamedTuple):
 
 
 def words(text: str) -> int:
-    """How many words a text has."""
+    """Return the number of words of a text."""
     return len(_WORD.findall(text))
 
 
@@ -105,7 +105,7 @@ def read(name: str, text: str) -> Page:
     text = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", text)
     text = re.sub(r"`[^`\n]+`", "`code`", text)
     count += words(text)
-    # Each cell of a table, and each item of a list, ends a sentence.
+    # A sentence ends with its cell of a table, or its item of a list.
     text = _ROW.sub(lambda row: row[1].replace("|", "\n\n") + "\n\n", text)
     text = re.sub(r"\n(?= *(?:[-*]|\d+\.) )", "\n\n", text)
     said = [" ".join(each.split()) for each in _END.split(text) if words(each)]
@@ -121,12 +121,12 @@ def read(name: str, text: str) -> Page:
 
 
 def pages() -> list[Page]:
-    """All of them."""
+    """Count all pages."""
     return [read(path.relative_to(ROOT).as_posix(), path.read_text("utf-8")) for path in PAGES]
 
 
 def main() -> None:
-    """Print the figures, or what is to be mended."""
+    """Print the figures, or the sentences to improve."""
     parser = argparse.ArgumentParser(prog="python -m tests.contract.page_words")
     parser.add_argument("--long", action="store_true", help="the long sentences")
     parser.add_argument("--private", action="store_true", help="the private words")

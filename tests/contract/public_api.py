@@ -1,9 +1,8 @@
 """The public names of syncmcp and their signatures, as text that can be compared.
 
-``python -m tests.contract.public_api`` writes the snapshot ``tests/contract/public_api.txt``; a
-test holds the code against it. Read the difference as a user would: what vanished or changed breaks
-somebody. A class has a line with its arguments or fields, one with its other attributes, and one
-for each method.
+``python -m tests.contract.public_api`` writes the snapshot ``tests/contract/public_api.txt``. A
+test compares the code with it. A name that was removed or changed breaks programs of users. A class
+has a line with its arguments or fields, one with its other attributes, and one for each method.
 """
 
 from __future__ import annotations
@@ -59,7 +58,7 @@ SNAPSHOT = Path(__file__).with_name("public_api.txt")
 
 
 def public_classes() -> list[type]:
-    """All of them, each once."""
+    """Return each public class once."""
     homes = [importlib.import_module(name) for name in MODULES]
     values = [getattr(home, name) for home in homes for name in home.__all__]
     return [
@@ -70,7 +69,7 @@ def public_classes() -> list[type]:
 
 
 def describe() -> str:
-    """Every public name of every public module, sorted within each; each thing only once."""
+    """Return the text: each public name once, sorted within its module."""
     lines: list[str] = []
     told: dict[object, str] = {}
     for name in MODULES:
@@ -116,7 +115,7 @@ def _describe_class(name: str, cls: type) -> Iterator[str]:
         yield f"{kind} {name}({bases}) ({', '.join(members[field] for field in fields)})"
     else:
         yield f"{kind} {name}({bases}){_call_signature(cls)}"
-    # The line above has the fields; that of a base has what a class only does in its own way.
+    # The line above has the fields. A row that a public base has, too, is not repeated.
     inherited = {row for base in cls.__mro__[1:] if not _is_hidden(base) for row in _rows(base)}
     own = [members[name] for name in sorted(members) if name not in fields]
     rows = [row for row in own if row not in inherited]
@@ -126,7 +125,7 @@ def _describe_class(name: str, cls: type) -> Iterator[str]:
 
 
 def _members(cls: type) -> dict[str, str]:
-    """What a class defines that is public, in words."""
+    """Return the rows of the public members that a class itself defines, by name."""
     names = {**cls.__dict__.get("__annotations__", {}), **vars(cls)}
     return {
         name: _describe_member(cls, name)
@@ -136,12 +135,12 @@ def _members(cls: type) -> dict[str, str]:
 
 
 def _rows(base: type) -> Iterable[str]:
-    """Those of a base that has rows of its own."""
+    """Return the rows of a base, if it is a class of the library."""
     return _members(base).values() if base.__module__.startswith("syncmcp") else ()
 
 
 def _fields(cls: type) -> Collection[str]:
-    """What the first line of a class has: the fields of data, each with its type."""
+    """Return the names of the fields, which are in the first line of a class."""
     if dataclasses.is_dataclass(cls):
         return {field.name for field in dataclasses.fields(cls) if field.init}
     if is_typeddict(cls) or issubclass(cls, BaseException):
@@ -150,7 +149,7 @@ def _fields(cls: type) -> Collection[str]:
 
 
 def _public_bases(cls: type) -> Iterator[str]:
-    """The bases that a user sees; what a private one is made of instead of its own name."""
+    """Yield the names of the public bases; a private base is replaced by its own bases."""
     for base in cls.__bases__:
         if _is_hidden(base):
             yield from _public_bases(base)
@@ -159,7 +158,7 @@ def _public_bases(cls: type) -> Iterator[str]:
 
 
 def _hidden_ancestors(cls: type) -> list[type]:
-    """Classes of the library that users cannot name; what they define is the subclass's own."""
+    """Return the private base classes; their members count as members of the subclass."""
     return [ancestor for ancestor in cls.__mro__[1:] if _is_hidden(ancestor)]
 
 
@@ -190,7 +189,7 @@ def _describe_member(cls: type, name: str) -> str:
     if isinstance(value, Routed):
         value = value.operation
     if isinstance(value, Operation):
-        # Written as steps; called, it returns what the steps return.
+        # Its function is a generator of steps; a call returns the result of the steps.
         called = re.sub(r"-> Steps.(.*).$", r"-> \1", _signature(value))
         return f"operation {name}{called}"
     if isinstance(value, Collected):
@@ -201,7 +200,7 @@ def _describe_member(cls: type, name: str) -> str:
 
 
 def _alias(value: Any) -> str:
-    """A type alias without its metadata, which is pydantic's business."""
+    """Return a type alias as text, without the metadata for pydantic."""
     if get_origin(value) is Annotated:
         return _alias(get_args(value)[0])
     if get_origin(value) in (Union, UnionType):
@@ -243,7 +242,7 @@ def _signature(value: Any) -> str:
 
 
 class _Verbatim:
-    """Text that `inspect` prints as it is."""
+    """Text that `inspect` prints unchanged, without quotes."""
 
     __module__ = "builtins"
 
@@ -262,7 +261,7 @@ def _annotation(annotation: Any) -> str:
 
 
 def _stable(text: str) -> str:
-    """Without what differs from run to run or from Python to Python: addresses, module prefixes."""
+    """Remove addresses and module prefixes: they differ between runs or versions of Python."""
     text = re.sub(r" at 0x[0-9a-fA-F]+", "", text).replace("pathlib._local.", "pathlib.")
     return re.sub(r"\b(?:typing|typing_extensions|collections\.abc|builtins)\.", "", text)
 

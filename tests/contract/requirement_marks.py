@@ -23,7 +23,7 @@ _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 
 @dataclass(frozen=True)
 class Carrier:
-    """One id in one mark, and the test, class or file that carries it."""
+    """One id in one mark, and the test, class or file that has the mark."""
 
     kind: str
     row_id: str
@@ -36,7 +36,7 @@ class Carrier:
 
 
 class _Reader:
-    """Reads one file."""
+    """Finds the marks in the syntax tree of one file."""
 
     def __init__(self, file: str) -> None:
         self.file = file
@@ -44,7 +44,7 @@ class _Reader:
         self.problems: list[str] = []
 
     def visit(self, node: ast.AST, place: str, scope: ast.AST, *, carries: bool = False) -> None:
-        """Take the marks below `node`; `carries` says whether a mark there is one of a test."""
+        """Collect the marks below `node`; `carries`: a mark there belongs to a test."""
         if isinstance(node, (*_FUNCTIONS, ast.ClassDef)):
             inner = f"{place}::{node.name}"
             tested = node.name.startswith("test_") or (
@@ -61,7 +61,7 @@ class _Reader:
             if "pytestmark" in names:
                 carries = _tests(scope)
             else:
-                # A list of cases or a mark under a name: it counts if something there uses it.
+                # A variable with a mark or a list of cases: it counts if its scope uses it.
                 place, carries = f"{place} ({', '.join(sorted(names))})", _loads(scope, names)
         if isinstance(node, ast.Call) and (kind := _kind(node.func)):
             self._take(kind, node, place, carries=carries)
@@ -87,19 +87,19 @@ class _Reader:
 
 
 def _tests(scope: ast.AST) -> bool:
-    """Whether there are tests in it."""
+    """Return True if the node contains a test function."""
     functions = (node for node in ast.walk(scope) if isinstance(node, _FUNCTIONS))
     return any(function.name.startswith("test_") for function in functions)
 
 
 def _loads(scope: ast.AST, names: set[str]) -> bool:
-    """Whether one of these names is used in it."""
+    """Return True if one of these names is used in the node."""
     nodes = (node for node in ast.walk(scope) if isinstance(node, ast.Name))
     return any(node.id in names and isinstance(node.ctx, ast.Load) for node in nodes)
 
 
 def _kind(node: ast.AST) -> str | None:
-    """The mark that ``pytest.mark.<kind>`` or ``mark.<kind>`` names, if it is one of ours."""
+    """Return the kind of ``pytest.mark.<kind>`` or ``mark.<kind>``; `None` for all others."""
     if not isinstance(node, ast.Attribute) or node.attr not in KINDS:
         return None
     owner = node.value
@@ -108,7 +108,7 @@ def _kind(node: ast.AST) -> str | None:
 
 
 def read(source: str, file: str) -> tuple[list[Carrier], list[str]]:
-    """The carriers in one file's source, and what is wrong with its marks."""
+    """Return the carriers in the source of a file, and the mistakes in its marks."""
     reader = _Reader(file)
     if any(kind in source for kind in KINDS):
         tree = ast.parse(source, file)
@@ -118,7 +118,7 @@ def read(source: str, file: str) -> tuple[list[Carrier], list[str]]:
 
 
 def sources(root: Path) -> Iterator[Path]:
-    """The files that may hold tests; what `make peers` installs is not even walked through."""
+    """Yield the Python files below `root`, without those that `make peers` installs."""
     for folder, inside, files in os.walk(root):
         inside[:] = [name for name in inside if name[0] != "." and name not in _FOREIGN]
         yield from (Path(folder, name) for name in files if name.endswith(".py"))
@@ -126,7 +126,7 @@ def sources(root: Path) -> Iterator[Path]:
 
 @cache
 def scan(root: Path = TESTS) -> tuple[list[Carrier], list[str]]:
-    """All carriers below a folder, and what is wrong with the marks there; it is read once."""
+    """Return all carriers below a folder, and the mistakes in the marks there."""
     carriers: list[Carrier] = []
     problems: list[str] = []
     for path in sorted(sources(root)):

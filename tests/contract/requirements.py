@@ -1,16 +1,16 @@
-"""The requirement manifest: every duty of the client, and which tests show it.
+"""The requirement manifest: every duty of the client, and the tests that prove it.
 
-A row (`requirement_rows/`) is a duty of the protocol, a goal of the project, or a guard
-against a known failure. Tests carry the ids of the rows they show::
+A row (`requirement_rows/`) is a duty of the protocol, a goal of the project, or a guard against a
+known failure. The marks of a test have the ids of the rows that it proves::
 
     @pytest.mark.requirement("CAN-04", "CAN-05")
     @pytest.mark.pitfall("14", "H10")
     def test_a_late_answer_is_dropped() -> None: ...
 
-`tests/support/plugin_requirements.py` refuses wrong marks, and `test_requirements.py` keeps both
-directions true. ``python -m tests.contract.requirements`` prints the rows and their tests
-(``--missing`` only the rows that lack one); ``make requirements`` writes the page of the
-documentation.
+`tests/support/plugin_requirements.py` rejects wrong marks. `test_requirements.py` checks that each
+row has a test, and that each mark names a row. ``python -m tests.contract.requirements`` prints the
+rows and their tests (``--missing``: only the rows without a test). ``make requirements`` writes
+``docs/requirements.md``.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 PROTOCOL = protocol.ROWS + further.ROWS
 EXTENSIONS = further.EXTENSIONS
-"""Duties of those who use an extension that is not of the protocol."""
+"""Duties of clients that use an extension which is not part of the protocol."""
 GOALS = further.GOALS
 PITFALLS = further.REPORTS + further.HAZARDS
 ROWS = PROTOCOL + EXTENSIONS + GOALS + PITFALLS
@@ -38,17 +38,17 @@ ROWS = PROTOCOL + EXTENSIONS + GOALS + PITFALLS
 PAGE: Final = TESTS.parent / "docs" / "requirements.md"
 
 MOST_IDS = 6
-"""So many ids one mark kind may have on a test: a test that shows more shows none of them well."""
+"""The most ids in the marks of one kind on one test: a test cannot prove more of them well."""
 
 
 def rows_of(kind: str) -> dict[str, Row]:
-    """The rows that a mark of this kind may name, by id."""
+    """Return the rows that a mark of this kind may name, by id."""
     duties = PROTOCOL + EXTENSIONS + GOALS
     return {row.id: row for row in (duties if kind == REQUIREMENT_MARK else PITFALLS)}
 
 
 def faults(kind: str, ids: Iterable[object]) -> list[str]:
-    """What is wrong with the ids that one test carries in marks of one kind."""
+    """Return the mistakes in the ids that one test has in marks of one kind."""
     known = rows_of(kind)
     found = []
     distinct = list(dict.fromkeys(ids))
@@ -64,7 +64,7 @@ def faults(kind: str, ids: Iterable[object]) -> list[str]:
 
 
 def carriers_by_row(carriers: Iterable[Carrier]) -> dict[str, list[str]]:
-    """The places that carry each row's id, every row included."""
+    """Return the places of the marks of each row, also of rows without a mark."""
     places: dict[str, list[str]] = {row.id: [] for row in ROWS}
     for carrier in carriers:
         found = places.get(carrier.row_id)
@@ -74,7 +74,7 @@ def carriers_by_row(carriers: Iterable[Carrier]) -> dict[str, list[str]]:
 
 
 def missing(carriers: Iterable[Carrier]) -> list[Row]:
-    """The rows that have to be shown and that no test carries."""
+    """Return the rows that need a test and have none."""
     places = carriers_by_row(carriers)
     return [row for row in ROWS if row.shown and not places[row.id]]
 
@@ -85,9 +85,9 @@ def _state(row: Row, places: Sequence[str]) -> str:
 
 
 def page(carriers: Sequence[Carrier]) -> str:
-    """The page of the documentation: each row that is shown, and one test that shows it.
+    """Return ``docs/requirements.md``: each row that needs a test, and one of its tests.
 
-    Of several tests it names the one that shows the fewest rows.
+    If a row has several tests, the page names the one with the fewest rows.
     """
     places = carriers_by_row(carriers)
     rows = Counter(place for found in places.values() for place in found)
@@ -114,7 +114,7 @@ def page(carriers: Sequence[Carrier]) -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Print the table; exit code 1 when a row that is to be shown has no test."""
+    """Print the table; the exit code is 1 if a row that needs a test has none."""
     parser = argparse.ArgumentParser(
         prog="python -m tests.contract.requirements", description=main.__doc__
     )

@@ -1,4 +1,4 @@
-"""The architecture page says where each design pattern is, and it is there."""
+"""The architecture page is correct: places of design patterns, files, the tree, the contract."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ SOURCE = "\n".join(path.read_text(encoding="utf-8") for path in sorted(PACKAGE.r
 
 
 def rows() -> list[tuple[str, str]]:
-    """The rows of the table of patterns: a pattern, and where it is."""
+    """Return the rows of the table of patterns: a pattern, and its places."""
     section = PAGE.partition("## Patterns, and where they are\n")[2].partition("\n## ")[0]
     found = re.findall(r"^\| ([^|]+) \| (.+) \|$", section, re.MULTILINE)
     return [row for row in found if row[0] not in ("Pattern", "---")]
 
 
 def places(text: str) -> list[str]:
-    """What stands in backticks."""
+    """Return the texts in backticks."""
     return re.findall(r"`([^`]+)`", text)
 
 
 def exists(place: str) -> bool:
-    """Whether the library has this file, this member of a module, or uses this name anywhere."""
+    """Return True if the library has this file or member of a module, or contains this name."""
     if place.endswith((".py", "/")):
         return (PACKAGE / place).exists()
     module, _, name = place.rpartition(".")
@@ -55,7 +55,7 @@ def test_each_file_that_the_page_names_exists() -> None:
     code = re.findall(r"`([\w/]+\.py)`", PAGE)
     tests = {path.name for path in (ROOT / "tests" / "contract").glob("*.py")}
     root = {"pytest_syncmcp.py", "syncmcp_command.py"}
-    # A table row may leave out the folder that the names before it have.
+    # A table row may omit the folder, if an earlier name in it has the folder.
     files = {path.relative_to(PACKAGE).as_posix() for path in PACKAGE.rglob("*.py")}
     short = {file.rpartition("/")[2] for file in files}
     named = {path.removeprefix("tests/contract/") for path in code}
@@ -66,7 +66,7 @@ def test_each_file_that_the_page_names_exists() -> None:
 def test_the_tree_on_the_page_is_that_of_the_package() -> None:
     tree = PAGE.partition("```text\nsyncmcp/\n")[2].partition("```")[0]
     named = set(re.findall(r"^  ([\w.]+)/? ", tree, re.MULTILINE))
-    # A folder that git has left behind, because it has ignored files, is no part of the tree.
+    # A removed folder may still exist because it has ignored files; it has no modules.
     modules = (path.relative_to(PACKAGE).parts[0] for path in PACKAGE.rglob("*.py"))
     there = {name for name in modules if not name.startswith("__")}
     assert named == there

@@ -1,4 +1,4 @@
-"""docs/defaults.md tells the bounds and time limits of the code, and the options that set them."""
+"""docs/defaults.md has the bounds and time limits of the code, and the defaults of options."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ OPTION = re.compile(
 BOUND = re.compile(r"^\| (?P<what>[^|]+) \| (?P<value>[^|]*\d[^|]*) \|$", re.MULTILINE)
 UNITS = {"s": 1, "MiB": 1024 * 1024, "KiB": 1024, "bytes": 1}
 
-# Where each fixed bound is in the code.
+# The constant of each fixed bound.
 CONSTANTS = """\
 Notifications queued for a slow callback, per call | _concurrency.pool.BACKLOG
 Memory of notifications queued for one client's callbacks | _concurrency.budget.MAX_BYTES
@@ -127,7 +127,7 @@ Characters of an argument in an overview | ui.calls._MOST_OF_VALUE
 
 
 def documented(text: str) -> float | tuple[float, ...]:
-    """`2 s + 2 s`, `64 MiB` or `256` as the code would say it."""
+    """Parse a value of the page, such as `2 s + 2 s`, `64 MiB` or `256`."""
     values: list[float] = []
     for part in text.split("+"):
         number, _, unit = part.strip().partition(" ")
@@ -136,7 +136,7 @@ def documented(text: str) -> float | tuple[float, ...]:
 
 
 def found(path: str) -> Any:
-    """The object that a dotted name stands for; without a package, a name of `syncmcp`."""
+    """Return the object with a dotted name, which may omit the package `syncmcp`."""
     if path == "Client.tool(...).map":
         path = "syncmcp.ToolFunction.map"
     names = path.split(".")

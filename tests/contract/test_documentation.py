@@ -1,4 +1,4 @@
-"""What the pages show has been tried: code, commands, names, links, and what eras differ in."""
+"""The pages are correct: code, commands, names, links, and the differences between revisions."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted(DOCS.rglob("*.md"))]
 
-# What is drawn or printed, and what gives orders to Sphinx.
+# Blocks of text and output, and directives for Sphinx.
 NO_CODE = (
     "text",
     "{toctree}",
@@ -44,7 +44,7 @@ NO_CODE = (
     "{include}",
 )
 
-# Commands of a shell that are not the project's.
+# Shell commands that are not part of the project.
 FOREIGN = ("jq", "kill")
 
 
@@ -58,7 +58,7 @@ class Block(NamedTuple):
 
 
 def blocks() -> Iterator[Block]:
-    """All of them; what a `{container}` holds comes one by one."""
+    """Yield all blocks of all pages, also those within a `{container}`."""
     fence = re.compile(r"^(`{3,})([^\s`]*)[ ]?(.*)\n((?:.*\n)*?)\1$", re.MULTILINE)
     for path in PAGES:
         waiting = [path.read_text(encoding="utf-8")]
@@ -70,12 +70,12 @@ def blocks() -> Iterator[Block]:
 
 
 def pages_that_run() -> set[str]:
-    """Those whose Python a test of the examples puts together and runs."""
+    """Return the pages whose Python `test_examples` runs."""
     return {*test_examples.FIRST_PAGES, *test_examples.WALKED}
 
 
 def programs_that_run() -> set[Path]:
-    """The files of examples that a test starts."""
+    """Return the example files that a test runs."""
     run = set(test_examples.EXAMPLES)
     words = "".join(path.read_text("utf-8") for path in ROOT.glob("tests/system/embedding/*.py"))
     run |= {path for path in ROOT.glob("examples/embedding/*.py") if path.stem in words}
@@ -110,7 +110,7 @@ def test_every_file_that_a_page_shows_runs() -> None:
 
 
 def commands() -> list[str]:
-    """The command lines of every page, without what stands in for output, and without comments."""
+    """Return the commands of all console blocks, without output and comments."""
     lines = [
         line.removeprefix("$ ").partition("  #")[0].strip()
         for block in blocks()
@@ -164,7 +164,7 @@ def check_command(command: str) -> None:
 
 
 def docstrings() -> Iterator[tuple[str, str]]:
-    """Those of modules, public classes, functions and operations, each once."""
+    """Return the docstrings of modules, public names and operations, each once with its name."""
     shown = {module: importlib.import_module(module) for module in MODULES}
     values = {
         f"{module}.{name}": getattr(home, name)
@@ -183,14 +183,14 @@ def docstrings() -> Iterator[tuple[str, str]]:
 
 
 def examples() -> Iterator[tuple[str, str]]:
-    """The blocks of code in docstrings, without those that are a session of the interpreter."""
+    """Yield the blocks of code in docstrings, except sessions of the interpreter."""
     for name, text in docstrings():
         for block in re.findall(r"::\n\n((?: {4}.*\n?|\n)+)", text):
             if "├" not in block:  # the tree of errors
                 yield name, inspect.cleandoc(f"\n{block}")
 
 
-# Besides the operations; each has an example that a reader can try.
+# Names, besides the operations, that need an example with its output in their docstring.
 MAIN = """
     Batch CallOptions CancelToken Client ClientGroup Handlers Http Progress RequestFuture
     ResultStream Retry Rules ServersFile Stdio ToolLoop auth.Bearer auth.OAuth connect fan_out
@@ -224,7 +224,7 @@ def test_the_main_names_have_an_example_with_its_output() -> None:
     }
 
 
-# What an example leaves to the reader's program.
+# Names that the program of the reader defines, and not the example.
 READERS = {
     *("client", "server", "target", "url", "model", "reviewer", "request", "folder", "key", "name"),
     *("durations", "repetitions", "traffic"),
@@ -271,7 +271,7 @@ def test_help_gives_the_signature_and_the_thread_of_each_handler(cls: type) -> N
 
 
 def told(module: str, name: str) -> bool:
-    """Whether a module of its own has a docstring for this value below it."""
+    """Return True if the value `name` of a module is followed by a docstring."""
     tree = ast.parse(inspect.getsource(importlib.import_module(module)))
     for line, following in zip(tree.body, tree.body[1:], strict=False):
         targets = line.targets if isinstance(line, ast.Assign) else [getattr(line, "target", None)]
@@ -282,7 +282,7 @@ def told(module: str, name: str) -> bool:
 
 @functools.cache
 def documented() -> set[object]:
-    """What the reference describes: identities of objects, module and name of plain values."""
+    """Return what the reference documents: ids of objects, and (module, name) of plain values."""
     page = "".join(path.read_text(encoding="utf-8") for path in sorted(DOCS.glob("api/*.md")))
     found: set[object] = set()
     directive = re.compile(r"^\.\. auto(\w+):: ([^\s(]+).*\n((?:   :.*\n)*)", re.MULTILINE)
@@ -308,7 +308,7 @@ def documented() -> set[object]:
 
 def test_every_public_name_is_in_the_reference() -> None:
     known = documented()
-    # Equal numbers and strings may be one object without being one name.
+    # Two names with equal numbers or strings may share one object, so ids do not suffice for them.
     missing = [
         f"{module}.{name}"
         for module in MODULES
@@ -352,7 +352,7 @@ def test_the_page_of_the_client_groups_each_of_its_options_once() -> None:
 
 
 def anchors(page: Path) -> set[str]:
-    """What links may lead to within a page: its headings."""
+    """Return the anchors of a page, which its headings define."""
     text = re.sub(r"^(`{3,}).*?^\1$", "", page.read_text("utf-8"), flags=re.DOTALL | re.MULTILINE)
     titles = re.findall(r"^#+ (.+)$", text, re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", title.lower()).strip().replace(" ", "-") for title in titles}
@@ -384,18 +384,18 @@ def test_every_drawing_is_shown_and_every_picture_has_words_for_those_who_do_not
     for name in drawn:
         text = (DOCS / name).read_text(encoding="utf-8")
         assert "<title>" in text
-        # Paper of its own: it is read on dark pages, too.
+        # A white background, because the page may be dark.
         assert re.search(r'<rect width="\d+" height="\d+"[^>]* fill="#fff"/>', text)
 
 
-# Ceilings for all pages together. Who makes pages shorter lowers them.
+# Limits for all pages together. Lower them when the pages have become shorter.
 WORDS = 45_000
 LONG = 5
 PRIVATE = 30
 
 
 def test_all_pages_together_are_short_in_short_sentences_and_in_words_of_the_field() -> None:
-    # To see them: python -m tests.contract.page_words, with --long or --private
+    # `python -m tests.contract.page_words` prints the figures; with --long or --private, sentences.
     pages = page_words.pages()
     assert sum(page.words for page in pages) <= WORDS
     assert sum(len(page.long) for page in pages) <= LONG
@@ -420,11 +420,11 @@ REVISIONS: tuple[Mode, ...] = ("2024-11-05", "2025-03-26", "2025-06-18", "2025-1
 CITY = ResourceTemplateReference(uri="demo://cities/{city}")
 
 Heard = list[Any]
-"""The contexts that the server was given for a completion."""
+"""The contexts that the server received with requests for completion."""
 
 
 def eras() -> dict[str, dict[str, str]]:
-    """What the page about eras says: by operation and revision."""
+    """Parse the table of operations in ``docs/eras.md``: cells by operation and revision."""
     text = (DOCS / "eras.md").read_text("utf-8")
     part = text.partition("<!-- operations: begin -->")[2].partition("<!-- operations: end -->")[0]
     head, _, *rows = re.findall(r"^\|(.*)\|$", part, re.MULTILINE)
@@ -459,7 +459,7 @@ def batch(client: Client) -> None:
 
 
 def only(*operations: Callable[[Client], object]) -> Callable[[Client, Heard], str]:
-    """Operations that are there or not."""
+    """Return a function that runs operations and returns "yes"; they may raise `NotSupported`."""
 
     def run(client: Client, heard: Heard) -> str:
         for operation in operations:
@@ -493,7 +493,7 @@ WORKS: dict[str, Callable[[Client, Heard], str]] = {
 
 
 def server(heard: Heard) -> Server:
-    """The demo server, with a tool that may run as a task."""
+    """Return the demo server, with a completion, and a tool that may run as a task."""
     made = demo_server()
     made.add_tool(lambda: "done", name="slow", task_support="optional")
 

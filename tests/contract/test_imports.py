@@ -1,7 +1,7 @@
-"""What modules of the library import and use of each other, and what `import syncmcp` loads.
+"""Imports and private names between modules of the library, and the cost of `import syncmcp`.
 
-Import-linter knows layers of packages; this counts single modules, imports within functions and
-those that only type checkers see among them.
+Import-linter checks the layers of packages. These tests check single modules, including imports
+within functions and imports for type checkers.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "syncmcp"
 
-# A handler is given the client that was asked; an error keeps the result that it is about.
+# The context of a handler has its client; an error has the result that caused it.
 IGNORED = {
     ("syncmcp.handlers.context", "syncmcp._client.client"),
     ("syncmcp.errors", "syncmcp.types"),
@@ -35,7 +35,7 @@ TREES = {name: ast.parse(path.read_text("utf-8")) for name, path in MODULES.item
 
 
 def imported(tree: ast.Module) -> Iterator[str]:
-    """The modules of the library that the code imports, anywhere in it."""
+    """Yield all modules that the code imports, at any level."""
     for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom) and node.module:
             for alias in node.names:
@@ -55,13 +55,13 @@ def test_no_modules_import_each_other() -> None:
         for name, tree in TREES.items()
     }
     assert edges["syncmcp._client.client"]
-    TopologicalSorter(edges).prepare()  # raises where there is a circle
+    TopologicalSorter(edges).prepare()  # raises if there is a cycle
 
 
-# Private names. Of named tuples, and of the standard library, which documents them:
+# Documented names that begin with an underscore: of named tuples and the standard library.
 PUBLIC = {"_asdict", "_exit", "_fields", "_make", "_replace", "_current_frames"}
 
-# Of libraries that have no other name for it: the socket below a response that is being read.
+# Private names of other libraries, which have no public name for the socket of a response.
 FOREIGN = {("transports", "_fp"), ("transports", "_sock")}
 
 
@@ -74,7 +74,7 @@ def is_private(name: str) -> bool:
 
 
 def defined(tree: ast.AST) -> Iterator[str]:
-    """Every name that the code gives to something of its own."""
+    """Yield every name that the code defines or imports."""
     for node in ast.walk(tree):
         match node:
             case ast.FunctionDef(name) | ast.ClassDef(name) | ast.Name(name, ast.Store()):
@@ -90,7 +90,7 @@ def defined(tree: ast.AST) -> Iterator[str]:
 
 
 def used(tree: ast.AST) -> Iterator[tuple[int, str]]:
-    """The private names of other objects, and those that are imported from other modules."""
+    """Yield the private names of other objects and modules that the code uses, with their lines."""
     for node in ast.walk(tree):
         match node:
             case ast.Attribute(ast.Name("self" | "cls")):
@@ -106,7 +106,7 @@ def used(tree: ast.AST) -> Iterator[tuple[int, str]]:
 
 
 def foreign(trees: dict[str, ast.Module]) -> list[str]:
-    """The private names that modules use and that nothing in their own package defines."""
+    """Return the uses of private names that the module's own package does not define."""
     own: dict[str, set[str]] = {}
     for module, tree in trees.items():
         own.setdefault(package(module), set()).update(defined(tree))
@@ -141,7 +141,7 @@ def test_such_a_use_is_found(code: str) -> None:
 
 
 def loaded_by(code: str) -> set[str]:
-    """The modules that are loaded once `code` has run in a fresh interpreter."""
+    """Run `code` in a new interpreter; return the modules that are loaded afterwards."""
     ended = subprocess.run(
         [sys.executable, "-c", f"{code}\nimport sys; print(*sys.modules)"],
         capture_output=True,
@@ -152,7 +152,7 @@ def loaded_by(code: str) -> set[str]:
     return set(ended.stdout.split())
 
 
-# What takes long to load, or belongs to something that the program may never use.
+# Modules that are slow to load, or that a program may never use.
 HEAVY = """
     anthropic asyncio google.genai httpx httpx2 idna jsonschema openai platformdirs referencing
     requests sseclient tkinter uritemplate urllib3 yaml syncmcp.transports.http
@@ -183,12 +183,12 @@ syncmcp.Stdio("x"), syncmcp.Http("http://x")
     assert loaded_by(code).isdisjoint(unused)
 
 
-# What stands below `delaying_forks`, and what programs use that do nothing beside it.
+# Packages in layers below `delaying_forks`, and packages for programs that do no other work.
 EXEMPT = ("_base", "_protocol", "types", "templates", "cli", "llm", "testing", "ui")
 
 
 def unguarded(node: ast.AST, *, inside: bool = False) -> Iterator[ast.Import | ast.ImportFrom]:
-    """The imports in functions that forks do not wait for."""
+    """Yield the imports in functions that do not delay forks."""
     for child in ast.iter_child_nodes(node):
         if isinstance(child, (ast.Import, ast.ImportFrom)):
             if inside:
@@ -207,7 +207,7 @@ def _delays(node: ast.AST) -> bool:
 
 
 def test_forks_wait_for_the_imports_that_functions_make() -> None:
-    """A child would inherit the lock of a module, and wait for ever where it needs it."""
+    """Without the delay, a child could inherit the lock of a module, and block forever on it."""
     there = loaded_by("import syncmcp.types; syncmcp.types.load()")
     found = [
         f"{module}:{node.lineno} {name}"

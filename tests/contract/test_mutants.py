@@ -1,4 +1,4 @@
-"""Switches and mutants can be applied, and the runners tell a catch from a miss."""
+"""Tests of `mutant`, `mutants` and `mutation`: applying mutants, and judging the outcomes."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ class Counter:
 
 @pytest.fixture
 def mutated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[Mutant], dict[str, Any]]:
-    """The names of a library of one module, in which a mutant is applied."""
+    """Return a function that applies a mutant to a module, runs it, and returns its names."""
     (tmp_path / "syncmcp").mkdir()
     (tmp_path / "syncmcp" / "sample.py").write_text(SAMPLE, encoding="utf-8")
     monkeypatch.setattr(mutant_module, "_ROOT", tmp_path)
@@ -182,7 +182,7 @@ CODES = {"a": 0, "b": 1, "c": 37, "d": -24, "e": 33, "f": None, "g": 1}
 
 @pytest.fixture
 def part(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Part:
-    """A part whose first module has these verdicts."""
+    """Make a part whose first module has the verdicts in `CODES`."""
     monkeypatch.setattr(mutation, "FOLDER", tmp_path)
     part = Part("example", ("_protocol/steps.py", "_protocol/tasks.py"), ("protocol",))
     file = part.verdicts(Path("syncmcp/_protocol/steps.py"))

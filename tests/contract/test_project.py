@@ -1,4 +1,4 @@
-"""The project keeps its own rules: what no linter knows."""
+"""Rules of the project that no linter checks."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ REVISIONS = {"2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25", "2026-07-28
 
 DIALECTS = {f"_protocol/{name}.py" for name in ("revisions", "stateful", "stateless")}
 
-# The longest a file of the library may be, in lines: beyond that it is two ideas.
+# The most lines of a file of the library: a longer file should be split.
 LONGEST_FILE = 620
 
-# Fewer files of tests than this may import private modules that are not of their own part: each
-# other one leaves the library free to move.
+# Fewer test files than this may import private modules of parts that they do not mirror: such
+# imports make it harder to restructure the library.
 MOST_OUTSIDE = 30
 
 
@@ -33,7 +33,7 @@ def relative(path: Path) -> str:
 
 
 def is_said(word: str, text: str) -> bool:
-    """Whether a string that the code works with has the word; those that stand alone may."""
+    """Return True if a string in the code contains the word; docstrings do not count."""
     nodes = [*ast.walk(ast.parse(text))]
     prose = {node.value for node in nodes if isinstance(node, ast.Expr)}
     strings = (node for node in nodes if isinstance(node, ast.Constant) and node not in prose)
@@ -46,7 +46,7 @@ def may_name_a_revision(path: Path) -> bool:
 
 
 def problems(path: Path) -> Iterator[str]:
-    """What a file of the library does that none may do."""
+    """Yield the rules that a file of the library breaks."""
     text = path.read_text(encoding="utf-8")
     if text.count("\n") > LONGEST_FILE:
         yield "is longer than one idea"
@@ -74,7 +74,7 @@ IMPORT = re.compile(r"^ *from (syncmcp[\w.]*) import (\([^)]*\)|.*)$", re.MULTIL
 
 
 def private_parts(path: Path) -> set[str]:
-    """From which parts of the library a file imports modules or names that are private."""
+    """Return the parts of the library from which a file imports private modules or names."""
     names = [
         f"{module}.{name}"
         for module, several in IMPORT.findall(path.read_text(encoding="utf-8"))
@@ -85,7 +85,7 @@ def private_parts(path: Path) -> set[str]:
 
 
 def test_few_tests_import_private_modules_outside_of_the_folders_that_mirror_them() -> None:
-    """`tests/base` is about `syncmcp/_base`, and so on; files in `tests/auth` may know `auth`."""
+    """`tests/base` mirrors `syncmcp/_base`, and so on; files in `tests/auth` may import `auth`."""
     mirrors = {path.name[1:] for path in PACKAGE.glob("_[a-z]*") if path.is_dir()}
     outside = []
     for path in sources(ROOT / "tests"):
@@ -96,10 +96,10 @@ def test_few_tests_import_private_modules_outside_of_the_folders_that_mirror_the
 
 
 def needed_by(distribution: str) -> set[str]:
-    """What is installed with it, extras left out."""
+    """Return the requirements of a distribution, without extras; empty if it is not installed."""
     try:
         required = metadata.requires(distribution) or []
-    except metadata.PackageNotFoundError:  # for another Python, or another system
+    except metadata.PackageNotFoundError:  # a requirement only for other versions or systems
         return set()
     names = [re.match(r"[\w.-]+", line) for line in required if "extra ==" not in line]
     return {re.sub(r"[-_.]+", "-", name[0]).lower() for name in names if name}

@@ -1,4 +1,4 @@
-"""What users may rely on: the names syncmcp exports, how they are called and what they show."""
+"""The public names are those of the snapshot, are documented, and have a useful repr."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from tests.contract.public_api import MODULES, SNAPSHOT, describe, public_classe
 
 
 def test_names_and_signatures_are_those_of_the_snapshot() -> None:
-    # When a change is meant: `make api`, and an entry in CHANGELOG.md.
+    # After an intended change: run `make api`, and add an entry to CHANGELOG.md.
     assert describe().splitlines() == SNAPSHOT.read_text(encoding="utf-8").splitlines()
 
 
@@ -59,7 +59,7 @@ def undocumented(name: str) -> list[str]:
     return [
         public
         for public, value in values.items()
-        # On 3.10 an alias of a generic type passes for a class.
+        # On Python 3.10, `isclass` is true for an alias of a generic type.
         if get_origin(value) is None
         and (inspect.isclass(value) or inspect.isroutine(value) or isinstance(value, property))
         and not inspect.getdoc(value)
@@ -67,7 +67,7 @@ def undocumented(name: str) -> list[str]:
 
 
 def answer(request: Any, context: Any) -> Any:
-    """A handler."""
+    """Stand in for a handler, which is never called."""
 
 
 def test_public_classes_have_a_repr_of_their_own() -> None:
@@ -80,7 +80,7 @@ def test_public_classes_have_a_repr_of_their_own() -> None:
 
 
 def objects() -> Iterator[object]:
-    """Some of those that a program makes or is given."""
+    """Yield objects that a program makes or gets from the library."""
     client, server = Client(Server("x")), Server("x")
     yield from (client.request, client.resume, client.start_task, client.batch(), server)
     yield from (server.stats, syncmcp.ToolLoop(answer, client), Deadline(None), Deadline(3))

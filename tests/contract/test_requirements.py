@@ -1,4 +1,4 @@
-"""The manifest is whole, every row that is shown has a test, and every mark names a row."""
+"""The manifest is complete, each row that needs a test has one, and each mark names a row."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_what_people_would_use_has_an_example() -> None:
     there = {path.stem for path in TESTS.parent.glob("examples/*/*.py")}
     shown = {row.id: row.examples for row in GOALS}
     assert {name for names in shown.values() for name in names} <= there
-    # What a client declares follows from its handlers; the last is about how the library is made.
+    # M-08: the capabilities of a client follow from its handlers. M-36: the architecture page.
     assert {row_id for row_id, names in shown.items() if not names} == {"M-08", "M-36"}
 
 
@@ -73,7 +73,7 @@ def test_every_mark_names_a_row_that_is_to_be_shown() -> None:
     for carrier in carriers:
         marks.setdefault((carrier.place, carrier.kind), []).append(carrier.row_id)
     for (place, kind), ids in marks.items():
-        # The limit of ids is for one test; a place may be a table of many cases.
+        # Each id is checked by itself: a place may be a table of cases, which exceeds the limit.
         wrong += [f"{place}: {fault}" for row_id in ids for fault in faults(kind, [row_id])]
     assert not wrong, "\n".join(wrong)
 
@@ -159,7 +159,7 @@ def test_the_list_has_every_row(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 class Collected:
-    """A test that was collected, with the ids in each of its marks of a kind."""
+    """A collected test, with the ids of its marks by kind."""
 
     def __init__(self, nodeid: str, **marks: Sequence[tuple[str, ...]]) -> None:
         self.nodeid, self._marks = nodeid, marks
@@ -169,7 +169,7 @@ class Collected:
 
 
 def config(*shows: str) -> Any:
-    """The settings of a run with ``--shows``."""
+    """Return the configuration of a run with ``--shows``."""
     hook = SimpleNamespace(pytest_deselected=lambda items: None)
     return SimpleNamespace(getoption={"shows": [*shows]}.__getitem__, hook=hook)
 

@@ -1,7 +1,7 @@
-"""The security page names, for each of its statements, the tests that show it, and they are there.
+"""The security page names existing tests for each of its statements.
 
-A comment follows each bullet, paragraph and table: `tests:` with the tests, `advice` where it only
-tells the reader what to do, or `not tested:` with the reason. There may be one of each.
+A comment follows each bullet, paragraph and table: `tests:` with the tests, `advice` for advice to
+the reader, or `not tested:` with the reason. There may be one comment of each kind.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ BORDER = re.compile(r"\n\s*\n|\n(?=\* )")
 
 @cache
 def found_in(file: str) -> frozenset[str]:
-    """The tests of a file as pytest names them, without parameters; none if there is no file."""
+    """Return the pytest ids of a file's tests, without parameters; empty if no test file."""
     path = ROOT / file
     if not (path.is_file() and path.name.startswith("test_")):
         return frozenset()
@@ -41,7 +41,7 @@ def found_in(file: str) -> frozenset[str]:
 
 
 def problems_of_comment(comment: str) -> list[str]:
-    """What is wrong with one comment."""
+    """Return the mistakes in one comment."""
     kind, colon, rest = comment.strip().partition(":")
     said = rest.strip()
     if kind == "tests" and said:
@@ -53,12 +53,12 @@ def problems_of_comment(comment: str) -> list[str]:
 
 
 def file_of(test: str) -> str:
-    """The file in which a test is, relative to the checkout."""
+    """Return the file of a test, relative to the checkout."""
     return test.partition("::")[0]
 
 
 def problems(page: str) -> list[str]:
-    """The statements without a comment, and what is wrong with the comments."""
+    """Return the statements without a comment, and the mistakes in the comments."""
     text = HEADING.sub("\n", FENCE.sub("\n", page))
     *before, last = COMMENT.split(text)
     found = []

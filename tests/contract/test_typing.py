@@ -1,4 +1,4 @@
-"""What `help()` and editors see of the operations; `typing_snippets.py` is for type checkers."""
+"""`help()` of the operations and errors is complete; type checkers read `typing_snippets.py`."""
 
 from __future__ import annotations
 
@@ -46,13 +46,13 @@ def test_help_shows_signature_and_docstring_of_each_operation(name: str) -> None
     if isinstance(found := getattr(ClientGroup, name, None), Routed):
         assert "client." not in re.sub(r"client\.$", "", found.__doc__ or "", flags=re.MULTILINE)
         assert f"the key in `{found.first}`" in (found.__doc__ or "")
-        assert "syncmcp.connect(" not in (found.__doc__ or "")  # an example of one client
+        assert "syncmcp.connect(" not in (found.__doc__ or "")  # examples of a client are left out
     if (of_batch := getattr(syncmcp.Batch, name, None)) is not None:
         assert f"Returns a `RequestFuture` of what `Client.{name}` returns" in of_batch.__doc__
         assert not re.search("^(>>>|Returns:)", of_batch.__doc__, re.MULTILINE)
     named = all(f"\n    {word}: " in doc for word in CallOptions.__annotations__)
     assert all(f"`{name}.{form}(...)`" in doc for form in ("future", "stream"))
-    assert named or "; see `" in first  # the operation that names them
+    assert named or "; see `" in first  # or it refers to an operation that documents the options
 
 
 @pytest.mark.parametrize(

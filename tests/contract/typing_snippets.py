@@ -1,6 +1,6 @@
-"""Read by the type checkers of `make types`, never run: what they must accept and refuse.
+"""Code that is never run: `make types` checks which calls the type checkers accept.
 
-They complain of a `type: ignore` where there is nothing to refuse.
+A line with `type: ignore` must be an error: the type checkers report unused ignores.
 """
 # pyright: reportUnnecessaryTypeIgnoreComment=true
 
@@ -23,13 +23,13 @@ from syncmcp.cache import CacheStore, MemoryCache
 
 
 class Stock(BaseModel):
-    """A result of the caller's own."""
+    """A result model of the program."""
 
     pieces: int
 
 
 def results(client: Client) -> None:
-    """What calls return."""
+    """The types of the results of calls."""
     assert_type(client.call_tool("add", {"a": 1}), types.CallToolResult)
     assert_type(client.list_tools(), types.ListToolsResult)
     assert_type(client.list_tools(cursor=None, max_pages=3, timeout=1.5), types.ListToolsResult)
@@ -53,7 +53,7 @@ def results(client: Client) -> None:
 
 
 def futures(client: Client) -> None:
-    """What futures hold."""
+    """The types of futures and their results."""
     assert_type(client.call_tool.future("add", {"a": 1}), RequestFuture[types.CallToolResult])
     assert_type(client.list_tools.future(cursor="x").result(3), types.ListToolsResult)
     assert_type(client.request.future("x/y", result=Stock).result(), Stock)
@@ -62,7 +62,7 @@ def futures(client: Client) -> None:
 
 
 def opening() -> None:
-    """`connect` takes what `Client` takes, and gives a client."""
+    """`connect` has the arguments of `Client`, and returns a client."""
     assert_type(syncmcp.connect("https://example.com/mcp", mode="legacy", timeout=3), Client)
     with syncmcp.connect("https://example.com/mcp") as client:
         assert_type(client, Client)
@@ -76,13 +76,13 @@ def opening() -> None:
 
 
 def handler(params: dict[str, Any], context: HandlerContext) -> dict[str, Any]:
-    """A handler as it should be."""
+    """A correct handler of an own method."""
     assert_type(context.client, Client)
     return params
 
 
 def handlers(client: Client) -> None:
-    """What may handle what."""
+    """Handlers and callbacks: correct ones and wrong ones."""
     client.on_request("x/y", handler)
     client.on_notification("x/y", lambda params: print(params["a"]))
     client.on_notification("x/y", handler)  # type: ignore[arg-type]
@@ -91,7 +91,7 @@ def handlers(client: Client) -> None:
 
 
 def mistakes(client: Client) -> None:
-    """Calls that no server needs to see."""
+    """Wrong calls, which type checkers report."""
     client.call_tool()  # type: ignore[call-arg]
     client.call_tool("add", [1])  # type: ignore[arg-type]
     client.call_tool("add", retries=3)  # type: ignore[call-arg]
@@ -133,7 +133,7 @@ def where(context: HandlerContext) -> list[str]:
 
 
 class Model:
-    """A sampling handler that is an object, and can let a model use tools."""
+    """A sampling handler that is an object, and supports tools."""
 
     tools = True
 
@@ -146,12 +146,12 @@ class Model:
 async def complete_later(
     request: types.CreateMessageRequestParams, context: HandlerContext
 ) -> types.CreateMessageResult:
-    """There is nothing here that could run it."""
+    """A coroutine function, which is no valid handler."""
     return complete(request, context)
 
 
 def answering() -> None:
-    """Handlers are plain functions or objects of these shapes."""
+    """Handlers for each kind of question: correct ones and wrong ones."""
     Client("https://example.com/mcp", sampling=complete, elicitation=answer_form, roots=where)
     Client("https://example.com/mcp", sampling=Model(), roots=["/tmp", Path("/tmp")])
     Client("https://example.com/mcp", elicitation=syncmcp.Elicitation(answer_form, go_to))
@@ -165,7 +165,7 @@ def answering() -> None:
 
 
 def by_hand(client: Client) -> None:
-    """A call that may come back with questions says so in its type."""
+    """The result of `begin_tool` is a result or questions, and `resume` continues the call."""
     started = client.begin_tool("book", can=("form",))
     assert_type(started, types.CallToolResult | syncmcp.InputRequired[types.CallToolResult])
     if isinstance(started, syncmcp.InputRequired):
@@ -177,7 +177,7 @@ def by_hand(client: Client) -> None:
 
 
 def batches(client: Client) -> None:
-    """A batch takes what the client takes, and gives futures."""
+    """The methods of a batch have the arguments of those of a client, and return futures."""
     with client.batch(parallel=False, timeout=5, max_size=10, oversize="refuse") as batch:
         assert_type(batch.call_tool("a", {"b": 1}, timeout=3), RequestFuture[types.CallToolResult])
         assert_type(batch.list_tools(max_pages=2), RequestFuture[types.ListToolsResult])
@@ -192,7 +192,7 @@ def batches(client: Client) -> None:
 
 
 class OwnReceiver:
-    """Another way to reach people, in public names alone."""
+    """A receiver of the program, which uses only public names."""
 
     redirect_uri = "http://127.0.0.1:1/callback"
 
@@ -212,11 +212,11 @@ class OwnReceiver:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Nothing is held."""
+        """Do nothing: there are no resources."""
 
 
 def long_running(client: Client) -> None:
-    """Tasks are handles."""
+    """`start_task` and `task` return a `ToolTask`."""
     task = client.start_task("render", {"size": 1}, ttl=60, timeout=3)
     assert_type(task, syncmcp.ToolTask)
     assert_type(client.start_task.future("render"), RequestFuture[syncmcp.ToolTask])
@@ -225,25 +225,25 @@ def long_running(client: Client) -> None:
 
 
 class OwnStore:
-    """Another place for tokens."""
+    """A token store of the program."""
 
     def load(self, key: str) -> dict[str, Any] | None:
         return None
 
     def save(self, key: str, value: Mapping[str, Any] | None) -> None:
-        """Forget it."""
+        """Do not store the value."""
 
     def lock(self, key: str, deadline: auth.Deadline) -> AbstractContextManager[None]:
         raise NotImplementedError
 
 
 def own_statement(server: types.AuthorizationServerMetadata) -> str:
-    """Says who the client is."""
+    """A function of the program that returns a client assertion."""
     return server.issuer
 
 
 def signing_in(keyring: auth.Keyring) -> None:
-    """Parts of the program's own fit in."""
+    """Sign-in with a receiver, a store and an assertion of the program."""
     store: auth.TokenStore = OwnStore()
     statement: auth.ClientAssertion = own_statement
     auth.OAuth(receiver=OwnReceiver(), store=store)

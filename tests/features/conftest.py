@@ -1,4 +1,4 @@
-"""Folders for tests of files: a home of its own, and a project in it."""
+"""Folders for tests of files: a home folder, and a project in it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 @pytest.fixture
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The home folder of the test, with no settings from elsewhere."""
+    """Make an empty home folder, without settings from elsewhere."""
     folder = tmp_path / "home"
     folder.mkdir()
     for name in ("HOME", "USERPROFILE"):
@@ -21,7 +21,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def project(home: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A project in the home folder, in which the program runs."""
+    """Make a project in the home folder, and change to it."""
     folder = home / "project"
     folder.mkdir()
     monkeypatch.chdir(folder)

@@ -1,4 +1,4 @@
-"""Where results are kept: in memory within bounds, in a store of the program's, or nowhere."""
+"""The storage of cached results: in limited memory, in a store of the program, or nowhere."""
 
 from __future__ import annotations
 
@@ -83,20 +83,20 @@ def test_memory_keeps_what_was_used_last_within_its_bounds() -> None:
     cache.put("d", entry(10))
     cache.put("d", entry(10))
     assert (len(cache), cache.get("e") is not None) == (2, True)
-    cache.put("e", entry(101))  # too large: what it replaces is gone all the same
+    cache.put("e", entry(101))  # too large, but it still removes the old entry
     assert [key for key in "de" if cache.get(key)] == ["d"]
     assert repr(cache) == "<MemoryCache of 1 results, 10 bytes>"
     cache.clear()
     assert (len(cache), cache.get("d")) == (0, None)
     assert repr(cache) == "<MemoryCache of 0 results, 0 bytes>"
-    # What was asked for last is kept, in whatever order it comes.
+    # The result of the latest request counts, in any order of arrival.
     asked = [(b"early", 1.0), (b"late", 2.0), (b"other", 2.0)]
     early, late, other = (CachedResult(body, when, 9.0) for body, when in asked)
     cache.put("a", late)
     cache.put("a", early)
     assert cache.get("a") == late
     assert repr(cache) == "<MemoryCache of 1 results, 4 bytes>"
-    cache.put("a", other)  # asked for in the same moment: the newest is as good
+    cache.put("a", other)  # requested at the same time, so the newer one counts
     assert cache.get("a") == other
     cache.put("b", early)
     cache.put("b", late)

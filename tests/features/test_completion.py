@@ -1,4 +1,4 @@
-"""Completion: what is asked for, and the help for somebody who is typing."""
+"""Completion: its requests, and suggestions while a person types."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ METHOD = "completion/complete"
 
 
 def atlas() -> Server:
-    """A server that completes a prompt and a template, whose city depends on the country."""
+    """Return a server that completes a prompt and a template; the cities depend on the country."""
     server = Server("atlas")
 
     @server.prompt()
@@ -54,7 +54,7 @@ def atlas() -> Server:
 
 
 def noting() -> tuple[Server, list[dict[str, Any]]]:
-    """A server that completes nothing, and what it is asked for."""
+    """Return a server that completes nothing, and the requests that it gets."""
     server, seen = atlas(), list[dict[str, Any]]()
 
     def complete(params: dict[str, Any], context: ToolContext) -> dict[str, Any]:
@@ -66,7 +66,7 @@ def noting() -> tuple[Server, list[dict[str, Any]]]:
 
 
 class Held:
-    """A server that notes what was typed, and answers when the test lets it."""
+    """A server that stores what was typed, and answers when the test allows it."""
 
     def __init__(self) -> None:
         self.server = Server("held")
@@ -104,7 +104,7 @@ def test_arguments_of_prompts_and_templates_are_completed_with_context(wire: Wir
     with wire.connect(atlas()) as client:
         (template,) = client.list_resource_templates().resource_templates
         (prompt,) = client.list_prompts().prompts
-        untold = Prompt(name="letter")  # tells no arguments
+        untold = Prompt(name="letter")  # lists no arguments
         for ref in (prompt, untold, PromptReference(name="letter")):
             assert client.complete(ref, "tone", "cu").completion.values == ["curt", "cute"]
         for place in (template, ResourceTemplateReference(uri=template.uri_template)):
@@ -224,7 +224,7 @@ def test_nothing_is_sent_before_the_pause_and_a_newer_question_ends_it() -> None
         asked = {threads.submit(patient.suggest, "to", typed) for typed in ("a", "ab")}
         outdated, open_ones = wait(asked, PATIENCE, FIRST_COMPLETED)
         assert [question.result() for question in outdated] == [None]
-        while open_ones:  # until it has begun, there is nothing to dismiss
+        while open_ones:  # before it waits, `dismiss` has no effect
             patient.dismiss()
             open_ones = wait(open_ones, 0.01).not_done
         assert [question.result() for question in asked] == [None, None]
@@ -247,11 +247,11 @@ def test_a_request_that_is_outdated_is_cancelled(wire: Wire) -> None:
         first, second = in_threads(lambda: completer.suggest("to", "a"), next_one)
         assert (first, values(second)) == (None, ["ab!"])
         assert held.server.stats.wait_for(lambda stats: stats.cancelled == 1, PATIENCE)
-        # What was outdated is not remembered: it is asked for again.
+        # The outdated answer was not cached, so the client requests it again.
         held.let_go("a", "d")
         assert values(completer.suggest("to", "a")) == ["a!"]
 
-        # Dismissing ends the request that is open, and nothing else.
+        # `dismiss` ends only the open request.
         def dismiss() -> None:
             held.wait_for("c")
             completer.dismiss()
@@ -274,7 +274,7 @@ def test_a_server_that_completes_nothing_is_asked_once_at_most(revision: Mode) -
         completer = Completer(client, LETTER, pause=0)
         assert values(completer.suggest("to", "a")) == []
         assert values(completer.suggest("to", "b")) == []
-        # The oldest revision has no capability for it, so there one has to try.
+        # The oldest revision has no capability for completion, so the client has to try.
         assert server.stats.requests[METHOD] == (revision == "2024-11-05")
 
 

@@ -1,4 +1,4 @@
-"""What `Stdio` and `Http` refuse before anything is opened, and how they say it."""
+"""Invalid options of `Stdio` and `Http`: the errors that are raised before opening."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ URL = "http://127.0.0.1:1/mcp"
 
 
 def _shown(option: str, *values: Any) -> list[tuple[str, Any, str]]:
-    """Values of an option that are shown as they are."""
+    """Return values of an option that the error shows."""
     return [(option, value, repr(value)) for value in values]
 
 
@@ -104,7 +104,7 @@ def test_the_host_that_is_shown_is_the_host_that_is_contacted(text: str) -> None
         return
     try:
         contacted = parse_url(url).host or ""
-    except LocationParseError:  # it cannot be contacted at all
+    except LocationParseError:  # urllib3 rejects it, so no host is contacted
         return
     assert (urlsplit(url).hostname or "").lower() == contacted.strip("[]").lower()
 
@@ -176,7 +176,7 @@ def test_what_fits_is_kept_as_it_came(tmp_path: Path) -> None:
     options |= {"proxies": {"http": "http://proxy:1"}, "max_body": 1, "session": session}
     server = Http(URL, verify=pem, cert=(pem, pem), **options)
     assert (server.verify, server.cert, server.session) == (pem, (pem, pem), session)
-    # The program may name any address.
+    # The program itself may use any address.
     for url in (URL, "http://10.0.0.1/mcp", "http://169.254.169.254/mcp"):
         assert Http(url).url == url
     assert Http(URL, auth=HTTPBasicAuth("a", "b"), verify=file, headers=dict).verify == str(file)

@@ -1,4 +1,4 @@
-"""`confine=`: no entry of a file becomes an option of the sandbox, or changes what that does."""
+"""`confine=`: no entry of a file adds options to the sandbox, or changes its behaviour."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def refused(servers: ServersFile, key: str) -> None:
 def test_a_command_a_sandbox_could_take_for_its_own_is_refused(command: str, sandbox: str) -> None:
     stated = {"command": command, "args": ["/", "/", "sh"]}
     servers = confined(stated, sandbox, "--tight", variables={"SAID": "--bind"})
-    # What a placeholder stands for is known when it is filled in.
+    # The value of a placeholder is known only when the placeholder is filled in.
     assert (servers["one"].problem is None) == ("$" in command)
     refused(servers, "command")
 
@@ -68,18 +68,18 @@ SHOWS = "import json, os; json.dump(dict(os.environ), open('within.json', 'w'))"
 
 @pytest.mark.skipif(sys.platform == "win32", reason="there is no /bin/sh")
 def test_no_variable_of_an_entry_reaches_the_sandbox() -> None:
-    """Its command gets all of them, as they are."""
+    """Only the command of the entry gets them, unchanged."""
     given = {"LD_PRELOAD": "", "PATH": "/evil", "DBUS_SESSION_BUS_ADDRESS": "evil:", "IFS": "x"}
     given["API_KEY"] = "a b\n'\"$(id)`id`\\ \u6f22"
     stated = {"command": sys.executable, "args": ["-c", SHOWS], "env": given}
-    with pytest.raises(McpError):  # it is no server
+    with pytest.raises(McpError):  # the program is not a server
         syncmcp.connect(confined(stated, sys.executable, "-c", JAIL, "--")["one"])
     jail, within = (json.loads(Path(f"{name}.json").read_text()) for name in ("jail", "within"))
     assert {name: within[name] for name in given} == given
     assert not [name for name in within if name.startswith("SYNCMCP_WITHIN")]
     assert [name for name, value in given.items() if jail.get(name) == value] == []
     assert given["API_KEY"] not in " ".join(line(stated, "jail", "--"))
-    # A sandbox that lets no variable through starts nothing.
+    # If the sandbox removes the variables, the command is not started.
     Path("within.json").unlink()
     drops = "import os, sys; os.execve(sys.argv[2], sys.argv[2:], {})"
     stated = {"command": sys.executable, "args": ["-c", SHOWS], "env": {"API_KEY": "k"}}
@@ -96,7 +96,7 @@ def test_a_name_that_a_shell_would_read_in_another_way_is_refused(name: str) -> 
 @pytest.mark.parametrize("option", ["-u", "--", "${SAID}"])
 @pytest.mark.parametrize("words", ["jail", "su nobody", "bwrap -- lxc-attach -n x"])
 def test_no_argument_becomes_an_option_of_a_sandbox_that_reads_on(words: str, option: str) -> None:
-    """Of one that is not known it is not known whether it reads options behind the command."""
+    """It is unknown whether an unknown sandbox reads options after the command."""
     entry = {"command": "x", "args": ["y", option]}
     refused(confined(entry, *words.split(), variables={"SAID": "-u"}), "args[1]")
 
@@ -122,12 +122,12 @@ def test_a_separator_is_put_before_the_command(words: str, separator: str, optio
 
 
 def test_the_directory_of_an_entry_does_not_choose_the_sandbox() -> None:
-    """A relative program would be looked up in the directory that the file names."""
+    """Otherwise a relative program would be searched for in the entry's directory."""
     assert line({"command": "x", "cwd": "/evil"}, "./jail")[0] == os.path.abspath("jail")
 
 
 def page_line() -> tuple[str, ...]:
-    """What docs/configuration-files.md gives for `confine=`, with the project of the test."""
+    """Return the `confine=` of docs/configuration-files.md for the test's project."""
     text = PAGE.read_text(encoding="utf-8")
     block = text[text.index("SANDBOX = (") :]
     names: dict[str, Any] = {"project": os.getcwd()}
@@ -137,7 +137,7 @@ def page_line() -> tuple[str, ...]:
 
 
 def _bwrap_runs() -> bool:
-    """Whether there is a bwrap that may make namespaces; nothing is said about the page's line."""
+    """Return whether bwrap can make namespaces, regardless of the options in the docs."""
     if sys.platform != "linux" or shutil.which("bwrap") is None:
         return False
     tried = ["bwrap", "--unshare-all", "--ro-bind", "/", "/", "true"]
@@ -161,7 +161,7 @@ def test_the_line_of_the_page_keeps_a_server_from_the_rest(project: Path, tmp_pa
         "agent": str(tmp_path / "agent"),
         "port": outside.getsockname()[1],
     }
-    # The interpreter of the tests is where a system does not keep programs.
+    # The interpreter of the tests may be outside the folders that the sandbox shows.
     own = {sys.prefix, sys.base_prefix, *filter(os.path.isdir, sys.path)}
     binds = [word for path in sorted(own) for word in ("--ro-bind", path, path)]
     env = {"REACHES": json.dumps(reaches)}

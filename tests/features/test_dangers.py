@@ -1,4 +1,4 @@
-"""Which commands and variables of a file carry a warning; the page has the same tables."""
+"""Commands and variables with a warning; the page has the same tables."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def warnings(*command: str, **env: str) -> str:
     return "\n".join(review.warnings)
 
 
-# Words are separated by ``|`` if there is one, so that a word can have spaces.
+# Words are separated by ``|`` if the command contains one, so that words can contain spaces.
 COMMANDS = {
     SHELL: (
         *("/usr/bin/env VAR=x sh -c x", "cmd.exe /c x", r"C:\Windows\System32\CMD.EXE /d /C x"),
@@ -103,7 +103,7 @@ def test_an_honest_command_or_variable_carries_none() -> None:
         "deno run --allow-net main.ts",
     ):
         assert warnings(*command.split()) == "", command
-    assert SENDS not in warnings("cat", "~/.ssh/id_rsa")  # a folder of keys sends nothing by itself
+    assert SENDS not in warnings("cat", "~/.ssh/id_rsa")  # no program sends it
     for name in (
         *("MODE", "API_KEY", "PYTHONUNBUFFERED", "PYTHONIOENCODING", "NODE_ENV", "HOMEPAGE"),
         *("LANG", "PORT", "DATABASE_URL", "MY_PATH", "ENVIRONMENT", "GIT_AUTHOR_NAME", "DEBUG"),
@@ -148,7 +148,7 @@ def test_a_command_of_any_length_is_soon_looked_through(word: str) -> None:
 
 
 def rows(heading: str) -> list[list[str]]:
-    """The rows of the table whose first column has this heading."""
+    """Return the rows of the table whose first column has this heading."""
     text = PAGE.read_text(encoding="utf-8")
     (table,) = re.findall(rf"^\| {heading} \|.*\n\|[-| ]+\n((?:\|.*\n)+)", text, re.MULTILINE)
     return [[cell.strip() for cell in row.strip("|").split(" | ")] for row in table.splitlines()]

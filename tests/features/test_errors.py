@@ -1,4 +1,4 @@
-"""Every exception: its place in the tree, what it tells, how it travels."""
+"""Every exception: its base class, its facts, and its copies."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ FACTS: dict[str, Any] = {
 
 
 def one_of(name: str) -> McpError:
-    """An error of this class, with every fact it could have."""
+    """Return an error of this class with all possible facts."""
     arguments = {"ToolError": (BROKEN,), "Refused": (-1, "the message")}
     made: McpError = getattr(errors, name)(*arguments.get(name, ("the message",)))
     made.__dict__.update(FACTS)
@@ -100,7 +100,7 @@ def test_each_exception_stands_in_its_place_and_in_the_tree_that_is_printed() ->
     public = {name for name in errors.__all__ if isinstance(getattr(errors, name), type)}
     assert public == set(PARENTS)
     assert set(errors.__all__) - public == {"Delivery"}
-    # Mistakes of the caller, of the peer and of the wire never share a class.
+    # Errors of the caller, the server, the protocol and the transport have no common class.
     families = (UsageError, TransportError, errors.ProtocolError, ServerError)
     for name, parent in PARENTS.items():
         cls = getattr(errors, name)
@@ -110,9 +110,9 @@ def test_each_exception_stands_in_its_place_and_in_the_tree_that_is_printed() ->
         assert sum(issubclass(cls, family) for family in families) <= 1
     assert issubclass(UsageError, ValueError)
     assert issubclass(RequestCancelled, concurrent.futures.CancelledError)
-    for either in (TimeoutError, concurrent.futures.TimeoutError):  # of Python's two names
+    for either in (TimeoutError, concurrent.futures.TimeoutError):  # two classes in Python 3.10
         assert issubclass(RequestTimeout, either)
-    # How far a request came is known of everything that can lose it.
+    # Each class of a failed request has a `delivery`.
     for delivery, kinds in {
         "not_sent": (ClosedError, TransportError, ConnectFailed),
         "refused": (SessionLost, HttpError),
@@ -192,11 +192,11 @@ def test_every_exception_can_be_pickled_and_copied_and_keeps_its_facts(name: str
         assert type(copied) is type(error)
         assert copied.args == error.args
         assert str(copied) == str(error)
-    # A pickle names nothing that another version of Python lacks.
+    # A pickle must not refer to names that another version of Python lacks.
     made = pickletools.genops(pickle.dumps(error, 2))
     named = {str(arg) for opcode, arg, _ in made if opcode.name == "GLOBAL"}
     assert f"syncmcp.errors {name}" in named
-    if name != "ToolError":  # its result is a model, which has a way of its own
+    if name != "ToolError":  # its result is a model, which is pickled, too
         assert {each for each in named if not each.startswith("syncmcp.errors ")} == set()
 
 

@@ -1,4 +1,4 @@
-"""When the tool loop, completion and the doctor end or go on, by a clock that stands."""
+"""Time limits of the tool loop, completion and the doctor, by a clock that tests move."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which files of servers are a person's own: all others need approval."""
+"""Which servers files are a person's own; all others need an approval."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.requirement("SEC-06")
 
 @pytest.fixture(autouse=True)
 def elsewhere(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The program runs beside the home folder, in the project of nobody."""
+    """Run outside the home folder, and outside any project."""
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(tmp_path / "elsewhere")
 
@@ -65,7 +65,7 @@ def test_other_files_need_approval(home: Path, path: str, monkeypatch: pytest.Mo
 def test_own_files_need_none(home: Path, number: int, monkeypatch: pytest.MonkeyPatch) -> None:
     file = written(own_files(home)[number])
     assert not read(file).guarded
-    # Not even for a program that stands in the home directory.
+    # This also holds if the program runs in the home directory.
     monkeypatch.chdir(home)
     for path in (file, os.path.relpath(file), f"~/{file.relative_to(home)}"):
         assert not read(path).guarded
@@ -107,7 +107,7 @@ def test_a_file_that_others_can_write_or_have_needs_approval(
     assert read(link if place == "destination" else file).guarded
     changed.chmod(mode)
     assert not read(file).guarded
-    monkeypatch.setattr("os.geteuid", lambda: file.stat().st_uid + 1)  # another user's
+    monkeypatch.setattr("os.geteuid", lambda: file.stat().st_uid + 1)  # as if another user owned it
     assert read(file).guarded
 
 
@@ -115,12 +115,12 @@ def test_no_link_makes_a_file_of_a_project_the_persons_own(home: Path) -> None:
     project = home / "project"
     foreign = written(project / ".cursor" / "mcp.json")
     own = written(home / ".cursor" / "mcp.json")
-    # To a foreign file, from among one's own; and to one's own, from a project.
+    # A link in a person's own folder to another file, and a link in a project to an own file.
     (home / ".cursor" / "linked.json").symlink_to(foreign)
     (project / "linked.json").symlink_to(own)
     assert read(home / ".cursor" / "linked.json").guarded
     assert read(project / "linked.json").guarded
-    # The folder is a link into a work tree.
+    # A folder of settings that is a link into a work tree.
     (project / ".git").mkdir()
     settings(home).mkdir(parents=True, exist_ok=True)
     (settings(home) / "syncmcp").symlink_to(project / ".cursor")

@@ -1,4 +1,4 @@
-"""Numbers and nesting that others wrote: what cannot be converted is a typed error."""
+"""Hostile numbers and nesting: what cannot be converted is a typed error."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from syncmcp.servers_file import MAX_BYTES, read
 from syncmcp.testing import Replay, Server, ToolContext
 
 BIG = "9" * 400
-HUGE = "9" * 5000  # more digits than Python converts
+HUGE = "9" * 5000  # beyond Python's limit for conversion
 DEEP = "[" * 100_000 + "]" * 100_000
 
 
@@ -53,7 +53,7 @@ def test_a_number_beyond_all_numbers_is_the_problem_of_its_entry(entry: str, val
     found = servers(entry.replace("#", value))
     bad = found["bad"]
     if bad.problem is None:
-        # A whole number that Python can hold is a text in the environment, like any other.
+        # Python can convert BIG: it is valid text, but not a valid timeout.
         assert value == BIG
         assert '"timeout"' not in entry
         bad.review()
@@ -92,7 +92,7 @@ def _members(count: int) -> str:
     return ",".join(f'"{number:08}":0' for number in range(count))
 
 
-SIZE = MAX_BYTES // 8  # with what is quadratic this takes minutes, too
+SIZE = MAX_BYTES // 8  # for this size, quadratic code takes minutes
 CONTENTS: dict[str, Callable[[], str]] = {
     "one key twice": lambda: "{" + _members(SIZE // 13 - 9) + ',"last":0,"last":0}',
     "one key always": lambda: "{" + ",".join(['"a":0'] * (SIZE // 6)) + "}",
@@ -112,7 +112,7 @@ CONTENTS: dict[str, Callable[[], str]] = {
 def test_a_file_of_any_content_is_read_in_seconds(content: Callable[[], str]) -> None:
     Path("mcp.json").write_text(content()[:SIZE])
     before = time.process_time()
-    with pytest.raises(ServersFileError) as caught:  # none of them names servers
+    with pytest.raises(ServersFileError) as caught:  # no content names servers
         read("mcp.json")
     assert time.process_time() - before < 5
     assert len(str(caught.value)) < 1000
@@ -135,13 +135,13 @@ def test_too_deep_nesting_is_a_typed_error() -> None:
         Path("tape.jsonl").write_text(f"{recorded}\n")
         with pytest.raises(UsageError):
             syncmcp.connect(Replay("tape.jsonl"))
-    # The key of an operation takes any body.
+    # The key of a recorded operation can be made from any body.
     request = requests.Request("POST", "https://example.com/", data=DEEP).prepare()
     assert "https://example.com/" in _operation(request)
 
 
 def test_a_last_line_that_is_nested_too_deeply_ends_a_child_process_as_any_other() -> None:
-    """It has no line end, so that it is looked at whether it is whole."""
+    """A line without an end is checked for completeness."""
     code = "import sys; sys.stdout.write('{\"a\":' * 100_000)"
     with pytest.raises(syncmcp.ConnectFailed) as caught:
         syncmcp.connect(Stdio(sys.executable, "-c", code), retry=None)

@@ -1,4 +1,4 @@
-"""An approval covers the files of the project that a command names: a change of one asks again."""
+"""An approval covers the files of the project that a command names: changes need a new approval."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.requirement("SEC-06")
 
 @pytest.fixture(autouse=True)
 def project(project: Path) -> Path:
-    """It is a work tree with a script in it."""
+    """Make the project a work tree with a script."""
     (project / ".git").mkdir()
     (project / "src").mkdir()
     (project / "src" / "server.py").write_text("good")
@@ -44,7 +44,7 @@ def program(*args: str, **more: Any) -> dict[str, Any]:
 
 
 def asks_again(stated: Any, change: Any, file: str = ".cursor/mcp.json") -> bool:
-    """Whether an approved server has to be approved again after a change of the project."""
+    """Return whether an approved server needs a new approval after `change()`."""
     entry(stated, file).approve()
     assert entry(stated, file).approved, "it asks again although nothing has changed"
     change()
@@ -52,7 +52,7 @@ def asks_again(stated: Any, change: Any, file: str = ".cursor/mcp.json") -> bool
 
 
 def pulled() -> None:
-    """The script changes, as with the next pull."""
+    """Change the script, as a pull may."""
     Path("src/server.py").write_text("evil")
 
 
@@ -117,7 +117,7 @@ FOUND = {
     "-fone,two": "one,two",
     "-umtool": "tool.py",
     "-umdist.tool": "dist/tool.py",
-    "~/server.py": "~/server.py",  # a folder of the project that is named like this
+    "~/server.py": "~/server.py",  # a folder with the name `~`
 }
 
 
@@ -154,7 +154,7 @@ def test_a_package_that_names_nothing_is_covered_itself(project: Path) -> None:
 
 
 def test_no_other_computer_is_asked_for_a_file(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A path with the name of a host, as on Windows, which tells that host who is asking.
+    """Opening a path with a host name, as on Windows, would contact that host.
 
     An automounter contacts the host, too.
     """
@@ -190,7 +190,7 @@ def test_taking_an_approval_back_leaves_none_of_an_earlier_content() -> None:
     Path("src/server.py").write_text("good")
     assert not entry(stated).approved
     assert not entry(other).approved
-    # An approval is for one name.
+    # An approval applies to one name of a server.
     Path("mcp.json").write_text(json.dumps({"mcpServers": {"a": stated, "b": stated}}))
     servers = read("mcp.json")
     servers["a"].approve()
@@ -202,17 +202,17 @@ def test_taking_an_approval_back_leaves_none_of_an_earlier_content() -> None:
 
 
 def test_a_file_of_the_work_tree_counts_as_one_beside_the_file_of_servers(project: Path) -> None:
-    (project / "deep" / ".svn").mkdir(parents=True)  # a marker below must not hide the tree above
+    (project / "deep" / ".svn").mkdir(parents=True)  # an inner marker must not hide the outer tree
     stated = program(str(project / "src" / "server.py"))
     assert asks_again(stated, pulled, "deep/mcp.json")
-    # So does what a working directory begins with, and a file that appears or goes.
+    # This also covers the folder of `cwd`, and files that are added or removed.
     assert asks_again(program("start", cwd="src"), Path("src/package.json").touch)
     assert asks_again(program("late.py"), Path("late.py").touch)
     assert asks_again(program("src/server.py"), Path("src/server.py").unlink)
 
 
 def relinked(link: Path, target: str) -> None:
-    """A link leads elsewhere."""
+    """Make a link lead elsewhere."""
     link.unlink(missing_ok=True)
     link.symlink_to(target)
 
@@ -221,7 +221,7 @@ def test_a_link_is_followed_within_the_project_and_covered_where_it_leads() -> N
     link = Path("link.py")
     link.symlink_to("src/server.py")
     assert asks_again(program("link.py"), pulled)
-    Path("other.py").write_text("evil")  # the same content, elsewhere, is the same program
+    Path("other.py").write_text("evil")  # equal content at another path: the same program
     assert not asks_again(program("link.py"), partial(relinked, link, "other.py"))
     relinked(link, "/bin/sh")
     assert asks_again(program("link.py"), partial(relinked, link, sys.executable))
@@ -236,7 +236,7 @@ def test_a_link_is_followed_within_the_project_and_covered_where_it_leads() -> N
     ],
 )
 def test_two_dots_behind_a_link_lead_where_the_system_goes(stated: Any, project: Path) -> None:
-    """Above the folder that the link leads to; a file beside the link hides nothing."""
+    """`..` after a link is the parent of its target; a file next to the link is a decoy."""
     (project / "src" / "deep").mkdir()
     (project / "link").symlink_to("src/deep")
     (project / "server.py").write_text("something else")
@@ -277,19 +277,19 @@ def test_a_file_outside_of_the_project_is_not_covered(tmp_path: Path) -> None:
     assert not asks_again({"command": str(tool)}, lambda: tool.write_text("2"))
     stated = {"command": "./tool", "cwd": str(tmp_path)}
     assert not asks_again(stated, lambda: tool.write_text("3"))
-    # No directory there is looked into.
+    # Folders outside the project are not searched.
     (tmp_path / "server.py").symlink_to(Path("src/server.py").absolute())
     review = entry(program("--directory", str(tmp_path), "server.py")).review()
     assert (review.files, review.folders) == ((), ())
 
 
 def opened_by(opens: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Have something else open the files that a command names."""
+    """Replace `open` for the files that a command names."""
     monkeypatch.setattr("syncmcp.servers_file.named_files.open", opens, raising=False)
 
 
 def test_a_file_is_read_once_for_all_names_and_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Otherwise links to one large file could keep a review busy for hours."""
+    """Otherwise links to one large file could delay a review for hours."""
     pieces: list[int] = []
 
     class Watched(io.FileIO):
@@ -310,11 +310,11 @@ def test_a_file_is_read_once_for_all_names_and_in_pieces(monkeypatch: pytest.Mon
 
 
 def test_a_file_of_any_size_is_looked_at_in_no_time() -> None:
-    """Of one that is too large its size and the time of its change count."""
+    """For a file that is too large, its size and modification time count."""
     stated = program("huge.bin", "endless")
     with open("huge.bin", "wb") as huge:
         huge.truncate(1024**4)
-    Path("endless").symlink_to("/proc/kmsg")  # a regular file, the reading of which never ends
+    Path("endless").symlink_to("/proc/kmsg")  # a regular file without an end
     assert asks_again(stated, lambda: os.utime("huge.bin", (1, 1)))
 
 
@@ -331,7 +331,7 @@ def test_a_file_of_the_system_is_not_read(word: str, monkeypatch: pytest.MonkeyP
     "word", ["/proc/self/cwd/server.py", "//proc/./self/cwd/server.py", "lib/server.py"]
 )
 def test_a_file_that_is_another_one_to_the_server_is_not_covered(word: str) -> None:
-    """The server runs in another directory than this process, in which a decoy is."""
+    """The server runs in another directory; the file in this process's directory is a decoy."""
     Path("server.py").write_text("decoy")
     Path("src/lib").symlink_to("/proc/self/cwd")
     review = entry(program(word, cwd="src")).review()
@@ -349,7 +349,7 @@ def test_a_command_of_too_many_words_is_refused() -> None:
         one.target()
     assert time.process_time() - before < 2
     assert caught.value.server == "one"
-    # Equal words are looked up once, but to find them takes as long.
+    # Equal words are looked up once, but finding them takes as long as finding others.
     repeated = {f"V{number}": "a=b," * 1000 for number in range(50)}
     with pytest.raises(ServersFileError, match="more than 10,000 words"):
         entry(program(env=repeated)).review()
@@ -388,14 +388,14 @@ def test_a_directory_that_is_gone_is_told(monkeypatch: pytest.MonkeyPatch, tmp_p
 
 
 def test_a_default_counts_only_where_it_is_filled_in() -> None:
-    """Words that no placeholder is in are passed as they are, and may be the name of a file."""
+    """A word that only resembles a placeholder is passed unchanged, and may name a file."""
     for name in ("run", "${1:-run}"):
         Path(f"{name}.js").write_text("1")
     for word, name in (("${1:-run}", "${1:-run}.js"), ("${A:-run}.js", "run.js")):
         files = entry(program(word)).review().files
         assert [os.path.basename(path) for path in files] == [name]
 
-    # No variable is looked at for it.
+    # The review reads no variables.
     class Watched(dict[str, str]):
         def get(self, *key: Any) -> Any:
             raise AssertionError("looked at")
@@ -413,13 +413,13 @@ def test_where_a_variable_decides_what_runs_there_is_a_warning() -> None:
     for place in ({"command": "${A}"}, {"cwd": "${A}"}, *places):
         review = entry({"command": "python", **place}).review()
         assert any("environment decides which" in warning for warning in review.warnings), place
-    # A secret is not taken for a file.
+    # A secret is not treated as the name of a file.
     review = entry(program("--token=${GITHUB_TOKEN}", "${API_KEY}")).review()
     assert not any("environment decides" in warning for warning in review.warnings)
 
 
 def test_a_folder_has_other_names(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As where the case of letters does not count: no link tells of the other name."""
+    """As on a case-insensitive file system, where no link reveals the other name."""
     project.with_name("other").symlink_to(project)
     monkeypatch.setattr(os.path, "realpath", lambda path, **_: os.path.abspath(path))
     assert asks_again(program("../other/src/server.py"), pulled)
@@ -432,7 +432,7 @@ def test_an_unreadable_file_is_covered_by_size_and_time(monkeypatch: pytest.Monk
     stated = program("src/server.py")
     opened_by(refuses, monkeypatch)
     assert asks_again(stated, lambda: os.utime("src/server.py", ns=(1, 1)))
-    # It is another one when it can be read.
+    # When the file becomes readable, it counts as changed.
     assert asks_again(stated, partial(opened_by, open, monkeypatch))
 
 
@@ -462,7 +462,7 @@ def test_what_changes_while_a_person_reads_is_asked_about_again() -> None:
     first, second = seen
     assert first.digest != second.digest
     assert entry(stated).approved
-    # The yes is to what was seen.
+    # The approval is for the reviewed content.
     one = entry(stated)
     review = one.review()
     Path("src/server.py").write_text("worse")
@@ -475,7 +475,7 @@ def test_what_changes_while_a_person_reads_is_asked_about_again() -> None:
 
 
 def test_what_changes_before_a_start_is_not_started() -> None:
-    """A file that is replaced after the client was made, or before a restart."""
+    """The script is replaced before the client is opened again."""
     serves = "from syncmcp.testing.__main__ import main; main()"
     script = Path("src/server.py")
     script.write_text(serves)
@@ -491,5 +491,5 @@ def test_what_changes_before_a_start_is_not_started() -> None:
     assert caught.value.review.server == "one"
     assert not Path("ran").exists()
     script.write_text(serves)
-    with client:  # what was approved is there again
+    with client:  # the approved content is restored
         assert client.call_tool("add", {"a": 1, "b": 2}).text == "3"

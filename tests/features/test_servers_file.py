@@ -1,4 +1,4 @@
-"""Files of servers: what editors write is read, and nothing of it is touched before it may be."""
+"""Servers files: the formats of editors, placeholders, approvals and their storage."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def own_file() -> Path:
 
 
 def of_user(content: Any, **options: Any) -> ServersFile:
-    """A file among the person's own settings."""
+    """Write and read a file in the person's own settings."""
     return read(written(own_file(), content), **options)
 
 
@@ -43,7 +43,7 @@ def one(entry: Any, **options: Any) -> Stdio | Http:
 
 
 def of_project(entry: Any, **options: Any) -> ServersFile:
-    """A file that comes with the project."""
+    """Write and read a file of a project, with one server."""
     return read(written(Path(".cursor/mcp.json"), {"mcpServers": {"one": entry}}), **options)
 
 
@@ -52,7 +52,7 @@ async def approve_later(review: ServerReview) -> bool:
 
 
 def shown_variables(env: dict[str, str]) -> dict[str, str]:
-    """The variables as the review of a server shows them."""
+    """Return the environment variables that a review shows."""
     text = str(of_project({"command": "x", "env": env})["one"].review())
     lines = [line.removeprefix("with ") for line in text.splitlines() if line.startswith("with ")]
     pairs = (line.partition("=") for line in lines if "=" in line)
@@ -73,7 +73,7 @@ def web(entry: Any) -> Http:
 
 class TestTheFormats:
     def test_claude_desktop(self) -> None:
-        env = {"DEPTH": "3", "PORT": 80, "LEFT": None}  # a number is written out, null left out
+        env = {"DEPTH": "3", "PORT": 80, "LEFT": None}  # a number becomes text, null is left out
         server = {"command": "npx", "args": ["-y", "files", "/tmp"], "env": env}
         servers = of_user({"globalShortcut": "", "mcpServers": {"files": server}})
         target = servers["files"].target()
@@ -230,7 +230,7 @@ class TestMistakes:
                 one(entry, variables=variables)
             assert caught.value.server == "one"
             assert "0123456" not in "".join(traceback.format_exception(caught.value))
-        # No other server behind the same address is named.
+        # A `Host` header could select another server at the same address.
         for name in ("Host", "hOST"):
             stated = {"url": "https://tenant.example.com", "headers": {name: "other.example.com"}}
             problem = of_user({"servers": {"one": stated}})["one"].problem
@@ -289,7 +289,7 @@ def test_the_values_of_placeholders_are_secret_on_their_own(tmp_path: Path) -> N
         assert "0123" not in target.label + repr(target)
         assert target.secrets.redact("/home/of/z") == "/home/of/z"
     assert found["command"].target().secrets.redact("<in-default-1>") == "<***>"
-    assert found["command"].target().label.startswith("python3 ")  # which the file itself has
+    assert found["command"].target().label.startswith("python3 ")  # the file contains the default
     assert found["url"].target().label == "https://h.example/***/mcp"
 
 
@@ -378,7 +378,7 @@ class TestApproval:
         assert servers["one"].approved
 
     def test_something_else_is_asked_for_again(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """So are the same words in another project; trust asks nobody and remembers nothing."""
+        """Another project needs its own approval; `trust` stores none."""
         entry = {"command": "x", "args": ["y"]}
         of_project(entry, trust=True)["one"].target()
         of_project(entry, confine=("jail", "--tight"))["one"].approve()
@@ -436,7 +436,7 @@ class TestTheMemory:
         assert self.file().stat().st_mode & 0o777 == 0o600
         assert self.file().parent.stat().st_mode & 0o777 == 0o700
         assert "s3cret" not in self.file().read_text()
-        self.file().chmod(0o666)  # one that others may write is not believed
+        self.file().chmod(0o666)  # others could write approvals
         with pytest.raises(UsageError, match="0666"):
             entry.target()
 
@@ -478,5 +478,5 @@ def test_the_files_of_editors_are_found(home: Path) -> None:
         written(file, {"servers": {}})
     found = [(place.path, place.editor, place.scope) for place in known_files()]
     assert [(path, (*what, read(path).guarded)) for path, *what in found] == [*files.items()]
-    # In the home directory each is named once.
+    # In the home directory, each file is listed once.
     assert [place.scope for place in known_files(home)] == ["user"] * 3

@@ -1,4 +1,4 @@
-"""Skills: nothing is read before it is wanted, and nothing used that is not what was announced."""
+"""Skills: files are read on request, and only if they match the announcement."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ ROOT = "skill://shop/refunds"
 
 
 def shop(**options: Any) -> Server:
-    """A server with two skills of the same name, a generated one, and one that it does not list."""
+    """Return a server with two skills of one name, a dynamic skill and an unlisted skill."""
     server = Server("shop", **options)
     files = {"references/letter to send.md": "Dear Ann,", "references/de/Brief.md": "Liebe Anna,"}
     server.skill(ROOT, SAID, "Be kind.\n", {**files, "scripts/sum.py": b"\x80print()"})
@@ -45,7 +45,7 @@ def asked(server: Server, method: str = "resources/read") -> int:
 
 
 def entry(files: dict[str, bytes], **changes: Any) -> dict[str, Any]:
-    """An entry of the skill at `ROOT` that announces these files."""
+    """Return an entry that announces these files for the skill at `ROOT`."""
     digests = {name: hashlib.sha256(data).hexdigest() for name, data in files.items()}
     resources = [
         {"uri": f"{ROOT}/{name}", "digest": f"sha256:{digests[name]}", "size": len(data)}
@@ -59,7 +59,7 @@ def giving(content: Any) -> Callable[[], Any]:
 
 
 def telling(said: dict[str, Any], served: dict[str, Any], settings: Any = None) -> Server:
-    """A server that announces one skill, and serves files whatever it has announced."""
+    """Return a server that announces one skill, and serves files that need not match."""
     server = Server("teller", capabilities={"extensions": {EXTENSION: settings or {}}})
     for name, content in served.items():
         server.resource(f"{ROOT}/{name}", name=name)(giving(content))
@@ -74,7 +74,7 @@ def skills_of(server: Server, **options: Any) -> Iterator[Skills]:
 
 
 def load(server: Server, use: Callable[[LoadedSkill], object] = bool, **options: Any) -> Any:
-    """Load the first skill of a server, and use it."""
+    """Load the first skill of a server; return the result of `use`."""
     with skills_of(server) as skills:
         return use(skills.load(skills.list()[0], **options))
 
@@ -104,7 +104,7 @@ def test_nothing_is_asked_for_unless_both_sides_have_the_extension() -> None:
                 with pytest.raises(NotSupported, match=words):
                     call()
         assert server.stats.requests.keys() <= {"initialize", "server/discover"}
-    # No directory is asked for where the server lists none.
+    # Without `directoryRead`, the client requests no directory.
     for settings in ({}, {"directoryRead": False}, {"directoryRead": "yes"}):
         server = telling(entry({}, resources="dynamic"), {"SKILL.md": HEAD}, settings)
         with pytest.raises(NotSupported, match="directoryRead"):
@@ -167,7 +167,7 @@ def test_a_file_that_is_not_as_announced_is_the_last(wire: Wire, served: Any, ki
                 loaded.read(name)
             assert (caught.value.problem, caught.value.file) == (kind, f"{ROOT}/a.md")
         assert asked(server) == 2
-        # The skill is as it was where a server cannot answer now.
+        # If a server only fails to answer, the skill remains usable.
         loaded = skills.load(skills.list()[0])
         with pytest.raises(syncmcp.ResourceNotFound):
             loaded.read("b.md")
@@ -199,12 +199,12 @@ def test_threads_that_read_while_the_skill_breaks_get_checked_files_or_the_refus
     outcomes = load(server, use)
     assert all(isinstance(outcome, SkillRefused) for outcome in outcomes[::2])
     assert all(isinstance(outcome, SkillRefused) or outcome == b"second" for outcome in outcomes)
-    # Each its own: one error in several threads would collect their tracebacks.
+    # Separate errors, since a shared error would collect the tracebacks of all threads.
     assert len({id(outcome) for outcome in outcomes[::2]}) == 4
 
 
 def with_head(frontmatter: str, stated: dict[str, Any], **changes: Any) -> Server:
-    """A server whose entry states something of the frontmatter; digest and size are right."""
+    """Return a server whose entry states this frontmatter, with correct digest and size."""
     data = f"---\n{frontmatter}---\nBody.\n".encode()
     said = entry({"SKILL.md": data}, frontmatter=stated, **changes)
     return telling(said, {"SKILL.md": data.decode()})
@@ -273,7 +273,7 @@ LAUGHS = "".join(
 )
 
 
-# What stands there, and what is said of it.
+# A frontmatter, and a part of the refusal.
 HOSTILE = {
     "many laughs": (LAUGHS, "has a YAML alias"),
     "a list in itself": ("a: &a [*a]\n", "has a YAML alias"),
@@ -332,7 +332,7 @@ def test_what_is_no_file_of_the_entry_has_no_name(name: str) -> None:
         with pytest.raises(SkillRefused) as caught:
             loaded.read(name)
         assert caught.value.problem == "unlisted"
-        assert loaded.read("a.md") == b"first"  # nothing was wrong with the skill
+        assert loaded.read("a.md") == b"first"  # the skill itself is still usable
     assert asked(server) == 2
 
 
@@ -395,7 +395,7 @@ def test_an_invalid_entry_is_listed_with_its_problem(changes: dict[str, Any], wo
 
 
 def many(count: int, size: int) -> dict[str, bytes]:
-    """So many files with so many bytes in all."""
+    """Return this number of files with this total size."""
     empty = {f"{n}.md": b"" for n in range(count - 2)}
     return {"SKILL.md": HEAD.encode(), **empty, "last.bin": b"x" * (size - len(HEAD))}
 
@@ -439,7 +439,7 @@ def test_what_is_generated_is_held_against_the_entry_and_the_limit_all_the_same(
     server.resource(f"{ROOT}/SKILL.md")(lambda: next(heads))
 
     def use(loaded: LoadedSkill) -> None:
-        assert loaded.read_text("SKILL.md") == HEAD  # the one that was checked
+        assert loaded.read_text("SKILL.md") == HEAD  # the content that was checked
         assert len(loaded.read("big.bin")) == MAX_BYTES // 2
         with pytest.raises(SkillRefused) as caught:
             loaded.read("big.bin")
@@ -505,7 +505,7 @@ def test_skills_of_one_name_are_all_there_and_known_by_server_and_uri() -> None:
     with skills_of(shop(), name="ours") as skills:
         skill = skills.list()[0]
         loaded = skills.load(skill)
-        kept = Skill.from_wire(skill.to_wire())  # as from a file of the program's
+        kept = Skill.from_wire(skill.to_wire())  # as if loaded from a file
     theirs = shop()
     with skills_of(theirs, name="theirs") as skills:
         with pytest.raises(syncmcp.UsageError, match="belongs to ours"):
@@ -513,7 +513,7 @@ def test_skills_of_one_name_are_all_there_and_known_by_server_and_uri() -> None:
         assert asked(theirs) == 0
         loaded = skills.load(kept)
         assert loaded.body == "Be kind.\n"
-        # The entry that a skill was loaded by is held.
+        # Changes of the entry do not affect the loaded skill.
         assert isinstance(kept.resources, list)
         kept.resources[1].uri = "skill://bank/refunds/SKILL.md"
         kept.frontmatter.clear()

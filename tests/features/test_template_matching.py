@@ -1,4 +1,4 @@
-"""URI templates: which of them are matched, and what values their URIs have."""
+"""Matching URIs with templates: which URIs match, and the values of their variables."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from syncmcp.templates import UriTemplate
 
 pytestmark = pytest.mark.requirement("M-11")
 
-# A template, a URI, and the values in it.
+# A template, a URI, and the values of the variables.
 VALUES = """
     acme://a/{x} acme://a/b x=b   acme://a/{x} acme://a/ x=   acme://a/{x} acme://a/%c3%a9 x=é
     acme://a/{x}.json acme://a/b.json.json x=b.json   a/{x}a a/a x=   a/{x}%41 a/b%41 x=b
@@ -27,7 +27,7 @@ VALUES = """
     a{?%c3%a9} a?%c3%a9=1 %c3%a9=1   a?z=1/{x}{?y} a?z=1/b?y=%26 x=b y=&   a/{x}{?q} a/b?q=c x=b q=c
     a/{x}.json{?q} a/b.json?q=c x=b q=c   %41{x} %41b x=b   %c3%a9{x} éb x=b   a a
 """
-# A template, and URIs that it does not make ("41" ends an escape there: no value is before it).
+# A template, and URIs that do not match. ("41" ends an escape there, so no value can end before.)
 NONE = """
     acme://a/{x} acme://a/b/c acme://b/c acme://a/%ff acme://a/%f
     acme://a/{x}.json acme://a/b.txt acme://a/json   a{x}a a   a/{x}41 a/b%41   a/{x}1 a/b%41
@@ -88,7 +88,7 @@ def test_a_template_whose_uris_do_not_tell_says_so(templates: list[str], words: 
 
 
 NAMES = [one + two for one in string.ascii_letters for two in string.ascii_letters]
-# Each has as many characters as a template can have, or nearly.
+# Each template has about the maximum length.
 QUERY = f"{{?{','.join(NAMES[:1_364])}}}"
 SEGMENTS = "".join(f"{{{name}}}/" for name in NAMES[:819])
 TAILS = "".join(f"{{{name}}}a/" for name in NAMES[:682])
@@ -113,7 +113,7 @@ LARGE = {
 @pytest.mark.parametrize(("template", "uri"), LARGE.values(), ids=LARGE)
 def test_a_hostile_template_or_uri_is_read_in_linear_time(template: str, uri: str) -> None:
     read = UriTemplate(template)
-    assert read.match("#") is None  # the pattern is compiled once
+    assert read.match("#") is None  # compiles the pattern before the measurement
     assert len(uri) <= 65_536
     started = time.thread_time()
     assert read.match(uri) is None
@@ -139,7 +139,7 @@ readable = ("{a}", "{c}", "{+b}", "{?a,c}", "{?d,e}")
 @given(
     st.lists(st.sampled_from([*readable, *literals]), max_size=6),
     st.fixed_dictionaries(
-        # What is percent-encoded in a value of `{+b}` is not decoded.
+        # Escapes in a value of `{+b}` are not decoded.
         {"a": any_text, "b": any_text.filter(lambda text: "%" not in text), "c": any_text},
         optional={"d": any_text, "e": any_text},
     ),
@@ -181,7 +181,7 @@ def test_refused_values_are_not_read(text: str, uri: str, values: dict[str, str]
         template.match(uri, unchecked=["y"])
 
 
-# What ends or begins a part of a URI, and what parsers take for it.
+# Delimiters of the parts of a URI, and characters that parsers may take for them.
 nasty = st.lists(
     st.sampled_from(
         [*"/?#@:.\\[];=&,% \t\n", "//", "..", "evil.com", "a", "%2F", "%40", "\uff0f", "é"]

@@ -1,4 +1,4 @@
-"""URI templates: every level of RFC 6570, with nothing injected."""
+"""URI templates: expansion at each level of RFC 6570, without injections."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ VALUES: dict[str, Value] = {
     "empty_keys": {},
     "undef": None,
 }
-# Each followed by what it expands to.
+# Templates, each with its expansion.
 EXAMPLES = """
     {var} value   {hello} Hello%20World%21   {half} 50%25   O{empty}X OX   O{undef}X OX
     {x,y} 1024,768   {x,hello,y} 1024,Hello%20World%21,768   ?{x,empty} ?1024,   ?{x,undef} ?1024
@@ -87,15 +87,15 @@ WEB = "https://example.org{+x}"
 
 
 def rows(table: str) -> Iterator[tuple[str, dict[str, Value], str]]:
-    """Templates (`WEB` is the one above), each followed by values, and by what comes of it."""
+    """Yield the templates of a table with their values and results; `WEB` is replaced."""
     for row in re.split(r"\n *|   ", table.strip().replace("WEB", WEB)):
         template, *words, result = row.split()
         pairs = (word.partition("=") for word in words)
         yield template, {name: value for name, _, value in pairs}, result
 
 
-# Values of every kind; dots elsewhere, and those of the template; a host that is empty where no
-# program takes the path for it; expressions that make the part that they are meant for.
+# Values of each type; dots that form no path segment, or are in the template; empty hosts that no
+# program replaces by the path; expressions that stay within their part of the URI.
 WRITTEN = """
     file://{path} path=/etc/config file://%2Fetc%2Fconfig
     file://{+path} path=/etc/config file:///etc/config   a/{b:2} b=éèê a/%C3%A9%C3%A8
@@ -181,7 +181,7 @@ def test_a_value_stays_in_its_place(before: str, expression: str, after: str, va
     assert (urlsplit(uri).scheme, urlsplit(uri).netloc) == ("acme", "host")
 
 
-# Each with the names of the variables to blame.
+# Templates with values, and the variables that the error names.
 REFUSED = {
     "host": """
         WEB x=@evil.com/ x   WEB x=:80@evil.com/ x   WEB x=:8080/ x   WEB x=.evil.com x

@@ -1,4 +1,4 @@
-"""The tool loop: a recorded model, real tools on a server, and everything that can end it."""
+"""The tool loop: a scripted model, real tools on a server, and each way to end."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ pytestmark = pytest.mark.requirement("M-05")
 
 
 class Model:
-    """A model that says what it was told to say, and keeps what it heard."""
+    """A model with scripted turns, which stores its requests."""
 
     def __init__(self, *turns: Turn, then: Turn | None = None) -> None:
         self._turns = list(turns)
@@ -57,11 +57,11 @@ class Model:
 
     @property
     def choices(self) -> list[str | None]:
-        """The `tool_choice` of each turn."""
+        """The mode of `tool_choice` in each turn."""
         return [getattr(request.tool_choice, "mode", None) for request in self.heard]
 
     def told(self, turn: int) -> list[ToolResultContent]:
-        """The tool results that a turn, counted from 0, began with."""
+        """Return the tool results at the beginning of a turn, counted from 0."""
         blocks = self.heard[turn].messages[-1].blocks
         results = [block for block in blocks if isinstance(block, ToolResultContent)]
         assert len(results) == len(blocks)
@@ -154,7 +154,7 @@ def test_what_a_trusted_server_means_for_the_user_alone_is_not_for_the_model(tru
 
 
 def test_a_whole_request_goes_to_the_model_with_the_loop_s_own_tools_and_goes_on() -> None:
-    answer = says(text("well"), stop="toolUse")  # though it names no tool
+    answer = says(text("well"), stop="toolUse")  # although it calls no tool
     model = Model(wants(use("u", "add", a=1, b=1)), DONE, wants(use("u", "add", a=2, b=2)), answer)
     kept = {"temperature": 0.5, "modelPreferences": {"hints": [{"name": "double"}]}}
     kept |= {"vendor": {"kept": True}}
@@ -307,7 +307,7 @@ def test_a_tool_that_takes_too_long_is_given_up_and_the_model_told() -> None:
 @pytest.mark.parametrize(
     ("of_client", "of_loop", "allowed"),
     [
-        (None, None, True),  # nobody is asked
+        (None, None, True),  # without an approval, calls are allowed
         (DenyAll(), None, False),
         (DenyAll(), AllowAll(), True),
         (None, DenyAll(), False),
@@ -323,7 +323,7 @@ def test_the_loop_s_approval_comes_first(of_client: Any, of_loop: Any, allowed: 
 
 
 class Absent:
-    """A person who does not decide, before `busy` is done, until the question has ended."""
+    """A reviewer who calls `busy`, and decides only after the question has ended."""
 
     def __init__(self, busy: Callable[[], object] = bool) -> None:
         self._busy, self.asked = busy, list[HandlerContext]()
@@ -345,7 +345,7 @@ def test_a_person_who_does_not_decide_in_time_has_denied_the_call(
     after = CancelToken.after
 
     def after_and_struck(seconds: float, reason: str | None = None) -> CancelToken:
-        # Whatever else is done about the time is done too late for it.
+        # The time is over before the loop gets the token.
         token = after(seconds, reason)
         assert token.wait(PATIENCE)
         return token
@@ -357,7 +357,7 @@ def test_a_person_who_does_not_decide_in_time_has_denied_the_call(
     with syncmcp.connect(server, approval=approval, human_timeout=0.05) as client:
         ToolLoop(model, client, timeout=timeout).run("go")
         assert server.stats.requests["tools/call"] == 0
-    assert busy.is_set() is not struck  # whose time is up at once is shown to nobody
+    assert busy.is_set() is not struck  # if the time is already over, no reviewer is asked
     [told] = texts(model.told(1))
     assert "human_timeout" in told
 
@@ -381,7 +381,7 @@ SUM = wants(use("u", "add", a=1, b=1))
     ("turns", "most", "options", "choices"),
     [
         ([SUM, SUM, DONE], 3, {}, [None, None, "none"]),  # the last turn may use no tools
-        # One that must use them must do so only once.
+        # With "required", only the first turn must use a tool.
         ([SUM, DONE], 9, {"tool_choice": ToolChoice(mode="required")}, ["required", "auto"]),
         ([DONE], 1, {"tools": []}, [None]),
     ],
@@ -408,7 +408,7 @@ def test_a_model_that_never_stops_is_stopped_and_its_last_wish_not_run() -> None
         assert (error.rounds, len(model.heard)) == (10, 10)
         messages = error.messages or []
         assert len(messages) == 20
-        # Nothing is lost: the conversation goes on with the very wish that was left.
+        # The conversation can be continued: the pending tool call is made first.
         model = Model(DONE)
         outcome = ToolLoop(model, client).run(messages)
         assert server.stats.requests["tools/call"] == 10
@@ -449,7 +449,7 @@ def test_the_end_of_a_run_stops_the_loop_and_each_running_tool_once(
             stage.inside("u", "v")
             token.cancel("changed my mind")
             event.set()
-            moved.advance(1.0)  # an event is looked at from time to time
+            moved.advance(1.0)  # events are polled
             outcome = ended.get(timeout=PATIENCE)
         assert stage.stats.wait_for(lambda stats: stats.cancelled == 2)
         client.list_tools()
@@ -520,7 +520,7 @@ def test_what_the_program_raises_ends_the_loop_as_it_is(where: str) -> None:
             loop.run("go")
         cancelled = 1 if where == "step" else 0
         assert stage.stats.wait_for(lambda stats: stats.cancelled == cancelled)
-    assert stage.stats.requests["tools/call"] == 1  # a step is told before its call is sent
+    assert stage.stats.requests["tools/call"] == 1  # `on_step` runs before the call
 
 
 @pytest.mark.requirement("SAMP-05")

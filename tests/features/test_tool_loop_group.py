@@ -1,4 +1,4 @@
-"""The tool loop over a group, where one server may fall, and within the answer to a question."""
+"""The tool loop over a group, with failing servers, and as the answer to a question."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.support.stage import PATIENCE, Stage, Wire, in_threads, rotated
 
 
 def shop(name: str, **annotations: Any) -> Server:
-    """A server with a tool that every other one has too, and one of its own."""
+    """Return a server with a tool `price`, as all servers have, and a tool of its own."""
     server = Server(name)
 
     @server.tool(annotations=annotations)
@@ -47,7 +47,7 @@ def test_each_tool_is_called_at_the_server_that_has_it() -> None:
     names = [tool.name for tool in model.heard[0].tools or []]
     assert names == ["fish_price", "close_fish", "books_price", "close_books"]
     assert texts(model.told(1)) == ["eel at fish", "atlas at books", "books is closed"]
-    # Only the tools that are named are offered, by their keys.
+    # With `tools`, the loop offers only the named tools, under their keys.
     model = Model(wants(use("a", "close_fish")), DONE)
     with ClientGroup({"fish": shop("fish"), "books": shop("books")}) as group:
         ToolLoop(model, group).run("go", tools=["books_price"])
@@ -81,9 +81,9 @@ def test_who_approves_sees_the_server_its_own_name_of_the_tool_and_what_it_claim
 @pytest.mark.parametrize(
     ("own", "approval", "denial"),
     [
-        # Where the loop has no approval, that of each server decides.
+        # Without an approval of the loop, that of each server decides.
         (({"approval": AllowAll()}, {"approval": DenyAll()}), None, "the call was not allowed"),
-        # Nobody is asked about what only reads at a trusted server.
+        # Read-only tools of a trusted server need no approval.
         (({"trusted": True}, {}), Approval(), "there is nobody to ask"),
     ],
 )
@@ -131,7 +131,7 @@ def test_the_model_is_told_of_a_server_that_was_removed_and_goes_on_with_the_oth
 
 
 def test_no_server_gets_calls_of_a_tool_that_was_another_s() -> None:
-    """A key that its server gave up may go to another one while the model works with the list."""
+    """A removed server's key may belong to another server while the model has the old list."""
     heard: list[str] = []
     fish, other = Server("fish"), Server("other")
 
@@ -211,7 +211,7 @@ def test_a_question_of_a_server_that_a_loop_over_a_group_answers_stays_that_serv
         with syncmcp.connect(asking, name="asker", **options) as client:
             assert "an eel" in client.call_tool("ask").text
             assert seen == ["asker", "so far"]
-            # A model that works for a group has no single client; it may use a loop of its own.
+            # A model of a group's loop has no client in its context, but may use another loop.
             within = ToolLoop(Model(then=DONE), client)
             seen.clear()
             assert ToolLoop(unnamed, group, on_text=written).run("go").text == "done"
@@ -237,7 +237,7 @@ def test_how_far_a_tool_is_is_told_with_the_wish_that_it_is_for() -> None:
         ToolLoop(model, group, on_progress=far, on_step=step).run("go")
     assert reports == {"a": [(1, 2, "step 1"), (2, 2, "step 2")], "b": [(1, 1, "step 1")]}
     assert started == ["one_count", "two_count"]
-    assert finished == {"a": 2, "b": 1}  # all of it was told before the result
+    assert finished == {"a": 2, "b": 1}  # all reports came before the result
 
 
 @pytest.mark.requirement("M-05", "M-03")

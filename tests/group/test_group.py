@@ -1,4 +1,4 @@
-"""Many servers as one: opened together, broken alone, closed together."""
+"""A group of servers: opening all at once, broken servers, and closing."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ async def _coroutine(*args: Any) -> None: ...
 
 
 def meanwhile(gated: Gated, job: Callable[[], object], other: Callable[[], Any]) -> list[Any]:
-    """Run `job`, and `other` while the gated server is opened; return what came of both."""
+    """Run `job`, and `other` while the gated server is opening; return both outcomes."""
 
     def run_other() -> Any:
         assert gated.reached.wait(PATIENCE)
@@ -71,7 +71,7 @@ class TestOpening:
             for server in servers.values():
                 server.gate.set()
 
-        # Who opens while another does waits for it.
+        # The second thread waits for the opening by the first.
         assert in_threads(group.open, group.open, let_in) == [group, group, None]
         assert list(group.clients) == ["a", "b", "c"]
         assert [len(server.server.sessions) for server in servers.values()] == [1, 1, 1]
@@ -104,7 +104,7 @@ class TestOpening:
         with ClientGroup({"a": server, "b": shop("b")}) as group:
             assert isinstance(group.status["a"].error, syncmcp.InternalError)
             assert list(group.clients) == ["b"]
-        with ClientGroup({"a": Server("bare")}) as group:  # it lists nothing
+        with ClientGroup({"a": Server("bare")}) as group:  # it has no lists
             assert not any((group.tools, group.resources, group.resource_templates, group.prompts))
 
     @pytest.mark.parametrize(
@@ -301,7 +301,7 @@ class TestClosing:
             return reference() is None
 
         with pytest.warns(ResourceWarning, match="never closed"):
-            known(gone)  # soon: the thread that opened it may not have let go of its job yet
+            known(gone)  # its thread may still refer to it
         known(lambda: server.sessions == [])
 
 
@@ -322,7 +322,7 @@ class TestRaces:
                 for _ in range(100):
                     assert group.call_tool("t").text == "t of fixed"
                     for name in list(group.tools):
-                        with suppress(ClosedError, UsageError):  # it has gone meanwhile
+                        with suppress(ClosedError, UsageError):  # another thread removed it
                             group.call_tool(name)
             finally:
                 stop.set()

@@ -1,4 +1,4 @@
-"""A group that listens to all of its servers, asks whether they are there, and completes."""
+"""A group that listens to its servers, pings them, and completes arguments."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Merges of the lists of a group's servers take turns; nothing else waits for one."""
+"""Merges of the servers' lists run one after another, and nothing else waits for them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.support.stage import PATIENCE, in_threads
 
 
 class Turn:
-    """The lock of a group's merges, which knows how many threads wait for it."""
+    """The lock of a group's merges, which counts the threads that wait for it."""
 
     def __init__(self, group: ClientGroup) -> None:
         self._lock = threading.RLock()
@@ -37,7 +37,7 @@ class Turn:
 
 
 class Held:
-    """A hook that puts servers before items, and blocks at one item, once, until `gate` is set."""
+    """A name hook that adds the server's name, and blocks once, at `item`, until `gate` is set."""
 
     def __init__(self, item: str) -> None:
         self._item = item
@@ -52,7 +52,7 @@ class Held:
 
 
 def tools(name: str, *names: str, **options: Any) -> Server:
-    """A server with these tools, and nothing else."""
+    """Return a server with these tools only."""
     server = Server(name, **options)
     for tool in names:
         server.add_tool(lambda tool=tool: f"{tool} of {name}", name=tool, input_schema={})
@@ -108,7 +108,7 @@ class TestTurns:
         with ClientGroup(servers, name_hook=hook) as group:
             calls.clear()
             group.refresh()
-            assert calls == ["t_b", "t_a", "t_c"]  # each is merged once
+            assert calls == ["t_b", "t_a", "t_c"]  # each server is merged once
             assert set(group.tools) == {f"t_{one}" for one in servers if one not in gone}
             assert set(group.clients) == set(group._state.catalog.servers) == {*servers} - {*gone}
 
@@ -161,7 +161,7 @@ class TestTurns:
 
     def test_neither_close_nor_the_next_opening_waits_for_a_slow_hook(self) -> None:
         hook = Held("new")
-        server = tools("a", "t", capabilities={"tools": {}})  # it notifies of nothing
+        server = tools("a", "t", capabilities={"tools": {}})  # it sends no notifications
         group = ClientGroup({"a": server}, name_hook=hook).open()
         server.add_tool(lambda: "new", name="new", input_schema={})
 
@@ -178,7 +178,7 @@ class TestTurns:
         with group:
             assert in_threads(group.refresh, open_again) == [None, ["a_t"]]
             assert not hook.late
-            assert list(group.tools) == ["a_t"]  # the old merge brings nothing back
+            assert list(group.tools) == ["a_t"]  # the result of the old merge is discarded
 
     def test_a_merge_that_waits_ends_with_the_group(self) -> None:
         hook = Held("new")

@@ -1,4 +1,4 @@
-"""Names that servers choose: none keeps a group from opening, or passes for another server's."""
+"""Names from servers: they cannot stop a group from opening, or imitate other servers' keys."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def with_server_but_main(name: str, server: ConnectedServer) -> str:
 
 
 def lists(*names: str, server: str = "") -> Lists:
-    """What a server with these tools has."""
+    """Return the lists of a server with these tools."""
     told: Any = SimpleNamespace(name=server)
     tools = tuple(Tool.model_construct(name=name, input_schema={}) for name in names)
     return Lists(told, tools, (), (), ())
@@ -48,7 +48,7 @@ def assigned(
     before: Mapping[str, tuple[str, str]] | None = None,
     servers: tuple[str, ...] = (),
 ) -> tuple[dict[str, tuple[str, str]], list[tuple[str, str]]]:
-    """The keys, each with server and name, and what is left out, for the tools of servers."""
+    """Return the keys with their servers and names, and the tools that are left out."""
     updates = {name: lists(*names, server=name) for name, names in tools.items()}
     held = {key: Offered(*item, None) for key, item in (before or {}).items()}
     names = dict.fromkeys((*servers, *(item.server for item in held.values()), *tools))
@@ -57,7 +57,7 @@ def assigned(
     return found, [(item.server, item.name) for item in assignment.left_out]
 
 
-# Servers and their tools: `name>key`, a name alone if it is the key, `name>-` if it is left out.
+# Servers and tools: `name>key`, `name` for an equal key, and `name>-` for a tool left out.
 CASES = {
     "a key that begins with a server's name is that server's": (
         "a: b_add>a_b_add add>a_add B-add>a_B-add, b: add>b_add"
@@ -73,12 +73,12 @@ CASES = {
 }
 OF_ONE = "a: Add>a.add add>-, b: Add>b.add"
 WITH_HOOK: list[tuple[str, NameHook]] = [
-    # A name that is made for another server's key is left out, whoever comes first.
+    # A name that imitates another server's key is left out, whichever server comes first.
     ("a: b__add>- own>a__own, a__b: add>a__b__add", with_server),
     ("a__b: add>a__b__add, a: b__add>- own>a__own", with_server),
     ("main: b__add>-, b: add>b__add", with_server_but_main),
     ("b: add>b__add, main: b__add>-", with_server_but_main),
-    (OF_ONE, lambda name, of: f"{of.name}.{name.lower()}"),  # which harms only that server
+    (OF_ONE, lambda name, of: f"{of.name}.{name.lower()}"),  # a conflict within one server
 ]
 
 
@@ -141,7 +141,7 @@ def test_a_later_clash_takes_no_key_away() -> None:
     held = {"a__b__c": ("a", "b__c")}
     found, left_out = assigned({"a__b": ["c", "d"]}, with_server, held)
     assert (found, left_out) == ({**held, "a__b__d": ("a__b", "d")}, [("a__b", "c")])
-    # But one that begins with the name of a server that joins.
+    # A key changes only if it begins with the name of a server that joins.
     held = {"b_add": ("a", "b_add"), "sub": ("a", "sub")}
     found, _ = assigned({"b": ["add"]}, before=held)
     assert found == {"a_b_add": ("a", "b_add"), "sub": ("a", "sub"), "add": ("b", "add")}
@@ -204,7 +204,7 @@ def test_many_bad_names_are_one_record_with_their_number(
             f"[a] {group.status['a'].left_out[0]}; so are 99 others, see status",
             f"[b] {group.status['b'].left_out[0]}",
         ]
-        for number in range(3):  # what a server changes is told once a second
+        for number in range(3):  # at most one record per second
             server.add_tool(lambda: "new", name=f"new\n{number}", input_schema={})
             group.refresh()
         assert len(caplog.messages) == 2
@@ -240,7 +240,7 @@ def test_names_of_one_server_are_compared_up_to_a_bound(monkeypatch: pytest.Monk
     both = {"many": lists(*(f"tool{i:06}" for i in range(1000))), "few": lists("other")}
     found = Catalog().with_servers(both, None)
     assert list(found.offers["tools"]) == [*(f"tool{i:06}" for i in range(10)), "other"]
-    (left_out,) = found.left_out  # one for all: each is logged
+    (left_out,) = found.left_out  # one entry for all of them, as each is logged
     assert left_out.name == "tool000010"
     assert "what follows it is left out, too" in left_out.reason
 
@@ -256,7 +256,7 @@ def test_the_looks_of_servers_are_not_made_for_each_item(monkeypatch: pytest.Mon
     monkeypatch.setattr(unicodedata, "normalize", counted)
     names = [f"looks{i}" for i in range(50)]
     Catalog().with_servers({"many": lists(*names), **{f"s{i}": lists() for i in range(20)}}, None)
-    assert len(made) < 300  # with those of the 21 servers for each item there would be thousands
+    assert len(made) < 300  # normalizing all 21 servers' names for each item would need thousands
 
 
 def test_a_name_that_gets_long_when_it_is_written_out_is_left_out() -> None:

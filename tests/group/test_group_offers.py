@@ -1,4 +1,4 @@
-"""What many servers offer as one: under which names, to whom calls go, and how it changes."""
+"""What a group offers: its keys, the routing of calls, and changes at run time."""
 
 from __future__ import annotations
 
@@ -139,7 +139,7 @@ class TestRouting:
                 group.call_tool(3)  # type: ignore[arg-type]
             with pytest.raises(UsageError):
                 group.call_tool()  # type: ignore[call-arg]
-            # A resource is read by whatever tells which, a prompt got by its key or itself.
+            # A resource is read by URI, model or link. A prompt is fetched by key or model.
             link = ResourceLink(name="hours", uri="shop://b/hours")
             for place in ("shop://b/hours", group.resources["shop://b/hours"], link):
                 assert group.read_resource(place).text == "hours of b"
@@ -157,7 +157,7 @@ class TestRouting:
     def test_templates_are_compared_up_to_a_bound(self, monkeypatch: pytest.MonkeyPatch) -> None:
         other = shop("b")
         with monkeypatch.context() as patched:
-            # The test server does not offer such a template; other servers do.
+            # The test server rejects an ambiguous template, but other servers may offer it.
             patched.setattr(UriTemplate, "ambiguity", None)
             other.resource_template("shop://a{/path*}", name="any")(lambda path: path)
         with ClientGroup({"a": shop("a"), "b": other}) as group:
@@ -195,7 +195,7 @@ class TestRouting:
 
 
 def with_tool(name: str, tool: Any) -> Server:
-    """A server with one tool, which has its name."""
+    """Return a server with one tool of the same name."""
     server = Server(name)
     server.tool(name=name)(tool)
     return server
@@ -243,7 +243,7 @@ class TestHandlers:
             group.call_tool("y", log_level="info")
         half, loud = (1, 2, "half"), "loud"
         assert heard == [("one", *half), ("one", loud), ("two", *half), ("own", loud)]
-        # A logger has a child for each server.
+        # A logger gets the messages of each server in a child logger.
         with ClientGroup(servers, on_log=logging.getLogger("servers")) as group:
             group.call_tool("x", log_level="info")
         assert ("servers.one", logging.WARNING, "loud") in caplog.record_tuples
@@ -271,7 +271,7 @@ class TestComingAndGoing:
         with ClientGroup({"a": shop("a", "t")}) as group:
             client = group.add("b", shop("b", "t", "u"))
             assert group.clients["b"] is client
-            # What has its name keeps it.
+            # Existing keys do not change.
             assert list(group.tools) == ["t", "b_t", "u"]
             assert group.call_tool("t").text == "t of a"
             group.remove("a")
@@ -343,7 +343,7 @@ class TestComingAndGoing:
             assert second.result(PATIENCE).text == ""
 
     def test_a_server_that_died_is_lost_until_the_next_call(self) -> None:
-        server = Server("a", capabilities={"tools": {}})  # who listens would connect again
+        server = Server("a", capabilities={"tools": {}})  # no listener: it would reconnect
         server.add_tool(lambda: "t of a", name="t", input_schema={})
         with ClientGroup({"a": server}) as group:
             (session,) = server.sessions

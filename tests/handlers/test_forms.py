@@ -1,4 +1,4 @@
-"""What is read as a form, what is refused, and which answers fit."""
+"""Which schemas are read as forms, which are refused, and which answers are valid."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Schema = dict[str, Any]
 
 
 def schema_of(*required: str, **properties: Any) -> Schema:
-    """The schema of a form with these fields."""
+    """Return the schema of a form with these fields."""
     return {"type": "object", "properties": properties, "required": list(required)}
 
 
@@ -30,7 +30,7 @@ def field_of(schema: Schema) -> Field:
 
 
 def refusal_of(schema: Any) -> UnsupportedForm:
-    """How a field is refused."""
+    """Return the error for a field that is refused."""
     with pytest.raises(UnsupportedForm) as caught:
         Form.read(schema_of(it=schema))
     assert caught.value.field == "it"
@@ -116,14 +116,14 @@ def test_words_that_restrict_nothing_are_passed_over() -> None:
     assert form.problems({}) == {}
 
 
-# Words that are refused in a field of a type, whatever they are given.
+# Keywords that are refused for a type of field, with any value.
 REFUSED_WORDS: Schema = {
     "string": {"$ref": "#", "anyOf": [], "allOf": [], "not": {}, "const": "a", "minimum": 1},
     "integer": {"multipleOf": 5, "pattern": "x"},
     "number": {"exclusiveMinimum": 0, "enum": [1, 2]},
     "boolean": {"enum": [True]},
 }
-# Values that are refused for a word that a field of the type may have.
+# Values that are refused for a keyword that the type of field allows.
 REFUSED_VALUES: dict[tuple[str, str], list[Any]] = {
     ("string", "minLength"): [-1, "3"],
     ("string", "maxLength"): [1.5, True, float("inf"), float("nan")],
@@ -363,7 +363,7 @@ def test_defaults_of_every_kind_fill_what_was_left_out() -> None:
     assert content == {}
     assert form.problems(filled) == {}
     assert form.with_defaults({"whole": 5, "bare": "x"}) == {**expected, "whole": 5, "bare": "x"}
-    filled["choices"].append("green")  # the form stays as it is
+    filled["choices"].append("green")  # the form does not change
     assert form.defaults() == expected
 
 

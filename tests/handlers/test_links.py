@@ -1,4 +1,4 @@
-"""Which URLs of a server may be shown, and what a person is told about them."""
+"""Which URLs of a server may be shown, and the warnings about them."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_an_ordinary_link_is_kept_and_asks_no_network(monkeypatch: pytest.Monkey
         ("m\u00fcnchen.de", "m\u00fcnchen.de"),
     ):
         parts = Link.read(f"https://{authority}/x").parts
-        assert parts[1] == middle  # the host can be set off
+        assert parts[1] == middle  # an interface can highlight the host
         assert "".join(parts) == f"https://{authority}/x"
 
 
@@ -163,7 +163,7 @@ def test_a_host_beyond_ascii_is_shown_twice() -> None:
             for host in (paypal, "xn--pypal-4ve.com")
         ),
         (google, "xn--ggle-0nda.com", [f"reads '{google}'", "several scripts: Greek and Latin"]),
-        # a mixture that looks like nothing in particular
+        # a mixture that resembles no other name
         ("ab\u0436.com", "xn--ab-rlc.com", [CYRILLIC]),
         (f"login.{paypal}", "login.xn--pypal-4ve.com", [f"reads 'login.{paypal}'", CYRILLIC]),
     ):

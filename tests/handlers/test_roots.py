@@ -1,4 +1,4 @@
-"""What may be a root, how a list of roots changes, and what lies inside them."""
+"""Which paths can be roots, how a list of roots changes, and which paths are inside."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ CONTEXT = cast("HandlerContext", object())
 
 @pytest.fixture
 def place(tmp_path: Path) -> Path:
-    """A directory with two more in it, and a file."""
+    """A directory with two subdirectories and a file."""
     (tmp_path / "one").mkdir()
     (tmp_path / "two").mkdir()
     (tmp_path / "file.txt").write_text("x")
@@ -62,7 +62,7 @@ def test_a_path_becomes_a_uri_and_back_always(tmp_path: Path) -> None:
         ("../two", "two"),  # from the working directory
         ("../two/.", "two"),
         (".", "one"),
-        ("{}/link/..", "one"),  # the parent of what the link leads to
+        ("{}/link/..", "one"),  # the parent of the link's target
         ("{}/link", "link"),
         ("~/one", "one"),
         ("FILE://LOCALHOST{}/one", "one"),
@@ -115,7 +115,7 @@ def test_a_uri_that_is_no_root_is_refused(uri: str) -> None:
         to_root(uri)
     with pytest.raises(UsageError, match=r"root|hexadecimal"):
         to_root(Root(uri=uri))
-    with pytest.raises(UsageError):  # whatever is on the disk
+    with pytest.raises(UsageError):  # whatever files exist
         path_of(uri)
 
 
@@ -124,7 +124,7 @@ def test_what_is_no_path_or_is_not_there_is_refused(place: Path) -> None:
     for value in ("", "a\0b", None, 5, b"/tmp", ["/tmp"], {"uri": "file:///"}, ...):
         with pytest.raises(UsageError, match="root"):
             to_root(value)
-    for uri in ("/tmp", "tmp", "", "c:/x"):  # the URI of a root is never taken for a path
+    for uri in ("/tmp", "tmp", "", "c:/x"):  # the URI of a root is never read as a path
         with pytest.raises(UsageError, match="file: URI"):
             to_root(Root(uri=uri))
     with pytest.raises(UsageError, match="missing"):
@@ -252,7 +252,7 @@ def test_a_list_is_replaced_as_a_whole_and_told_once(place: Path) -> None:
     assert [status.root.name for status in roots.list()] == [None, "One"]
     roots.replace([])
     assert seen[1:] == [[]]
-    assert uris(roots) == [(place / "file.txt").as_uri()]  # of the source, which stays
+    assert uris(roots) == [(place / "file.txt").as_uri()]  # from the source, which remains
 
 
 @pytest.mark.requirement("ROOT-02", "ROOT-04")
@@ -308,7 +308,7 @@ def test_the_source_is_asked_each_time_with_the_context(place: Path) -> None:
 
     def source(context: HandlerContext) -> list[Any]:
         asked.append(context)
-        # It may change and read the roots, and name what is there already.
+        # A source may change and read the roots, and return an existing root.
         elsewhere(lambda: roots.add(place / f"made-{len(asked)}")).result(PATIENCE)
         listed = [status.path.name for status in roots.list()]
         assert listed == ["one", *(f"made-{n}" for n in range(1, len(asked) + 1))]
@@ -318,7 +318,7 @@ def test_the_source_is_asked_each_time_with_the_context(place: Path) -> None:
         (place / f"made-{number}").mkdir()
     roots = Roots([place / "one"], source=source)
     for number in (1, 2):
-        # What it adds is shown the next time.
+        # A root that the source adds is included the next time.
         names = [root.name for root in roots.current(CONTEXT)]
         assert names == [f"x{number}", None][:number]
     assert asked == [CONTEXT, CONTEXT]
@@ -331,7 +331,7 @@ def test_what_a_source_returns_is_checked(place: Path, caplog: pytest.LogCapture
         given.append(item)
         with pytest.raises(UsageError, match="root"):
             roots.current(CONTEXT)
-    # One that is gone is hidden.
+    # A missing root is hidden.
     assert uris(Roots(source=lambda _: [place / "nowhere", place / "one"])) == [
         (place / "one").as_uri()
     ]
@@ -350,7 +350,7 @@ def test_callbacks_may_fail_or_use_the_roots(place: Path, caplog: pytest.LogCapt
     def fail() -> None:
         raise LookupError("of the callback")
 
-    def callback() -> None:  # no lock is held meanwhile
+    def callback() -> None:  # called without a lock
         told.append(elsewhere(lambda: len(roots.list())).result(PATIENCE))
 
     roots.on_change(fail)
@@ -416,5 +416,5 @@ def test_links_are_followed_on_both_sides(place: Path, monkeypatch: pytest.Monke
     for inside in (place / "link-to-one" / "x", one / "loop" / "loop" / "x", "x"):
         assert contains(roots, inside)
     assert contains([place / "link-to-one"], one / "x")
-    with pytest.raises(UsageError, match=r"absolute|computer"):  # and no answer
+    with pytest.raises(UsageError, match=r"absolute|computer"):  # not False
         contains(["file://host/x"], "/")

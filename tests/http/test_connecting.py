@@ -1,4 +1,4 @@
-"""Looking a name up and connecting: how long each may take, and how they are ended."""
+"""DNS look-ups and connecting: their time limits, and how other threads end them."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def exchanging(job: Callable[[AbortableExchange], object], limit: float | None) 
 
 @contextmanager
 def nobody_knows() -> Iterator[Callable[[str, int], list[Any]]]:
-    """A look-up of names that does not return."""
+    """Yield a DNS look-up that does not return within the context."""
     gate = threading.Event()
 
     def look_up(name: str, port: int) -> list[Any]:

@@ -1,4 +1,4 @@
-"""The heads of HTTP messages: written and read in one go, as urllib3 and http.client would."""
+"""The heads of HTTP messages, compared with those of urllib3 and http.client."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from syncmcp._http.connections import MAX_HEAD
 
 
 class Wire:
-    """A socket that holds what is to be received, and keeps what is sent."""
+    """A socket that returns prepared bytes, and stores what is sent."""
 
     def __init__(self, received: bytes = b"") -> None:
         self.received = received
@@ -34,13 +34,13 @@ class Wire:
         self.sent.append(data)
 
     def settimeout(self, seconds: float | None) -> None:
-        """Take any limit: nothing here waits."""
+        """Accept any timeout: nothing here waits."""
 
     def shutdown(self, how: int) -> None:
-        """Nothing to end."""
+        """Do nothing."""
 
     def close(self) -> None:
-        """Nothing to close."""
+        """Do nothing."""
 
 
 # Writing
@@ -67,7 +67,7 @@ def written_by(
 @pytest.mark.parametrize("host", ["a.example", "127.0.0.1", "::1"])
 def test_a_plain_head_is_written_as_by_urllib3(host: str, monkeypatch: pytest.MonkeyPatch) -> None:
     theirs = written_by(HTTPConnection, PLAIN, host=host)
-    monkeypatch.delattr(HTTPConnection, "request")  # the ordinary way
+    monkeypatch.delattr(HTTPConnection, "request")  # the library must not need urllib3's own method
     assert written_by(connections._Connection, PLAIN, host=host) == theirs
 
 
@@ -179,7 +179,7 @@ def test_the_time_for_a_folded_content_type_is_linear() -> None:
     head = b'HTTP/1.1 200 OK\r\nContent-Type: multipart/x; a="' + fold * 4 + b"\r\n\r\n"
     before = time.process_time()
     assert len(read_by(connections._Response, head).headers["content-type"]) > 240_000
-    assert time.process_time() - before < 1  # it took half a minute
+    assert time.process_time() - before < 1  # an earlier version took half a minute
 
 
 def test_attributes_that_http_client_reads_a_body_by_are_all_set() -> None:
@@ -204,7 +204,7 @@ def test_attributes_that_http_client_reads_a_body_by_are_all_set() -> None:
 def test_a_head_beyond_the_limits_is_the_error_that_http_client_raises(head: bytes) -> None:
     with pytest.raises(HTTPException) as caught:
         read_by(connections._Response, head)
-    if b"103" in head:  # skipped by neither
+    if b"103" in head:  # neither accepts a header of this length
         assert type(caught.value) is LineTooLong
         return
     with pytest.raises(HTTPException) as expected:

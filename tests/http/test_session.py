@@ -1,4 +1,4 @@
-"""One request in an exchange: the time that it has, and what becomes of its connection."""
+"""One request in an exchange: its time limits, and the reuse of its connection."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_a_pause_within_the_deadline_is_waited_for(
 
 
 def send(url: str, body: bytes) -> None:
-    """A request that has a tenth of a second, and nothing else that ends it."""
+    """Send a request that only its deadline of a tenth of a second can end."""
     session = HttpSession(Http(url, verify=False), 1)
     with AbortableExchange(Deadline(0.1)) as own, pytest.raises((OSError, HTTPError)):
         session.send(own, "POST", url, {}, body)
@@ -133,17 +133,17 @@ def test_the_guard_learns_from_answers_where_a_server_is(
             finish(exchange, response)
         session.close()
         assert met == [response]
-    guard.check("https://127.0.0.1/token")  # a server on this computer may name it
+    guard.check("https://127.0.0.1/token")  # the server is known to be on this computer
 
 
-# Bodies: what a compressed piece inflates to is processed part by part
+# Bodies: a compressed piece is decompressed in several parts
 
 
 INFLATED = 8 * 2**20
 
 
 class Body:
-    """The body of a compressed response that comes in one piece; whoever reads it may be ended."""
+    """The body of a compressed response in one piece, and the exchange that reads it."""
 
     def __init__(self, compressed: bytes) -> None:
         self.deadline = SimpleNamespace(expired=False)

@@ -1,4 +1,4 @@
-"""Which URLs of a server are used, and at which addresses. Nothing here is looked up for real."""
+"""Which URLs of a server, and which of their addresses, are used. No test sends a DNS query."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ NAMES = {
 
 PRIVATE_ADDRESSES = [
     "10.0.0.1", "172.16.0.1", "172.31.255.254", "192.168.0.1", "fd12:3456::1", "fec0::1",
-    "100.64.0.1",  # shared by a provider's customers
+    "100.64.0.1",  # shared by a provider's customers (CGNAT)
     "2002:0a00:0001::1",  # 6to4 of 10.0.0.1
     "::ffff:10.0.0.1", "64:ff9b::10.0.0.1", "64:ff9b:1::10.0.0.1",
     "2001:db8::1", "198.18.0.1", "192.0.2.1",
@@ -51,7 +51,7 @@ LINK_ADDRESSES = [
     # NAT64 of a local network, with a prefix of 48, 56, 64 and 96 bits.
     "64:ff9b:1:a9fe:a9:fe00::", "64:ff9b:1:a9:fe:a9fe::", "64:ff9b:1:0:a9:fea9:fe00:0",
     "64:ff9b:1::a9fe:a9fe", "64:ff9b:1:6464:64:c800::",
-    # What clouds have elsewhere.
+    # The metadata services of clouds at other addresses.
     "100.100.100.200", "::ffff:100.100.100.200", "64:ff9b::6464:64c8", "168.63.129.16",
     "192.0.0.192", "fd00:ec2::254", "fd00:ec2::23", "fd00:c1::a9fe:a9fe", "fd20:ce::254",
     "fd00:42::42",
@@ -78,7 +78,7 @@ def entry(address: str, port: int = 0) -> Any:
 
 
 class Resolver:
-    """Knows some names, and remembers what it was asked."""
+    """A name service with some names, which stores the names that are looked up."""
 
     def __init__(self, **names: list[str]) -> None:
         self.names = {**NAMES, **{name.replace("_", "."): found for name, found in names.items()}}
@@ -115,12 +115,12 @@ def refused(judge: UrlGuard, url: str) -> UnsafeUrl:
 
 
 def hidden(judge: UrlGuard, reason: str, scheme: str = "https") -> None:
-    """Nobody gets to the addresses behind the name `hidden.example`."""
+    """Check that no address of the name `hidden.example` is used."""
     with pytest.raises(UnsafeUrl, match=reason):
         addresses(judge, f"{scheme}://hidden.example/", "hidden.example")
 
 
-# --- as it is written
+# --- the URL alone
 
 
 @pytest.mark.requirement("SEC-02", "SEC-05", "ASC-02")
@@ -236,7 +236,7 @@ def test_only_a_server_of_this_computer_may_name_this_computer(address: str) -> 
             assert "this computer" in refused(guard(server), url).reason
         hidden(guard(server, hidden_example=[address]), "this computer")
     moved = guard(OWN)
-    moved.record_peer(response_from("10.0.0.1"))  # a name that led here before
+    moved.record_peer(response_from("10.0.0.1"))  # as if its name now led elsewhere
     assert "this computer" in refused(moved, literal(address)).reason
 
 
@@ -315,7 +315,7 @@ def test_the_error_is_one_of_signing_in_and_keeps_its_facts() -> None:
     assert (again.reason, str(again)) == (error.reason, str(error))
 
 
-# --- the addresses behind a name
+# --- the addresses of a name
 
 
 @pytest.mark.requirement("SEC-01")
@@ -323,7 +323,7 @@ def test_only_the_addresses_that_may_be_used_are_handed_out() -> None:
     judge = guard(PUBLIC, mixed_example=["10.0.0.1", "93.184.215.14", "169.254.169.254"])
     assert addresses(judge, "https://mixed.example/", "mixed.example") == ["93.184.215.14"]
     found = addresses(guard(HOME), "https://as.home.example/", "as.home.example")
-    assert found == NAMES["as.home.example"]  # a server at home may name names there
+    assert found == NAMES["as.home.example"]  # allowed for a server in a private network
 
 
 @pytest.mark.requirement("SEC-01")
@@ -417,7 +417,7 @@ def test_an_address_that_cannot_be_read_is_refused_and_an_unknown_name_left_alon
         addresses(guard(PUBLIC), "https://unknown.example/", "unknown.example")
 
 
-# --- whose the server is
+# --- the location of the server
 
 
 def response_from(address: str | None) -> Any:
@@ -427,7 +427,7 @@ def response_from(address: str | None) -> Any:
 @pytest.mark.requirement("SEC-01")
 @pytest.mark.parametrize("server", [PUBLIC, "http://mcp.example.com/mcp", "https://no.example/"])
 def test_no_look_up_tells_that_a_server_is_at_home(server: str) -> None:
-    """Its name may lead to one address for a request, and to another one for the guard."""
+    """DNS may return one address for the request, and another one for the guard."""
     name = urlsplit(server).hostname or ""
     for address in HOME_ADDRESSES:
         judge = guard(server, mcp_example_com=[address], hidden_example=[address])
@@ -451,7 +451,7 @@ def test_the_origin_that_the_user_chose_may_be_at_home() -> None:
 def test_a_server_is_where_it_was_met() -> None:
     judge = guard(HOME)
     judge.record_peer(response_from("93.184.215.14"))
-    assert "private" in refused(judge, "https://10.0.0.1/").reason  # public, and stays so
+    assert "private" in refused(judge, "https://10.0.0.1/").reason  # the public address counts
     judge = guard("https://only.proxied.example/mcp")
     judge.record_peer(response_from("192.168.1.20"))
     judge.record_peer(response_from(None))

@@ -1,4 +1,4 @@
-"""A provider of models on loopback: it records what it is asked, and streams what it is told."""
+"""A simulated provider of models on loopback: it records requests and streams answers."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ class Turn:
     """One answer.
 
     Attributes:
-        events: Pieces of the body, each sent when the one before it was.
-        status: Of the answer.
-        held_before: The piece before which the provider stops until it may go on, -1 for the head
-            of the answer; `None` for none. It then writes one piece more, and no end.
-        held: Set when it has stopped there.
-        goes_on: To be set when it may go on.
-        gone: Set when the client has hung up after that.
+        events: The pieces of the body, which are sent in this order.
+        status: The HTTP status.
+        held_before: The piece before which the provider waits for `goes_on`; -1 for the head of
+            the answer; `None`: no wait. It then sends one piece more, but no end.
+        held: Set when the provider waits there.
+        goes_on: Set by a test to end the wait.
+        gone: Set when the client has disconnected after that.
     """
 
     events: list[str]
@@ -36,7 +36,7 @@ class Turn:
 
 
 class Double:
-    """A provider."""
+    """A simulated provider."""
 
     def __init__(self, server: RawServer, turns: SimpleQueue[Turn]) -> None:
         self.url = f"http://127.0.0.1:{server.port}"
@@ -45,16 +45,16 @@ class Double:
 
     @property
     def asked(self) -> list[Request]:
-        """What it was asked, in order."""
+        """The received requests, in order."""
         return self._server.requests
 
     @property
     def body(self) -> dict[str, Any]:
-        """The newest request."""
+        """The message of the newest request."""
         return dict(self.asked[-1].message)
 
     def say(self, *turns: Turn | list[str]) -> Turn:
-        """Answer the next requests so; return the last of these answers."""
+        """Queue the answers to the next requests; return the last one."""
         given = [turn if isinstance(turn, Turn) else Turn(turn) for turn in turns]
         for turn in given:
             self._turns.put(turn)
@@ -63,7 +63,7 @@ class Double:
 
 @contextmanager
 def double() -> Iterator[Double]:
-    """A provider that is there for a while."""
+    """Run a simulated provider."""
     turns: SimpleQueue[Turn] = SimpleQueue()
     ended = threading.Event()
 

@@ -1,4 +1,4 @@
-"""The four interfaces, each with its real package: how to reach it, and what it streams."""
+"""The four interfaces, each with its real package: the client, and the streamed events."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from syncmcp.llm import ModelFormat, ModelSampling
 
 
 class Call(NamedTuple):
-    """A tool that the model asks for; with a text as its arguments, in these words."""
+    """A tool call of a model; arguments that are a text are sent unchanged."""
 
     id: str
     name: str
@@ -20,7 +20,7 @@ class Call(NamedTuple):
 
     @property
     def written(self) -> str:
-        """The arguments as a model writes them."""
+        """The arguments as the JSON text that a model writes."""
         return self.arguments if isinstance(self.arguments, str) else json.dumps(self.arguments)
 
 
@@ -30,11 +30,11 @@ class Provider:
     name: str
     format: ClassVar[type[ModelFormat]]
     reasons: ClassVar[dict[str, str]]
-    """MCP's stop reasons in the provider's words."""
+    """The provider's name of each stop reason of MCP."""
 
     @contextmanager
     def client(self, url: str) -> Iterator[Any]:
-        """The package's own client."""
+        """Yield the client of the package."""
         raise NotImplementedError
         yield
 
@@ -42,7 +42,7 @@ class Provider:
     def sampling(
         self, url: str, model: Any = "model-1", **settings: Any
     ) -> Iterator[ModelSampling]:
-        """The handler, on a client of its own."""
+        """Yield a handler with its own client."""
         with self.client(url) as client:
             yield self.handler(model, client, **settings)
 
@@ -50,7 +50,7 @@ class Provider:
         raise NotImplementedError
 
     def turn(self, *texts: str, calls: Sequence[Call] = (), reason: str = "endTurn") -> list[str]:
-        """What the provider streams."""
+        """Return the events that the provider streams."""
         raise NotImplementedError
 
     def __repr__(self) -> str:
@@ -72,7 +72,7 @@ class Anthropic(Provider):
     def client(self, url: str) -> Iterator[Any]:
         import anthropic
 
-        # Without certificates a client is made in no time; there is no TLS here.
+        # A client without certificates is created faster; the tests use no TLS.
         http = anthropic.DefaultHttpxClient(verify=False)
         with anthropic.Anthropic(base_url=url, api_key="key", http_client=http) as client:
             yield client

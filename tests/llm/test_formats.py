@@ -1,4 +1,4 @@
-"""What MCP says, in the words of four interfaces, and back again."""
+"""MCP messages in the formats of four interfaces, and back."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def test_one_tool_is_rendered_for_each_provider(format: Format) -> None:
     assert format().render_tools() == []
 
 
-# How text begins in the words of each.
+# The members of a text block in each format, except the text.
 WORDS: dict[Format, dict[str, Any]] = {
     CLAUDE: {"type": "text"},
     CHAT: {"type": "text"},
@@ -216,7 +216,7 @@ def test_a_server_puts_no_parts_of_its_own_into_a_use(
 
 @every_format
 def test_in_a_result_words_stand_for_what_a_model_cannot_take(format: Format) -> None:
-    # Responses take any file.
+    # The Responses API accepts any file, but no sound.
     odd = SOUND if format is RESPONSES else blob("file:///a", "application/x-foo")
     rendered = format().render_result(USE, CallToolResult(content=[TEXT, odd]))
     assert "How is it?" in str(rendered)
@@ -341,7 +341,7 @@ def test_a_request_goes_from_each_provider_to_each_other(format: Format) -> None
     body = format([WEATHER]).render_request(WHOLE, "some-model")
     assert body["model"] == "some-model"
     json.dumps(body)
-    # A format that knows nothing of the tools reads them as they are written.
+    # A format without the tools reads their names as they are written.
     assert format().parse_request(body) == WHOLE
     first = format([WEATHER]).parse_request(body)
     assert first == WHOLE
@@ -417,7 +417,7 @@ def test_what_is_said_survives_both_ways(format: Format, turns: list[tuple[Any, 
 
 
 def _schemas(made: ModelFormat) -> list[dict[str, Any]]:
-    """The schemas of all tools, wherever a provider has them."""
+    """Return the schemas of all tools from the format of a provider."""
     places = ("input_schema", "parameters", "parametersJsonSchema")
     return [
         one[name]
@@ -428,7 +428,7 @@ def _schemas(made: ModelFormat) -> list[dict[str, Any]]:
     ]
 
 
-# -- what others wrote
+# -- requests that other programs made
 
 
 @pytest.mark.parametrize(

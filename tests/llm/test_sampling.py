@@ -1,4 +1,4 @@
-"""Sampling by the real packages of the providers, against doubles that stream as they do."""
+"""Sampling with the real packages of the providers, against simulated providers."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from tests.system.test_examples import environment
 
 every_provider = pytest.mark.parametrize("provider", PROVIDERS, ids=str)
 
-# Seconds: a package that is used for the first time loads hundreds of modules before it asks.
+# Seconds: at its first use, a package loads hundreds of modules before it sends a request.
 LOADED = 6 * PATIENCE
 
 WEATHER = Tool(
@@ -57,7 +57,7 @@ def there() -> Iterator[Double]:
 
 
 class Watch:
-    """Somebody who looks at an answer while it is written."""
+    """Records the parts of an answer, and the progress, while the answer is written."""
 
     def __init__(self, cancel: CancelToken | None = None) -> None:
         self.shown: list[str] = []
@@ -93,14 +93,14 @@ def asking(*messages: SamplingMessage, **more: Any) -> CreateMessageRequestParam
 def ask(
     provider: Provider, there: Double, request: CreateMessageRequestParams, **settings: Any
 ) -> CreateMessageResult:
-    """Have a handler with these settings answer."""
+    """Return the answer of a handler with these settings."""
     with provider.sampling(there.url, **settings) as model:
         return model(request, Watch().context)
 
 
 @contextmanager
 def cancelling(cancel: CancelToken, when: threading.Event, reason: str = "") -> Iterator[None]:
-    """Meanwhile cancel as soon as something has happened."""
+    """Cancel on another thread once `when` is set."""
 
     def stop() -> None:
         when.wait(LOADED)
@@ -113,12 +113,12 @@ def cancelling(cancel: CancelToken, when: threading.Event, reason: str = "") -> 
 
 
 def readers() -> list[threading.Thread]:
-    """The threads that read answers of providers."""
+    """Return the threads that read answers of providers."""
     return [thread for thread in threading.enumerate() if thread.name == "syncmcp-llm"]
 
 
 def spelt(provider: Provider, tool: Tool = WEATHER) -> tuple[str, str]:
-    """What a provider calls the tool, and its argument."""
+    """Return the names of the tool and of its argument in the format of a provider."""
     text = str(provider.format([tool]).render_tools())
     keys = [word for word in text.split("'") if word.startswith(("the city", "the_city"))]
     names = [word for word in text.split("'") if word.startswith("weather")]
@@ -138,7 +138,7 @@ def test_an_answer_is_shown_while_it_is_written(provider: Provider, there: Doubl
     assert (answer.role, answer.model) == ("assistant", "model-1-dated")
     assert watch.shown == ["Good ", "Good day", "Good day!"]
     assert watch.progress[0] == (5, "model-1 has written 5 characters")
-    # It ends before a stop sequence, of which here are more than any provider takes.
+    # The text ends before a stop sequence, even if providers accept fewer sequences.
     stops = [*"ABCDEF", "END"]
     there.say(provider.turn("one, two", " END three"))
     answer = ask(provider, there, asking(stop_sequences=stops))
@@ -220,7 +220,7 @@ def test_a_sound_for_a_model_that_hears_nothing_is_refused(there: Double) -> Non
     assert there.asked == []
 
 
-# -- what is asked for
+# -- requests
 
 
 @every_provider
@@ -293,11 +293,11 @@ def test_who_cancels_ends_the_answer_at_once_and_the_request_at_its_next_event(
         with cancelling(cancel, turn.held, "enough"), pytest.raises(RequestCancelled) as caught:
             model(asking(), watch.context)
         assert caught.value.reason == "enough"
-        # It has ended already if an event that was on its way came after the cancel.
+        # The thread has ended already if an event arrived just after the cancel.
         reading = readers()
         assert all(reader.daemon for reader in reading)
         shown = list(watch.shown)
-        # The package is not hurt.
+        # The package's client remains usable.
         there.say(provider.turn("Still here"))
         assert model(asking(), Watch().context).text == "Still here"
         turn.goes_on.set()
@@ -320,13 +320,13 @@ def test_what_a_package_raises_after_a_cancel_is_dropped(provider: Provider, the
         turn.goes_on.set()
         reading.join(PATIENCE)
         assert not reading.is_alive()
-        # Nothing is asked after a cancel.
+        # After a cancel, the handler sends no request.
         with pytest.raises(RequestCancelled):
             model(asking(), Watch(cancel).context)
     assert len(there.asked) == 1
 
 
-# -- what goes wrong
+# -- failures
 
 
 @every_provider
@@ -334,7 +334,7 @@ def test_an_answer_that_breaks_off_is_no_answer(provider: Provider, there: Doubl
     there.say(provider.turn("Once ", "upon")[:2])
     with pytest.raises(InvalidOutput, match="the model's answer is incomplete"):
         ask(provider, there, asking())
-    # What the package raises reaches the program.
+    # An error of the package reaches the program.
     there.say(Turn(['{"error": {"message": "no such model", "code": 404}}'], status=404))
     with pytest.raises(Exception, match="no such model"):
         ask(provider, there, asking())
@@ -395,7 +395,7 @@ def test_what_the_provider_s_own_tools_did_is_left_out(there: Double) -> None:
 
 
 def go_on(provider: Provider, there: Double) -> None:
-    """Have the model answer, and tell it the result of the only tool that it used."""
+    """Have the model use one tool, and send it the result."""
     watch = Watch()
     with provider.sampling(there.url) as model:
         use: Any
@@ -465,7 +465,7 @@ def test_what_makes_no_sense_is_refused_at_once(kind: Any, monkeypatch: pytest.M
 
 
 def keys_and_places(anthropic: str, openai: str, gemini: str) -> dict[str, str]:
-    """What the packages read in the environment."""
+    """Return the environment variables that the packages read."""
     keys = {f"{name}_API_KEY": "key" for name in ("ANTHROPIC", "OPENAI", "GEMINI")}
     places = {"ANTHROPIC_BASE_URL": anthropic, "OPENAI_BASE_URL": f"{openai}/v1"}
     return {**keys, **places, "GOOGLE_GEMINI_BASE_URL": gemini}

@@ -1,4 +1,4 @@
-"""Schemas that providers refuse are said in another way, which is undone in the arguments."""
+"""Schemas that providers refuse are adapted, and arguments are converted back."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ GEMINI = GeminiFormat._schemas
 
 
 def of(properties: Any, **more: Any) -> dict[str, Any]:
-    """The schema of an object."""
+    """Return the schema of an object."""
     return {"type": "object", "properties": properties, **more}
 
 
@@ -35,7 +35,7 @@ def test_what_may_not_stand_at_the_root_stands_one_level_below(rules: Any) -> No
     assert made.schema == {**of({"input": below}, required=["input"]), **cats}
     assert made.to_provider({"lives": 9}) == {"input": {"lives": 9}}
     assert made.from_provider({"input": {"lives": 9}}) == {"lives": 9}
-    # A model that has not understood the wrapping is understood.
+    # Arguments without the wrapping are accepted, too.
     assert made.from_provider({"lives": 9}) == {"lives": 9}
 
 
@@ -57,7 +57,7 @@ def test_properties_get_names_that_are_allowed_wherever_they_are() -> None:
     arguments = {"filter[id]": "1", "list": [{"größe": 3}]}
     assert made.from_provider(made.to_provider(arguments)) == arguments
     assert "größe" not in str(made.to_provider(arguments))
-    # OpenAI takes any name.
+    # OpenAI accepts any name.
     assert list(adapted(schema, OPENAI)["properties"]) == ["filter[id]", "list", "same"]
 
 
@@ -122,7 +122,7 @@ def test_what_contains_itself_is_written_out_to_an_end() -> None:
         made = adapted(schema, rules)
         assert "allOf" not in str(made)
         assert len(str(made)) < 100_000
-        # Of two ways to say alternatives, one is left.
+        # Of two keywords for alternatives, one remains.
         assert list(made["properties"]["either"]) == ["anyOf"]
     adapted(schema, ANTHROPIC)
     assert repr(schema) == before, "the schema that was given stays as it is"
@@ -137,10 +137,10 @@ def test_what_is_written_out_grows_with_the_schema_alone() -> None:
         assert set(made["properties"]["q0"]["properties"]) == set(some)
         assert made["properties"]["q99"] == {"$ref": "#/$defs/it"}
         assert len(str(made)) < 2 * MAX_GROWTH * len(str(schema))
-    # And the time is that of the branches.
+    # The time is proportional to the number of branches.
     branches = [{"properties": {f"p{n}": {}}, "required": [f"p{n}"]} for n in range(12_000)]
     schema = of({"it": {"allOf": branches}})
-    begun = time.thread_time()  # not the time of other programs on the machine
+    begun = time.thread_time()  # excludes the time of other programs
     made = adapted(schema, OPENAI)
     assert time.thread_time() - begun < 5
     assert len(made["properties"]["it"]["properties"]) == 12_000

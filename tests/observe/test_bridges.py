@@ -1,4 +1,4 @@
-"""What a server logs and reports, in `logging` and on progress bars."""
+"""The log messages of a server in `logging`, and its progress on progress bars."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ SERVERS = logging.getLogger("servers")
 
 
 def speaker() -> Server:
-    """A server that logs at every level, and reports its progress."""
+    """Return a server that logs at every level, and reports its progress."""
     server = Server("speaker")
 
     @server.tool()
@@ -104,7 +104,7 @@ def test_levels_and_names_that_a_server_thinks_of_make_no_levels_and_no_loggers(
 def test_what_the_logger_does_not_want_is_not_made() -> None:
     quiet = logging.getLogger("servers.quiet")
     quiet.setLevel(logging.ERROR)
-    LogRecords(quiet)(said("warning", {object()}))  # which is not JSON: nobody looks at it
+    LogRecords(quiet)(said("warning", {object()}))  # not JSON, but never formatted
 
 
 def test_a_client_that_is_pickled_goes_on_logging(caplog: pytest.LogCaptureFixture) -> None:
@@ -114,7 +114,7 @@ def test_a_client_that_is_pickled_goes_on_logging(caplog: pytest.LogCaptureFixtu
 
 
 class Plain:
-    """A progress bar with the least that one can have."""
+    """A progress bar with only the required members."""
 
     def __init__(self) -> None:
         self.total: float | None = None
@@ -125,7 +125,7 @@ class Plain:
 
 
 class Described(Plain):
-    """One with a text beside it."""
+    """A progress bar with a description."""
 
     def __init__(self) -> None:
         super().__init__()

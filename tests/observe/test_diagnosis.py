@@ -1,4 +1,4 @@
-"""What a client says of itself: dumps, the log of the wire, metrics, spans."""
+"""Diagnosis of a client: dumps, the wire log, metrics and spans."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ CANARY = "canary-5f3a9c"
 
 
 def dumped(client: Client) -> dict[str, Any]:
-    """The facts of a dump, as JSON keeps them; its text can be made."""
+    """Return the facts of a dump, through JSON; check that it has a text."""
     dump = client.dump()
     assert isinstance(dump, Dump)
     assert str(dump)
@@ -158,7 +158,7 @@ def test_the_log_has_every_message_once_and_without_debug_none(
 
 
 class Numbers:
-    """Keeps what it is told."""
+    """Records the metrics that it gets."""
 
     def __init__(self) -> None:
         self.requests: list[tuple[str, str, float, str | None]] = []
@@ -220,7 +220,7 @@ def test_metrics_that_cannot_be_told_are_refused(metrics: Any) -> None:
 
 
 class Recorder:
-    """A provider whose spans are kept."""
+    """A tracer provider that records its spans."""
 
     def __init__(self) -> None:
         self._spans = InMemorySpanExporter()
@@ -228,7 +228,7 @@ class Recorder:
         self.provider.add_span_processor(SimpleSpanProcessor(self._spans))
 
     def of(self, method: str) -> list[tuple[ReadableSpan, dict[str, Any]]]:
-        """The spans of this method, each with its attributes."""
+        """Return the spans of this method, each with its attributes."""
         spans = [(span, dict(span.attributes or {})) for span in self._spans.get_finished_spans()]
         return [(span, facts) for span, facts in spans if facts.get("mcp.method.name") == method]
 
@@ -241,7 +241,7 @@ def recorder() -> Iterator[Recorder]:
 
 
 def tracing() -> Server:
-    """A server that says which span a call belongs to, and one that fails."""
+    """Return a server with a tool that returns the span of its call, and a tool that fails."""
     server = Stage().server
 
     @server.tool()
@@ -321,7 +321,7 @@ def test_without_opentelemetry_spans_say_what_to_install(monkeypatch: pytest.Mon
         Spans()
 
 
-# -- the frames that a dump shows: the newest, and of each its beginning
+# -- the frames in a dump: only the newest, and the beginning of each
 def test_only_the_newest_frames_are_kept_and_of_each_its_beginning() -> None:
     with syncmcp.connect(Stage().server) as client:
         for _ in range(wire_log.FRAMES):

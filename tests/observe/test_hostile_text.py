@@ -24,14 +24,14 @@ EVIL = f"\x1b[2J\r\n{FORGED}\n{FORGED}{HIDDEN}\u2028{FORGED}\u2029"
 
 
 def check_text(text: str, *, one_line: bool = False) -> None:
-    """Nothing in a text moves the cursor, hides, or forges a line."""
+    """Check that a text cannot move the cursor, hide text, or forge a line."""
     odd = {each for each in text if unicodedata.category(each) in ("Cc", "Cf", "Zl", "Zp")}
     assert odd <= (set() if one_line else {"\n"}), ascii(text)
     assert not any(line.startswith(FORGED) for line in text.split("\n")), text
 
 
 class Watch:
-    """Collects what comes out of a client; `check` looks at all of it and at the log."""
+    """Collects the errors and texts of a client; `check` checks them and the log."""
 
     def __init__(self, caplog: pytest.LogCaptureFixture) -> None:
         self._caplog = caplog
@@ -39,7 +39,7 @@ class Watch:
         self.texts: list[str] = []
 
     def __call__(self, function: Callable[[], Any]) -> None:
-        """Call `function`, which may raise."""
+        """Call `function`, and collect an `McpError` that it raises."""
         try:
             function()
         except McpError as error:
@@ -53,7 +53,7 @@ class Watch:
         for text in self.texts:
             check_text(text)
         formatter = logging.Formatter()
-        for record in self._caplog.get_records("call"):  # `records` has those of the teardown
+        for record in self._caplog.get_records("call"):  # during teardown, `records` lacks them
             check_text(record.getMessage(), one_line=True)
             check_text(formatter.format(record))
 
@@ -67,7 +67,7 @@ def watch(caplog: pytest.LogCaptureFixture) -> Iterator[Watch]:
 
 
 def poisoned(value: Any) -> Any:
-    """A JSON value with the evil text in every string, and in the name of one more member."""
+    """Return a JSON value with the evil text in every string, and in one more member."""
     if isinstance(value, dict):
         return {**{name: poisoned(each) for name, each in value.items()}, EVIL: EVIL}
     if isinstance(value, list):
@@ -109,7 +109,7 @@ OPERATIONS: dict[str, Callable[[Client], Any]] = {
 
 
 def talk(watch: Watch, steps: list[s.Step], use: Callable[[Client], Any], **options: Any) -> None:
-    """Open a client on a script, use it, and look at its dump."""
+    """Use a client against a script, and collect its dump."""
     with ScriptedPeer([*s.handshake(OLD, capabilities=EVERYTHING), *steps]) as peer:
         client = Client(peer, mode=OLD, timeout=5, retry=None, **options)
 
@@ -117,7 +117,7 @@ def talk(watch: Watch, steps: list[s.Step], use: Callable[[Client], Any], **opti
             with client:
                 watch(lambda: use(client))
                 watch.texts.append(str(client.dump()))
-                assert FORGED in watch.texts[-1]  # it did come here
+                assert FORGED in watch.texts[-1]  # the text has arrived
 
         watch(run)
 
@@ -126,7 +126,7 @@ def talk(watch: Watch, steps: list[s.Step], use: Callable[[Client], Any], **opti
 @pytest.mark.parametrize("listed", [False, True])
 def test_every_result_of_a_call(kind: str, listed: bool, watch: Watch) -> None:
     lists = [s.expect("tools/list"), s.reply({"tools": [TOOL]})]
-    # A result that does not fit the schema has the list fetched once more.
+    # After a result that does not match the schema, the client fetches the list again.
     script = [s.expect("tools/call"), s.reply(RESULTS[kind]), *lists]
 
     def use(client: Client) -> None:
@@ -141,12 +141,12 @@ def test_every_result_of_a_call(kind: str, listed: bool, watch: Watch) -> None:
 def test_every_error(code: int, watch: Watch) -> None:
     data = poisoned({"uri": "x", "supported": ["x"], "elicitations": [{"url": "https://x/"}]})
     steps = [s.expect("tools/call"), s.error(code, EVIL, data)]
-    again = [s.expect("tools/list"), s.reply({"tools": []}), *steps]  # for a header mismatch
+    again = [s.expect("tools/list"), s.reply({"tools": []}), *steps]  # after a header mismatch
     talk(watch, [*steps, *again], lambda client: client.call_tool("t"))
     (error,) = watch.errors
     assert isinstance(error, ServerError)
     assert FORGED in str(error)
-    assert error.message == EVIL  # the data itself stays
+    assert error.message == EVIL  # the attributes are unchanged
     assert error.data == data
 
 
@@ -230,7 +230,7 @@ def test_what_a_child_process_writes(watch: Watch) -> None:
     client.close()
 
 
-HEADER = "\x1b[2J\x07\x9b31m\x7f"  # what http.client lets through
+HEADER = "\x1b[2J\x07\x9b31m\x7f"  # control characters that http.client accepts
 HTTP: dict[str, list[s.Step]] = {
     "page": [s.head(500, {"Content-Type": "text/plain"}), s.chunk(EVIL.encode()), s.end()],
     "forbidden": [s.head(403, {"Content-Type": "text/plain"}), s.chunk(EVIL.encode()), s.end()],

@@ -1,4 +1,4 @@
-"""What was given or sent as a secret is masked by its value, wherever a server repeats it."""
+"""Values that were given or sent as secrets are masked wherever a server repeats them."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_lines_of_secrets_of_a_recording_are_masked_unless_they_are_short(tmp_pa
     assert recording._masks.mask_text("a first-line b") == "a ***2 b"
 
 
-# It says all its secrets on stderr and on stdout, and dies.
+# A server that prints its secrets on stderr and stdout, and exits.
 TALKATIVE = """
 import os, sys
 token = os.environ["API_TOKEN"]
@@ -52,7 +52,7 @@ sys.exit(4)
 
 
 def all_of(error: McpError) -> str:
-    """What a log file or another process might get to see of it, but for the traceback."""
+    """Return the forms of an error in logs and other processes, except its traceback."""
     copy = pickle.loads(pickle.dumps(error))
     return f"{error!r} {vars(error)} {pickle.dumps(error)!r} {copy} {copy!r}"
 
@@ -83,8 +83,8 @@ def test_cursors_arguments_and_results_stay_out_of_logs_and_errors(
     shown = ""
     with ScriptedPeer(script) as peer, syncmcp.connect(peer, mode=OLD) as client:
         uses: list[Callable[[], object]] = [
-            client.list_tools,  # a result that does not fit its model
-            client.list_tools,  # a cursor that comes back
+            client.list_tools,  # a result that does not match its model
+            client.list_tools,  # a repeated cursor
             partial(client.call_tool, "x", {"secret": TOKEN}),
         ]
         for use in uses:
@@ -104,7 +104,7 @@ def rpc(id: int, members: dict[str, Any]) -> bytes:
 def test_a_server_that_repeats_what_was_sent_shows_nothing(
     way: str, caplog: pytest.LogCaptureFixture, tmp_path: Path
 ) -> None:
-    """Every value that a request carries comes back without its name."""
+    """The server repeats every value of the request, without the name of the value."""
     caplog.set_level(logging.DEBUG)
     tokens = iter([f"rotating-{number}-token" for number in range(9)])
     sent = [
@@ -258,7 +258,7 @@ def test_what_a_session_adds_to_the_query_is_masked() -> None:
 
 
 def answer_with_credentials(request: Request) -> None:
-    """A proxy that repeats the password, as it is and as it was sent."""
+    """Answer like a proxy that repeats the password, decoded and as it was sent."""
     sent = request.headers.get("proxy-authorization", "")
     pair = base64.b64decode(sent.partition(" ")[2]).decode()
     said = f"{pair} {sent}"
@@ -315,7 +315,7 @@ def test_a_stored_token_is_known_once_it_is_sent() -> None:
 def test_an_authorization_server_that_repeats_a_secret_shows_no_part_of_it(
     place: str, pad: int, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """It may stand where the library would cut the text of the server."""
+    """The secret may be at the place where the library truncates the text of the server."""
     caplog.set_level(logging.DEBUG)
     with world() as resource:
         server = resource.authorization_server
@@ -379,7 +379,7 @@ def test_urllib3_and_http_client_print_nothing_of_our_requests(
     logged = [record.getMessage() for record in caplog.records if record.name.startswith("urllib3")]
     assert any("POST" in line and "?***" in line for line in logged)
     assert not any("abcdef" in line or "fast" in line for line in logged)
-    assert any("theirs=1" in line for line in logged)  # what others send is logged as before
+    assert any("theirs=1" in line for line in logged)  # requests of other code are logged
     printed = capsys.readouterr().out
     assert "theirs=1" in printed
     assert "header-value" not in printed
@@ -389,7 +389,7 @@ def test_http_client_prints_for_an_adapter_of_the_programs_what_the_program_aske
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     class Own(HTTPAdapter):
-        """An adapter of the program's."""
+        """An adapter of the program."""
 
     monkeypatch.setattr(http.client.HTTPConnection, "debuglevel", 1)
     with serve_http(Server()) as served, requests.Session() as session:

@@ -1,4 +1,4 @@
-"""A server that repeats a secret of ours in an unusual place finds it masked there, too."""
+"""Secrets are masked, too, if a server repeats them in unusual places."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def target(url: str) -> Http:
 
 
 def shown_by(function: Callable[[], object], caplog: pytest.LogCaptureFixture) -> str:
-    """What an error, its traceback and the log show of what `function` does."""
+    """Call `function`; return the traceback of its error, and the log."""
     caplog.set_level(logging.DEBUG)
     text = ""
     try:
@@ -43,7 +43,7 @@ def shown_by(function: Callable[[], object], caplog: pytest.LogCaptureFixture) -
 
 
 def with_header(name: str) -> dict[str, Any]:
-    """The schema of a tool whose header cannot be made of an object."""
+    """Return a schema with an invalid header: its argument is an object."""
     return {"type": "object", "properties": {"a": {"type": "object", "x-mcp-header": name}}}
 
 
@@ -77,12 +77,12 @@ def test_a_tool_that_is_left_out(
     with serve_http(server) as http:
         shown = shown_by(use, caplog)
     assert TOKEN not in shown
-    assert shown.count("is left out") == 2  # the first, and the last with the number of others
+    assert shown.count("is left out") == 2  # the first, and the last with the number of the others
 
 
 @pytest.mark.parametrize("width", [60, 80])
 def test_no_name_is_cut_within_a_secret(width: int, caplog: pytest.LogCaptureFixture) -> None:
-    """All of it would be masked, but a part of it would not be found."""
+    """Masking would find the whole secret, but not a part of it."""
     name = "x" * (width - 10) + TOKEN
     server = Server("one")
     server.add_tool(lambda a: 1, name="tool", input_schema=with_header(f"{name}("))

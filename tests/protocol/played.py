@@ -1,4 +1,4 @@
-"""Steps of a request, driven by hand: a server that says things, and somebody who answers."""
+"""Runs the steps of a request without a connection, with given outcomes and answers."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from syncmcp.errors import McpError
 NEWEST = "2026-07-28"
 
 Answerer = Callable[[AnswerInput], Any]
-"""Whoever answers questions: the answers by key, `None`, or an error to be raised."""
+"""Answers questions: returns the answers by key, `None`, or an error to be raised."""
 
 
 class Played:
     """Steps whose requests get these outcomes, in this order: results, or errors to be raised.
 
     Attributes:
-        effects: What the steps asked for, in order.
+        effects: The effects that the steps requested, in order.
     """
 
     def __init__(
@@ -41,7 +41,7 @@ class Played:
         self._dialect = dialect_for(revision, None, {EXTENSION: {}} if tasks else {})
 
     def run(self) -> Any:
-        """Go to the end; return the result."""
+        """Run the steps to their end; return the result."""
         effect = next(self._steps)
         while True:
             self.effects.append(effect)
@@ -64,7 +64,7 @@ class Played:
         return self._steps.send(outcome)  # type: ignore[no-any-return]
 
     def fail(self, kind: type[McpError] = McpError) -> Any:
-        """Go to the error at the end; return it."""
+        """Run the steps to the error at their end; return it."""
         with pytest.raises(kind) as caught:
             self.run()
         assert not self._outcomes, "not every outcome was asked for"
@@ -86,7 +86,7 @@ class Played:
 
     @property
     def questions(self) -> list[Any]:
-        """The questions that were asked together, by key."""
+        """The questions of each round, by key."""
         return [dict(ask.questions) for ask in self.asked]
 
     @property

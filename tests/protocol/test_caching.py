@@ -1,4 +1,4 @@
-"""What may be kept, for how long, and when it is outdated; no clock, no store."""
+"""Which results are cached, for how long, and what outdates them; no clock, no store."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_a_refused_cursor_names_the_list_it_belongs_to() -> None:
     others: list[McpError] = [MethodNotFound("?", code=-32601), RequestTimeout("late")]
     for error in others:
         assert list_of_refused_cursor(LIST, {"cursor": "x"}, error) is None
-    # It outdates the pages of its list and nothing else.
+    # A refused cursor outdates only the pages of its list.
     changes = InvalidationLog()
     changes.record_refused_cursor("tools", 5.0)
     assert changes.is_outdated(LIST, {"cursor": "x"}, 4.9)
@@ -94,7 +94,7 @@ def test_a_change_outdates_what_was_asked_for_before_it_and_nothing_else() -> No
     assert not changes.is_outdated(LIST, None, 1.0)
     changes.record_change(TOOLS, 5.0)
     assert changes.is_outdated(LIST, None, 4.9)
-    assert changes.is_outdated(LIST, None, 5.0)  # at the same tick, nobody knows which came first
+    assert changes.is_outdated(LIST, None, 5.0)  # at the same tick, the order is unknown
     assert not changes.is_outdated(LIST, None, 5.1)
     assert not changes.is_outdated("prompts/list", None, 1.0)
     assert not changes.is_outdated("server/discover", None, 1.0)
@@ -129,7 +129,7 @@ def test_more_changed_resources_than_are_known_outdate_too_much_and_never_too_li
     for number in range(MAX_URIS):
         changes.record_change(updated(f"a:{number}"), float(number))
     assert not changes.is_outdated(READ, never, 0.0)
-    # One more: the older half counts for every resource.
+    # With one more URI, the older half of the changes applies to every resource.
     changes.record_change(updated("a:one more"), float(MAX_URIS))
     assert changes.is_outdated(READ, never, MAX_URIS // 2 - 1.0)
     assert not changes.is_outdated(READ, never, MAX_URIS // 2 - 0.5)

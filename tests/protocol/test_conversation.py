@@ -46,7 +46,7 @@ def test_a_conversation_whose_tool_uses_all_have_their_result_is_balanced() -> N
         [SamplingMessage.from_wire({"role": "user", "content": TEXT}), said("assistant", TEXT)],
         [QUESTION, USED, DONE],
         [QUESTION, said("assistant", TEXT, use("a"), use("b")), said("user", *map(result, "ba"))],
-        # An id may come back in a later turn: some models count anew each time.
+        # An id may be repeated in a later turn: some models restart their counter.
         [*(QUESTION, USED, DONE), *(USED, DONE, said("assistant", TEXT))],
         [QUESTION, USED, said("user", {**result("a"), "isError": True})],
     ):
@@ -114,7 +114,7 @@ def test_an_answer_of_one_block_goes_to_an_older_server_without_a_list() -> None
     plain = answer(TEXT)
     assert plain.to_wire() == {"role": "assistant", "model": "m", "content": TEXT, **STOP}
     assert single_block(plain, ALL) is plain
-    # Several texts become one.
+    # Several texts are joined.
     single = single_block(answer([TEXT, {"type": "text", "text": "again"}]), ALL)
     assert single.to_wire()["content"] == {"type": "text", "text": "hello\nagain"}
 

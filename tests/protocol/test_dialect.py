@@ -1,4 +1,4 @@
-"""What each revision has, and how it says it."""
+"""The features of each revision, and how its messages express them."""
 
 from __future__ import annotations
 
@@ -160,13 +160,13 @@ def test_the_context_of_a_completion_goes_only_where_there_is_one() -> None:
 @pytest.mark.parametrize("method", ["server/discover", "tools/list", "tools/call", "acme/do"])
 def test_every_stateless_request_says_revision_capabilities_and_client(method: str) -> None:
     dialect = speaking(NEWEST)
-    for id, offer, said in ((7, OFFER, CAPABILITIES), (8, NO_OFFER, {})):  # each has its own
+    for id, offer, said in ((7, OFFER, CAPABILITIES), (8, NO_OFFER, {})):  # for each request
         made = dialect.request_params(method, None, id, None, None, offer)
         assert made is not None
         assert made["_meta"][PREFIX + "protocolVersion"] == NEWEST
         assert made["_meta"][PREFIX + "clientCapabilities"] == said
         assert made["_meta"][PREFIX + "clientInfo"] == INFO
-        # A probe asks for no progress.
+        # A probe requests no progress.
         assert ("progressToken" in made["_meta"]) is (method != "server/discover")
     nameless = dialect_for(NEWEST, None).request_params(method, None, 7, None, None)
     assert nameless is not None

@@ -1,4 +1,4 @@
-"""One request, driven by hand until its final result."""
+"""The steps of one request until its final result, without a connection."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ URL = {"mode": "url", "url": "https://example.com/", "elicitationId": "1", "mess
 
 
 def asks(state: str | None = None, **requests: Any) -> dict[str, Any]:
-    """A result that asks these questions."""
+    """Return a result that asks these questions."""
     asked = {"inputRequests": requests} if requests else {}
     kept = {} if state is None else {"requestState": state}
     return {"resultType": "input_required", **asked, **kept}
@@ -72,13 +72,13 @@ def play(
     params: dict[str, Any] | None = PARAMS,
     **options: Any,
 ) -> Played:
-    """An exchange with a server that says these things, one after the other."""
+    """Return an exchange whose requests get these outcomes, in order."""
     steps = exchange(method, params, **options)
     return Played(steps, *outcomes, answer=answer, revision=revision)
 
 
 def play_old(*outcomes: Any, **options: Any) -> Played:
-    """The same in the revision whose errors send people to URLs."""
+    """Return the same in 2025-11-25, whose errors can ask for visits to URLs."""
     return play(*outcomes, revision="2025-11-25", **options)
 
 
@@ -141,8 +141,8 @@ def test_answers_of_an_earlier_round_are_not_sent_again() -> None:
     ]
     assert params == PARAMS
     assert [ask.params for ask in played.asked] == [PARAMS, PARAMS]
-    assert played.pauses == [0.2]  # before the round without questions alone
-    # Nor is the state, when the next round has none. The same words twice are two questions.
+    assert played.pauses == [0.2]  # only after the round without questions
+    # Nor is the state, if the next round has none. An equal question is asked again.
     played = play(asks("1", k=FORM), asks(None, k=FORM), FINAL)
     played.run()
     assert played.sent[2] == {**PARAMS, "inputResponses": {"k": {"answer to": "k"}}}
@@ -157,7 +157,7 @@ def test_a_question_that_nobody_answers_ends_the_call_and_nothing_is_sent_again(
         played = play(first, answer=lambda ask: refusal, revision=revision)
         assert played.fail() is refusal
         assert played.sent == [PARAMS]
-    # An error of the server in a later round is the call's.
+    # An error of the server in a later round is the error of the call.
     error = ServerError("no", code=-32000)
     assert play(asks("s", k=FORM), error).fail() is error
 
@@ -193,7 +193,7 @@ def test_what_has_done_no_work_keeps_its_error() -> None:
         assert first.delivery == "not_sent"
     late = RequestTimeout("late", delivery="not_sent")
     assert play_old(url_needed(), late).fail() is late
-    assert late.delivery == "not_sent"  # for want of the visit, nothing was done
+    assert late.delivery == "not_sent"  # the server did nothing, as the visit was missing
     for method in ("prompts/get", "resources/read"):
         for lost in (ConnectFailed("gone"), ConnectionLost("gone", delivery="not_sent")):
             assert play(asks("s", k=FORM), lost, method=method).fail() is lost
@@ -217,13 +217,13 @@ def test_ten_rounds_are_allowed_or_as_many_as_the_client_says(limit: int | None)
         assert "max_rounds" in str(error)
         assert str(most) in error.message
         assert (len(played.sent), len(played.asked), played.pauses) == (most + 1, most, [])
-    # It says what was asked last, but not the state.
+    # The cause of the error has the last questions, but not the state.
     cause = play(*rounds, asks("secret", q=FORM, r=ROOTS), **options).fail().__cause__
     assert isinstance(cause, McpError)
     assert cause.method == "tools/call"
     assert vars(cause)["questions"] == {"q": FORM, "r": {**ROOTS, "params": {}}}
     assert "secret" not in repr(vars(cause))
-    # Rounds without questions count as much as others.
+    # Rounds without questions count like others.
     played = play(asks("1"), asks("2", k=FORM), asks("3"), max_rounds=2)
     played.fail(TooManyRounds)
     assert (played.pauses, len(played.asked)) == ([0.05], 1)
@@ -248,11 +248,11 @@ def test_a_url_that_nobody_goes_to_leaves_the_error_as_it_was() -> None:
     played = play_old(error, answer=lambda ask: None)
     assert played.fail() is error
     assert len(played.sent) == 1
-    # Links that must not be shown are refused, for the reason of the error.
+    # If links must not be shown, the refusal is raised, with the error as its cause.
     refusal = InvalidQuestion("the link cannot be opened")
     assert play_old(error, answer=lambda ask: refusal).fail() is refusal
     assert refusal.__cause__ is error
-    # By hand, the error is what the program is given.
+    # With `single_exchange`, the program gets the error.
     by_hand = single_exchange("tools/call", PARAMS, EVERYTHING)
     assert Played(by_hand, error, answer=answered).fail() is error
 
@@ -270,12 +270,12 @@ def test_an_error_without_usable_urls_is_an_error_like_any_other(
 
 
 def page(number: int, **changed: Any) -> dict[str, Any]:
-    """A link unlike those of other numbers."""
+    """Return a link that is different for each number."""
     return {**URL, "url": f"https://example.com/{number}", "elicitationId": str(number), **changed}
 
 
 def minted(number: int, url: str) -> dict[str, Any]:
-    """A link as a server makes it anew for each error, with an id of its own in the URL."""
+    """Return a link as a server creates it for one error, with a new id in the URL."""
     id = str(UUID(int=number))
     return {"mode": "url", "message": "Sign in", "elicitationId": id, "url": url.format(id=id)}
 
@@ -290,7 +290,7 @@ def test_a_server_that_sends_to_urls_for_ever_is_stopped() -> None:
 
 
 def pages(*urls: str) -> list[dict[str, Any]]:
-    """Links to these pages."""
+    """Return links to these pages."""
     return [page(number, url=url) for number, url in enumerate(urls)]
 
 
@@ -346,7 +346,7 @@ def test_of_several_links_only_the_new_ones_are_asked_for() -> None:
     played = play_old(*errors)
     assert played.fail() is errors[2]
     assert links(played) == [[one, two], [three]]
-    # Two ids of one error are both waited for; whoever asks the person asks for the page once.
+    # The client waits for both ids of one error, but asks for the visit only once.
     both = [URL, {**URL, "elicitationId": "2"}]
     played = play_old(url_needed(*both), FINAL)
     played.run()
@@ -354,7 +354,7 @@ def test_of_several_links_only_the_new_ones_are_asked_for() -> None:
 
 
 def links(played: Played) -> list[list[Any]]:
-    """The links that were asked for together."""
+    """Return the links of each round."""
     return [[link.params for link in ask.questions.values()] for ask in played.asked]
 
 
@@ -362,7 +362,7 @@ LINK = {key: value for key, value in URL.items() if key != "elicitationId"}
 
 
 def link(**changed: Any) -> dict[str, Any]:
-    """A question of a result that sends somebody somewhere."""
+    """Return a question that asks for a visit to a link."""
     return {"method": "elicitation/create", "params": {**LINK, **changed}}
 
 
@@ -381,7 +381,7 @@ def test_who_agreed_to_a_link_is_not_asked_again_while_the_server_waits_for_them
         None,
         *({f"k{number}": {"action": "accept"}} for number in range(3)),
     ]
-    # The pauses are a minute in all.
+    # The pauses add up to about a minute.
     played = play(*[asks("s", k=link()) for _ in range(11)], answer=agreed)
     played.fail(TooManyRounds)
     assert len(played.asked) == 1
@@ -415,7 +415,7 @@ def test_who_did_not_agree_to_a_link_is_not_asked_again(action: str) -> None:
 
 
 def once(outcome: Any, *, revision: str = NEWEST, offer: OfferedCapabilities = EVERYTHING) -> Any:
-    """Send a request by hand and return what comes of it."""
+    """Send a request without answering questions; return the outcome."""
     steps = single_exchange("tools/call", PARAMS, offer)
     assert next(steps) == Send("tools/call", PARAMS, offer)
     with pytest.raises(StopIteration) as stop:
@@ -433,7 +433,7 @@ def test_by_hand_a_question_is_returned_and_nobody_is_asked(offer: OfferedCapabi
 
 @dataclass
 class Life:
-    """A session, or what it ended with."""
+    """A session; `close_error` is the reason of its end."""
 
     close_error: McpError | None = None
 
@@ -441,7 +441,7 @@ class Life:
 @pytest.mark.requirement("PAG-04")
 def test_the_requests_of_one_list_are_sent_in_one_session() -> None:
     one, other = SessionPin(), Life()
-    one.check(Life())  # until a page has come, any session will do
+    one.check(Life())  # any session is accepted before the first page
     one.check(other)
     one.pin()
     one.check(other)

@@ -1,4 +1,4 @@
-"""Frames: what is read out of bytes, and what is written into them."""
+"""Frames: how messages are decoded from bytes, and encoded."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ def test_an_answer_has_a_result_or_an_error() -> None:
         (encode_result("q", {}), {"id": "q", "result": {}}),
         (encode_error(7, -3, "no"), {"id": 7, "error": no}),
         (encode_error(7, -3, "no", data=[]), {"id": 7, "error": {**no, "data": []}}),
-        # What is absent is not written as null, and a notification has no id.
+        # Absent members are not written as null, and a notification has no id.
         (encode_request(1, "ping", None), {"id": 1, "method": "ping"}),
         (encode_notification("n", None), {"method": "n"}),
         (encode_notification("n", {}), {"method": "n", "params": {}}),
@@ -141,7 +141,7 @@ WRITERS: list[Callable[[dict[str, Any]], bytes]] = [
 ]
 
 
-# Among them half of a surrogate pair and bytes that are no text.
+# Including half of a surrogate pair, and bytes that are not text.
 NO_JSON = [math.nan, math.inf, -math.inf, "\ud800", object(), b"\xff", CIRCLE, within("in", 5000)]
 
 
@@ -195,18 +195,18 @@ def test_what_is_not_json_is_malformed_and_belongs_to_the_call_it_names() -> Non
         (b'{"jsonrpc":"2.0","method":"a","params":{"b":"\xe4"}}', None),
         *((b'{"id":1,"resu', None), (b"[" * 100_000, None)),
         (b'{"id":' + b"9" * 6000 + b',"result":{}}', None),
-        # A response that can be told by its id fails the call that it answers.
+        # A malformed response whose id can be read fails the call that it answers.
         *((b'{"id":1,"result":{}} trailing', 1), (b'{"id":1,"result":NaN}', 1)),
         *((b'{"id":1,"result":{"a":Infinity}}', 1), (b'{"id":1,"result":{"a":-Infinity}}', 1)),
         *((b'{"id":1,"result":"\\ud800"}', 1), (b'{"id":1,"result":{"cut": ', 1)),
         (b'{"result":{"cut": ', None),
-        (b"{" + b" " * 256 + b'"id":1,"result":{"cut": ', None),  # beyond what is looked at,
+        (b"{" + b" " * 256 + b'"id":1,"result":{"cut": ', None),  # beyond the searched part
     ):
         (message,) = decode(frame)
         assert isinstance(message, InvalidMessage)
         assert message.reason.startswith("not JSON: ")
         assert message.id == id
-        # A bound is named where it is the reason.
+        # The reason names the bound that was exceeded.
         assert ("at most 200 levels" in message.reason) is frame.startswith(b"[[")
         assert ("at most 4,300 digits" in message.reason) is (b"999" in frame)
 
@@ -226,7 +226,7 @@ def test_of_a_batch_that_cannot_be_decoded_each_message_counts_by_itself() -> No
     assert len(wrecks) == 3
     assert set(wrecks) == {InvalidMessage(reason, id) for id in (2, 3, None)}
 
-    # Of a batch that is cut, the whole messages are read.
+    # The complete messages of a truncated batch are read.
     for cut in (b'[{"id":1,"result":{}},{"id":2,"res', b'[{"id":1,"result":{}}, x'):
         assert decode(cut)[0] == Result(1, {})
 
@@ -243,7 +243,7 @@ def test_an_array_without_objects_is_one_malformed_message(frame: bytes) -> None
 def test_a_batch_of_more_messages_than_the_bound_is_not_read(unit: bytes, end: bytes) -> None:
     whole = b"[" + b",".join([unit] * jsonrpc.MAX_MESSAGES)
     assert decode(whole + end)
-    if end or unit != b"7":  # of a batch that cannot be decoded only the objects are read
+    if end or unit != b"7":  # in a malformed batch, only objects count
         with pytest.raises(LimitExceeded, match="10,000 messages"):
             decode(whole + b"," + unit + end)
 
@@ -321,7 +321,7 @@ def test_what_a_message_may_leave_out_or_add() -> None:
         ('{"jsonrpc":"1.0","id":1,"result":{"a":1},"extra":true}', Result(1, {"a": 1})),
         *((f'{{"id":1,"result":{json.dumps(result)}}}', Result(1, result)) for result in RESULTS),
         ('{"id":1,"result":{},"error":null}', Result(1, {})),
-        *(  # an error without an id is an error of no request
+        *(  # an error without an id belongs to no request
             (f'{{{id}"error":{{"code":-32700,"message":"?","data":[1]}}}}', Error(None, *NO_CALL))
             for id in ("", '"id":null,')
         ),
@@ -343,7 +343,7 @@ def test_a_request_whose_params_are_no_object_can_still_be_refused(params: str) 
     assert read(f'{{"method":"m","params":{params}}}') == InvalidMessage(reason, None)
 
 
-# A message with so many values beside those of its result, the keys counted as well.
+# The number of values in a message apart from those of its result; keys count, too.
 AROUND = 7
 
 
@@ -403,7 +403,7 @@ LONG = '{"content":[],"structuredContent":{"x":' + "9" * 5000 + "}}"
         ('{"jsonrpc":"2.0","id":7,"result":%s}', 7),
         ('{ "id": "7", "jsonrpc": "2.0", "result": %s }', 7),
         *(('{"result":%s,"jsonrpc":"2.0","id":7}', 7), ('{"jsonrpc":"2.0","error":%s,"id":7}', 7)),
-        # What may be no answer belongs to no call.
+        # A frame that may not be a response belongs to no call.
         ('{"jsonrpc":"2.0","id":7,"method":"ping","params":%s}', None),
         ('{"jsonrpc":"2.0","method":"ping","params":%s,"id":7}', None),
         ('{"jsonrpc":"2.0","id":{"id":7},"result":%s}', None),
@@ -430,7 +430,7 @@ def test_no_long_time_is_spent_on_a_batch_that_is_no_json(
 
 
 def test_the_bounds_of_the_decoder() -> None:
-    # The shorter a frame must be, the fewer values it may have.
+    # The bound on values depends on the bound on the size of a frame.
     sizes = (0, 1_600_016, 4 * 2**20, 64 * 2**20)
     assert [*map(values_within, sizes)] == [100_000, 100_001, 262_144, 4_000_000]
     with pytest.raises(LimitExceeded, match="more than 4,000,000 values"):
@@ -448,5 +448,5 @@ def test_the_size_of_a_value_is_what_it_takes_as_an_object() -> None:
         assert sys.getsizeof(text) <= size_of({"text": text}) <= sys.getsizeof(text) + 1000
     assert size_of({"list": [0] * 1000}) > 50_000
     assert size_of({"text": "x" * 1000}) < 2000
-    # Whatever an interceptor made of parameters has a size.
+    # Parameters that an interceptor changed have a size, even if they are not JSON.
     assert size_of({"half a character": "\ud800", "object": object(), (1, 2): 3}) > 50  # type: ignore[dict-item]

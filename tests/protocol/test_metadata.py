@@ -1,4 +1,4 @@
-"""Members of `_meta`, trace context among them, and header values that repeat a message."""
+"""Members of `_meta`, including trace context, and header values that repeat a message."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ def test_a_callers_own_trace_context_is_checked_before_it_is_sent(revision: str)
 
 
 def decode_value(value: str) -> str:
-    """Read a header value as the specification tells a server to."""
+    """Decode a header value as the specification requires of a server."""
     if value.startswith("=?base64?") and value.endswith("?=") and len(value) >= 11:
         return base64.b64decode(value[9:-2], validate=True).decode()
     return value
@@ -147,7 +147,7 @@ def test_everything_else_goes_as_base64_of_its_utf_8_between_the_markers() -> No
         *(("a ", "=?base64?YSA=?="), (" ", "=?base64?IA==?=")),
         ("=?base64?aGk=?=", "=?base64?PT9iYXNlNjQ/YUdrPT89?="),
         ("=?base64?not really?=", "=?base64?PT9iYXNlNjQ/bm90IHJlYWxseT89?="),
-        ("=?base64?=", "=?base64?PT9iYXNlNjQ/PQ==?="),  # to a careless reader it is encoded
+        ("=?base64?=", "=?base64?PT9iYXNlNjQ/PQ==?="),  # a careless server would decode it
         *(("file:///é", "=?base64?ZmlsZTovLy/DqQ==?="), ("😀", "=?base64?8J+YgA==?=")),
     ):
         assert encode_value(text) == header

@@ -1,4 +1,4 @@
-"""Arguments that headers repeat: which marks are valid, and what the headers say."""
+"""Arguments that headers repeat: which marks are valid, and the values of the headers."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ SPOILED: list[tuple[dict[str, Any], str]] = [
             *(7, None, True, ["A"]),
         )
     ),
-    # Names of headers differ by more than case.
+    # Names of headers are case-insensitive.
     *(
         (arguments(a=marked("Region"), b=arguments(c=marked(other))), "two properties")
         for other in ("Region", "REGION", "region")
@@ -211,7 +211,7 @@ def test_a_tool_whose_marks_have_long_names_is_left_out() -> None:
 
 
 def test_what_is_remembered_of_a_tool_takes_little_memory() -> None:
-    # The way to an argument is short, however deep a schema is and however short its names are.
+    # The paths to all arguments have few names, even if the schema is deep and the names short.
     schema = arguments(**{chr(0x100 + one): marked(f"{one:x}") for one in range(300)})
     for _ in range(90):
         schema = arguments(**{"": schema})
@@ -231,7 +231,7 @@ def test_a_tool_with_a_bad_mark_is_left_out_and_the_others_stay() -> None:
     [(name, reason)] = left_out
     assert name == "bad"
     assert "'not ok'" in reason
-    # A tool that went bad repeats nothing any more.
+    # A tool whose new definition has a bad mark gets no headers any more.
     dialect, left_out = repeating(NEW)
     dialect.read_result("tools/list", listing(tool("t", a=marked("A"))))
     dialect.read_result("tools/list", listing(tool("t", a=marked("A", "number"))))

@@ -1,4 +1,4 @@
-"""Negotiation, driven by hand: what is asked, what comes of it, what both sides agree on."""
+"""The steps of a negotiation, without a connection: requests, outcomes and agreements."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def initialized(revision: Any = "2025-11-25") -> dict[str, Any]:
 def agrees(
     said: Sequence[str], revision: str, *outcomes: EffectOutcome, **options: Any
 ) -> Negotiated:
-    """Play a negotiation that says this and agrees on that revision."""
+    """Run a negotiation that must send `said` and agree on `revision`."""
     played = Played(*outcomes, **options)
     negotiated = played.run()
     assert negotiated.dialect.revision == revision
@@ -80,7 +80,7 @@ def agrees(
 def refuses(
     said: Sequence[str], outcome: EffectOutcome, *words: object, **options: Any
 ) -> McpError:
-    """Play a negotiation that says this, and ends with an error that has these words in it."""
+    """Run a negotiation that must send `said`, and raise an error that contains `words`."""
     played = Played(outcome, **options)
     error = played.fail()
     assert type(error) is ProtocolError
@@ -90,7 +90,7 @@ def refuses(
 
 
 def gives_up(said: Sequence[str], *outcomes: EffectOutcome, **options: Any) -> McpError:
-    """Play a negotiation that says this, and raises what it was told last."""
+    """Run a negotiation that must send `said`, and raise the last outcome."""
     played = Played(*outcomes, **options)
     last = outcomes[-1]
     error = played.fail()
@@ -100,7 +100,7 @@ def gives_up(said: Sequence[str], *outcomes: EffectOutcome, **options: Any) -> M
 
 
 class Played:
-    """A negotiation whose questions get these answers, in this order."""
+    """A negotiation whose requests get these outcomes, in this order."""
 
     def __init__(
         self,
@@ -174,10 +174,10 @@ OLD_SERVER_REFUSALS: list[EffectOutcome] = [
     *(MethodNotFound("Method not found"), InvalidParams("Invalid request parameters")),
     *(InvalidRequest("Server not initialized"), ParseError("what?"), InternalError("oops")),
     ResourceNotFound("not found"),
-    # Of a draft: a header that differs, a missing capability, an unsupported version.
+    # Codes of a draft: a header that differs, a missing capability, an unsupported version.
     *(ServerError("of a draft", code=code) for code in (-32001, -32003, -32004)),
     *(ServerError("no", code=code) for code in (0, -1, -32000, -32019, -32023, -32042, 404)),
-    # Silence, and an answer that is no answer.
+    # No response, and a malformed response.
     *(ProbeTimedOut(), ProtocolError("malformed answer")),
     HttpError("text", status=400, body="Bad Request"),
     HttpError("json", status=400, body='{"detail":1}'),
@@ -228,7 +228,7 @@ def test_a_refused_revision_is_asked_for_again_when_the_server_names_a_shared_st
 ):
     result, refusal = discovered(NEWEST), unsupported({"supported": ["2025-11-25", NEWEST]})
     assert agrees([PROBE, DISCOVER], NEWEST, refusal, result).result is result
-    # Only once, and never by `initialize`.
+    # The client asks again only once, and does not send `initialize`.
     lost = (HttpError("no", status=404), ConnectionLost("gone"), died())
     for second in (unsupported({"supported": [NEWEST]}), MethodNotFound("no such method"), *lost):
         assert gives_up([PROBE, DISCOVER], refusal, second).hint is None  # no mode was chosen
@@ -243,7 +243,7 @@ OUTAGES: list[McpError] = [
     *(TokenRefused("no such code", status=400), AuthError("not you", status=403)),
     *(ConnectFailed("refused"), ConnectionLost("reset"), TransportError("TLS")),
     *(LimitExceeded("a limit of ours"), ClosedError("closed by another thread")),
-    # What only a stateless server knows to say is no reason to try another era, either.
+    # Errors that only a stateless server sends are no reason for `initialize` either.
     *(HeaderMismatch("Mcp-Method differs"), MissingCapability("sampling")),
 ]
 
@@ -285,7 +285,7 @@ def test_a_stateless_server_that_answered_the_probe_too_late_is_recognised() -> 
     assert Played(silence, LateProbeAnswer(missing)).fail() is missing
     for data in (None, "text", {}, {"supported": ["2099-01-01"]}, {"supported": ["2024-11-05"]}):
         gives_up(asked, silence, unsupported(data))
-    # A fresh server has no probe left to answer too late.
+    # A restarted server got no probe that it could answer late.
     gives_up([*asked, RESTART, INITIALIZE], silence, died(), refusal)
     played = Played(silence, died(), initialized())
     played.run()
@@ -324,7 +324,7 @@ def test_the_handshake_declares_what_is_offered_and_the_offered_revision_has(
     assert isinstance(ask, SendRequest)
     assert ask.params
     assert ask.params["capabilities"] == session_capabilities(revision, offer)
-    # Who is nameless has a name all the same where one is demanded.
+    # The handshake requires a name, so a client without one sends a default.
     assert set(ask.params["clientInfo"]) == {"name", "version"}
 
 
@@ -482,12 +482,12 @@ def test_every_negotiation_ends_after_a_few_questions_with_an_agreement_or_an_er
         assert negotiated.result is last
     except McpError as error:
         failure = error
-    # What the server said last is no agreement: it was an error, or its result was of no use.
+    # A negotiation fails with the last error, or because the last outcome cannot be used.
     said = last.error if isinstance(last, ServerExited) else last
     if failure is not None and failure is not said:
         assert isinstance(failure, ProtocolError)
         assert isinstance(last, (dict, McpError))
-    # Where what was known turns out wrong, the whole way is gone after that.
+    # If the known revision is wrong, the complete negotiation follows.
     in_vain = mode == "auto" and known is not None
     assert 1 <= asked <= 5 + in_vain
     assert restarts <= 2 + in_vain
@@ -509,7 +509,7 @@ def test_a_server_that_refuses_the_post_is_tried_over_the_older_transport(
     said = [ask, OLDER_TRANSPORT, ask, INITIALIZED]
     outcomes = [refused(status), None, initialized(OLD)]
     agrees(said, OLD, *outcomes, mode=mode, sse_fallback=True)
-    if mode == "legacy":  # after a probe there is no second one
+    if mode == "legacy":  # the older transport needs no second probe
         agrees([PROBE, *said], OLD, refused(404), *outcomes, sse_fallback=True)
 
 
@@ -524,8 +524,8 @@ def test_any_other_refusal_is_the_end() -> None:
         HttpError("not of initialize", status=404),
     ):
         gives_up([INITIALIZE], error, mode="legacy", sse_fallback=True)
-    gives_up([INITIALIZE], refused(404), mode="legacy")  # there is no older transport
-    # A sign-in that fails on the older way is what the caller sees.
+    gives_up([INITIALIZE], refused(404), mode="legacy")  # without the fallback
+    # The caller gets the error of a sign-in that fails on the older transport.
     answers = refused(404), AuthError("no", status=401)
     gives_up([INITIALIZE, OLDER_TRANSPORT], *answers, mode="legacy", sse_fallback=True)
 
@@ -562,6 +562,6 @@ def test_a_session_that_answers_is_gone_on_with(mode: str, revision: str) -> Non
 def test_where_a_session_is_gone_another_one_begins(gone: McpError) -> None:
     said = ["ping 2025-11-25", INITIALIZE, INITIALIZED]
     assert not agrees(said, OLD, gone, initialized(OLD), mode="legacy", resume=True).resumed
-    # Where there are no sessions there is none to go on with.
+    # A revision without sessions cannot resume one.
     answer = {"supportedVersions": [NEWEST]}
     assert not agrees([DISCOVER], NEWEST, answer, mode=NEWEST, resume=True).resumed

@@ -1,4 +1,4 @@
-"""What a client declares, in the words of each revision, and what cannot be asked of a server."""
+"""The capabilities that a client declares in each revision, and the unavailable requests."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ NEWEST = "2026-07-28"
 def declared(
     revision: str, offer: OfferedCapabilities, extensions: dict[str, Any] | None = None
 ) -> dict[str, Any]:
-    """The capabilities that reach a server: in the handshake, or in each request."""
+    """Return the capabilities that a server gets: in the handshake, or in each request."""
     hello = ClientHello(None, offer, extensions or {})
     if revision in STATEFUL:
         return session_capabilities(revision, offer, hello.extensions)
@@ -58,14 +58,14 @@ EVERYTHING_DECLARED: dict[str, dict[str, dict[str, Any]]] = {
 
 
 def to_declare(revision: str, offer: OfferedCapabilities) -> dict[str, Any]:
-    """What is declared of everything when only this is offered."""
+    """Return the capabilities of the revision that are declared with this offer."""
     capabilities = EVERYTHING_DECLARED[revision]
     offered = {
         "roots": offer.roots,
         "sampling": offer.sampling,
         "tools": offer.sampling_tools,
         "context": offer.sampling_context,
-        # Before there were modes, elicitation meant forms.
+        # Before elicitation had modes, it meant forms.
         "elicitation": offer.form or (offer.url and bool(capabilities.get("elicitation"))),
         "form": offer.form,
         "url": offer.url,
@@ -163,7 +163,7 @@ ALL_DECLARED: dict[str, Any] = {
     "resources": {"subscribe": True},
     "tasks": {"list": {}, "cancel": {}},
 }
-# What the newest revision has in the place of a request.
+# The replacements of requests in the newest revision.
 INSTEAD = {
     "ping": ": any other request shows whether the server answers",
     "resources/subscribe": ": listen(uris=...) watches resources",
@@ -189,9 +189,9 @@ def test_a_server_can_be_asked_what_the_revision_has_and_it_declares(revision: s
         else:
             hint = INSTEAD.get(method, "") if revision == NEWEST else ""
             assert reason == f"revision {revision} has no such request{hint}"
-    # A server of which nothing is known may have everything.
+    # A server whose capabilities are unknown may have all of them.
     assert closed(revision, every_capability(dialect)) == gated
-    # Of a server that declares nothing can be asked what needs nothing.
+    # A server that declares nothing can get the requests that need no capability.
     gated = closed(revision, {})
     assert KNOWN_REQUESTS - gated.keys() == {m for m, path in needs.items() if path == ()}
     assert {m for m, gate in gated.items() if gate.undeclared} == {m for m in needs if needs[m]}

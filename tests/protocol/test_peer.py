@@ -1,4 +1,4 @@
-"""The table of who waits for which id, by examples and against a simple model."""
+"""The table of requests that wait for a response: examples, and a comparison with a model."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_an_id_that_was_never_given_out_finds_nothing() -> None:
         assert table.get(id) is None
         assert table.take(id) is None
         assert len(table) == 1
-        # A number that a server turned into a string was.
+        # A server may have turned the number into a string.
         assert table.get("1") is table.take("1") is waiter
         assert (own_id(3), own_id("4"), own_id("x"), own_id(True)) == (3, 4, None, None)
 
@@ -57,7 +57,7 @@ def test_the_only_open_request_is_found_while_it_is_the_only_one() -> None:
     assert table.sole_call() is second
     ping = Waiter("ping")
     table.register(ping)
-    assert table.sole_call() is second  # nothing but its answer belongs to a ping
+    assert table.sole_call() is second  # only a response belongs to a ping
     table.take(second.id)
     assert table.sole_call() is None
 
@@ -71,7 +71,7 @@ def test_what_is_too_much_stands_in_line_and_goes_in_the_order_it_came() -> None
     table.take(waiters[1].id)
     assert table.next_queued() is waiters[2]
     assert table.next_queued() is None
-    # Who is taken while it stands in line loses its place.
+    # A queued request that is taken loses its place in the queue.
     assert table.take(waiters[3].id) is waiters[3]
     table.take(waiters[0].id)
     table.take(waiters[2].id)
@@ -83,7 +83,7 @@ def test_what_is_too_much_stands_in_line_and_goes_in_the_order_it_came() -> None
 def test_draining_takes_everything_and_leaves_nobody_in_line() -> None:
     table = peer(1)
     waiters = registered(table, 3)
-    table.open_calls().clear()  # looking takes none of them
+    table.open_calls().clear()  # a copy: the table is unchanged
     assert table.open_calls() == waiters
     assert len(table) == 3
     assert table.take_all() == waiters
@@ -106,7 +106,7 @@ MOST = 3
 
 
 class Model(RuleBasedStateMachine):
-    """Does to a table, and to a plain list of who waits, the same things in any order."""
+    """Applies the same operations, in any order, to a table and to plain collections."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -121,7 +121,7 @@ class Model(RuleBasedStateMachine):
     @rule(at_once=st.booleans())
     def register(self, at_once: bool) -> None:
         waiter = Waiter()
-        # Only free slots that `next_in_line` was not asked for yet can be overtaken into.
+        # A new request can get a free slot before `next_queued` gives it to a queued request.
         free = at_once or len(self.running) < MOST
         assert self.table.register(waiter, skip_queue=at_once) is free
         assert waiter.id == self.given
@@ -175,7 +175,7 @@ class Model(RuleBasedStateMachine):
 @pytest.mark.requirement("RPC-02", "RPC-04", "RPC-05", "CAN-04", "CAN-05")
 @pytest.mark.pitfall("23", "H10")
 class TestModel(Model.TestCase):  # type: ignore[misc, valid-type]
-    """Any history of registering, taking and draining."""
+    """Any sequence of registering, taking and draining."""
 
 
 def test_a_request_that_lasts_is_found_but_counts_for_nothing() -> None:

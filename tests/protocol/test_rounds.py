@@ -1,4 +1,4 @@
-"""A result that is a question: how it is read, and the request that goes on from there."""
+"""Results that ask questions: how they are read, and the request that continues the call."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ JSON = st.recursive(
 
 
 def read(method: str = "tools/call", **parts: Any) -> InputRound:
-    """Read an `input_required` result with these parts, as a client of the newest revision does."""
+    """Read an `input_required` result with these members, in the newest revision."""
     result = {"resultType": "input_required", **parts}
     outcome = dialect_for(STATELESS[0], None).read_result(method, result)
     assert isinstance(outcome, InputRound)
@@ -60,7 +60,7 @@ def test_questions_are_read_under_their_keys_with_what_they_ask(method: str) -> 
     for params in ({}, {"params": None}, {"params": {}}):
         bare = read(method, inputRequests={"k": {"method": "roots/list", **params}})
         assert bare.questions == {"k": InputQuestion("roots/list", {})}
-    # Either may be missing, and an empty state is a state.
+    # State or questions may be missing; an empty state counts as a state.
     for absent in ({}, {"requestState": None}):
         assert read(method, inputRequests={"k": ROOTS}, **absent).state is None
     assert read(method, inputRequests={"k": ROOTS}, requestState="").state == ""

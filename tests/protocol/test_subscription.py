@@ -1,4 +1,4 @@
-"""What is asked of a server that shall tell of changes, and what its notifications mean."""
+"""The request for a subscription, and the meaning of its notifications."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Calls that become tasks, driven by hand to their end."""
+"""The steps of calls that become tasks, without a connection."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ ENABLED = dialect_for(NEWEST, None, {EXTENSION: {}})
 
 
 def begun(revision: str, status: str = "working", **more: Any) -> dict[str, Any]:
-    """The answer to a call that became a task."""
+    """Return the answer to a call that became a task."""
     if revision == CORE:
         return {"task": told(status, **more)}
     return {"resultType": "task", **told(status, **more)}
@@ -86,17 +86,17 @@ def playing(
 
 
 def core(*outcomes: Any) -> Played:
-    """A call of 2025-11-25 that asks for a task."""
+    """Return a call of 2025-11-25 that asks for a task."""
     return playing(exchange("tools/call", AS_TASK), *outcomes, revision=CORE)
 
 
 def extension(*outcomes: Any, answer: Answerer = _agree) -> Played:
-    """A call of 2026-07-28 that may become a task."""
+    """Return a call of 2026-07-28 that may become a task."""
     return playing(exchange("tools/call", PARAMS), *outcomes, answer=answer)
 
 
 def updates(played: Played) -> list[Any]:
-    """The answers that were sent to the questions of the task."""
+    """Return the answers that were sent to the questions of the task."""
     sent = [params for method, params in played.requests if method == "tasks/update"]
     assert all(params.keys() == {"taskId", "inputResponses"} for params in sent)
     assert all(params["taskId"] == "t1" for params in sent)
@@ -138,10 +138,10 @@ def test_a_task_that_was_cancelled_has_no_result() -> None:
     assert (error.reason, error.delivery, error.method) == ("no paper", "unknown", "tools/call")
     for more in ({}, {"statusMessage": 5}):
         assert core(begun(CORE), told("cancelled", **more)).fail(RequestCancelled).reason is None
-    # So it is while the result is waited for.
+    # The same holds while the client waits for the result.
     played = core(begun(CORE, "input_required"), told("input_required"), REFUSED, told("cancelled"))
     assert played.fail(RequestCancelled).__cause__ is REFUSED
-    # Who cancels it knows its end before its result is refused.
+    # A program that cancels the task knows its end before the result is refused.
     course = poller(AS_TASK)
     steps = course.poll_until_done()
     next(steps)
@@ -163,7 +163,7 @@ def test_a_call_that_fails_while_its_result_is_waited_for_is_looked_at_once_more
 
 def test_a_call_that_asks_for_a_task_may_be_answered_plainly() -> None:
     assert core({"content": [], "task": {"taskId": "x"}}).run()["content"] == []
-    # In older revisions nothing becomes a task.
+    # In older revisions, no call becomes a task.
     said = {"task": told("working")}
     for revision in {*REVISIONS} - {CORE, NEWEST}:
         assert playing(exchange("tools/call", PARAMS), said, revision=revision).run() == said
@@ -220,7 +220,7 @@ def test_a_state_that_lacks_what_it_should_say_is_a_mistake_of_the_server() -> N
         error = played.fail(ProtocolError)
         assert error.message.startswith(message)
         assert error.method == ("tools/call" if "an object" in message else "tasks/get")
-        # Who has ended is not cancelled.
+        # A task that has ended is not cancelled.
         assert bool(played.posted) is (state["status"] == "input_required")
 
 
@@ -239,7 +239,7 @@ def test_a_question_that_is_seen_again_is_not_asked_again() -> None:
     assert played.questions == [{"a": question}, {"b": question}]
     assert [ask.params for ask in played.asked] == [PARAMS, PARAMS]
     assert updates(played) == [{"a": {"to": "a"}}, {"b": {"to": "b"}}]
-    # An answer that did not reach the server is sent again without asking.
+    # An answer that did not reach the server is sent again, without a new question.
     course = poller()
     playing(course.poll_until_done(), first, ConnectionLost("gone")).fail(ConnectionLost)
     again = playing(course.poll_until_done(), first, {}, DONE)
@@ -263,7 +263,7 @@ def test_a_question_is_asked_the_next_time_unless_it_was_refused(error: McpError
         again = playing(course.poll_until_done(5.0), asks, {}, DONE)
         again.run()
         assert len(again.questions) == 1
-        # A look has a limit of its own.
+        # Each request of a poll has its own limit.
         assert [one.timeout for one in again.effects if isinstance(one, Send)] == [5.0, 5.0, 5.0]
 
 
@@ -273,7 +273,7 @@ def test_a_server_that_never_stops_asking_is_stopped() -> None:
     error = extension(begun(NEWEST), *outcomes, asks[10]).fail(TooManyRounds)
     assert error.rounds == 10
     assert error.__cause__.questions == {"10": FORM}
-    # A call that is answered by hand is followed to its end, with the same limit.
+    # `single_exchange` polls a task to its end, too, with the same limit of rounds.
     by_hand = single_exchange("tools/call", PARAMS, NO_OFFER, max_rounds=1)
     played = playing(by_hand, begun(NEWEST), asks[0], {}, asks[1])
     played.fail(TooManyRounds)
@@ -319,7 +319,7 @@ def test_a_call_that_is_given_up_has_its_task_cancelled(revision: str, error: Mc
     ended = played.fail(type(error))
     assert (ended.method, ended.delivery) == ("tools/call", "unknown")
     assert played.posted == [SendAndForget("tasks/cancel", ID)]
-    # So has one whose question is refused.
+    # So does a call whose question is refused.
     denied = Denied("no", by="person")
     played = extension(begun(NEWEST), asking(a=FORM), answer=lambda ask: denied)
     played.fail(Denied)
@@ -360,7 +360,7 @@ ASKS, MORE = asking(a=FORM, b=MODEL), asking(a=FORM, b=MODEL, c=MODEL)
 
 
 def withdrawn(*outcomes: Any, withdraws: int = 1) -> Played:
-    """A task that asks, until the first questions of it are withdrawn."""
+    """Return a task whose first `withdraws` rounds of questions are withdrawn."""
     course = poller()
     course.withdraw_on = lambda end: end
 
@@ -386,13 +386,13 @@ def test_a_question_that_is_withdrawn_is_not_asked_again_and_a_new_one_is() -> N
     played = withdrawn(told("working"), MORE, {}, DONE)
     assert played.run() is RESULT
     assert [list(each) for each in played.questions] == [["a", "b"], ["c"]]
-    # What is left to say of the form, and the answer to what is new.
+    # The withdrawn form is cancelled, and the new question is answered.
     assert updates(played) == [{"a": {"action": "cancel"}, "c": {"to": "c"}}]
-    # What is not open any more is not answered.
+    # A question that is not open any more is not answered.
     played = withdrawn(told("working"), asking(c=MODEL), {}, DONE)
     assert played.run() is RESULT
     assert updates(played) == [{"c": {"to": "c"}}]
-    # A server that still asks after a while is told that nobody answers.
+    # If the server still asks after some polls, the client cancels the form.
     played = withdrawn(ASKS, ASKS, {}, ASKS, DONE)
     assert played.run() is RESULT
     assert updates(played) == [{"a": {"action": "cancel"}}]
@@ -404,7 +404,7 @@ def test_what_withdraws_a_question_is_what_did_so_before_the_look_that_found_it(
     before = course.withdraw_on = lambda end: end
     steps = course.poll_until_done()
     assert next(steps) == Send("tasks/get", ID)
-    course.withdraw_on = lambda end: end  # withdrawn while the look was under way
+    course.withdraw_on = lambda end: end  # withdrawn during the poll
     ask = steps.send(Reply(ASKS, ENABLED))
     assert isinstance(ask, AnswerInput)
     assert ask.withdraw_on is before
@@ -432,7 +432,7 @@ def test_an_answer_that_comes_when_the_task_has_ended_is_no_error() -> None:
     assert len(played.questions) == 1
     cancelled = told("cancelled")
     withdrawn(refused, cancelled, cancelled, withdraws=0).fail(RequestCancelled)
-    # It is one while the server still asks.
+    # It is an error while the server still asks.
     assert withdrawn(refused, ASKS, withdraws=0).fail(InvalidParams) is refused
 
 
@@ -458,14 +458,14 @@ def test_what_withdraws_the_questions_of_a_task_ends_the_pause_before_the_next_l
     working = Reply(told("working"), ENABLED)
     assert next(steps) == Send("tasks/get", ID)
     assert steps.send(working) == Pause(1.0, at_first)
-    course.next_withdraw_on = then  # it is cancelled: that ends this pause, and not the next one
+    course.next_withdraw_on = then  # a cancel ends only this pause, not the next one
     assert steps.send(None) == Send("tasks/get", ID)
     assert steps.send(working) == Pause(1.0, then)
     steps.close()
 
 
 class MeanwhileEnded:
-    """Stands for a lock: while somebody waits for it, another one sees the end of the task."""
+    """A lock; while one thread waits for it, another thread records the end of the task."""
 
     def __init__(self, course: TaskPoller) -> None:
         self._course = course
@@ -487,7 +487,7 @@ def test_nothing_comes_after_the_end_of_a_task() -> None:
         course.update(ENABLED.tasks.read("tasks/get", told(status)))
     assert course.state
     assert course.state.status == "completed"
-    # Nor after one that another one sees at the same moment.
+    # Nor after an end that another thread records at the same moment.
     course, seen = poller(), []
     course.on_state = lambda state: seen.append(state.status)
     course.lock = MeanwhileEnded(course)

@@ -1,4 +1,4 @@
-"""Calls on processes and on a cluster of Dask, as a program: prints what became of them as JSON."""
+"""Program: makes calls on processes, or on a cluster of Dask, and prints the outcomes as JSON."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ PATIENCE = 150.0
 
 
 def heard(_log: object) -> None:
-    """A handler of the main module: a worker of a cluster has another one."""
+    """Ignore a log message. A function of this main module, so it must be pickled by value."""
 
 
 def config() -> Client:
@@ -45,7 +45,7 @@ def in_order(outcomes: Iterator[Outcome]) -> list[dict[str, Any]]:
 
 
 class Book:
-    """The orders that servers have written."""
+    """A file of the orders that servers have written; see `executor_server.py`."""
 
     def __init__(self, directory: str, name: str) -> None:
         self.path = Path(directory, name)
@@ -54,7 +54,7 @@ class Book:
         return self.path.read_text().split() if self.path.exists() else []
 
     def wait(self, count: int) -> str:
-        """The process that gave the last of so many orders."""
+        """Wait for `count` orders; return the id of the process that gave the last order."""
         tick = threading.Event()
         for _ in range(int(PATIENCE / 0.02)):
             if len(self.lines()) >= count:
@@ -87,7 +87,7 @@ def is_there(pid: str) -> bool:
 
 
 def isolated(executor: Executor) -> list[dict[str, Any]]:
-    """Calls of which some cannot be made."""
+    """Make calls of which some fail; return all outcomes."""
     return in_order(
         fan_out(
             config(),
@@ -104,7 +104,7 @@ def isolated(executor: Executor) -> list[dict[str, Any]]:
 
 
 def killed(executor: Executor, book: Book, *, again: bool) -> dict[str, Any]:
-    """A worker is killed while it has a call; `again`: the call may be made twice."""
+    """Kill a worker while it runs a call; `again`: the call is idempotent and may be repeated."""
     victims: list[str] = []
 
     def killer() -> None:
@@ -137,7 +137,7 @@ def on_processes(directory: str) -> dict[str, Any]:
 
 @contextmanager
 def cluster() -> Iterator[Any]:
-    """A client of a cluster with two workers."""
+    """Start a cluster with two workers; yield a client of it."""
     from distributed import Client as Dask
     from distributed import LocalCluster
 
@@ -166,7 +166,7 @@ def on_dask(directory: str) -> dict[str, Any]:
 
 
 def on_dask_without_repetition(directory: str) -> dict[str, Any]:
-    """As in examples/many_servers/cluster.py: Dask does not run the tasks of lost workers again."""
+    """Kill a worker; as in examples/many_servers/cluster.py, Dask does not repeat its tasks."""
     import dask.config
 
     with dask.config.set({"distributed.scheduler.allowed-failures": 0}), cluster() as client:

@@ -1,4 +1,4 @@
-"""A stdio server for calls from many processes: it tells by files what it does, and for whom."""
+"""A stdio server for calls from many processes. Files record its orders, and release them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def pid() -> int:
 
 @server.tool()
 def order(context: ToolContext, book: str) -> str:
-    """Write the order, with the process that wants it, into `book`; wait for `book`.go."""
+    """Append the id of the client's process to the file `book`; wait for the file `book`.go."""
     with Path(book).open("a", encoding="utf-8") as lines:
         lines.write(f"{os.getppid()}\n")
     while not (context.cancelled.wait(0.01) or Path(f"{book}.go").exists()):
@@ -28,7 +28,7 @@ def order(context: ToolContext, book: str) -> str:
 
 @server.tool()
 def fail() -> str:
-    """Have no luck."""
+    """Fail."""
     raise ValueError("no luck")
 
 

@@ -1,4 +1,4 @@
-"""Interceptors for tests: one that remembers, one that acts, and ways to make a call."""
+"""Interceptors for tests: `Seen` records, `Does` acts; and two ways to call a tool, ``ask``."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def future(client: Client, text: str) -> Any:
 
 
 def call_of(client: Client, ask: Ask) -> Callable[..., Any]:
-    """How this way calls a tool."""
+    """Return the function that calls a tool in the way of `ask`."""
     if ask is block:
         return client.call_tool
     return lambda *args, **named: client.call_tool.future(*args, **named).result(PATIENCE)
@@ -36,7 +36,7 @@ rotated_asks = rotated_with("ask", [block, future])
 
 
 class Seen(Interceptor):
-    """Remembers everything."""
+    """Records each message with its hook, and the name of the thread that called the hook."""
 
     def __init__(self, name: str = "seen", log: list[tuple[str, str, Message]] | None = None):
         self.name = name
@@ -66,7 +66,7 @@ class Seen(Interceptor):
         return [(hook, message.kind) for hook, message in self.of(method)]
 
     def wait(self, method: str, kind: str, *, settled: bool | None = None) -> Message:
-        """The first message of this kind, as soon as it was seen."""
+        """Wait for a message of this method and kind; return the first one."""
 
         def found() -> list[Message]:
             of_kind = [each for _, each in self.of(method) if each.kind == kind]
@@ -78,7 +78,7 @@ class Seen(Interceptor):
 
 
 class Does(Interceptor):
-    """Does something to the messages of one method in one hook, and forwards the rest."""
+    """Runs an action for the messages of one method in one hook, and forwards the others."""
 
     def __init__(self, hook: str, method: str, action: Callable[[Message], Any]) -> None:
         self._hook, self._method, self._action = hook, method, action
@@ -110,7 +110,7 @@ def throws(error: BaseException) -> Callable[[Message], NoReturn]:
 
 
 class Gate:
-    """An action that never ends by itself; a test must open the gate."""
+    """An action that blocks until the test sets `open`, and fails if the test does not."""
 
     def __init__(self) -> None:
         self.inside = threading.Semaphore(0)

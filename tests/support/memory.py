@@ -1,4 +1,4 @@
-"""How much memory a job takes."""
+"""Measurement of the memory that a job allocates."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 
 def peak(job: Callable[[], object]) -> int:
-    """Run the job; return how much it had allocated at most, in bytes."""
+    """Run `job`; return the peak size of its Python allocations, in bytes."""
     tracemalloc.start()
     try:
         job()

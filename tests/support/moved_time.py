@@ -1,8 +1,8 @@
-"""Time that a test moves: the clocks of the library stand, and its waits end by them.
+"""Simulated time: the clocks of the library move only when the test moves them.
 
-A test that lets a real limit of 0.2 seconds pass can only say that the call ended some time later:
-on a busy machine that may take seconds. Here no time passes by itself, so the moment at which
-something ends is exact: not before its limit, and not a second after it.
+With a real limit of 0.2 seconds, a test can only check that a call ends some time later: on a busy
+machine, that may take seconds. With simulated time, a test checks the limit exactly: the call does
+not end before it, and does not wait a second longer.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ from syncmcp._concurrency import timing
 from tests.support.stage import PATIENCE, is_library, tick
 
 SHORT: Final = 0.3
-"""Waits below this many seconds end by the real clock: they are for the system, not for a limit."""
+"""Shorter waits (in seconds) use the real clock: they are for the system, and are no limits."""
 
 _BEFORE: Final = 0.5
-"""How long before its limit a test looks whether something has ended, in seconds."""
+"""How many seconds before a limit `ending` checks that the job has not ended."""
 
 _LOOK: Final = 0.01
-"""How often a waiting thread looks at the moved clock, in real seconds."""
+"""The interval in real seconds at which a waiting thread reads the simulated clock."""
 
 _acquire: Final = timing.acquire
 _EXACT: Final = 1e-6
@@ -47,26 +47,26 @@ _MACHINERY: Final = (
 
 
 class MovedTime:
-    """A clock for the whole library, which `advance` alone moves.
+    """A simulated clock for the whole library; only `advance` moves it.
 
-    Threads of the library, and those that `ending` starts, wait by it. The thread of the test waits
-    by the real clock, whatever it calls.
+    It ends the timed waits of the library on all threads but that of the test, where all waits use
+    the real clock.
     """
 
     def __init__(self) -> None:
-        # A whole number: what is added to it is exact.
+        # A whole number, so that sums with limits are exact.
         self._now = float(int(timing.monotonic()))
         self._tests_thread = threading.get_ident()
         self._over = False
-        # When the waits that are under way end.
+        # The times at which the current waits end.
         self._ends: list[float] = []
 
     def now(self) -> float:
-        """The time, in seconds."""
+        """Return the time, in seconds."""
         return self._now
 
     def advance(self, seconds: float) -> None:
-        """Go forward, and have the timer do what is due."""
+        """Move the clock forward, and let the timer run the actions that are due."""
         self._now += seconds
         tick()
 
@@ -78,16 +78,16 @@ class MovedTime:
         *,
         passed: float = 0.0,
     ) -> Any:
-        """Run `job`, which has to end when `limit` seconds have passed, and not before.
+        """Run `job`, which must end when `limit` seconds have passed, and not before.
 
         Args:
             limit: Seconds from the beginning of the job.
-            job: Runs on a thread of its own. A future in it is waited for without a limit.
+            job: Runs on another thread. It must wait for futures without a limit.
             waits: Returns once the job waits, so that its limit has begun.
-            passed: By how much `waits` moves the clock, in seconds.
+            passed: The seconds by which `waits` moves the clock.
 
         Returns:
-            What the job returned or raised.
+            The result or the exception of the job.
         """
         ended = self.start(job)
         waits()
@@ -101,9 +101,9 @@ class MovedTime:
             pytest.fail(f"not ended after {limit:g} s")
 
     def waits_for(self, seconds: float) -> None:
-        """Return once something in the library ends `seconds` from now: a wait, or a timer's entry.
+        """Return once a wait or a timer entry of the library ends `seconds` from now.
 
-        Who is given another limit fails the test.
+        Fails if there is none within `PATIENCE`.
         """
         given_up, left = time.monotonic() + PATIENCE, list[float]()
         while time.monotonic() < given_up:
@@ -118,7 +118,7 @@ class MovedTime:
         pytest.fail(f"nothing ends in {seconds:g} s, but in {left}")
 
     def start(self, job: Callable[[], object]) -> SimpleQueue[Any]:
-        """Run `job` on a thread of its own; the queue gets what it returns or raises."""
+        """Run `job` on another thread; return a queue, which gets its result or exception."""
         ended: SimpleQueue[Any] = SimpleQueue()
 
         def run() -> None:
@@ -130,10 +130,10 @@ class MovedTime:
         threading.Thread(target=run, name="test-job", daemon=True).start()
         return ended
 
-    # -- what takes the place of the waits of the standard library
+    # -- replacements of the timed waits of the standard library
 
     def _passes(self, seconds: float | None, frame: FrameType | None) -> bool:
-        """Whether a wait with this limit ends by the moved clock."""
+        """Return True if a wait with this limit, called from `frame`, uses the simulated clock."""
         if seconds is None or seconds < SHORT or threading.get_ident() == self._tests_thread:
             return False
         while frame is not None and frame.f_code.co_filename.startswith(_MACHINERY):
@@ -154,7 +154,7 @@ class MovedTime:
         return wait(max(end - self._now, 0.0))
 
     def _wait_for_notify(self, condition: Any, seconds: float) -> bool:
-        # As in the standard library: between two of its waits a `notify` could be lost.
+        # Like `Condition.wait`, but polling. Repeated calls of it could miss a `notify` in between.
         waiter = threading.Lock()
         waiter.acquire()
         condition._waiters.append(waiter)
@@ -175,7 +175,7 @@ class MovedTime:
 
     @contextmanager
     def installed(self) -> Iterator[MovedTime]:
-        """In the place of the real clock, and of the waits by it, for the length of the block."""
+        """Replace the real clock, and the timed waits of the library, until the block ends."""
         condition_wait, join = threading.Condition.wait, threading.Thread.join
 
         def wait(condition: threading.Condition, timeout: float | None = None) -> bool:
@@ -203,7 +203,7 @@ class MovedTime:
                         patch.setattr(module, name, self._acquire)
             patch.setattr(threading.Condition, "wait", wait)
             patch.setattr(threading.Thread, "join", wait_for_end)
-            timing.timer.at(0.0, lambda: None)  # it waits by this clock from now on
+            timing.timer.at(0.0, lambda: None)  # wakes the timer, which then uses this clock
             yield self
         self._over = True
         timing.timer.at(0.0, lambda: None)
@@ -211,7 +211,7 @@ class MovedTime:
 
 @cache
 def _modules_with_clocks() -> tuple[Any, ...]:
-    """The modules of the library that look at the clock, or wait for locks; read once."""
+    """Return the modules of the library that read the clock or wait for locks."""
     found: list[Any] = []
     for path in sorted(_LIBRARY.rglob("*.py")):
         place = path.relative_to(_LIBRARY)
@@ -225,7 +225,7 @@ def _modules_with_clocks() -> tuple[Any, ...]:
 
 @contextmanager
 def no_limit_begins() -> Iterator[None]:
-    """Fail whoever makes a deadline within the block.
+    """Make the constructor of `Deadline` fail within the block, unless it has no limit.
 
     A limit that begins while tests are collected may have passed when its test runs.
     """
@@ -241,9 +241,9 @@ def no_limit_begins() -> Iterator[None]:
 
 
 def soonest(job: Callable[[], object], times: int = 8) -> float:
-    """How long `job` takes, in real seconds, when nothing disturbs it: the best of some times.
+    """Run `job` up to `times` times; return the shortest duration, in real seconds.
 
-    It stops at the first that took less than a quarter of a second.
+    Stops after the first run that takes less than a quarter of a second.
     """
     taken: list[float] = []
     while len(taken) < times and min(taken, default=1.0) >= 0.25:

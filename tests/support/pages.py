@@ -1,4 +1,4 @@
-"""Pages in files, which a browser is started with."""
+"""Reads the `file:` pages with which the library starts a browser; they hide the real address."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from urllib.request import url2pathname
 
 
 def file_of(url: str) -> Path:
-    """The file of a `file:` URL."""
+    """Return the path of a `file:` URL."""
     assert url.startswith("file:///")
     return Path(url2pathname(urlsplit(url).path))
 
 
 def address_behind(url: str) -> str:
-    """The address to which the file of a `file:` URL leads by itself."""
+    """Return the address to which the page at a `file:` URL redirects."""
     (address,) = re.findall(
         r'http-equiv="refresh" content="0; url=([^"]+)"', file_of(url).read_text()
     )

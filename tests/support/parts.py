@@ -1,4 +1,4 @@
-"""Parts inside of the library that tests of other parts need, made here and nowhere else."""
+"""Makes internal objects of the library for tests of other parts; no other test makes them."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from tests.support.stage import PATIENCE, STATEFUL
 
 
 def agreement(info: dict[str, Any] | None = None) -> Negotiated:
-    """What a client and a server agreed on, without capabilities.
+    """Return the result of a stateful handshake, without capabilities.
 
     Args:
-        info: What the server says of itself.
+        info: The `serverInfo` of the server.
     """
     return Negotiated(dialect_for(STATEFUL, None), {"serverInfo": info} if info else {})
 
@@ -29,15 +29,15 @@ def agreement(info: dict[str, Any] | None = None) -> Negotiated:
 def connected_server(
     name: str, *, trusted: bool = False, info: dict[str, Any] | None = None
 ) -> ConnectedServer:
-    """A server that nobody connected to, as handlers and policies see it."""
+    """Return a server as handlers and policies see it, without a connection."""
     return ConnectedServer(agreement(info), name=name, trusted=trusted)
 
 
 class Exchange(AbortableExchange):
-    """What a call over HTTP runs in: entered by the thread that waits, aborted by any.
+    """The HTTP exchange of a call. One thread enters it and waits; any thread may abort it.
 
     Attributes:
-        waits: Set once its thread waits for what is not there yet.
+        waits: Set once a thread waits for an event that is not set.
     """
 
     def __init__(self, deadline: Deadline | None = None) -> None:
@@ -45,24 +45,24 @@ class Exchange(AbortableExchange):
         self.waits = threading.Event()
 
     def wait(self, event: threading.Event, seconds: float | None) -> bool:
-        """Wait for `event`, at most `seconds`."""
+        """Set `waits` if `event` is not set; then wait for `event`, at most `seconds`."""
         if not event.is_set():
             self.waits.set()
         return super().wait(event, seconds)
 
 
 def aborted() -> AbstractContextManager[object]:
-    """Expect that the block ends because the exchange that it runs in is aborted."""
+    """Expect that the block ends because its exchange is aborted."""
     return pytest.raises(ExchangeAborted)
 
 
 def was_aborted(outcome: object) -> bool:
-    """Whether this was raised because an exchange was aborted."""
+    """Return True if `outcome` is the error of an aborted exchange."""
     return isinstance(outcome, ExchangeAborted)
 
 
 def without_pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """Make no exchange pause, as it does before a stream is resumed; return what was asked for."""
+    """Shorten the pauses before streams resume to 1 ms; return the list of requested seconds."""
     pauses: list[float] = []
 
     def sleep(exchange: AbortableExchange, seconds: float) -> None:
@@ -74,7 +74,7 @@ def without_pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 
 
 def raising(error: BaseException | type[BaseException]) -> Callable[..., Any]:
-    """A function that raises this, whatever it is given."""
+    """Return a function that raises `error`, whatever its arguments are."""
 
     def fail(*_: Any, **__: Any) -> Any:
         raise error

@@ -1,12 +1,12 @@
-"""Who is asked: one person, who stands in for every handler of a client.
+"""Handlers for tests: objects that record the questions of servers, and answer them.
 
-`Person()` answers at once whatever is asked, and keeps the questions; `Person(answer)` answers
-that. `Held` waits for its gate first, `Obedient` until the question is withdrawn; an
-`Interface` has methods for forms and links. One person may be
-several handlers of a client: ``connect(server, sampling=person, elicitation=person)``.
+`Person()` answers sampling, forms and links at once; `Person(answer)` returns that answer. `Held`
+blocks until its gate is set. `Obedient` blocks until the question is withdrawn. `Interface` has the
+methods of a user interface. One object may be several handlers of a client:
+``connect(server, sampling=person, elicitation=person)``.
 
-A person before a real terminal is in `tests/ui/person.py`; one who signs in is in
-`tests/auth/authorization_server.py`.
+`tests/ui/person.py` simulates a person at a terminal, and `tests/auth/authorization_server.py` one
+who signs in.
 """
 
 from __future__ import annotations
@@ -28,29 +28,29 @@ from tests.support.stage import PATIENCE
 
 
 def reply(text: str = "hello") -> CreateMessageResult:
-    """What a model says."""
+    """Return a result of sampling with this text."""
     return CreateMessageResult(role="assistant", content=TextContent(text=text), model="double")
 
 
 def nobody(*_: Any) -> NoReturn:
-    """A handler that must not be called."""
+    """Fail the test: a handler that must not be called."""
     pytest.fail("the handler was called")
 
 
 class Person:
-    """Answers what is asked.
+    """A handler that records the questions of servers, and answers them.
 
     Args:
-        answer: The answer, or an exception to raise, or a function without arguments that makes
-            one of them. By itself a person says hello where a model is asked, fills in a form as
-            Ann, and opens a link.
+        answer: The answer, or an exception to raise, or a function without arguments that returns
+            one of them. By default, sampling gets the text "hello", a form the name "Ann", and a
+            link is accepted.
 
     Attributes:
-        requests: What was asked.
+        requests: The first argument of each call: the request, or the context for roots.
         contexts: The contexts of the questions.
-        gate: Lets a person go on who waits for it.
+        gate: Releases `Held` once it is set.
         withdrawn: Set once a question is withdrawn.
-        reasons: Why questions were withdrawn from an obedient person.
+        reasons: The reasons of the withdrawals that `Obedient` waited for.
     """
 
     def __init__(self, answer: Any = None) -> None:
@@ -64,7 +64,7 @@ class Person:
         self._left = threading.Semaphore(0)
 
     def __call__(self, *asked: Any) -> Any:
-        """Answer; `asked` is the request, if there is one, and the context."""
+        """Answer a question; `asked` is the request and the context, or for roots the context."""
         context = asked[-1]
         self.requests.append(asked[0])
         self.contexts.append(context)
@@ -77,19 +77,19 @@ class Person:
             self._left.release()
 
     def think(self, context: HandlerContext) -> None:
-        """What comes between a question and its answer."""
+        """Run between the question and its answer; subclasses wait here."""
 
     def entered(self) -> HandlerContext:
-        """Wait until they are asked once more; the latest context."""
+        """Wait for the next call of the handler; return the context of the latest call."""
         assert self._asked.acquire(timeout=PATIENCE), "nobody asked"
         return self.contexts[-1]
 
     def left(self) -> None:
-        """Wait until they have answered, or given up, once more."""
+        """Wait for the next end of a call of the handler, with an answer or an exception."""
         assert self._left.acquire(timeout=PATIENCE), "nobody answered"
 
     def leave(self) -> None:
-        """Open the gate, and wait for one answer."""
+        """Set the gate, and wait for the end of one call."""
         self.gate.set()
         self.left()
 
@@ -106,27 +106,27 @@ class Person:
 
 
 class Held(Person):
-    """Waits for the gate before each answer."""
+    """Blocks before each answer until `gate` is set."""
 
     def think(self, context: HandlerContext) -> None:
         assert self.gate.wait(PATIENCE), "nobody opened the gate"
 
 
 class Obedient(Person):
-    """Waits until the question is withdrawn, and answers too late."""
+    """Blocks until the question is withdrawn, then answers, too late."""
 
     def think(self, context: HandlerContext) -> None:
         assert context.cancel.wait(PATIENCE), "nobody cancelled"
         self.reasons.append(context.cancel.reason)
 
     def obeyed(self) -> str | None:
-        """Wait until a question was withdrawn; the reason."""
+        """Wait for an answer after a withdrawal; return the reason of the withdrawal."""
         self.left()
         return self.reasons[-1]
 
 
 class Interface(Person):
-    """A user interface with a person before it: one object for forms and for links."""
+    """A user interface that asks a person: one object for forms and for links."""
 
     asks_person = True
     form = url = Person.__call__

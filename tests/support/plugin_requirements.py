@@ -1,6 +1,6 @@
-"""Pytest plugin: checks the requirement marks, and picks tests by row.
+"""Pytest plugin: checks the requirement marks, and selects tests by row.
 
-``--shows ID`` (repeatable) runs only the tests that carry one of these rows.
+``--shows ID`` (repeatable) runs only the tests whose marks name one of these rows.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def _wanted(config: pytest.Config) -> set[str]:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Refuse ``--shows`` with an id that is no row."""
+    """Reject ``--shows`` with an id that no row has."""
     unknown = _wanted(config) - {row.id for row in ROWS}
     if unknown:
         raise pytest.UsageError(f"--shows: no such row: {', '.join(sorted(unknown))}")
@@ -43,9 +43,9 @@ def _ids(item: pytest.Item, kind: str) -> Iterator[object]:
         yield from mark.args
 
 
-@pytest.hookimpl(tryfirst=True)  # wrong marks are wrong on tests that a later hook leaves out, too
+@pytest.hookimpl(tryfirst=True)  # also checks the marks of tests that later hooks deselect
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Refuse wrong marks; then leave out what ``--shows`` does not ask for."""
+    """Reject wrong marks; then deselect the tests that ``--shows`` does not ask for."""
     wrong = [
         f"{item.nodeid}: {fault}"
         for item in items

@@ -1,8 +1,8 @@
-"""Pytest plugin: how the workers of pytest-xdist share the tests and the machine.
+"""Pytest plugin: assigns tests to the workers of pytest-xdist, and runs some tests alone.
 
-A worker gets whole files. Files whose tests build on each other are marked ``together(name)`` and
-go to one worker. A test that measures what others would disturb is marked ``alone``: no worker runs
-another test meanwhile.
+A worker gets whole files. Files that share servers are marked ``together(name)``; one worker gets
+all files of a name. A test that other tests could disturb, such as a measurement, is marked
+``alone``: no worker runs another test at the same time.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class _ByFile(LoadScopeScheduling):  # type: ignore[misc]  # xdist has no types
-    """Hands out whole files, and all files that name one group."""
+    """Assigns tests by file, or by group, for files that name one."""
 
     def _split_scope(self, nodeid: str) -> str:
         return _group(self.config.rootpath / nodeid.partition("::")[0])
@@ -35,9 +35,9 @@ class _ByFile(LoadScopeScheduling):  # type: ignore[misc]  # xdist has no types
 
 @cache
 def _group(file: Path) -> str:
-    """What a file is handed out with: the others of the group that it names, or itself alone.
+    """Return the group that a file names, or the path of the file.
 
-    It is read: xdist tells the process that hands out the tests their names and nothing else.
+    The group is found in the source: the scheduler of xdist knows only the names of tests.
     """
     named = re.search(r"mark\.together\(\"(.+?)\"\)", file.read_text("utf-8"))
     return named[1] if named else str(file)
@@ -45,39 +45,39 @@ def _group(file: Path) -> str:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> _ByFile:
-    """Have ``--dist loadscope`` mean files and groups."""
+    """Let ``--dist loadscope`` assign tests by file and group."""
     return _ByFile(config, log)
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers() -> int:
-    """``-n auto``: two for each core, as tests wait for a part of their time."""
+    """Return the number of workers for ``-n auto``: two for each core, since tests often wait."""
     return 2 * len(os.sched_getaffinity(0))
 
 
 def worker_number() -> int:
-    """Which worker this process is, from 0; it is 0 without workers, too."""
+    """Return the number of this worker, from 0; without workers also 0."""
     return int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Give each worker what a process started at a terminal has, and a place in the queue."""
+    """Set up each worker like a process of a terminal, and let it take turns with the others."""
     if not hasattr(config, "workerinput"):
         return
-    # Readline, which pytest loads, sets these two where there is no terminal.
+    # Readline, which pytest loads, sets these two if there is no terminal.
     os.environ.pop("COLUMNS", None)
     os.environ.pop("LINES", None)
-    # Ignored in what a shell starts in the background.
+    # A shell starts background processes with SIGINT ignored.
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    # Above the folders of the workers.
+    # The parent of the workers' folders, so all workers lock the same files.
     config.pluginmanager.register(_Turns(Path(str(config.getoption("basetemp"))).parent))
 
 
 class _Turns:
-    """Has tests marked ``alone`` wait for the other workers, and these for them.
+    """Lets a test marked ``alone`` wait until no other test runs; later tests wait for its end.
 
-    Two locked files say whose turn it is. Who waits for the second one holds the first, so a test
-    that wants to be alone waits for those that run, and for no later ones.
+    `_floor` is locked while a test runs: exclusively for ``alone``, otherwise shared. A test that
+    waits for it has locked `_queue`, so no later test starts before it.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -108,9 +108,9 @@ def _locked(file: IO[str], operation: int) -> Iterator[None]:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Begin with the files that take longest: begun last, one of them would end long after all.
+    """Run the slowest files first: if one started last, it would prolong the whole run.
 
-    Those that have nothing but tests that run alone come last, when fewer have to wait for them.
+    Tests marked ``alone`` come last, when fewer workers have to wait for them.
     """
     items.sort(key=_turn)
 

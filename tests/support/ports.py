@@ -1,4 +1,4 @@
-"""Ports for servers that have to be told one."""
+"""Ports for servers that must be given one."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from contextlib import suppress
 
 from tests.support.plugin_workers import worker_number
 
-# Below those that systems choose from by themselves; so many for each worker.
+# A range below the ephemeral ports, and the number of ports for each worker.
 _FIRST, _EACH, _LAST = 20_000, 500, 30_000
 
 _given: set[int] = set()
 
 
 def free_port() -> int:
-    """A port of the loopback address that nothing listens at, and that nobody is given by chance.
+    """Return a port of the loopback address that is free, and that the system does not assign.
 
-    Until the server listens, a port that the system had chosen could be given to another test. One
-    that was given before is not given again, because its server may not listen yet.
+    The system could assign an ephemeral port to another test before the server listens. A port is
+    not returned twice (until half of the worker's ports are used): its server may not listen yet.
     """
     if len(_given) > _EACH // 2:
         _given.clear()

@@ -1,4 +1,4 @@
-"""A stdio server for the tests: tools that wait, die, and tell what the server has seen."""
+"""A stdio server for programs under test. Its tools block, ask the client, or end the process."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def pid() -> int:
 
 @server.tool()
 def cancels() -> int:
-    """How many cancels came in, once at least one has."""
+    """Wait for a cancellation; return the number of cancellations so far."""
     server.stats.wait_for(lambda stats: bool(stats.cancels))
     return len(server.stats.cancels)
 
@@ -40,7 +40,7 @@ def ask(context: ToolContext) -> str:
 
 @server.tool()
 def die(code: int = 3) -> str:
-    """Leave some last words and end the process."""
+    """Write to stderr, then end the process with this exit code; if it is negative, by SIGKILL."""
     sys.stderr.write("the disk is full\n")
     sys.stderr.flush()
     if code < 0:

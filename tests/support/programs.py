@@ -1,4 +1,4 @@
-"""Programs that tests run in an interpreter of their own, and a server for them to use."""
+"""Programs that tests run in a separate interpreter, and a child-process server for them."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from pathlib import Path
 from syncmcp import Stdio
 from syncmcp.testing.leaks import child_processes
 
-# Ten times what is promised for the end of a program, in seconds.
+# Seconds that a program may take to end: more than ten times the documented limit (0.8 s).
 CEILING = 10.0
-# How long a program may be silent while a test waits for its next line, in seconds.
+# Seconds that a program may take to print its next line.
 SILENCE = 60.0
 
 SERVER = Path(__file__).with_name("program_server.py")
@@ -25,12 +25,12 @@ ROOT = Path(__file__).parents[2]
 
 
 def server_processes() -> set[int]:
-    """The ids of the servers that this process has started, without their watcher."""
+    """Return the process ids of this process's servers, without that of the watcher."""
     return {pid for pid in child_processes() if not is_watcher(pid)}
 
 
 def is_watcher(pid: int) -> bool:
-    """Whether a process is the one that ends the servers of a program which is killed."""
+    """Return True if a process is the watcher, which ends the servers of a killed program."""
     try:
         return b"_watcher.py\0" in Path(f"/proc/{pid}/cmdline").read_bytes()
     except (FileNotFoundError, ProcessLookupError):
@@ -38,7 +38,7 @@ def is_watcher(pid: int) -> bool:
 
 
 def server() -> Stdio:
-    """A child process with tools that wait, die and tell what the server has seen."""
+    """Return the target that starts `program_server.py` as a child process."""
     return Stdio(sys.executable, str(SERVER))
 
 
@@ -55,19 +55,19 @@ def say(*words):
 
 
 def environment(**more: str) -> dict[str, str]:
-    """Everything as it is; a Python without the library finds it here."""
+    """Return the environment of this process with `more`; `PYTHONPATH` contains the checkout."""
     path = os.pathsep.join(filter(None, [os.environ.get("PYTHONPATH"), str(ROOT)]))
     return {**os.environ, "PYTHONPATH": path, **more}
 
 
 class Program:
-    """A running program: what it says, line by line, and how it ends."""
+    """A running program: its lines of output, and its end."""
 
     def __init__(self, popen: subprocess.Popen[str]) -> None:
         self.popen = popen
 
     def line(self) -> str:
-        """The next line that the program says; nothing at its end. Kills it if it is silent."""
+        """Return the next line of stdout, or "" at the end. Kill the program after `SILENCE`."""
         assert self.popen.stdout is not None
         limit = threading.Timer(SILENCE, self._kill)
         limit.start()
@@ -80,18 +80,18 @@ class Program:
         os.killpg(self.popen.pid, signal.SIGKILL)
 
     def interrupt(self) -> None:
-        """Do what a terminal does on Ctrl-C: signal the program's whole process group."""
+        """Send SIGINT to the program's process group, as a terminal does on Ctrl-C."""
         os.killpg(self.popen.pid, signal.SIGINT)
 
     def end(self) -> tuple[int, str, str]:
-        """Wait for the end; the exit code, and what is left on stdout and stderr."""
+        """Wait for the end; return the exit code, the rest of stdout, and stderr."""
         out, err = self.popen.communicate(timeout=CEILING)
         return self.popen.returncode, out, err
 
 
 @contextlib.contextmanager
 def running(code: str, *, python: str = sys.executable, first: str = "") -> Iterator[Program]:
-    """Run `code` after the prelude, and that after what has to come `first`."""
+    """Run the code `first`, then the prelude, then `code`; kill the program at the end."""
     with subprocess.Popen(
         [python, "-W", "error::ResourceWarning", "-c", first + PRELUDE + code],
         env=environment(),

@@ -1,4 +1,4 @@
-"""A process whose stdin and stdout are a TCP connection: a server over pipes, run by the test."""
+"""Program: connects its stdin and stdout to a TCP port, where `stage.relayed` runs the server."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import threading
 
 
 def main(port: int) -> None:
-    """Move bytes both ways until stdin ends."""
+    """Copy stdin to the port, and the port to stdout, until stdin ends."""
     line = socket.create_connection(("127.0.0.1", port))
 
     def answer() -> None:

@@ -1,7 +1,7 @@
-"""Servers that say exactly what a test wants, frame by frame, as targets of a client.
+"""Servers that send exactly the frames of a script.
 
-`Scripted` is one; `opening` are the first steps of its script. ``talk(script, wire, **options)`` is
-one with an open client.
+`Scripted` is such a server, and `opening` returns the first steps of its script.
+``talk(steps, wire, **options)`` starts one and opens a client of it.
 """
 
 from __future__ import annotations
@@ -35,27 +35,27 @@ class Scripted(ScriptedPeer):
     """A scripted peer that a client connects to in memory or as a child process."""
 
     def on(self, wire: str) -> Scripted | Stdio:
-        """What to give to the client."""
+        """Return the target for a client over `wire`: "memory" or "stdio"."""
         return self if wire == "memory" else Stdio(*self.command, restart="never")
 
     def methods(self, count: int) -> list[str]:
-        """What was received, once `count` messages were; a child's reports may lag behind."""
+        """Wait until `count` messages were received; return the methods of all that were."""
         self.transcript.wait_for(lambda seen: len(seen.received) >= count)
         return self.transcript.methods()
 
     def gone(self) -> bool:
-        """Wait until the client has let go of a connection; it may have had to kill the child."""
+        """Wait until a connection is closed, or the child has exited; return False if neither."""
         return self.transcript.wait_for(
             lambda seen: not {"disconnected", "exited"}.isdisjoint(seen.events)
         )
 
     def requests(self, method: str, count: int = 1) -> list[dict[str, Any]]:
-        """The messages of this method, once `count` of them were received."""
+        """Wait until `count` messages of this method were received; return them."""
         return [seen.message for seen in self.transcript.wait_received(method, count)]
 
 
 def opening(revision: str = OLD) -> list[script.Step]:
-    """The steps of a start that offers everything, for a client that names `revision`."""
+    """Return the steps of a handshake in `revision`, by a server with all capabilities."""
     return script.handshake(revision, capabilities=EVERYTHING)
 
 
@@ -68,14 +68,14 @@ def talk(
     on_request: Mapping[str, Any] | None = None,
     **options: Any,
 ) -> Iterator[tuple[Scripted, Client]]:
-    """A server that says this, and an open client of it; the server outlives the client.
+    """Run a scripted server and an open client of it; the client is closed first.
 
     Args:
-        steps: What the server says, from the first message.
-        wire: How the client reaches it, "memory" or "stdio".
+        steps: The script of the server, from the first message.
+        wire: The transport: "memory" or "stdio".
         mode: The revision of the client.
-        on_request: Handlers of methods that the library does not know.
-        options: Of the client.
+        on_request: Handlers of methods that are not in the protocol.
+        options: Further arguments of `Client`.
     """
     with Scripted(steps) as peer:
         client = Client(peer.on(wire), mode=mode, **options)

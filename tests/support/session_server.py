@@ -1,4 +1,4 @@
-"""A server of sessions that a test forgets at will; it counts what each session was asked."""
+"""An HTTP server with one session, which a test can end; it counts the requests of each session."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from tests.support.stage import PATIENCE, STATEFUL
 from tests.transports.http_peer import RawServer, Request, serving
 
 Answer = Callable[[Request], bool]
-"""Answers a request and returns `True`, or leaves it to the server."""
+"""Answers a request and returns True, or returns False: the server answers."""
 
 
 def on(*words: bytes, act: Callable[[Request], object]) -> Answer:
-    """Do `act` to the requests that hold one of the words; leave the others to the server."""
+    """Return an `Answer` that calls `act` for the requests whose body contains one of `words`."""
 
     def answer(one: Request) -> bool:
         if not any(word in one.body for word in words):
@@ -28,23 +28,23 @@ def on(*words: bytes, act: Callable[[Request], object]) -> Answer:
 
 
 def refuse(one: Request, code: int = -32602) -> None:
-    """Answer with an error."""
+    """Answer a request with an error."""
     error = {"code": code, "message": "no"}
     one.connection.json({"jsonrpc": "2.0", "id": one.id, "error": error})
 
 
 class SessionServer:
-    """Knows one session at a time, and none but that.
+    """A server that has one session at a time; requests of other sessions get status 404.
 
     Attributes:
         url: Its address.
-        seen: What came, by session and method; a GET and a DELETE by those names.
-        requests: The same, with their parameters, in order.
-        known: The session that it knows.
-        revision: What it answers to `initialize`.
-        capabilities: What it says that it can do.
-        listeners: Whether a GET is answered by a stream, which then stays open.
-        before: Asked first what becomes of a request.
+        seen: The number of requests by session and method; the methods include GET and DELETE.
+        requests: Session, method and parameters of each request, in order.
+        known: The id of the session.
+        revision: The revision in the result of `initialize`.
+        capabilities: The capabilities in that result.
+        listens: True if a GET opens a stream, which stays open; False if it gets status 405.
+        before: Called first for each request; may answer it.
     """
 
     def __init__(self) -> None:
@@ -60,26 +60,26 @@ class SessionServer:
         }
         self.listens = False
         self.before: Answer = lambda one: False
-        # Guards all of it, and tells those who wait.
+        # Guards the attributes, and notifies waiting threads of each request.
         self._changed = threading.Condition()
 
     def count(self, method: str) -> int:
-        """How often a method was asked for, in all sessions."""
+        """Return the number of requests of a method, in all sessions."""
         with self._changed:
             return sum(times for (_, name), times in self.seen.items() if name == method)
 
     def wait_for(self, condition: Callable[[], bool]) -> None:
-        """Wait until it holds; it is looked at whenever something has come."""
+        """Wait until `condition` is true; it is evaluated again after each request."""
         with self._changed:
             assert self._changed.wait_for(condition, PATIENCE)
 
     def forget(self) -> None:
-        """Know no session."""
+        """End the session without notice."""
         with self._changed:
             self.known = ""
 
     def answer(self, one: Request) -> None:
-        """The script."""
+        """Record a request, and answer it."""
         session = one.headers.get("mcp-session-id", "")
         message = one.message if one.body else {}
         method = message.get("method", one.method)
@@ -115,20 +115,20 @@ class SessionServer:
         self.result(one, result, {"Mcp-Session-Id": self.known})
 
     def result(self, one: Request, result: Any, headers: dict[str, str] | None = None) -> None:
-        """Answer with a result."""
+        """Answer a request with a result."""
         one.connection.json({"jsonrpc": "2.0", "id": one.id, "result": result}, headers=headers)
 
 
 class FirstStreamLost:
-    """The `before` of a server whose first event stream is lost, without ids, and whose next stays.
+    """A `before` of a server that loses its first event stream, and keeps the next one open.
 
     Attributes:
-        ended: Set by the test: the first stream ends, and the next one may begin.
-        stream: The stream that stays.
+        ended: Set by the test, to end the first stream and to allow the next one.
+        stream: The request that opened the stream that stays open.
     """
 
     def __init__(self, status: int = 200) -> None:
-        """`status` answers the first GET; 200 stands for a stream that lasts until `ended`."""
+        """Answer the first GET with `status`; 200 opens a stream that lasts until `ended`."""
         self.ended = threading.Event()
         self.stream: Request | None = None
         self._first: int | None = status
@@ -152,7 +152,7 @@ class FirstStreamLost:
 
 @contextmanager
 def session_server() -> Iterator[SessionServer]:
-    """A server that runs until the context ends."""
+    """Run a `SessionServer` until the block ends."""
     server = SessionServer()
     raw: RawServer
     with serving(server.answer) as raw:

@@ -1,7 +1,7 @@
-"""Sees to the programs that some tests run, with Debian's packages where those may be installed.
+"""Installs the programs that some tests run, as Debian packages, if the user may install them.
 
-``make test`` runs this. Where a program is missing and may not be installed, one line says which
-tests are left out; in CI that is a failure.
+``make test`` runs this. For each program that is still missing, a line names the tests that are
+skipped. In CI, a missing program is a failure.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 
 class Program(NamedTuple):
-    """A program that tests run: `tests` says what cannot be tested without Debian's `package`."""
+    """A program that tests run; without the Debian `package`, the tests in `tests` are skipped."""
 
     title: str
     commands: tuple[str, ...]
@@ -22,7 +22,7 @@ class Program(NamedTuple):
     tests: str
 
     def find(self) -> str | None:
-        """The path of the program, if it is there."""
+        """Return the path of the program; `None` if it is not installed."""
         return next(filter(None, map(shutil.which, self.commands)), None)
 
 
@@ -33,12 +33,12 @@ PROGRAMS = (CHROMIUM, Program("bubblewrap", ("bwrap",), "bubblewrap", _SANDBOX))
 
 
 def in_ci() -> bool:
-    """Whether a missing program is a failure."""
+    """Return True in CI, where a missing program is a failure."""
     return bool(os.environ.get("CI"))
 
 
 def _prefix() -> list[str] | None:
-    """What to put before a command that installs something; `None` if it may not be done."""
+    """Return the prefix of commands that install packages; `None` if that is not allowed."""
     if shutil.which("apt-get") is None:
         return None
     if os.geteuid() == 0:
@@ -54,7 +54,7 @@ def _install(prefix: list[str], packages: list[str]) -> None:
         ["apt-get", "update", "-qq"],
         ["apt-get", "install", "-y", "-qq", "--no-install-recommends", *packages],
     ):
-        # One that fails (no network, say) shows in the program that is not there afterwards.
+        # A failure (no network, for example) is noticed later: the program is still missing.
         subprocess.run(
             [*prefix, "env", "DEBIAN_FRONTEND=noninteractive", *command],
             stdout=subprocess.DEVNULL,
@@ -63,7 +63,7 @@ def _install(prefix: list[str], packages: list[str]) -> None:
 
 
 def main() -> int:
-    """Install what is missing; the exit code of the program."""
+    """Install the missing programs; return 1 in CI if one is still missing, otherwise 0."""
     missing = [program.package for program in PROGRAMS if program.find() is None]
     if missing and (prefix := _prefix()) is not None:
         _install(prefix, missing)

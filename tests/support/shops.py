@@ -1,9 +1,8 @@
-"""Servers with something to sell, for tests that need any server, or many at once.
+"""Small servers, for tests that need any server, or many at the same time.
 
-`shop(name, *tools)` has one tool for each name, a resource, a template and a prompt. `Shop` has a
-tool that must not run twice and counts how often it ran. `Silent` leaves requests without an
-answer. `Gated` lets nobody in before its gate is open. `DEMO` is the demo server as a child
-process; `MISSING`, `DYING` and `REFUSING` are targets that cannot be opened.
+`shop(name, *tools)` has one tool for each name, a resource, a template and a prompt. `Shop` counts
+the runs of its tool. `Silent` does not answer some requests. `Gated` blocks connections. `DEMO` is
+the demo server as a child process. Clients of `MISSING`, `DYING` and `REFUSING` cannot open.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ REFUSING = "http://127.0.0.1:1/mcp"
 
 
 def shop(name: str = "shop", *tools: str, **options: Any) -> Server:
-    """A server with these tools, each of which says whose it is, a resource and a prompt."""
+    """Return a server with these tools, whose texts contain `name`; with resources, a prompt."""
     server = Server(name, **options)
     for tool in tools:
         server.add_tool(lambda tool=tool: f"{tool} of {name}", name=tool, input_schema={})
@@ -38,12 +37,12 @@ def shop(name: str = "shop", *tools: str, **options: Any) -> Server:
 
 
 class Shop:
-    """A server with a tool that must not run twice, and something to read.
+    """A server with a tool that is not idempotent, and a resource.
 
     Attributes:
         server: The server.
-        stats: What it has seen.
-        sold: How often the tool ran.
+        stats: Its statistics.
+        sold: The number of times that the tool ran.
     """
 
     def __init__(self, **options: Any) -> None:
@@ -62,10 +61,10 @@ class Shop:
 
 
 class Silent(Server):
-    """A server that leaves some requests without an answer.
+    """A server that does not answer requests of some methods until the client cancels them.
 
     Attributes:
-        asked: Set once such a request has come.
+        asked: Set once such a request has arrived.
     """
 
     def __init__(self, name: str = "silent", **options: Any) -> None:
@@ -73,7 +72,7 @@ class Silent(Server):
         self.asked = threading.Event()
 
     def leave(self, method: str) -> Silent:
-        """Do not answer requests of this method any more."""
+        """Stop answering requests of this method; return the server."""
 
         def hold(_: object, context: ToolContext) -> dict[str, Any]:
             self.asked.set()
@@ -84,12 +83,12 @@ class Silent(Server):
         return self
 
     def was_asked(self) -> None:
-        """Wait until such a request has come."""
+        """Wait until a request that the server does not answer has arrived."""
         assert self.asked.wait(PATIENCE)
 
 
 class Gated:
-    """A server that lets nobody in until `gate` is set."""
+    """A server that blocks each connection until `gate` is set; `reached`: a client connects."""
 
     def __init__(self, server: Server) -> None:
         self.server = server
@@ -106,7 +105,7 @@ class Gated:
 
 
 def known(check: Callable[[], bool]) -> None:
-    """Wait until something is so, which nobody tells."""
+    """Poll until `check` returns True, for a condition that no event reports."""
     never = threading.Event()
     for _ in range(int(PATIENCE / 0.01)):
         if check():

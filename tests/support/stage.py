@@ -1,20 +1,20 @@
-"""Where behaviour is tested: a server whose tools wait at gates, on every wire and in both eras.
+"""Support for tests of behaviour: a server whose tools block, all transports, threads, and time.
 
-`Stage` is the server. `Wire` is a way to it: a transport and a revision; ``wire.connect(server)``
-is an open client, and ``wire.serve(server)`` what a client that a test makes itself connects to.
+`Stage` is the server. A `Wire` is a transport and a revision. ``wire.connect(server)`` gives an
+open client; ``wire.serve(server)`` gives the target for a client that the test makes.
 There are seven wires. A test has a parameter ``wire`` and one of these decorators:
 
-* `every_wire`, where the wire is what is tested: echo, cancel, deadline, progress, question, loss;
-  `stateful_wires` for what only the revisions with sessions have. `every_wire_in_turn` gives the
-  wires a ``way``, "blocking" and "future" in turn.
-* `rotated`, everywhere else: three of the seven. The tests of a file take turns, so that a file
-  sees each wire about equally often. `rotated_stateful`: two of the four; `rotated_stateless`: one
-  of the three.
-* `rotated_with`, where the test has other parameters: each of their rows runs on one wire or two,
-  in turn. `rotated_ways` and `rotated_stateful_ways` are that for "blocking" and "future".
+* `every_wire`, if the test is about the transport: echo, cancel, deadline, progress, question,
+  loss. `stateful_wires`, if it needs a session. `every_wire_in_turn` adds a parameter ``way``,
+  which is "blocking" and "future" in turn.
+* `rotated`, for all other tests: three of the seven wires. Each test of a file gets the next ones,
+  so a file uses each wire about equally often. `rotated_stateful` gives two of the four wires,
+  `rotated_stateless` one of the three.
+* `rotated_with`, for tests with other parameters: each row of these gets the next wire; if there
+  are few rows, several wires. `rotated_ways` and `rotated_stateful_ways` add a parameter ``way``.
 
-The rest is for threads and time: `in_threads`, `elsewhere`, `Clock`, `tick`, `nervous`,
-`interrupted`, `is_gone`, `logged`.
+The other helpers are about threads, signals and time: `in_threads`, `elsewhere`, `nervous`,
+`interrupted`, `logged`, `is_gone`, `Clock`, `tick`.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from syncmcp._concurrency.timing import Latch, timer
 from syncmcp.testing import Server, ToolContext, serve_http
 
 PATIENCE = 10.0
-"""Seconds after which something that should have happened counts as not happening."""
+"""Seconds that a test waits for an event that should come soon, before it fails."""
 
 STATEFUL: Final = "2025-11-25"
 STATELESS: Final = "2026-07-28"
@@ -56,19 +56,19 @@ _RELAY = str(Path(__file__).with_name("relay.py"))
 
 
 class Stage:
-    """A server whose tools stop at gates that a test opens.
+    """A server with the tools `hold`, which blocks until the test releases it, `echo` and `count`.
 
     Attributes:
         server: The server.
-        stats: What it has seen.
-        gate: Lets all calls of `hold` go on once it is set; see `let_go` for one of them.
+        stats: Its statistics.
+        gate: Releases all calls of `hold` once it is set; `let_go` releases one of them.
     """
 
     def __init__(self) -> None:
         self.server = Server("stage")
         self.stats = self.server.stats
         self.gate = threading.Event()
-        # Guards the set, and tells those who wait for it.
+        # Guards the dictionary of calls, and notifies the threads that wait for a call.
         self._changed = threading.Condition()
         self._inside: dict[str, ToolContext] = {}
         self._free: set[str] = set()
@@ -77,7 +77,7 @@ class Stage:
         self.server.tool()(self.count)
 
     def hold(self, context: ToolContext, key: str = "") -> str:
-        """Wait for the gate or the end of the call, then say `key`."""
+        """Wait for the gate, `let_go` or the cancellation of the call; then return `key`."""
         with self._changed:
             self._inside[key] = context
             self._changed.notify_all()
@@ -86,7 +86,7 @@ class Stage:
         return key
 
     def echo(self, text: str) -> str:
-        """Say `text`."""
+        """Return `text`."""
         return text
 
     def count(self, context: ToolContext, steps: int) -> str:
@@ -96,11 +96,11 @@ class Stage:
         return "counted"
 
     def let_go(self, key: str) -> None:
-        """Let one call of `hold` go on."""
+        """Release one call of `hold`."""
         self._free.add(key)
 
     def inside(self, *keys: str) -> list[ToolContext]:
-        """Wait until each of these calls is held; return their contexts."""
+        """Wait until a call of `hold` with each of these keys has begun; return their contexts."""
         with self._changed:
             assert self._changed.wait_for(lambda: set(keys) <= set(self._inside), PATIENCE), (
                 f"only {sorted(self._inside)} of {sorted(keys)} came"
@@ -109,7 +109,7 @@ class Stage:
 
 
 class InterruptedLatch(Latch):
-    """Ctrl-C comes as soon as the main thread waits."""
+    """A latch at which the main thread is interrupted, as by Ctrl-C, as soon as it waits."""
 
     def wait(self, seconds: float | None) -> bool:
         _thread.interrupt_main()
@@ -117,7 +117,7 @@ class InterruptedLatch(Latch):
 
 
 class GatedQueue(SimpleQueue[Any]):
-    """The jobs of a pool; who takes the word to end from it is held until `gate` is set."""
+    """The queue of a pool thread. `get` returns the `None` that ends it only once `gate` is set."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -132,7 +132,7 @@ class GatedQueue(SimpleQueue[Any]):
 
 
 class Wire(NamedTuple):
-    """One way to a server: a transport and a revision."""
+    """A transport and a revision."""
 
     transport: str
     revision: Mode
@@ -142,12 +142,12 @@ class Wire(NamedTuple):
 
     @property
     def announces(self) -> bool:
-        """Whether a cancel is a notification; over stateless HTTP it is the end of the stream."""
+        """True if a cancellation is a notification; over stateless HTTP it closes the stream."""
         return (self.transport, self.revision) != ("http", STATELESS)
 
     @contextmanager
     def serve(self, server: Any) -> Iterator[Any]:
-        """What a client connects to, to reach a server of this process; it is closed at the end."""
+        """Serve `server`, which runs in this process; yield the target for a client of it."""
         if self.transport == "memory":
             yield server
         elif self.transport == "stdio":
@@ -160,7 +160,7 @@ class Wire(NamedTuple):
 
     @contextmanager
     def connect(self, server: Any, **options: Any) -> Iterator[syncmcp.Client]:
-        """An open client of `server`; closed, and the server with it, at the end."""
+        """Serve `server`, and yield an open client of it, which is closed at the end."""
         options = {"mode": self.revision, **options}
         with self.serve(server) as target, syncmcp.connect(target, **options) as client:
             yield client
@@ -179,27 +179,27 @@ stateful_wires = pytest.mark.parametrize("wire", STATEFUL_WIRES, ids=str)
 
 
 class Rotation:
-    """Gives the tests of a file some wires each, in turn.
+    """A decorator that gives each test of a file the next few wires of a cycle.
 
     Args:
-        wires: In the order in which they are given; three neighbours differ in their transports.
-        each: How many wires a test gets.
+        wires: The cycle; three neighbours have different transports.
+        each: The number of wires of a test.
     """
 
     def __init__(self, wires: Sequence[Wire], each: int) -> None:
         self._wires, self._each = wires, each
-        # The names of the tests of a file, in the order of the file.
+        # The names of the tests by module, in the order of the file.
         self._tests: dict[str, list[str]] = {}
 
     def __call__(self, test: Test) -> Test:
-        """Give this test its wires."""
+        """Parametrize a test with its wires."""
         first = self._each * self._place(test)
         wires = [self._at(first + number) for number in range(self._each)]
         given: Test = pytest.mark.parametrize("wire", wires, ids=str)(test)
         return given
 
     def with_rows(self, names: str, rows: Any, ids: Any = None) -> Callable[[Test], Test]:
-        """Give each row of other parameters one wire, the next in turn; two where rows are few."""
+        """Return a decorator: each row of other parameters gets the next wire; few rows several."""
         keyed = rows.items() if isinstance(rows, Mapping) else ((None, row) for row in rows)
         table = [
             row
@@ -226,7 +226,7 @@ class Rotation:
         return self._wires[place % len(self._wires)]
 
     def _place(self, test: Any) -> int:
-        """The number of the test in its file; files with few tests begin at different wires."""
+        """Return the place of a test in the cycle; different files begin at different wires."""
         tests = self._tests.setdefault(test.__module__, [])
         if test.__qualname__ not in tests:
             tests.append(test.__qualname__)
@@ -234,7 +234,7 @@ class Rotation:
 
 
 def _wire_name(value: object) -> str | None:
-    """The name of a wire; pytest names other values."""
+    """Return the id of a wire; `None` for other values, which pytest names."""
     return str(value) if isinstance(value, Wire) else None
 
 
@@ -254,7 +254,7 @@ every_wire_in_turn = pytest.mark.parametrize(
 
 @contextmanager
 def relayed(server: Any) -> Iterator[syncmcp.Stdio]:
-    """`server`, which lives in this process, as a child process to be spoken to through pipes."""
+    """Yield a stdio target whose child process relays all messages to `server` in this process."""
     listener = socket.create_server(("127.0.0.1", 0))
     port = listener.getsockname()[1]
     served: list[threading.Thread] = []
@@ -287,8 +287,8 @@ def relayed(server: Any) -> Iterator[syncmcp.Stdio]:
 
 
 def _serve(server: Any, line: socket.socket) -> None:
-    lock = threading.Lock()  # keeps lines whole
-    # A second frame would wait for the other side to say that it has the first one.
+    lock = threading.Lock()  # two threads must not mix their lines
+    # Otherwise a second frame would wait until the other side acknowledges the first one.
     line.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
     def deliver(frame: bytes) -> None:
@@ -296,7 +296,7 @@ def _serve(server: Any, line: socket.socket) -> None:
             with lock:
                 line.sendall(frame + b"\n")
         except OSError:
-            return  # the relay has gone; its client says so
+            return  # the relay has ended, which its client notices
 
     with line, line.makefile("rb") as frames:
         session = server.connect(deliver)
@@ -310,9 +310,9 @@ def _serve(server: Any, line: socket.socket) -> None:
 
 
 def in_threads(*jobs: Callable[[], object], patience: float = 6 * PATIENCE) -> list[Any]:
-    """Run the jobs at once, each on a thread of its own; return what each returned or raised.
+    """Run the jobs at the same time, each on its own thread; return their results or exceptions.
 
-    Within `patience` seconds all of them must have ended. What a job asserts, the test asserts.
+    Fails if a job takes longer than `patience` seconds. Raises the `AssertionError` of a job.
     """
     outcomes: list[Any] = [None] * len(jobs)
     barrier = threading.Barrier(len(jobs))
@@ -339,7 +339,7 @@ def in_threads(*jobs: Callable[[], object], patience: float = 6 * PATIENCE) -> l
 
 
 def elsewhere(job: Callable[[], T]) -> Future[T]:
-    """Run a job on a thread of its own; the future gets what it returns or raises."""
+    """Run a job on another thread; return a future of its result or exception."""
     outcome: Future[T] = Future()
 
     def run() -> None:
@@ -353,7 +353,7 @@ def elsewhere(job: Callable[[], T]) -> Future[T]:
 
 
 class _Said(logging.Handler):
-    """Keeps what a logger says."""
+    """Stores the messages of a logger."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -365,7 +365,7 @@ class _Said(logging.Handler):
 
 @contextmanager
 def logged(name: str) -> Iterator[SimpleQueue[str]]:
-    """What a logger says within the block, for who waits for it."""
+    """Yield a queue of the messages that a logger writes within the block."""
     logger, said = logging.getLogger(name), _Said()
     logger.addHandler(said)
     try:
@@ -376,7 +376,7 @@ def logged(name: str) -> Iterator[SimpleQueue[str]]:
 
 @contextmanager
 def nervous() -> Iterator[None]:
-    """Switch threads as often as the interpreter can."""
+    """Let the interpreter switch threads as often as it can within the block."""
     before = sys.getswitchinterval()
     sys.setswitchinterval(1e-6)
     try:
@@ -386,15 +386,15 @@ def nervous() -> Iterator[None]:
 
 
 class Clock:
-    """A clock that a test moves, in the place of `time.monotonic` in the library.
+    """A clock that a test moves; it replaces `time.monotonic` in modules of the library.
 
-    Real waits of the library (for a lock, for a condition) stay real, so a test moves the clock
-    before somebody looks at it.
+    The library still waits for locks and conditions in real time, so a test must move the clock
+    before the library reads it.
 
     Args:
-        monkeypatch: Puts it there, and takes it away.
-        modules: Those that see it.
-        stands: Whether it moves by nothing but `advance`.
+        monkeypatch: Installs the clock, and restores the real one.
+        modules: The modules in which it replaces the real one.
+        stands: True if only `advance` moves it; otherwise it also moves with the real clock.
     """
 
     def __init__(
@@ -411,26 +411,26 @@ class Clock:
             monkeypatch.setattr(f"{module}.monotonic", self.now)
 
     def now(self) -> float:
-        """The time, in seconds."""
+        """Return the time, in seconds."""
         return self._real() + self._ahead
 
     def advance(self, seconds: float) -> None:
-        """Go forward."""
+        """Move the clock forward."""
         self._ahead += seconds
 
 
 def tick() -> None:
-    """Have the timer look at its clock, and wait until what was due has been done."""
+    """Let the timer read its clock, and wait until it has run all actions that are due."""
     looked = threading.Event()
-    timer.after(0.0, looked.set)  # after everything that is due
-    timer.at(0.0, lambda: None)  # wakes it
+    timer.after(0.0, looked.set)  # runs after all other actions that are due
+    timer.at(0.0, lambda: None)  # wakes the timer
     assert looked.wait(PATIENCE)
 
 
 def is_gone(thing: object) -> Callable[[], bool]:
-    """What tells, once nobody else has `thing`, whether that is so.
+    """Return a function that waits until `thing` is collected; it returns False if it never is.
 
-    It collects, and waits: threads may hold on to what they did last, for a moment.
+    The caller must drop its own references first. Idle threads may keep some for a moment.
     """
     gone = threading.Event()
     weakref.finalize(thing, gone.set)
@@ -450,7 +450,7 @@ _TOOLS = os.path.join(_LIBRARY, "testing", "")
 
 
 def is_library(path: str) -> bool:
-    """Whether a file of source code is the library's, its tools for tests left out."""
+    """Return True if a source file belongs to the library, except `syncmcp.testing`."""
     return path.startswith(_LIBRARY) and not path.startswith(_TOOLS)
 
 
@@ -460,13 +460,13 @@ def interrupted(
     action: Callable[[], object],
     event: Literal["line", "call"] = "line",
 ) -> bool:
-    """Run `job`, with `action` in the middle: at the `number`th line or call in the library's code.
+    """Run `job`, and run `action` in it before the `number`th line or call of the library's code.
 
-    So does a signal handler run, or a finalizer: in a thread that may hold any lock. What raises
-    does it at a call: between a lock's last line and its release no interpreter looks for signals.
+    Signal handlers and finalizers run like this, in a thread that may hold any lock. If `action`
+    raises, pass "call": no signal handler runs between the last line of a `with` block and the
+    release of its lock, but a line event could raise there.
 
-    Returns:
-        Whether there were so many.
+    Returns True if the job had that many lines or calls.
     """
     lines = 0
 
@@ -487,7 +487,7 @@ def interrupted(
         try:
             job()
         except syncmcp.McpError:
-            pass  # what becomes of the job is not what is looked at
+            pass  # the outcome of the job does not matter
         finally:
             sys.settrace(before)
 

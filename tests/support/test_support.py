@@ -1,4 +1,4 @@
-"""What tests share does what it says: the leak check (on Linux), wires in turn, jobs, set-up."""
+"""Tests of the support: the leak check (on Linux), `Rotation`, `in_threads`, `setup_programs`."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from tests.support.stage import STATEFUL_WIRES, WIRES, Rotation, Stage, in_threa
 
 
 class Clock:
-    """Time that passes only while somebody sleeps, and what is to happen then."""
+    """A clock that advances only in `sleep`, which calls `then` each time."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, then: Callable[[], object]) -> None:
         self.now = 0.0
@@ -132,14 +132,14 @@ def test_what_does_not_end_is_named_after_two_seconds_and_one_collection(
 
 
 def a_test(number: int) -> Any:
-    """A test of some file."""
+    """Return a test function of an imaginary file."""
     made = FunctionType((lambda wire: None).__code__, {}, f"test_{number}")
     made.__module__, made.__qualname__ = "tests.some.test_file", f"test_{number}"
     return made
 
 
 def cases(test: Any) -> list[tuple[Any, ...]]:
-    """The values of its only parametrization."""
+    """Return the values of the only parametrization of a test."""
     (mark,) = test.pytestmark
     return [getattr(case, "values", (case,)) for case in mark.args[1]]
 

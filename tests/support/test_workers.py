@@ -1,4 +1,4 @@
-"""The workers of pytest-xdist get whole files and groups, and leave each other alone."""
+"""Tests of `plugin_workers`: a worker gets whole files and groups; `alone` tests run alone."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def test_it(number):
         seen.write(f"{pathlib.Path(__file__).stem} {WORKER}\\n")
 """
 
-# Each test holds a folder while it runs; nobody else may, when one that is alone begins or ends.
+# A worker has a folder while its test runs; next to an `alone` test there may be no other one.
 SHARES = """
 import os, pathlib, pytest, threading
 HERE = pathlib.Path(__file__).parent
@@ -64,7 +64,7 @@ def test_it():
 
 
 def test_workers_get_whole_files_and_are_alone_where_it_is_said(tmp_path: Path) -> None:
-    """One run for all: three workers, begun where Ctrl-C is ignored, as in a shell's background."""
+    """Run three workers with SIGINT ignored, as in the background of a shell; check everything."""
     grouped = SAYS_WHERE.replace("@pytest", '@pytest.mark.together("g")\n@pytest', 1)
     for name in "abcdef":
         (tmp_path / f"test_{name}.py").write_text(grouped if name in "af" else SAYS_WHERE)
@@ -90,7 +90,7 @@ def test_workers_get_whole_files_and_are_alone_where_it_is_said(tmp_path: Path) 
     assert len(lines) == 24
     assert len(set(lines)) == len(places) == 6
     assert places["test_a"] == places["test_f"]
-    assert (tmp_path / "together").exists()  # more than one worker had something to do
+    assert (tmp_path / "together").exists()  # more than one worker ran tests at the same time
 
 
 def test_the_longest_files_are_begun_first_and_those_that_run_alone_last() -> None:

@@ -1,4 +1,4 @@
-"""The chat of `examples/agents/agent.py`, with a person before it at a real terminal."""
+"""The chat of `examples/agents/agent.py`, with a simulated person at a real terminal."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ from tests.llm.providers import ANTHROPIC, RESPONSES, Call, Provider
 from tests.support.stage import PATIENCE
 from tests.system.test_examples import environment, example
 
-# Seconds: what a program needs that starts on a busy machine, with a provider's package to load.
+# Seconds that a program may take to start on a busy machine, with a provider's package to load.
 STARTED = 9 * PATIENCE
 
 pytestmark = [pytest.mark.timeout(300), pytest.mark.slow]
 
-# Of what is asked before a call.
+# The keys that answer the question before a call.
 YES, NO = (DOWN, ENTER, "run", ENTER), (ENTER,)
 
 
 class Shop:
-    """A server on loopback."""
+    """A server with a price list and a slow tool, on loopback."""
 
     def __init__(self) -> None:
         self.server = Server("shop")
@@ -40,18 +40,18 @@ class Shop:
         self.server.tool()(self.slow)
 
     def price(self, fruit: str) -> str:
-        """Say what one costs."""
+        """Return the price of a fruit, with a control sequence that clears the screen."""
         return f"{fruit}s cost 30\x1b[2J"
 
     def slow(self, context: ToolContext) -> str:
-        """Never end by itself."""
+        """Block until the call is cancelled."""
         context.report_progress(1, 3, "one of three")
         self._inside.put(context)
         context.cancelled.wait(2 * STARTED)
         return "cancelled"
 
     def held(self) -> ToolContext:
-        """Wait for a call of `slow`."""
+        """Wait for a call of `slow`; return its context."""
         return self._inside.get(timeout=STARTED)
 
 
@@ -65,7 +65,7 @@ def shop() -> Iterator[Shop]:
 
 @contextmanager
 def chat(*words: str, **env: str) -> Iterator[AtTerminal]:
-    """A person who may be asked for the first line; the program ends well when they are done."""
+    """Run the chat with a person; at the end of the block, Ctrl-D must end it with exit code 0."""
     command = [sys.executable, "-W", "error", example("agent.py"), *words]
     variables: dict[str, Any] = {**environment(**env)}
     with at_terminal(shell=f"exec {shlex.join(command)}", patience=STARTED, **variables) as person:
@@ -77,13 +77,13 @@ def chat(*words: str, **env: str) -> Iterator[AtTerminal]:
 
 
 def prompted(person: AtTerminal) -> None:
-    """Wait until a line can be typed."""
+    """Wait for the prompt."""
     while not person.screen.endswith("you>"):
         person.changes(person.screen)
 
 
 def says(person: AtTerminal, line: str, *keys: str) -> None:
-    """Type a line, and answer what is asked about the call."""
+    """Type a line; if there are keys, wait for the question about a call and type them."""
     prompted(person)
     asked = person.screen.count("Call it?")
     person.types(line, ENTER)
@@ -113,7 +113,7 @@ def test_without_a_key_tools_are_called_after_a_yes_ctrl_c_ends_a_call_and_comma
         person.sees("agent: The result is: the call was not allowed")
         says(person, 'price {"fruit": "plum"}', *YES)
         person.sees("-> plums cost 30")
-        person.sees("agent: The result is: plums cost 30␛[2J")  # and the screen is still there
+        person.sees("agent: The result is: plums cost 30␛[2J")  # the screen was not cleared
         assert b"\x1b[2J" not in person.raw
         assert "pears cost" not in person.screen
         says(person, "price {fruit")
@@ -152,7 +152,7 @@ def test_without_a_key_tools_are_called_after_a_yes_ctrl_c_ends_a_call_and_comma
 
 
 def uses(provider: Provider, id: str, fruit: str, answer: str) -> list[list[str]]:
-    """Two turns of a model: it wants a price, and says something of it."""
+    """Return two turns of a model: a call of `price`, and an answer after its result."""
     call = Call(id, "price", {"fruit": fruit})
     return [provider.turn(calls=[call], reason="toolUse"), provider.turn(answer)]
 

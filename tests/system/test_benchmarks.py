@@ -1,4 +1,4 @@
-"""The benchmarks measure what they say, and the docs show the run that is kept."""
+"""The benchmarks measure what they claim, and the docs show the stored run."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ SMALL: dict[str, Any] = {
 
 
 def expected(row: Row) -> int:
-    """How many units a small sample of the row has."""
+    """Return the number of units in a small sample of the row."""
     if row.workload == "connect":
         return int(SMALL["times"])
     if row.workload == "listing":
@@ -114,10 +114,10 @@ def test_the_page_and_the_picture_show_the_run_that_is_kept() -> None:
     assert {one["phase"] for one in summary["overshoot"]["phases"]} == PHASES.keys()
 
 
-# -- what a tool call costs in Python, by counts that no machine changes
+# -- the cost of a tool call in Python, by counts that do not depend on the machine
 
-# The functions that one call enters, those of other packages too, and the files of the library.
-# With many futures in flight, it depends on the load how many answers come with one read.
+# Limits for one call: entered functions, also of other packages, and files of the library.
+# With many futures in flight, the number of answers in one read depends on the load.
 CEILINGS = {
     "stdio": (62, 18),
     "stdio_futures": (80, 20),

@@ -1,4 +1,4 @@
-"""Every example runs, from a directory of its own; so does the Python that the pages show."""
+"""Every example runs in an empty directory, and so does the Python in the pages."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from tests.cli.running import DOWN, ENTER, AtTerminal, at_terminal
 from tests.ui.person import WAIT
 from tests.ui.visitor import Visitor, address_in
 
-# Seconds: some start a cluster of processes, and a busy machine takes its time.
+# Seconds: some examples start a cluster of processes, which is slow on a busy machine.
 _LONGEST = 240
 
 pytestmark = [pytest.mark.timeout(_LONGEST + 20), pytest.mark.slow]
@@ -45,7 +45,7 @@ EXAMPLES = sorted(
     key=lambda path: path.stem,
 )
 
-# Without arguments, and without a terminal.
+# Texts that each example must print without arguments and without a terminal.
 SAYS = {
     "agent": ["demo: open, revision ", '"outputFormat":"plain"', "agent: Bergen:"],
     "answer_by_hand": ["the server asks: Sign up for a maths fact a day.", '"name":"Ada"'],
@@ -111,7 +111,7 @@ SAYS = {
     "url_elicitation": ["  done\n10 euros: paid\n", "\n1000 euros: not paid: decline\n"],
 }
 
-# Files that a page names, without anything in them.
+# Files that the code of a page names; the test makes them empty.
 FILES = {"docs/remote.md": ["company-ca.pem", "client.pem", "client.key"]}
 
 
@@ -121,21 +121,21 @@ def example(name: str) -> str:
 
 
 def blocks(page: str) -> list[str]:
-    """The Python that a page shows."""
+    """Return the blocks of Python in a page."""
     text = (ROOT / page).read_text(encoding="utf-8")
     return re.findall(r"^```python\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
 
 
 def environment(**more: str) -> dict[str, str]:
-    """Everything as it is, with this Python first on the path."""
+    """Return the environment of this process with `more`; this Python is first on `PATH`."""
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
     return {**os.environ, "PATH": path, **more}
 
 
 def run(command: list[str], cwd: Path, said: str = "") -> str:
-    """Run a program as a reader would, who says this; return its output.
+    """Run a program as a reader would, with `said` as its stdin; return its output.
 
-    In a forked child of this process: it has loaded the library already.
+    It runs in a forked child, because this process has already loaded the library.
     """
     with ExitStack() as stack:
         streams = [stack.enter_context(tempfile.TemporaryFile()) for _ in range(3)]
@@ -154,14 +154,14 @@ def run(command: list[str], cwd: Path, said: str = "") -> str:
 
 
 def _become(command: list[str], cwd: Path, streams: list[int]) -> NoReturn:
-    """Be the program to its end, with `-W error`."""
+    """Turn this forked child into the program, with `-W error`, and exit at its end."""
     code = 1
     try:
         signal.alarm(_LONGEST)
         for number, name in enumerate(("stdin", "stdout", "stderr")):
             os.dup2(streams[number], number)
             setattr(sys, name, os.fdopen(number, "w" if number else "r", closefd=False))
-        # What pytest has put there.
+        # Undo the changes of pytest.
         logging.root.handlers.clear()
         sys.unraisablehook, threading.excepthook = sys.__unraisablehook__, threading.__excepthook__
         warnings.resetwarnings()
@@ -175,11 +175,11 @@ def _become(command: list[str], cwd: Path, streams: list[int]) -> NoReturn:
         sys.modules["__main__"] = main = ModuleType("__main__", None)
         main.__file__ = file
         exec(compile(source, file, "exec"), vars(main))
-        # As at the end of an interpreter.
+        # Like the end of an interpreter.
         close_all()
         weakref.finalize._shutdown = True  # type: ignore[attr-defined]
         vars(main).clear()
-        gc.collect()  # what else is left open warns
+        gc.collect()  # every other resource that is still open raises a warning
         code = 0
     except SystemExit as end:
         code = end.code if isinstance(end.code, int) else 0 if end.code is None else 1
@@ -192,16 +192,16 @@ def _become(command: list[str], cwd: Path, streams: list[int]) -> NoReturn:
 
 
 def judged(code: int, printed: str, logged: str) -> str:
-    """What a program has printed that ended well."""
+    """Return the output of a program that ended without an error."""
     assert code == 0, printed + logged
-    # What a handler raises is logged, and Python prints the log; nothing else is raised unseen.
+    # Python prints the log, in which a failed handler has a traceback. Allow no other traceback.
     failed = re.findall(r"^.* the handler of \S+ failed\nTraceback", logged, re.MULTILINE)
     assert logged.count("Traceback") == len(failed), logged
     return printed
 
 
 def run_alone(command: list[str], cwd: Path) -> str:
-    """Run a program that forks and spawns others, in an interpreter of its own."""
+    """Run a program that starts other processes in a separate interpreter; return its output."""
     ended = subprocess.run(
         [sys.executable, "-W", "error", *command],
         cwd=cwd,
@@ -212,7 +212,7 @@ def run_alone(command: list[str], cwd: Path) -> str:
         timeout=_LONGEST,
         check=False,
     )
-    # A cluster of Dask that ends while one of its timers waits logs that.
+    # A Dask cluster may log that it ends while one of its timers waits.
     logged = re.sub(
         r"^\S+ \S+ - distributed\.(?:.|\n(?!\d{4}-))*", "", ended.stderr, flags=re.MULTILINE
     )
@@ -221,7 +221,7 @@ def run_alone(command: list[str], cwd: Path) -> str:
 
 @contextmanager
 def at_the_terminal(*words: str) -> Iterator[AtTerminal]:
-    """Run a program with a person before it, until it ends by itself."""
+    """Run a program at a terminal with a simulated person; it must end with exit code 0."""
     line = shlex.join([sys.executable, "-W", "error", *words])
     variables: dict[str, Any] = {**environment()}
     with at_terminal(shell=f"exec {line}", **variables) as person:
@@ -242,7 +242,7 @@ def test_the_example_runs(example: Path, tmp_path: Path) -> None:
 
 
 def shown(page: str) -> list[tuple[str, str]]:
-    """The Python that a page shows, each with the output that stands below it, if any."""
+    """Return the blocks of Python in a page, each with the output below it; "" if none."""
     text = (ROOT / page).read_text(encoding="utf-8")
     pair = r"^```python\n(.*?)^```\n(?:\n```text\n(.*?)^```)?"
     return re.findall(pair, text, re.DOTALL | re.MULTILINE)
@@ -270,7 +270,7 @@ END = "-- the end of a block --\n"
 
 @pytest.mark.parametrize("page", WALKED)
 def test_what_a_page_shows_runs_from_top_to_bottom(page: str, tmp_path: Path) -> None:
-    """In order, as one program; the output is as shown, where `...` stands for any text."""
+    """Run all blocks as one program, and compare the output; `...` matches any text."""
     for name in FILES.get(page, []):
         (tmp_path / name).touch()
     parts = shown(page)
@@ -284,7 +284,7 @@ def test_what_a_page_shows_runs_from_top_to_bottom(page: str, tmp_path: Path) ->
     assert after == ""
 
 
-# With these words, and what is said then: what must be printed.
+# By command line: what the person types, and what must be printed.
 TOLD = {
     "answer_by_hand.py Grace": ("", '"name":"Grace"'),
     "approval_ui.py --ask": ("no\nhalf\nyes\n", "answered: Rain, in at most 250 tokens.\n"),
@@ -329,7 +329,7 @@ def test_the_agent_asks_and_is_approved_in_the_browser(tmp_path: Path) -> None:
     process = subprocess.Popen(
         [sys.executable, "-W", "error", example("agent.py"), *options],
         cwd=tmp_path,
-        env=environment(BROWSER="echo %s", PYTHONUNBUFFERED="1"),  # prints the link
+        env=environment(BROWSER="echo %s", PYTHONUNBUFFERED="1"),  # the browser prints the link
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         text=True,
@@ -344,7 +344,7 @@ def test_the_agent_asks_and_is_approved_in_the_browser(tmp_path: Path) -> None:
             person.send(call, "approve", word="run")
             (form,) = person.waiting()
             assert "How should answers look?" in form.text
-            with suppress(requests.ConnectionError):  # the program may end before its page
+            with suppress(requests.ConnectionError):  # the program may end before it answers
                 person.send(form, "decline")
         printed, _ = process.communicate(timeout=WAIT)
         assert process.returncode == 0

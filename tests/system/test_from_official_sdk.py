@@ -1,4 +1,4 @@
-"""Both columns of the page for those who come from the official SDK run, and say the same."""
+"""On the page about moving from the official SDK, both columns run and print the same."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from importlib import metadata
 from pathlib import Path
 from queue import SimpleQueue
 
-import mcp.client.stdio  # here: the stderr of servers goes where it went at the import
+import mcp.client.stdio  # not within a test: at the import, it stores `sys.stderr` for servers
 import pytest
 import requests
 
@@ -47,7 +47,7 @@ both_sides = pytest.mark.parametrize("side", ["official", "syncmcp"])
 
 @pytest.fixture
 def play(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Play:
-    """Runs one of the programs with these arguments; returns what it prints."""
+    """Return a function that runs a program with arguments, and returns its output."""
 
     def run(name: str, *arguments: str) -> str:
         monkeypatch.setattr(sys, "argv", [name, *arguments])
@@ -84,14 +84,14 @@ def test_both_sides_answer_what_a_server_asks(
 
 
 class Somebody:
-    """A person with a browser, who agrees to everything and pastes where they end up."""
+    """A person with a browser, who agrees to everything and pastes the final address."""
 
     def __init__(self) -> None:
         self._ends: SimpleQueue[str] = SimpleQueue()
 
     def visit(self, address: str) -> bool:
-        """Do what the browser does, on a thread of its own."""
-        # Ours is a file that leads to the address.
+        """Open an address, like a browser, on another thread."""
+        # syncmcp opens a file that redirects to the address.
         there = address_behind(address) if address.startswith("file:") else address
         threading.Thread(target=self._go, args=(there,)).start()
         return True
@@ -100,12 +100,12 @@ class Somebody:
         answer = requests.get(address, allow_redirects=False, timeout=PATIENCE)
         end = answer.headers["Location"]
         self._ends.put(end)
-        # The official SDK's program listens nowhere, and asks for the address.
+        # The program with the official SDK does not listen, but asks the person for the address.
         with suppress(requests.ConnectionError):
             requests.get(end, timeout=PATIENCE)
 
     def paste(self, prompt: str = "") -> str:
-        """A yes to our question where to sign in, or the address that the browser ended up at."""
+        """Answer an `input`: "y" to the question of syncmcp, otherwise the final address."""
         return self._ends.get(timeout=PATIENCE) if prompt else "y"
 
 

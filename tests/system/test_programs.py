@@ -1,6 +1,6 @@
-"""Whole programs: how they end with a client left open, what Ctrl-C does, what a fork does.
+"""Whole programs: their end with open clients, Ctrl-C, and forks.
 
-Each program runs in an interpreter of its own, on a server that is a child process of it.
+Each program runs in a separate interpreter; its server is a child process of the program.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from tests.support.programs import CEILING, running
 
 
 def says(code: str, *lines: str) -> None:
-    """Run a program that prints these lines, and nothing else, and ends well."""
+    """Run a program, which must print these lines, and nothing else, and exit with code 0."""
     with running(code) as program:
         assert [program.line() for _ in lines] == [*lines]
         assert program.end() == (0, "", "")
@@ -184,7 +184,7 @@ client.close()
 
 
 def test_a_child_that_is_forked_while_another_thread_loads_modules_can_use_them() -> None:
-    # The import of a module of the models waits for the fork, and ends while the fork waits for it.
+    # The import of a module of the models is paused until the fork begins, which waits for its end.
     code = f"""
 {IN_CHILD}
 reached, forking = threading.Event(), threading.Event()

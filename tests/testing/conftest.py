@@ -1,4 +1,4 @@
-"""A server that each test gives its tools, and clients of it."""
+"""Fixtures: a server to which each test adds its own tools, and connections to that server."""
 
 from __future__ import annotations
 

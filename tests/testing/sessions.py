@@ -1,4 +1,4 @@
-"""One conversation with everything in it, and servers to have it with, on every wire."""
+"""One conversation that uses all features, and a server for it, on every transport."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.support.stage import Wire
 
 
 def shop() -> Server:
-    """A server whose tools report, log, ask and fail."""
+    """Return a server whose tools report progress, log, ask and fail."""
     server = Server("shop", version="1", page_size=2)
 
     @server.tool()
@@ -45,14 +45,14 @@ def shop() -> Server:
 
 
 class Visit:
-    """What a program sees in one conversation."""
+    """A program that records what it receives in one conversation."""
 
     def __init__(self, size: int = 3) -> None:
         self.seen: list[Any] = []
         self._size = size
 
     def client(self, target: Any, **options: Any) -> syncmcp.Client:
-        """A client whose handlers note everything."""
+        """Return a client whose handlers record everything."""
         return syncmcp.Client(
             target,
             elicitation=self._answer,
@@ -61,7 +61,7 @@ class Visit:
         )
 
     def talk(self, client: syncmcp.Client) -> list[Any]:
-        """Do a bit of everything; return what was seen, in order."""
+        """Use each feature; return everything that was received, in order."""
         seen = self.seen
         seen += [client.server.revision, [tool.name for tool in client.list_tools().tools]]
         seen.append(client.call_tool("price", {"item": "pear"}).text)
@@ -87,7 +87,7 @@ class Visit:
 
 
 def record(wire: Wire, path: Path) -> list[Any]:
-    """Have the conversation with a real server; return what was seen."""
+    """Record the conversation with a real server; return what was received."""
     visit = Visit()
     with (
         wire.serve(shop()) as reached,
@@ -97,7 +97,7 @@ def record(wire: Wire, path: Path) -> list[Any]:
 
 
 def replay(path: Path, mode: Any = "auto", **options: Any) -> list[Any]:
-    """Have it with the recording."""
+    """Have the conversation with a recording; return what was received."""
     visit = Visit()
     with visit.client(Replay(path, **options), mode=mode) as client:
         return visit.talk(client)

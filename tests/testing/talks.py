@@ -1,4 +1,4 @@
-"""Raw clients that answer what a server asks, in both eras."""
+"""Raw clients that answer the questions of a server, in stateful and stateless revisions."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ def text_of(answer: Any) -> Any:
 
 
 class Talk:
-    """A client in one era.
+    """A client of one revision.
 
     Attributes:
-        asked: Method and params of every question, in the order it came.
-        rounds: How many `input_required` results came.
-        notes: The notifications that came.
+        asked: The method and params of every question, in order.
+        rounds: The number of `input_required` results.
+        notes: The received notifications.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""What the demo server's tools ask of whom; `test_official_client.py` has them on wires."""
+"""The questions of the demo server; `test_official_client.py` tests them on transports."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.testing.wires import MODERN
 
 @pytest.fixture
 def server() -> Iterator[Server]:
-    """The demo server, which has nothing to complain of in the end."""
+    """The demo server; at the end, it must have recorded no violations."""
     server = demo_server()
     yield server
     assert server.stats.violations == []

@@ -1,4 +1,4 @@
-"""The authorization server for tests judges what it is sent, and guards the server behind it."""
+"""The authorization server for tests checks requests, and protects an MCP server."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def issuer() -> Iterator[AuthorizationServer]:
 
 @pytest.fixture
 def http(issuer: AuthorizationServer) -> Iterator[HttpServer]:
-    """An MCP server behind it."""
+    """An MCP server that requires its tokens."""
     server = Server("notebook")
     server.add_tool(lambda: "a line", name="read", description="Reads.")
     with serve_http(server, authorization_server=issuer) as http:
@@ -58,7 +58,7 @@ def authorize(issuer: AuthorizationServer, **query: str) -> requests.Response:
 
 
 def sent_back(issuer: AuthorizationServer, client: str, **change: str) -> dict[str, str]:
-    """What somebody comes back with."""
+    """Return the parameters of the redirect after a sign-in."""
     query = {
         "response_type": "code",
         "client_id": client,
@@ -100,7 +100,7 @@ def test_who_signs_in_is_let_in_until_they_log_out(
         assert token
         assert token.scope == "notes"
         headers = {"Authorization": f"Bearer {token.access_token}"}
-        # It is good for no other server.
+        # The token is not valid at another server.
         with (
             serve_http(Server("other"), authorization_server=issuer) as other,
             pytest.raises(AuthError),
@@ -175,7 +175,7 @@ def test_a_code_is_good_once_and_for_what_it_was_asked_for_alone(
         back = sent_back(issuer, client, **change)
         assert back["error"] == "invalid_request"
         assert "code" not in back
-    # Nobody is sent where no client is.
+    # With an unknown client or redirect URI, there is no redirect.
     for change in ({"client_id": "x"}, {"redirect_uri": "http://evil.example/"}):
         query = {"client_id": client, "redirect_uri": BACK, **change}
         assert authorize(issuer, **query).status_code == 400

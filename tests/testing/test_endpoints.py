@@ -1,4 +1,4 @@
-"""The server over HTTP, HTTP+SSE (both behind `http.server` and behind WSGI) and stdio, by hand."""
+"""The server over HTTP and HTTP+SSE (with `http.server` and with WSGI), and over stdio."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def _http_server(server: Server, **options: Any) -> Iterator[str]:
 
 @pytest.fixture(params=[_http_server, _wsgi], ids=["http.server", "wsgiref"])
 def served(request: pytest.FixtureRequest) -> Iterator[Served]:
-    """Serve a server in one of both ways and return a client of it."""
+    """Return a function that serves a server in one of two ways, and returns a client."""
     with ExitStack() as stack:
 
         def serve(server: Server, **options: Any) -> Http:
@@ -121,7 +121,7 @@ def test_the_form_of_answers_may_be_fixed(served: Served, response: str) -> None
         return
     assert (found[0]["data"], found[0]["retry"]) == ("", "50")
     assert json.loads(found[-1]["data"])["result"]
-    # Events are kept within the limit; silence is broken by comments.
+    # The server stores events up to the limit, and sends comments during silence.
     with client.beside() as other:
         replayed = decoded(other.request("GET", headers={"Last-Event-ID": found[0]["id"]}))
         assert [entry["data"] for entry in replayed[1:]] == [event["data"] for event in found[-2:]]
@@ -174,7 +174,7 @@ def test_a_session_has_a_stream_for_what_belongs_to_no_request_until_delete(serv
     assert server.stats.sessions == 0
 
 
-# What is refused
+# Refused requests
 
 
 def test_what_cannot_be_served_is_refused_with_its_status(http: Http) -> None:
@@ -304,7 +304,7 @@ def test_other_paths_and_bad_lengths_are_refused(http: Http) -> None:
             assert bare.makefile("rb").readline().split()[1] == status
 
 
-# Cancels and ends
+# Cancels, and the end of sessions
 
 
 @pytest.mark.requirement("M-10")
@@ -325,7 +325,7 @@ def test_ending_a_session_ends_all_that_belongs_to_it(stage: Stage) -> None:
         assert stage.stats.wait_for(lambda stats: (stats.sessions, stats.streams) == (0, 0))
 
 
-# Other servers, and none
+# Endpoints in other servers, or without one
 
 
 @pytest.mark.requirement("M-10")
@@ -400,7 +400,7 @@ def test_a_connection_that_gets_no_thread_is_closed_without_a_traceback(
 
 @contextmanager
 def talking(url: str) -> Iterator[tuple[HTTPResponse, str]]:
-    """A session by hand: its open stream and the address that this named."""
+    """Open a session; yield its stream, and the address that the stream names."""
     with Http(url) as client:
         stream = client.request("GET")
         first = read_event(stream)
@@ -410,7 +410,7 @@ def talking(url: str) -> Iterator[tuple[HTTPResponse, str]]:
 
 
 def told(stream: HTTPResponse) -> Any:
-    """The next message of a stream, past its comments."""
+    """Return the next message of a stream; skip comments."""
     while "data" not in (event := read_event(stream)):
         pass
     return json.loads(event["data"])
@@ -428,7 +428,7 @@ def test_a_stream_names_the_address_and_brings_the_answers_until_it_ends(wsgi: b
     server = Server("old")
     server.add_tool(lambda: "5", name="five")
     with ExitStack() as stack:
-        if wsgi:  # the end of a client shows when the next comment cannot be written
+        if wsgi:  # a client has gone when the next comment cannot be written
             endpoint = SseEndpoint(server, messages="messages", keep_alive=0.05)
             url = f"{stack.enter_context(wsgi_served(endpoint))}/sse"
         else:
@@ -457,7 +457,7 @@ def test_a_stream_names_the_address_and_brings_the_answers_until_it_ends(wsgi: b
 
 
 def test_what_is_not_for_a_stream_is_refused() -> None:
-    with serve_http(Server("old")) as http:  # so that clients fall back
+    with serve_http(Server("old")) as http:  # this status makes clients fall back
         assert post(http.sse_url, "initialize") == 405
     # A server without sessions has no such stream.
     with serve_http(Server("new", revisions=["2026-07-28"])) as http:

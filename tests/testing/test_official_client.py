@@ -1,4 +1,4 @@
-"""The official SDK's client as the judge of the test server, in both eras."""
+"""The client of the official SDK against the test server, with and without sessions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The fault proxy passes what no fault meets, does what is queued, and says what it saw."""
+"""The fault proxy forwards exchanges, applies queued faults, and records what happened."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ HELLO = b'{"jsonrpc": "2.0", "id": 1, "method": "hello"}'
 
 
 class Client:
-    """The plainest HTTP client there is: one connection, and what came of the answer."""
+    """A plain HTTP client with one connection, which also returns partial responses."""
 
     def __init__(self, proxy: FaultProxy, tls: ssl.SSLContext | None = None) -> None:
         place = ("127.0.0.1", urlsplit(proxy.url).port)
@@ -38,12 +38,12 @@ class Client:
         return self.http.getresponse().read()
 
     def receive(self) -> bytes:
-        """What comes next, whatever it is; nothing at the end of the connection."""
+        """Return the next bytes; none at the end of the connection."""
         assert self.http.sock is not None
         return self.http.sock.recv(65536)
 
     def raw(self) -> bytes:
-        """All bytes of the answer up to the end of the connection."""
+        """Send a request; return all bytes up to the end of the connection."""
         self.post()
         return b"".join(iter(self.receive, b""))
 
@@ -75,7 +75,7 @@ def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
 def between(
     script: Callable[[Request], None] = say, tls: ssl.SSLContext | None = None
 ) -> Iterator[FaultProxy]:
-    """A proxy before a server that answers by a script."""
+    """Yield a proxy for a scripted server."""
     with serving(script) as server, FaultProxy(server.url, tls=tls) as proxy:
         yield proxy
 
@@ -84,12 +84,12 @@ def between(
 def talking(
     script: Callable[[Request], None] = say,
 ) -> Iterator[tuple[RawServer, FaultProxy, Client]]:
-    """The same, and a client of it."""
+    """Yield a scripted server, a proxy for it, and a client of the proxy."""
     with serving(script) as server, FaultProxy(server.url) as proxy, Client(proxy) as client:
         yield server, proxy, client
 
 
-# What no fault meets
+# Exchanges without a fault
 
 
 def test_an_exchange_that_no_fault_meets_is_recorded() -> None:
@@ -156,7 +156,7 @@ def test_chunks_pass_both_ways() -> None:
     ("before", "ended"),
     [
         (b"", "server left"),
-        # What had come of a head that nothing follows passes, too.
+        # The beginning of a body that is cut off is forwarded.
         (b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n1234", "server left"),
         (b"HTTP/1.1 200 OK\r\n\r\nbody", "complete"),
     ],
@@ -181,7 +181,7 @@ def test_an_idle_connection_ends_with_that_of_the_server() -> None:
 
 
 def test_a_server_that_is_not_there_is_a_connection_cut() -> None:
-    with socket.socket() as taken:  # its port is nobody's, and stays so
+    with socket.socket() as taken:  # no server can listen on its port
         taken.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{taken.getsockname()[1]}/mcp"
         with FaultProxy(url) as proxy, Client(proxy) as client:
@@ -232,7 +232,7 @@ def test_a_reset_is_one(place: Any) -> None:
             assert proxy.wait_for(lambda seen: not seen.open_connections)
             ends = [one.ended for one in proxy.exchanges]
             assert ends == ([] if place == "connect" else ["reset"])
-        proxy.queue(Cut("connect"))  # before a byte is read
+        proxy.queue(Cut("connect"))  # before the proxy reads a byte
         with Client(proxy) as client:
             assert client.raw() == b""
         with Client(proxy) as client:
@@ -252,7 +252,7 @@ def test_a_cut_in_an_event_lets_half_of_it_pass() -> None:
             assert b"data: 1" not in got
         with Client(proxy) as client:
             proxy.queue(Cut("body", after=3))
-            assert client.raw().endswith(b"\r\n\r\n9\r\n: h")  # the chunk is short
+            assert client.raw().endswith(b"\r\n\r\n9\r\n: h")  # the chunk is incomplete
         with Client(proxy) as client:
             planned = proxy.queue(Hold("event", after=1))
             client.post()
@@ -261,7 +261,7 @@ def test_a_cut_in_an_event_lets_half_of_it_pass() -> None:
             assert client.http.getresponse().read().count(b"data: ") == 3
 
 
-# Which exchange
+# Faults for certain exchanges
 
 
 def test_faults_are_met_in_order_by_the_exchanges_that_they_are_for() -> None:
@@ -301,7 +301,7 @@ def test_a_fault_that_never_happened_fails_the_test() -> None:
         with pytest.raises(UnusedFaults, match="method='other'"):
             proxy.close()
         proxy.close()
-        # It hides no other failure.
+        # An unused fault does not hide another error.
         with pytest.raises(KeyError), FaultProxy(server.url) as proxy:  # noqa: PT012
             proxy.queue(Cut("head"))
             raise KeyError
@@ -339,7 +339,7 @@ def test_a_hold_goes_on_when_it_is_released(fault: Fault) -> None:
     answers: list[bytes] = []
     body = HELLO[:-1] + b', "params": "' + b"x" * 1_000_000 + b'"}'
     with talking() as (server, proxy, client):
-        # A method is found at the beginning of a long body.
+        # The proxy finds the method at the beginning of a long body.
         planned = proxy.queue(fault, method=None if fault.at == "connect" else "hello")
         asking = threading.Thread(target=lambda: answers.append(client.ask(body)), daemon=True)
         asking.start()
@@ -350,14 +350,14 @@ def test_a_hold_goes_on_when_it_is_released(fault: Fault) -> None:
         asking.join(WAIT)
         assert answers == [b"0123456789"]
         assert server.requests[0].body == body
-        proxy.queue(Hold("head", seconds=0.01))  # goes on by itself
+        proxy.queue(Hold("head", seconds=0.01))  # ends after its time
         assert client.ask() == b"0123456789"
-        proxy.queue(Hold("head")).release()  # in advance
+        proxy.queue(Hold("head")).release()  # released in advance
         assert client.ask() == b"0123456789"
 
 
 def test_a_hold_ends_when_the_proxy_is_closed() -> None:
-    """`tests/transports/test_phases.py` shows that it ends when the client goes."""
+    """`tests/transports/test_phases.py` tests that it ends when the client disconnects."""
     places: tuple[Any, ...] = ("request", "connect")
     with between() as proxy, Client(proxy) as client, Client(proxy) as other:
         for one, place in zip((client, other), places, strict=True):
@@ -382,7 +382,7 @@ def test_a_drip_passes_a_piece_for_each_release() -> None:
         planned.release()
         assert answer.read() == b"89"
     with talking(stream) as (_, proxy, client):
-        proxy.queue(Drip("head", every=0))  # or by a rate
+        proxy.queue(Drip("head", every=0))  # or at a rate
         assert client.ask().count(b"data: ") == 3
 
 
@@ -427,7 +427,7 @@ def test_tls_is_cut_without_a_farewell(certificates: Certificates, reset: bool) 
         client.post()
         answer = client.http.getresponse()
         assert answer.read(4) == b"0123"
-        # Which of the two a reset looks like depends on the version of Python.
+        # The error for a reset depends on the version of Python.
         with pytest.raises((http.client.IncompleteRead, ConnectionResetError)):
             answer.read()
 
@@ -436,7 +436,7 @@ def test_a_client_of_tls_that_goes_is_noticed(certificates: Certificates) -> Non
     trusting = ssl.create_default_context(cafile=certificates.authority)
     with between(tls=certificates.server_context()) as proxy:
         with Client(proxy, ssl.create_default_context()) as client, pytest.raises(ssl.SSLError):
-            client.ask()  # it trusts nobody
+            client.ask()  # it does not trust the certificate
         planned = proxy.queue(Hold("head", after=5))
         with Client(proxy, trusting) as client:
             client.post()

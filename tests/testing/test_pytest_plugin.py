@@ -1,4 +1,4 @@
-"""The pytest plugin, in runs of pytest of its own."""
+"""The pytest plugin, in separate runs of pytest."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_weather(server, mcp_cassette):
 
 @pytest.fixture(autouse=True)
 def alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No other plugin, and this one once, whether the package is installed with it or not."""
+    """Load no other plugin, and this one only once, even if it is installed."""
     monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
     monkeypatch.delenv("PYTEST_ADDOPTS", raising=False)
 
@@ -49,7 +49,7 @@ def run(pytester: pytest.Pytester, *options: str) -> pytest.RunResult:
 
 
 def run_here(pytester: pytest.Pytester, *options: str) -> pytest.RunResult:
-    """The same in this process, which has the library already: for what leaves nothing behind."""
+    """Do the same in this process: faster, for tests that change nothing in the process."""
     return pytester.runpytest_inprocess("-p", "pytest_syncmcp", "-rA", "-Werror", *options)
 
 
@@ -253,7 +253,7 @@ def test_the_example_of_the_page_records_and_replays(pytester: pytest.Pytester) 
     )
     pytester.makepyfile(test_shopping=example)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PATH", str(pytester.path))  # with no other Python
+        patch.setenv("PATH", str(pytester.path))  # contains no other Python
         run(pytester).assert_outcomes(passed=3)
     file = "cassettes/test_shopping/test_the_real_server_is_understood.jsonl"
     assert cassettes(pytester) == [file]

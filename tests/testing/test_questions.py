@@ -1,4 +1,4 @@
-"""A handler's questions: how they reach the client, in rounds too, and how they end."""
+"""The questions of a tool: how they reach the client, also in rounds, and how they end."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_requests_side_by_side_are_all_sent_and_one_refusal_withdraws_the_others
     assert line.next()["error"] == error
 
 
-# What a tool can know first
+# What a tool can check before it asks
 
 
 @pytest.mark.requirement("M-08", "M-22")
@@ -115,7 +115,7 @@ def test_no_more_is_asked_than_was_declared(
     assert server.stats.questions == {}
 
 
-# Answers that are none
+# Missing, late and malformed answers
 
 
 def test_an_unanswered_question_is_withdrawn_and_its_late_answer_dropped(
@@ -163,7 +163,7 @@ def test_a_tool_can_request_and_withdraw_where_a_server_can(server: Server, talk
     [note] = client.notes
     assert note["params"]["reason"] == "changed my mind"
     assert (server.stats.late_answers, server.stats.violations) == (1, [])
-    # 2026-07-28 has no requests of servers.
+    # In 2026-07-28, servers send no requests.
     client = talk(MODERN)
     assert client.tool("ask")["error"]["code"] == -32603
     assert text_of(client.tool("request")).endswith("(-32603)")
@@ -177,7 +177,7 @@ def test_questions_end_with_the_call_that_asked_them(
 
     @server.tool()
     def ask(context: ToolContext) -> None:
-        for _ in range(2):  # Once while it waits, once when it has ended already.
+        for _ in range(2):  # The end comes during the first, before the second.
             try:
                 context.list_roots()
             except (Withdrawn, ConnectionError) as error:
@@ -207,7 +207,7 @@ def test_a_call_may_end_while_its_question_is_on_its_way(server: Server, line: M
             ended.put(str(error))
 
     def take(frame: bytes) -> None:
-        """Gives the call up on the thread that delivers the question."""
+        """Cancel the call on the thread that delivers the question."""
         line.frames.put(frame)
         if json.loads(frame).get("method") == "roots/list":
             line.notify("notifications/cancelled", {"requestId": "call"})
@@ -225,7 +225,7 @@ def test_a_call_may_end_while_its_question_is_on_its_way(server: Server, line: M
 
 
 def sampled(server: Server, line: Memory, *steps: dict[str, Any]) -> list[Any]:
-    """Have a tool ask a model that reports these steps; return what it heard of them."""
+    """Have a tool ask a model that reports these steps; return the reports that it got."""
     reports: list[Any] = []
 
     @server.tool()
@@ -253,7 +253,7 @@ def test_the_clients_progress_reaches_the_tool_in_order_until_the_answer(
     steps = [{"progress": value, "total": 3, "message": f"at {value}"} for value in (1, 2.5)]
     assert sampled(server, line, *steps) == [(1, 3, "at 1"), (2.5, 3, "at 2.5")]
     assert server.stats.violations == []
-    # This question wants no progress, and afterwards there is none.
+    # The tool requests no progress for this question; nor is there any after the answer.
     line.ask("tools/call", {"name": "roots", "arguments": {}})
     question = line.next()
     told = {"progressToken": question["id"], "progress": 1}
@@ -283,7 +283,7 @@ def _offer_name(server: Server) -> None:
 
 
 def leg(name: str, state: Any = None, responses: Any = None, **more: Any) -> dict[str, Any]:
-    """The params of a call, or of its next round."""
+    """Return the params of a call, or of its next round."""
     params = {"name": name, "arguments": {}, **more}
     params |= {} if state is None else {"requestState": state}
     params |= {} if responses is None else {"inputResponses": responses}
@@ -315,7 +315,7 @@ def test_a_round_names_its_question_and_an_unguessable_state(server: Server, lin
     assert first["requestState"] != second["requestState"]
     assert text_of(_retry(line, second["requestState"], NAMED)) == "hello Ada"
     assert server.stats.paused == 1
-    # A retry with the id of the request before is noticed.
+    # A retry with the id of the previous request is a violation.
     line.ask("tools/call", leg("name"), 5)
     line.ask("tools/call", leg("name", line.next()["result"]["requestState"], NAMED), 5)
     assert text_of(line.next()) == "hello Ada"
@@ -336,7 +336,7 @@ def test_a_round_may_ask_nothing_or_again_what_was_not_answered(
         context.pause_round()
         return context.revision
 
-    with Memory(server) as old:  # which has no rounds
+    with Memory(server) as old:  # a revision without rounds
         old.start()
         assert text_of(old.tool("patience")) == NEWEST_STATEFUL
     first = _open_round(line, "survey")

@@ -1,4 +1,4 @@
-"""What a recording keeps, and what it does not."""
+"""The contents of a recording, and the texts that it masks."""
 
 from __future__ import annotations
 
@@ -142,7 +142,7 @@ def test_no_secret_is_in_the_file(server: Server, path: Path, revision: Any) -> 
 
 
 def answering(answer: str, **variables: str) -> syncmcp.Stdio:
-    """A child process whose tools all give this answer, an expression of Python."""
+    """Return a child process whose tools all return `answer`, a Python expression."""
     program = f"""
 import json, os, sys
 for line in sys.stdin:
@@ -158,7 +158,7 @@ for line in sys.stdin:
 
 
 def test_variables_are_masked_in_any_member_in_names_and_in_numbers(path: Path) -> None:
-    """So is what the program names."""
+    """So is the text that the function `mask` replaces."""
     leak, pin = "key ZZ secret 0123456789", 48151623
     told = {**dict.fromkeys(("type", "role", "method", "level", "x"), leak), leak: pin}
     text = f"object, {leak} and 4111-1111"
@@ -187,7 +187,7 @@ def test_what_cannot_be_recorded_is_refused_when_the_recording_is_made(path: Pat
             Recording(wrong, path)  # type: ignore[arg-type]
     with pytest.raises(syncmcp.UsageError, match="cannot be recorded"):
         Recording(Recording(url, path), path)
-    # A secret too short to be told from text, and one that is no list.
+    # A secret too short to be distinguished from text, and a string instead of a list.
     with pytest.raises(syncmcp.UsageError, match="at least 6"):
         Recording(url, path, secrets=["1234"])
     with pytest.raises(syncmcp.UsageError, match="secrets must be a list of strings"):
@@ -208,7 +208,7 @@ def test_a_full_disk_ends_the_session_and_says_so(
         patch.setattr("syncmcp.testing.recording.os.write", full)
         with pytest.raises(syncmcp.ConnectFailed, match="No space left"):
             client.open()
-    with client:  # later there may be room
+    with client:  # the disk has space again
         client.call_tool("price", {"item": "pear"})
         assert lines(path)[0]["syncmcp-recording"] == 1
         monkeypatch.setattr("syncmcp.testing.recording.os.write", full)
@@ -278,7 +278,7 @@ def test_changes_that_were_missed_are_missed_in_the_replay(
 
 
 def program(steps: str, path: Path) -> subprocess.CompletedProcess[bytes]:
-    """Run a program that records a call, and then does this."""
+    """Run a program that records a call, and then runs `steps`."""
     start = f"""
 import os, signal, syncmcp
 from syncmcp.testing import Recording, demo_server

@@ -1,4 +1,4 @@
-"""A replay answers as the recorded server did, whoever asks, in whatever order."""
+"""A replay answers like the recorded server, to any client, in any order."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def path(tmp_path: Path) -> Path:
 
 
 def write(path: Path, *entries: dict[str, Any], ended: bool = True) -> Path:
-    """A recording made by hand: a handshake, then these entries of one connection."""
+    """Write a recording: a handshake, then these entries of one connection."""
     hello = {
         "protocolVersion": STATEFUL,
         "capabilities": {"tools": {}, "logging": {}},
@@ -203,7 +203,7 @@ class TestWhatWasNotRecorded:
                 NotRecorded, match="the recording has: initialize, resources/read, too"
             ):
                 client.request("shop/close", {}, result=dict)
-            client.ping()  # is answered all the same
+            client.ping()  # answered without a recording
             assert client.call_tool("price", {"item": "pear"}).text == "45"
         assert [type(error) for error in recording.unexpected] == [NotRecorded] * 3
         assert str(pickle.loads(pickle.dumps(caught.value))) == str(caught.value)
@@ -240,7 +240,7 @@ class TestWhatWasNotRecorded:
 
     @both_eras
     def test_is_a_list_of_tools_more_often_than_recorded(self, wire: Wire, path: Path) -> None:
-        """A client lists them again by itself, if it is notified that they have changed."""
+        """A client lists the tools again when the server notifies it of a change."""
         record(wire, path)
         recording = Replay(path)
         with syncmcp.connect(recording, mode=wire.revision, cache=False) as client:
@@ -270,7 +270,7 @@ class TestOrder:
         for texts in ("ab", "ba"):
             with opened(path) as client:
                 assert [say(client, text, timeout=PATIENCE) for text in texts] == [*texts.upper()]
-        # What belongs to a call that is not made is not told.
+        # The messages of a call that is not made are not delivered.
         write(path, asks(2, "a"), logs("of a"), says(2, "A"), asks(3, "b"), says(3, "B"))
         seen: list[Any] = []
         with opened(path, on_log=lambda log: seen.append(log.data)) as client:
@@ -294,7 +294,7 @@ class TestOrder:
             both.set()
             assert (first.result(PATIENCE).text, second.result(PATIENCE).text) == ("A", "B")
             assert earlier.wait(PATIENCE)
-        # Closing ends a call that waits for its turn.
+        # `close` ends a call that waits for its turn.
         with opened(recording) as client:
             first = client.call_tool.future("say", {"text": "a"})
         assert isinstance(first.exception(PATIENCE), syncmcp.ClosedError)
@@ -314,7 +314,7 @@ class TestOrder:
             assert told.acquire(timeout=PATIENCE)
             assert told.acquire(timeout=PATIENCE)
             seen.append(say(client, "b"))
-        # Logs come on a thread of their own: the second may come before or after the first answer.
+        # Logs arrive on another thread: the second may arrive before or after the first answer.
         assert [said for said in seen if said != "A"] == ["before", "between", "after", "B"]
         assert seen.index("A") in (1, 2)
 
@@ -474,7 +474,7 @@ class TestFiles:
             assert say(client, "a") == "A"
             with pytest.raises(syncmcp.ConnectionLost, match="recording ends before the answer"):
                 say(client, "b")
-        # At any byte it can be read, or says that it is none.
+        # Cut anywhere, it can be read, or the error says that it is not a recording.
         first = whole.index(b"\n")
         for end in range(0, len(whole), 17):
             path.write_bytes(whole[:end])
@@ -547,7 +547,7 @@ class TestFiles:
 
 
 def test_a_recording_written_in_2026_can_still_be_played() -> None:
-    # The file is part of the promise: people keep theirs for years.
+    # Users keep recordings for years, so old files must remain readable.
     kept = Path(__file__).with_name("kept_recording.jsonl")
     with syncmcp.connect(Replay(kept)) as client:
         assert client.call_tool("price", {"item": "pear"}).text == "45"

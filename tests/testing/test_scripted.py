@@ -1,4 +1,4 @@
-"""The scripted peer on its three wires: what it says, what it sees, how it fails."""
+"""The scripted peer on its three transports: messages, transcript and failures."""
 
 from __future__ import annotations
 
@@ -114,19 +114,19 @@ def test_a_request_that_no_step_expects_is_told_at_the_end(closed_by: str) -> No
     with pytest.raises(ScriptError, match=r"waited for 'tools/cal', while 'tools/call' came$"):
         peer.close()
     with ScriptedPeer([s.expect("tools/call")]) as quiet, Memory(quiet) as line:
-        line.notify("notifications/initialized")  # which needs no step
+        line.notify("notifications/initialized")  # needs no step
 
 
 def test_a_process_may_write_to_stderr_and_stop_reading() -> None:
     peer = ScriptedPeer(
         [s.stderr(b"\xffoops\n"), s.stop_reading(), s.notify("ready"), s.gate("die"), s.cut()]
     )
-    assert peer.command == peer.command  # it may be run several times
+    assert peer.command == peer.command  # it can run several times
     with peer, Child(*peer.command) as client:
         assert client.next()["method"] == "ready"
         number = client.stdin.fileno()
         os.set_blocking(number, False)
-        assert os.write(number, b"x" * 8_000_000) < 8_000_000  # more than any pipe holds
+        assert os.write(number, b"x" * 8_000_000) < 8_000_000  # more than any pipe can buffer
         with pytest.raises(BlockingIOError):
             os.write(number, b"x")
         assert peer.transcript.received == []
@@ -143,10 +143,10 @@ def test_over_http_an_answer_is_a_whole_response() -> None:
         assert client.post("b")[2]["error"]["code"] == -3
         (received,) = peer.transcript.wait_received("a")
         assert (received.http, received.headers["x-mine"]) == ("POST /mcp", "yes")
-        # What precedes an answer makes it a stream.
+        # A message before the answer makes the response a stream.
         found = decoded(client.request("POST", HELLO))
         assert [json.loads(event["data"]).get("result") for event in found] == [None, "end"]
-        # The rest is answered as usual.
+        # Other requests get the usual responses.
         for verb, body, status in (("POST", NOTE, 202), ("GET", None, 405), ("DELETE", None, 200)):
             response = client.request(verb, body)
             assert (response.status, response.read()) == (status, b"")

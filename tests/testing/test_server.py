@@ -1,4 +1,4 @@
-"""The bundled server in memory, every revision, seen frame by frame."""
+"""The frames of the bundled server, in memory, in every revision."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def client(server: Server) -> Iterator[Memory]:
 def test_a_known_revision_is_agreed_to_and_another_countered_with_the_newest(
     client: Memory, offered: str
 ) -> None:
-    # Before that nothing but a ping is answered.
+    # Before `initialize`, the server answers only a ping.
     assert client.call("ping")["result"] == {}
     assert client.call("tools/list")["error"]["code"] == -32600
     result = client.start(offered)
@@ -55,7 +55,7 @@ def test_a_known_revision_is_agreed_to_and_another_countered_with_the_newest(
     assert result["serverInfo"]["name"] == "syncmcp-demo"
     assert ("completions" in result["capabilities"]) == (offered != "2024-11-05")
     assert client.call("initialize", initialize())["error"]["code"] == -32600
-    # Both eras share one connection.
+    # Stateful and stateless requests can share one connection.
     assert "resultType" not in client.call("tools/list")["result"]
     assert client.call("tools/list", modern())["result"]["resultType"] == "complete"
 
@@ -69,7 +69,7 @@ def test_discover_tells_what_the_server_is_and_only_the_revisions_given_are_spok
     assert (result["ttlMs"], result["cacheScope"]) == (0, "private")
     assert result["_meta"]["io.modelcontextprotocol/serverInfo"]["name"] == "syncmcp-demo"
     version = "io.modelcontextprotocol/protocolVersion"
-    for params in (None, {"_meta": {version: "2026-07-28"}}):  # without its metadata
+    for params in (None, {"_meta": {version: "2026-07-28"}}):  # without the required metadata
         assert client.call("server/discover", params)["error"]["code"] == -32602
     error = client.call("tools/list", modern(None, **{version: "2099-01-01"}))["error"]
     assert error["code"] == -32022
@@ -247,7 +247,7 @@ def test_an_id_in_use_is_refused_and_one_of_another_type_is_another(
     assert server.stats.running == 1
     client.notify("notifications/cancelled", {"requestId": 7})
     assert server.stats.running == 0
-    # A cancel that overtakes its call: this is never begun.
+    # If the cancel arrives before its call, the call does not start.
     client.notify("notifications/cancelled", {"requestId": 8})
     client.ask("tools/call", {"name": "sleep", "arguments": {"seconds": 30}}, identifier=8)
     assert client.call("tools/list")["result"]
@@ -305,7 +305,7 @@ def test_batches_are_answered_as_arrays_in_order(client: Memory) -> None:
     for bad in ([], [ask(1, "ping")] * 101):
         client.send(bad)
         assert client.next()["error"]["code"] == -32600
-    client.send([note])  # has no answer
+    client.send([note])  # gets no answer
     client.send([ask(number, "ping") for number in range(100)])
     assert [answer["id"] for answer in client.next()] == list(range(100))
 

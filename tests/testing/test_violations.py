@@ -1,4 +1,4 @@
-"""What the server notices when a client breaks the protocol, and what it says of tasks."""
+"""The violations of the protocol that the server records, also of tasks."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def test_answers_nobody_waits_for_are_recorded(server: Server, line: Memory) -> 
         line.answer({"id": number}, {})
     assert len(server.stats.violations) == 3
     assert (server.stats.responses, server.stats.late_answers) == (3, 0)
-    # Two to one question, and one of another era.
+    # A second answer to one question, and a `requestState` in a stateful revision.
     line.ask("tools/call", {"name": "ask", "arguments": {}, "requestState": "x"})
     question = line.next()
     line.answer(question, ROOTS)
@@ -179,7 +179,7 @@ def test_requests_about_tasks_need_the_extension_each_time() -> None:
         syncmcp.connect(made, mode=MODERN) as other,
     ):
         task = client.start_task("draw")
-        # Past the gate of the client, which has not switched it on.
+        # Bypass the check of the client, which has not enabled the extension.
         connection = other._core.live_connection()
         assert connection is not None
         connection.agreed.unavailable = {}

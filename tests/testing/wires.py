@@ -1,4 +1,4 @@
-"""Raw clients for the tests of the test server: they know frames and nothing else."""
+"""Raw clients for the tests of the test server: they only exchange frames."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def modern(params: dict[str, Any] | None = None, **meta: Any) -> dict[str, Any]:
 
 
 class Closed:
-    """Is closed at the end of a `with`."""
+    """A base class of connections that the end of a `with` block closes."""
 
     def close(self) -> None:
         raise NotImplementedError
@@ -92,7 +92,7 @@ class Line(Closed):
         self.send(body if params is None else {**body, "params": params})
 
     def call(self, method: str, params: Any = None) -> Any:
-        """Send a request; the very next frame must be its answer."""
+        """Send a request and return its answer, which must be the next frame."""
         number = self.ask(method, params)
         answer = self.next()
         assert answer.get("id") == number, answer
@@ -119,7 +119,7 @@ class Memory(Line):
         return self.frames.get(timeout=PATIENCE)
 
     def quiet(self) -> bool:
-        """Whether no frame is there yet."""
+        """Whether no frame has arrived."""
         return self.frames.empty()
 
     def close(self) -> None:
@@ -142,7 +142,7 @@ class Child(Line):
         self.stdin.write(json.dumps(message).encode() + b"\n")
 
     def line(self) -> bytes:
-        """The next line; empty if there is none."""
+        """Return the next line; empty at the end of stdout."""
         return self._lines.readline().rstrip(b"\n")
 
     def close(self) -> None:
@@ -152,7 +152,7 @@ class Child(Line):
 
 
 class Http(Closed):
-    """One kept connection to an HTTP endpoint."""
+    """One persistent connection to an HTTP endpoint."""
 
     def __init__(self, url: str) -> None:
         self.parts = urlsplit(url)
@@ -170,7 +170,7 @@ class Http(Closed):
     def request(
         self, verb: str, body: Any = None, headers: dict[str, str | None] | None = None
     ) -> http.client.HTTPResponse:
-        """Send a request and return the response, its body unread. `None` drops a header."""
+        """Send a request and return the response with unread body. `None` removes a header."""
         sent: dict[str, str | None] = {
             "Accept": "application/json, text/event-stream",
             "Content-Type": "application/json",
@@ -208,7 +208,7 @@ class Http(Closed):
     def open_modern(
         self, method: str, params: Any = None, identifier: Any = None, **meta: Any
     ) -> http.client.HTTPResponse:
-        """Send a request of 2026-07-28 and return the response, its body unread."""
+        """Send a request of 2026-07-28 and return the response with unread body."""
         given = params or {}
         number = next(self._ids) if identifier is None else identifier
         body = {"jsonrpc": "2.0", "id": number, "method": method, "params": modern(given, **meta)}
@@ -217,12 +217,12 @@ class Http(Closed):
         return self.request("POST", body, headers)
 
     def modern(self, method: str, params: Any = None, **meta: Any) -> Any:
-        """Do the same; return `(status, headers, decoded body or event list)`."""
+        """Send a request of 2026-07-28; return `(status, headers, decoded body or events)`."""
         response = self.open_modern(method, params, **meta)
         return response.status, response.headers, decoded(response)
 
     def beside(self) -> Http:
-        """Another connection to the same session."""
+        """Return another connection to the same session."""
         other = Http(self.parts.geturl())
         other.session, other.version = self.session, self.version
         return other
@@ -239,7 +239,7 @@ def decoded(response: http.client.HTTPResponse) -> Any:
 
 
 def events(body: bytes) -> list[dict[str, str]]:
-    """Read whole events; data, id, retry and comments by name."""
+    """Return the fields of each event in a body, by name."""
     return [
         {name: value for name, _, value in (line.partition(": ") for line in block.split("\n"))}
         for block in body.decode().split("\n\n")
@@ -248,7 +248,7 @@ def events(body: bytes) -> list[dict[str, str]]:
 
 
 def read_event(response: http.client.HTTPResponse) -> dict[str, str]:
-    """Read the next event off an open stream."""
+    """Read the next event of an open stream."""
     lines: list[bytes] = []
     while (line := response.readline()) != b"\n":
         assert line, "the stream ended"
@@ -267,7 +267,7 @@ class _Quiet(WSGIRequestHandler):
 
 @contextmanager
 def wsgi_served(endpoint: HttpEndpoint | SseEndpoint, app: Any = None) -> Iterator[str]:
-    """Serve an endpoint, or the `app` before it, with `wsgiref`; yield the URL without a path."""
+    """Serve an endpoint, or `app`, with `wsgiref`; yield the URL without a path."""
     app = app or wsgi_app(endpoint)
     with make_server("127.0.0.1", 0, app, _Threading, _Quiet) as listener:
         thread = threading.Thread(target=listener.serve_forever, args=(0.02,))

@@ -1,4 +1,4 @@
-"""What the tests of the stdio transport share: servers to start, a connection that takes notes."""
+"""Shared code of the stdio tests: servers to start, and a receiver that records."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from syncmcp.errors import McpError
 
-# A wait that gets here has failed. Far above what any of them takes.
+# In seconds; far above the duration of any wait that succeeds.
 PATIENCE = 20.0
 
 ROOT = Path(__file__).parents[2]
@@ -38,7 +38,7 @@ for line in sys.stdin.buffer:
     sys.stdout.buffer.flush()
 """
 
-# Says who it is, and ends for nothing but SIGKILL.
+# It writes its process id, and ends only at SIGKILL.
 STUBBORN = """
 import os, signal
 for number in (signal.SIGTERM, signal.SIGHUP):
@@ -50,7 +50,7 @@ while True:
 
 
 def python(code: str, *args: str, **options: Any) -> Stdio:
-    """A server that runs `code`."""
+    """Return a server that runs `code`."""
     return Stdio(sys.executable, "-I", "-S", "-c", code, *args, **options)
 
 
@@ -61,7 +61,7 @@ def frame(body: bytes = b'{"id":1}', id: int | None = 1) -> Outgoing:
 
 
 class Notes:
-    """A receiver that writes down what it is told; `on_receive` and `on_lost` run in between."""
+    """A receiver that records; `on_receive` and `on_lost` run before each record."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
@@ -76,7 +76,7 @@ class Notes:
         self._note(self.frames, frame)
         return False
 
-    # Of streams, which stdio has none of.
+    # For streams, which stdio does not have.
     alive = messages_missed = server_stream_ended = settled = raising(AssertionError)
 
     def failed(self, out: Outgoing, error: McpError) -> None:
@@ -108,7 +108,7 @@ class Notes:
 def running(
     config: Stdio, notes: Notes | None = None, close: float | None = PATIENCE
 ) -> Iterator[tuple[StdioTransport, Notes]]:
-    """An open transport, closed at the end."""
+    """Open a transport, and close it at the end."""
     notes = notes or Notes()
     transport = StdioTransport(config)
     transport.open(notes, Deadline(PATIENCE))
@@ -125,10 +125,10 @@ def pid_of(transport: StdioTransport) -> int:
 
 
 def with_daemon(code: str, **options: Any) -> str:
-    """A server that ends with its input, and leaves `code` behind in a session of its own.
+    """Return the code of a server that ends with its input, and leaves a daemon that runs `code`.
 
-    The pipes of the server are closed in there, except for one to the id of the process. With
-    `env={}` it has no mark, like a process that has overwritten its environment.
+    The daemon has a session of its own, and no pipe of the server, which writes the daemon's
+    process id. With `env={}` the daemon has no mark, as if it had overwritten its environment.
     """
     named = {"start_new_session": True, "stdin": -3, "stdout": -3, "stderr": -3, **options}
     return (
@@ -140,26 +140,26 @@ def with_daemon(code: str, **options: Any) -> str:
 
 
 def said(notes: Notes) -> int:
-    """The process id in the first message."""
+    """Return the process id in the first message."""
     pid: int = json.loads(notes.wait_frames(1)[0])["pid"]
     return pid
 
 
 def watcher() -> int | None:
-    """The process that watches over the servers of this one."""
-    from syncmcp.transports import _posix  # not there on Windows
+    """Return the id of the process that ends the servers of this one, if it runs."""
+    from syncmcp.transports import _posix  # missing on Windows
 
     running = _posix.watch._watcher
     return None if running is None else running._pid
 
 
 def kill(pid: int) -> None:
-    """End a process without a warning."""
+    """Kill a process with SIGKILL."""
     os.kill(pid, signal.SIGKILL)
 
 
 def wait_gone(pid: int) -> bool:
-    """Wait until a process, of whomever, has ended; `False` if it goes on."""
+    """Wait until any process has ended; return `False` if it still runs."""
     try:
         descriptor = os.pidfd_open(pid)
     except ProcessLookupError:
@@ -200,7 +200,7 @@ transport.open(notes, Deadline(10))
 
 
 def run(code: str) -> subprocess.CompletedProcess[str]:
-    """Run a program that has a transport open, in a session of its own."""
+    """Run a program with an open transport in a session of its own."""
     return subprocess.run(
         [sys.executable, "-W", "error", "-W", "ignore::DeprecationWarning", "-c", PROGRAM + code],
         check=False,

@@ -1,4 +1,4 @@
-"""Throw-away certificates for tests: one authority, and what it signs."""
+"""Temporary certificates for tests: an authority, and certificates that it signs."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def make(directory: Path) -> Certificates:
         )
         return str(path)
 
-    # For signatures, of certificates and of lists of those, and for nothing else.
+    # The key signs certificates and revocation lists only.
     usage = x509.KeyUsage(True, False, False, False, False, True, True, False, False)
     root = (
         build(authority_name, authority_key)

@@ -1,4 +1,4 @@
-"""What tests of transports are given: certificates, and pauses that nobody makes."""
+"""Fixtures of the transport tests: certificates, and pauses that end at once."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from .certificates import Certificates, make
 
 @pytest.fixture(scope="session")
 def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
-    """Of an authority that nobody knows, for this computer and for a client."""
+    """Make certificates of an unknown authority, for this computer and for a client."""
     return make(tmp_path_factory.mktemp("certificates"))
 
 
 @pytest.fixture
 def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """The pauses before streams are taken up again, none of which is made."""
+    """Return the lengths of the pauses before streams are reopened, all of which end at once."""
     return without_pauses(monkeypatch)

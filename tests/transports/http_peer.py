@@ -1,4 +1,4 @@
-"""A raw HTTP server that does exactly what a test's script says, and a receiver that records."""
+"""A raw HTTP server that follows a test's script, and a receiver that records."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from syncmcp.transports.http import HttpTransport
 from tests.support.stage import elsewhere
 
 WAIT = 30.0
-"""A ceiling for everything that has to happen soon, in seconds."""
+"""The time limit for anything that should happen soon, in seconds."""
 
 
 @dataclass
 class Request:
-    """One HTTP request as it came in."""
+    """A received HTTP request."""
 
     method: str
     path: str
@@ -45,7 +45,7 @@ class Request:
 
 
 class Connection:
-    """One connection to the server; the script writes to it as it likes."""
+    """A connection to the server, for a script to write any bytes to."""
 
     def __init__(self, sock: socket.socket, number: int) -> None:
         self.sock = sock
@@ -54,7 +54,7 @@ class Connection:
         self._buffer = b""
 
     def read_request(self) -> Request | None:
-        """The next request, or `None` when the client has gone."""
+        """Return the next request, or `None` if the client has closed the connection."""
         while b"\r\n\r\n" not in self._buffer:
             if not self._more():
                 return None
@@ -82,7 +82,7 @@ class Connection:
         return bool(piece)
 
     def wait_for_end(self) -> bool:
-        """Wait until the client has ended the connection. Returns whether it did."""
+        """Wait until the client ends the connection; return whether it did."""
         self.sock.settimeout(WAIT)
         try:
             while self.sock.recv(65536):
@@ -115,7 +115,7 @@ class Connection:
         self.json({"jsonrpc": "2.0", "id": request.id, "result": {}}, headers=given)
 
     def stream(self, *parts: Any, end: bool = True) -> None:
-        """Write a stream: bytes as a piece of their own, anything else as a message."""
+        """Write an event stream: bytes as a chunk each, other values as messages."""
         self.start_events()
         for part in parts:
             self.chunk(part) if isinstance(part, bytes) else self.event(part)
@@ -139,12 +139,12 @@ class Connection:
         self.write(b"0\r\n\r\n")
 
     def hold(self) -> None:
-        """Say no more; the client has to end the connection."""
+        """Write nothing more, and wait until the client ends the connection."""
         assert self.wait_for_end()
 
     def shut_down(self) -> None:
-        """End what the connection's thread reads and writes; that thread closes it."""
-        # That of a TLS socket would take its state away under the thread that reads.
+        """Stop reads and writes of the connection's thread, which then closes the socket."""
+        # `SSLSocket.shutdown` would remove the TLS state that the reading thread uses.
         with contextlib.suppress(OSError):
             socket.socket.shutdown(self.sock, socket.SHUT_RDWR)
 
@@ -157,7 +157,7 @@ Script = Callable[[Request], None]
 
 
 class RawServer:
-    """Listens on a loopback port; runs `script` for each request, on the connection's thread."""
+    """Listens on a loopback port; calls `script` for each request on the connection's thread."""
 
     def __init__(self, script: Script, tls: ssl.SSLContext | None = None) -> None:
         self.script = script
@@ -208,7 +208,7 @@ class RawServer:
                 if connection.sock.fileno() < 0:
                     break
         except BaseException as error:
-            # Nobody waits for what a connection still does when it is closed here.
+            # Once the server closes, errors of its connections do not matter.
             if not (isinstance(error, OSError) and self._closing):
                 self.failures.append(error)
         finally:
@@ -216,7 +216,7 @@ class RawServer:
             connection.close()
 
     def connection(self, number: int) -> Connection:
-        """One of the connections, as they came; its thread may be slow to take it."""
+        """Return a connection by its number; wait for it, since its thread may be slow."""
         with self._changed:
             assert self._changed.wait_for(lambda: len(self.connections) > number, WAIT)
             return self.connections[number]
@@ -236,7 +236,7 @@ class RawServer:
 
 
 def settles(frame: bytes, out: Outgoing | None) -> bool:
-    """Whether `frame` answers the request `out`, as a connection would see it."""
+    """Return whether a frame settles the request, by the rules of a connection."""
     try:
         message = json.loads(frame)
     except ValueError:
@@ -250,7 +250,7 @@ def settles(frame: bytes, out: Outgoing | None) -> bool:
 
 @dataclass
 class FakeReceiver:
-    """Records what a transport says; its answers are those of a connection."""
+    """A receiver that records its calls, and returns the values of a connection."""
 
     frames: list[tuple[bytes, Outgoing | None]] = field(default_factory=list)
     failures: list[tuple[Outgoing, McpError]] = field(default_factory=list)
@@ -302,7 +302,7 @@ class FakeReceiver:
 
     @property
     def error(self) -> McpError:
-        """The one failure there was."""
+        """Return the only failure."""
         [(_, error)] = self.failures
         return error
 
@@ -321,7 +321,7 @@ def request(
     headers: Mapping[str, str] | None = None,
     params: Any = None,
 ) -> Outgoing:
-    """A request on its way out."""
+    """Return a new outgoing request."""
     id = next(_ids)
     body = json.dumps({"jsonrpc": "2.0", "id": id, "method": method, "params": params or {}})
     return Outgoing(body.encode(), method, id, (id,), headers or {}, Deadline(seconds))
@@ -333,7 +333,7 @@ def notification(method: str = "notifications/initialized", seconds: float = WAI
 
 
 def streamed(*parts: Any, then: Callable[[Connection], object] = Connection.end_events) -> Script:
-    """Answer with a stream of these, and then end it, `close` or `hold` the connection."""
+    """Return a script that writes these parts as a stream, and then calls `then`."""
 
     def script(one: Request) -> None:
         one.connection.stream(*parts, end=False)
@@ -343,12 +343,12 @@ def streamed(*parts: Any, then: Callable[[Connection], object] = Connection.end_
 
 
 def calling(calls: Script, others: Script) -> Script:
-    """Give the calls of tools to one script, and anything else to another."""
+    """Return a script that passes tool calls to `calls`, and other messages to `others`."""
     return lambda one: (calls if b'"tools/call"' in one.body else others)(one)
 
 
 class Held:
-    """Leaves each request as it is once `begin` has said something, until the client goes."""
+    """Calls `begin` for each request, and then waits until the client ends the connection."""
 
     def __init__(self, begin: Callable[[Connection], object] | None = None) -> None:
         self.came, self.gone = threading.Event(), threading.Event()
@@ -363,7 +363,7 @@ class Held:
 
 
 def dripping(begin: bytes, more: bytes) -> Script:
-    """Answer without end, until the client ends the exchange."""
+    """Return a script that writes `more` again and again until the client ends the exchange."""
 
     def script(one: Request) -> None:
         one.connection.write(begin)
@@ -403,10 +403,10 @@ def opened(config: Http | str, **options: Any) -> Iterator[tuple[HttpTransport, 
 
 
 class ForeignAdapter(HTTPAdapter):
-    """Makes the session that it is mounted in one that is used as it is."""
+    """An adapter that makes the library use a session unchanged."""
 
     def close(self) -> None:
-        # Else urllib3 closes the connections when it pleases the garbage collector.
+        # Otherwise the connections would stay open until a garbage collection.
         for key in self.poolmanager.pools.keys():  # noqa: SIM118 - a copy; it is no dict
             pool = self.poolmanager.pools.get(key)
             if pool is not None:
@@ -415,7 +415,7 @@ class ForeignAdapter(HTTPAdapter):
 
 
 class Noting(ForeignAdapter):
-    """Notes how long each request may take."""
+    """Notes the timeout of each request."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -427,13 +427,13 @@ class Noting(ForeignAdapter):
 
 
 def start(transport: HttpTransport, revision: str = "2025-11-25") -> None:
-    """Begin a session, with its listening stream."""
+    """Start a session with a listening stream."""
     transport.send(request("initialize"))
     transport.adopt({"MCP-Protocol-Version": revision}, stateful=True)
 
 
 def withdraw(transport: HttpTransport, came: threading.Event, delivery: str = "unknown") -> None:
-    """Send a request without a deadline, and take it back once it `came`."""
+    """Send a request without a deadline, and cancel it once it `came`."""
     out = request(seconds=None)
     running = elsewhere(partial(transport.send, out))
     assert came.wait(WAIT)
@@ -442,7 +442,7 @@ def withdraw(transport: HttpTransport, came: threading.Event, delivery: str = "u
 
 
 def send_one(script: Script, config: Callable[[str], Http | str] = str) -> FakeReceiver:
-    """Send one request to a server with `script` and return what the receiver saw."""
+    """Send one request to a server with this script; return the receiver."""
     with serving(script) as server, opened(config(server.url)) as (transport, receiver):
         transport.send(request())
     return receiver

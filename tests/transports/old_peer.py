@@ -1,4 +1,4 @@
-"""The part of a server of 2024-11-05 for `RawServer`: one stream, and an address for messages."""
+"""A server of 2024-11-05 for `RawServer`: event streams, and a URL for messages."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ STARTED = {
 
 
 class OldServer:
-    """Answers `initialize` and every tool call; a test changes what it likes.
+    """Answers `initialize` and tool calls; tests can change its attributes.
 
     Attributes:
-        address: What the first event of a stream names.
-        prelude: What comes before that event.
-        status: What a POST of a tool call is answered with, and the body of that.
+        address: The URL for messages in the first event of a stream.
+        prelude: Bytes before that event.
+        status: Status and body of the response to the POST of a tool call.
         answers: Whether tool calls are answered on the stream.
         streams: The streams opened so far.
-        closes: Whether a stream says that its connection is closed behind it.
-        calls: The ids of the tool calls that came.
-        refuse_post: The status and body with which a POST to the stream's own address ends.
+        closes: Whether streams have the header `Connection: close`.
+        calls: The ids of the received tool calls.
+        refuse_post: Status and body of the response to a POST to the stream's own URL.
     """
 
     def __init__(self) -> None:
@@ -47,7 +47,7 @@ class OldServer:
         self.calls: list[Any] = []
         self.refuse_post: tuple[int, bytes] = (405, b"")
         self.server: RawServer
-        self._changed = threading.Condition()  # guards what streams write, too
+        self._changed = threading.Condition()  # also guards writes to streams
 
     def __call__(self, request: Request) -> None:
         if request.method == "GET":
@@ -103,7 +103,7 @@ class OldServer:
         return [request for request in self.server.requests if request.method == method]
 
     def posted(self, method: str) -> list[Request]:
-        """The messages of this method that were posted to the address for messages."""
+        """Return the messages of this method that were posted to the URL for messages."""
         return [
             request
             for request in self.requests("POST")
@@ -124,14 +124,14 @@ def target(old: OldServer, **options: Any) -> Http:
 
 @contextmanager
 def connected(old: OldServer, http: Http | None = None, **options: Any) -> Iterator[syncmcp.Client]:
-    """An open client of the server, which does not try anything else first."""
+    """Open a client that uses this transport only."""
     with syncmcp.connect(http or target(old), **options) as client:
         yield client
 
 
 @contextmanager
 def opened(old: OldServer, **options: Any) -> Iterator[tuple[SseTransport, FakeReceiver]]:
-    """The bare transport, with a receiver that records."""
+    """Open a transport without a client, with a receiver that records."""
     transport, receiver = SseTransport(target(old, **options)), FakeReceiver()
     transport.open(receiver, Deadline(WAIT))
     try:

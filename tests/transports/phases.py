@@ -1,4 +1,4 @@
-"""Holds a call of a client in one phase of its HTTP exchange, until it is ended or let go."""
+"""Phases of an HTTP exchange: a call can be held in each of them."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ from syncmcp.testing import FaultProxy, Hold, Server, serve_http
 from syncmcp.testing.faults import Fault, Planned
 
 WAIT = 30.0
-"""A ceiling for everything that has to happen soon, in seconds."""
+"""The time limit for anything that should happen soon, in seconds."""
 
 HOST = "mcp.test"
 
-# More than the socket buffers of both sides hold.
+# Exceeds the socket buffers of both sides together.
 _LONG = 16 * 1024 * 1024
 
 
 class Resolver:
-    """A name service for one name, which may answer late, or with another port than was asked."""
+    """Resolves one name; it can delay its answer, or return another port."""
 
     def __init__(self) -> None:
         self.asked = threading.Event()
@@ -48,7 +48,7 @@ class Resolver:
 
     @contextmanager
     def stuck(self) -> Iterator[None]:
-        """Let nobody have an answer while the context lasts."""
+        """Delay all answers within the context."""
         self._answering.clear()
         self.asked.clear()
         try:
@@ -58,7 +58,7 @@ class Resolver:
 
     @contextmanager
     def elsewhere(self, port: int) -> Iterator[None]:
-        """Send new connections to another port while the context lasts."""
+        """Redirect new connections to another port within the context."""
         self.port = port
         try:
             yield
@@ -68,7 +68,7 @@ class Resolver:
 
 @contextmanager
 def full_backlog() -> Iterator[int]:
-    """The port of a socket that listens, accepts nothing and has no room for another connection."""
+    """Yield the port of a listening socket whose backlog is full."""
     with ExitStack() as fillers:
         listener = fillers.enter_context(socket.socket())
         listener.bind(("127.0.0.1", 0))
@@ -83,7 +83,7 @@ def full_backlog() -> Iterator[int]:
 
 
 class Mute:
-    """Accepts one connection, reads what comes, and never says a word."""
+    """Accepts one connection, and reads from it without an answer."""
 
     def __init__(self) -> None:
         self.heard, self.left = threading.Event(), threading.Event()
@@ -107,7 +107,7 @@ class Mute:
 
 @dataclass
 class Stage:
-    """A client, and everything between it and its server, which it knows as `HOST`."""
+    """A client with its server, and a proxy and a name service between them."""
 
     client: Client
     proxy: FaultProxy
@@ -115,19 +115,19 @@ class Stage:
     server: Server
 
     def quiet(self) -> bool:
-        """Wait until all exchanges have ended but that of the listening GET."""
+        """Wait until no exchange is open, except listening GETs."""
         return self.proxy.wait_for(
             lambda seen: all(one.ended or one.verb == "GET" for one in seen.exchanges)
         )
 
     def drop_connections(self) -> None:
-        """Have the next call make a connection of its own."""
+        """Close idle connections, so that the next call makes a new one."""
         assert self.quiet()
         self.proxy.drop_idle()
 
 
 def is_listening(proxy: FaultProxy) -> bool:
-    """Whether a client of the stateful era has its own stream."""
+    """Return whether a client of the stateful era has opened its listening stream."""
     return any(one.verb == "GET" and one.status == 200 for one in proxy.exchanges)
 
 
@@ -135,7 +135,7 @@ def is_listening(proxy: FaultProxy) -> bool:
 def stage(
     mode: Any, answers: Literal["json", "sse"], tls: ssl.SSLContext | None = None, **options: Any
 ) -> Iterator[Stage]:
-    """Open a client; with `tls` it trusts whoever answers."""
+    """Open a client; with `tls` it does not check certificates."""
     server = Server("phases")
     resolver = Resolver()
 
@@ -156,7 +156,7 @@ def stage(
 
 
 Reached = Callable[[], None]
-"""Waits until the call is in the phase."""
+"""Waits until the call has reached its phase."""
 
 
 def _event(event: threading.Event) -> Reached:
@@ -193,7 +193,7 @@ def connecting(stage: Stage) -> Iterator[Reached]:
 
 @contextmanager
 def handshake(stage: Stage) -> Iterator[Reached]:
-    """Of TLS."""
+    """Hold a call in the TLS handshake."""
     stage.drop_connections()
     mute = Mute()
     try:
@@ -208,7 +208,7 @@ def _held(fault: Fault) -> Callable[[Stage], AbstractContextManager[Reached]]:
     def hold(stage: Stage) -> Iterator[Reached]:
         planned = stage.proxy.queue(fault, method="tools/call")
         yield planned.wait
-        if fault.at == "request":  # who does not read does not see the end
+        if fault.at == "request":  # a proxy that does not read cannot see the end
             planned.release()
         assert stage.proxy.wait_for(lambda _: _ended(planned)), planned.exchange
 
@@ -230,18 +230,18 @@ PHASES: Mapping[Phase, Callable[[Stage], AbstractContextManager[Reached]]] = {
     "JSON": _held(Hold("body", after=20)),
     "SSE": _held(Hold("event")),
 }
-"""Arms a phase for the next call of the stage. The context says how to wait until the call is
-there; when it ends, the peer must see, or have seen, that the client has gone."""
+"""Context managers that hold the next call of a stage in a phase. The yielded function waits until
+the call is there. On exit, the peer must have seen the client end the connection."""
 
 NOT_SENT: frozenset[Phase] = frozenset(("resolving", "connecting", "TLS"))
-"""The phases before anything of the request leaves."""
+"""The phases before any byte of the request is sent."""
 
 
 def arguments(phase: Phase) -> dict[str, str]:
-    """The arguments of the tool `echo` for a call that is to be held in this phase."""
+    """Return arguments for `echo` that allow to hold the call in this phase."""
     return {"text": "x" * _LONG} if phase == "sending" else {}
 
 
 def answers(phase: Phase) -> Literal["json", "sse"]:
-    """How the server has to answer."""
+    """Return the form of the server's responses that this phase needs."""
     return "sse" if phase == "SSE" else "json"

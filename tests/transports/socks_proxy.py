@@ -1,4 +1,4 @@
-"""A SOCKS5 proxy on loopback (RFC 1928, CONNECT, no password) that says where it was asked."""
+"""A SOCKS5 proxy on loopback (RFC 1928, CONNECT, no password) that records the addresses."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _WAIT = 30.0
 
 
 class SocksProxy:
-    """Takes connections for anywhere to one port of this computer; `asked` is where to."""
+    """Connects every request to one local port; `asked` lists the requested addresses."""
 
     def __init__(self, port: int) -> None:
         self.asked: list[tuple[str, int]] = []

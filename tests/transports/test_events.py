@@ -1,4 +1,4 @@
-"""The parser of event streams, against the rules of the WHATWG."""
+"""The parser of event streams, by the rules of the WHATWG."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ LIMIT = 64 * 1024 * 1024
 
 
 def fed(*chunks: bytes, limit: int = LIMIT) -> tuple[EventStream, list[bytes]]:
-    """A parser that has read these, and the data of the events that it found."""
+    """Return a parser that has read these chunks, and the data of their events."""
     events = EventStream(limit)
     return events, [data for chunk in chunks for data in events.feed(chunk)]
 
@@ -100,7 +100,7 @@ def test_an_id_counts_only_when_its_event_is_complete() -> None:
     events.reset()
     assert list(events.feed(b"data: z\n\n")) == [b"z"]
     assert events.last_id == "1"
-    list(events.feed(b"id\n\n"))  # takes it back
+    list(events.feed(b"id\n\n"))  # an empty `id` removes the last id
     assert events.last_id is None
 
 
@@ -159,7 +159,7 @@ def test_short_lines_or_chunks_take_no_more_memory_than_their_bytes(line: bytes,
 
 
 class _LateAtThirdLook(Deadline):
-    """Expires while an event is read, and counts how often somebody looks."""
+    """Expires at the third check, and counts the checks."""
 
     looks = 0
 
@@ -209,15 +209,12 @@ def test_lines_that_say_nothing_take_no_steps(line: bytes) -> None:
     assert steps < 200
 
 
-# An independent reading of the standard: slow, whole, on text.
-
-
 @pytest.mark.alone
 @pytest.mark.pitfall("H3")
 @pytest.mark.parametrize(
     ("stream", "size", "most"),
     [
-        # The parser this one replaces needed 25 seconds for 160,000 lines.
+        # An earlier parser needed 25 seconds for 160,000 lines.
         (b"data: x\n" * 200_000 + b"\n", 399_999, 4),
         (b"data: " + b"x" * 5_000_000 + b"\n\n", 5_000_000, 0.3),
     ],

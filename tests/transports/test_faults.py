@@ -1,8 +1,8 @@
-"""Exchanges that break, at each place, in both eras: what is done, what is said, what is repeated.
+"""Connections that are cut at each place of an exchange: errors, retries and side effects.
 
-A shop behind a `FaultProxy` counts what it sells: no fault may make it sell twice in silence. Which
-errors and answers are repeated, when, and how often: `tests/client/test_retry.py`. Calls that are
-held in each phase: `test_phases.py`.
+A shop behind a `FaultProxy` counts its sales: a cut must not repeat a sale unnoticed. For retries,
+their number and timing, see `tests/client/test_retry.py`. For calls that are held in each phase,
+see `test_phases.py`.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from .phases import is_listening
 
 
 class Wire(NamedTuple):
-    """A revision, and how the server answers in it."""
+    """A revision, and the form of the server's responses."""
 
     mode: Literal["2025-11-25", "2026-07-28"]
     answers: Literal["json", "sse"]
 
     @property
     def resumes(self) -> bool:
-        """Whether a stream that broke can be taken up again."""
+        """Return whether a broken stream can be resumed."""
         return self.mode == "2025-11-25" and self.answers == "sse"
 
 
@@ -45,7 +45,7 @@ WIRES = [
 
 
 class Shop:
-    """A server with a tool that must not run twice, a list and something to read."""
+    """A server with a tool that must not run twice, a list and a resource."""
 
     def __init__(self) -> None:
         self.sold = 0
@@ -74,7 +74,7 @@ def read(client: Client, **options: Any) -> bool:
 
 
 class Case(NamedTuple):
-    """A cut, how often the tool may have run then, and whether the answer comes by resumption."""
+    """A cut, the possible numbers of sales, and whether the client resumes the stream."""
 
     cut: Cut
     sold: tuple[int, ...] = (1,)
@@ -89,15 +89,14 @@ CUTS = [
     Case(Cut("sent"), PERHAPS),
 ]
 JSON_CUTS = [*CUTS, Case(Cut("head")), Case(Cut("head", after=20)), Case(Cut("body", after=10))]
-# The head of a stream does not wait for the tool.
+# A stream may begin before the tool runs.
 EVENT_CUTS = [*CUTS, *(Case(cut, PERHAPS) for cut in (Cut("head", 20), Cut("body", 10)))]
-# The first event of a stateful stream carries an id alone.
+# The first event of a stateful stream has only an id.
 STATEFUL_CUTS = [Case(Cut("event"), PERHAPS), Case(Cut("event", after=1), resumed=True)]
-# The first event of a stateful stream carries an id alone.
 
 
 def _table() -> Iterator[Any]:
-    """Each place on each wire; ends and resets in turn."""
+    """Yield each place of a cut on each wire; cuts alternate between ends and resets."""
     rows = 0
     for wire in WIRES:
         events = [*EVENT_CUTS, *(STATEFUL_CUTS if wire.resumes else [Case(Cut("event"))])]
@@ -112,7 +111,7 @@ def _table() -> Iterator[Any]:
 def connected(
     wire: Wire, certificates: Certificates | None = None
 ) -> Iterator[tuple[Shop, FaultProxy, Client]]:
-    """A client in front of a proxy in front of a shop."""
+    """Connect a client through a proxy to a shop."""
     shop, tls = Shop(), certificates.server_context() if certificates else None
     with (
         serve_http(shop.server, response=wire.answers, retry_ms=1) as served,
@@ -124,7 +123,7 @@ def connected(
         ) as client,
     ):
         yield shop, proxy, client
-        # What a cut left running in the shop is to be counted, too.
+        # Tools may still be running after a cut: their sales count, too.
         assert shop.server.stats.wait_for(lambda stats: stats.running == 0)
 
 
@@ -157,7 +156,7 @@ def test_what_was_cut_off_is_sent_again_if_harmless_or_else_in_doubt(
             cut.wait()
             ids = [one.message["id"] for one in proxy.exchanges if one.method == method]
             assert len(set(ids)) == len(ids) == sent
-    once = 0 if case.resumed else 1  # what was sent again, whole
+    once = 0 if case.resumed else 1  # the repeated call, which ran to its end
     assert shop.sold in {first + once + more for first in case.sold for more in case.sold}
 
 

@@ -1,4 +1,4 @@
-"""What each answer to a request means, whatever servers and proxies make of HTTP."""
+"""The meaning of each HTTP response to a request, also of broken servers and proxies."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def whole(one: Request, body: bytes | None = None, length: int = -1, more: bytes
 
 
 def written(make: Callable[[Request], bytes]) -> Script:
-    """Write what is made of the request, and close the connection."""
+    """Return a script that writes the bytes that `make` returns, and closes the connection."""
 
     def script(one: Request) -> None:
         one.connection.write(make(one))
@@ -80,7 +80,7 @@ JSON = "application/json"
 NOT_THE_ANSWER = "the server's response does not answer the request"
 LOST = "the connection ended before the answer"
 TOO_LONG = "max_body=1000"
-# What comes, and what the call ends with, where at most 1,000 bytes are taken.
+# A response, and the error of the call, with a limit of 1,000 bytes.
 NO_ANSWERS: dict[str, tuple[Script, type[McpError], str]] = {
     "202": (respond(202), ProtocolError, "HTTP 202 and nothing else"),
     "no JSON": (respond(200, b"not json", JSON), ProtocolError, NOT_THE_ANSWER),
@@ -124,7 +124,7 @@ def test_a_request_without_its_answer_fails(
         assert receiver.frames == [] or words == "400"
         assert error.delivery == ("refused" if kind is AuthError or words == "400" else "unknown")
     if kind is ConnectionLost:
-        # The text of a cause may have a line end of the server's, and then it is left out.
+        # A cause whose text contains a line end of the server is left out.
         assert (error.__cause__ is None) is ("SSH" in str(error))
     if "text/html" in str(error):
         assert "is the path right" in str(error)
@@ -132,7 +132,7 @@ def test_a_request_without_its_answer_fails(
 
 
 @pytest.mark.pitfall("8")
-@pytest.mark.parametrize("encoding", ["identity", "gzip"])  # which is wrong
+@pytest.mark.parametrize("encoding", ["identity", "gzip"])  # "gzip" is false: the body is plain
 @pytest.mark.parametrize(
     ("statuses", "kind", "delivery"),
     [
@@ -215,10 +215,10 @@ def test_a_compressed_body_is_decoded_and_bounded_by_what_it_decodes_to(name: st
 def test_a_refusal_names_its_status_once_and_shows_a_page_by_its_title() -> None:
     page = b"<!doctype html><html><head><title>Not\n here</title></head>" + b"<p>" * 400
     text = str(send_one(respond(404, page)).error)
-    assert re.findall(r"\b404\b", text) == ["404"]  # a port may have these digits, too
+    assert re.findall(r"\b404\b", text) == ["404"]  # a port may contain these digits
     assert "body began with: Not here;" in text
     assert "is it an MCP server, and is the path right" in text
-    assert "is the path right" in str(send_one(respond(501)).error)  # a server of files
+    assert "is the path right" in str(send_one(respond(501)).error)  # as from a file server
     assert "is the path right" not in str(send_one(respond(500)).error)
 
 
@@ -243,7 +243,7 @@ def test_a_refusal_says_when_to_try_again(status: int, name: str) -> None:
 
 
 def send_several(script: Script, count: int = 2) -> tuple[RawServer, FakeReceiver]:
-    """Each of some calls gets an answer; returns who took part."""
+    """Send several requests, all of which are answered; return server and receiver."""
     with serving(script) as server, opened(server.url) as (transport, receiver):
         for _ in range(count):
             transport.send(request())
@@ -264,7 +264,7 @@ def test_what_a_server_says_on_the_way_is_not_its_answer(status: int, times: int
 
 def test_a_body_in_tiny_pieces_takes_no_more_memory_than_its_bytes() -> None:
     count = 10_000
-    rest = b"2\r\n  \r\n" * count  # blanks before the message, each piece of its own
+    rest = b"2\r\n  \r\n" * count  # spaces before the message, each in a chunk of its own
 
     def script(one: Request) -> None:
         one.connection.start_events({"Content-Type": "application/json"})

@@ -1,7 +1,6 @@
-"""Ending an exchange from another thread, or by its deadline, in the middle of its response.
+"""Ending an exchange during its response, from another thread or at the deadline.
 
-What comes before the response: `test_phases.py`; how long each part may take:
-`test_http_limits.py`.
+For earlier phases, see `test_phases.py`; for time limits of each part, see `test_http_limits.py`.
 """
 
 from __future__ import annotations
@@ -49,7 +48,7 @@ from .test_http_exchange import answer as stateful
 from .test_http_exchange import respond
 
 SOON = 20.0
-"""Far more than ending may take, in seconds, and less than `WAIT`."""
+"""Far longer than ending may take, in seconds, and shorter than `WAIT`."""
 
 HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 1000\r\n\r\n"
 EVENTS = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
@@ -210,7 +209,7 @@ def test_a_close_that_ctrl_c_interrupts_is_finished_later(monkeypatch: pytest.Mo
         assert [one.method for one in server.requests].count("DELETE") == 1
 
 
-# A connection that went back to its pool is another request's
+# A connection that returned to its pool belongs to the next request
 
 
 WIRES = ("plain", "TLS", "foreign adapter")
@@ -219,7 +218,7 @@ Handover = Callable[[socket.socket], None]
 
 @pytest.fixture
 def handovers(monkeypatch: pytest.MonkeyPatch) -> list[Handover]:
-    """What the next threads do that get a connection, at the very moment when they can have it."""
+    """Return a list of actions, which run in turn as soon as a connection returns to its pool."""
     todo: list[Handover] = []
     put = HTTPConnectionPool._put_conn
 
@@ -257,7 +256,7 @@ def test_the_rest_of_a_response_is_read_and_then_its_socket_is_left_alone(
     taken: list[socket.socket] = []
 
     def take(sock: socket.socket) -> None:
-        sock.settimeout(None)  # for a request without a deadline
+        sock.settimeout(None)  # as for a request without a deadline
         taken.append(sock)
 
     touched: list[float | None] = []

@@ -1,4 +1,4 @@
-"""One HTTP exchange: what is sent, and what each answer means."""
+"""One HTTP exchange: the request, and the meaning of the response."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ SECRET = "s3cret-t0ken-value"
 
 
 def answer(one: Request) -> None:
-    """What a plain stateful server does."""
+    """Respond as a simple stateful server."""
     if one.method == "GET":
         one.connection.respond(405)
     elif one.method == "DELETE":
@@ -138,7 +138,7 @@ def test_headers_of_the_message_are_sent_and_none_of_the_user_replaces_those_of_
         transport.send(request("initialize"))
         transport.send(request(headers={"Mcp-Name": "add", "MCP-Protocol-Version": "2025-11-25"}))
         transport.adopt({"MCP-Protocol-Version": "2026-07-28"}, stateful=False)
-        # Those of one call, too.
+        # Headers of a single call cannot replace them either.
         own = {"X-Mine": "2", "transfer-encoding": "chunked", "Mcp-Method": "tools/call"}
         transport.send(request(headers=own))
     first, second, last = server.requests
@@ -178,7 +178,7 @@ def test_a_failing_headers_function_fails_the_call_and_nothing_is_sent() -> None
     assert isinstance(got.error, UsageError)
     cause = got.error.__cause__
     assert isinstance(cause, KeyError)
-    # What the program's function held can be looked at: see `release_frames`.
+    # The locals of the program's function stay available: see `release_frames`.
     assert [*walk_tb(cause.__traceback__)][-1][0].f_locals == {"looked_up": SECRET}
     assert SECRET not in str(got.error)
     assert not server.requests
@@ -211,7 +211,7 @@ def test_a_header_that_cannot_be_sent_is_refused_whoever_gives_it(headers: Any) 
 @pytest.mark.requirement("HTL-10", "HTL-12")
 def test_the_session_id_is_sent_on_everything_after_initialize_and_deleted_at_close() -> None:
     with serving(answer) as server, opened(server.url) as (transport, receiver):
-        for _ in range(2):  # a second one starts without the old session
+        for _ in range(2):  # the second session starts without the id of the first
             start(transport)
             transport.send(notification())
             transport.send(request())
@@ -223,7 +223,7 @@ def test_the_session_id_is_sent_on_everything_after_initialize_and_deleted_at_cl
             assert not {"mcp-session-id", "mcp-protocol-version"} & set(one.headers)
         else:
             assert one.headers["mcp-session-id"] == SECRET
-    # The GET has a connection of its own, and no order with the others.
+    # The GET uses its own connection, so its place in the order varies.
     last = [one for one in server.requests if one.method != "GET"][-1]
     assert last.method == "DELETE"
     assert last.headers["mcp-protocol-version"] == "2025-11-25"
@@ -258,7 +258,7 @@ def test_a_session_id_with_forbidden_characters_is_refused(id: str) -> None:
 
     with serving(script) as server, opened(server.url) as (transport, receiver):
         transport.send(request("initialize"))
-        if id == " good":  # white space around a header's value does not belong to it
+        if id == " good":  # spaces around a header's value are not part of it
             transport.send(request())
             assert not receiver.failures
             assert server.requests[1].headers["mcp-session-id"] == "goodx"
@@ -279,7 +279,7 @@ def test_404_with_our_session_is_a_lost_session_whatever_the_body_says(encoding:
 
     with serving(script) as server, opened(server.url) as (transport, receiver):
         transport.send(request())
-        assert type(receiver.error) is HttpError  # there was no session yet
+        assert type(receiver.error) is HttpError  # there is no session yet
         receiver.failures.clear()
         transport.send(request("initialize"))
         transport.send(request())
@@ -322,7 +322,7 @@ def test_after_close_nothing_is_sent() -> None:
     [
         (b"", b"HTTP/1.1 102 On The Way\r\n\r\n", RequestTimeout),
         (b"HTTP/1.1 202 OK\r\nX: ", b"x", RequestTimeout),
-        # It was accepted.
+        # The status shows that the server accepted the notification.
         (b"HTTP/1.1 202 OK\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n", b"X: y\r\n", type(None)),
     ],
     ids=["interim", "head", "trailer"],
@@ -350,5 +350,5 @@ def test_close_works_where_no_thread_can_be_started(monkeypatch: pytest.MonkeyPa
         with monkeypatch.context() as patch:
             patch.setattr(threading.Thread, "start", refuse)
             transport.close(Deadline(WAIT))
-        # Not the last one: the request for the stream has a connection of its own.
+        # The GET for the stream, on its own connection, may arrive later.
         assert "DELETE" in [request.method for request in server.requests]

@@ -1,4 +1,4 @@
-"""When HTTP and the wires beside it give up or go on, by a clock that stands; a few by the real."""
+"""Time limits of HTTP transports and the memory transport, mostly by a clock that tests move."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_an_adapter_of_the_program_is_told_the_time_that_is_left(moved: MovedTim
 
 
 def test_an_exchange_is_looked_at_a_quarter_second_after_its_deadline(moved: MovedTime) -> None:
-    """Of two of them the timer knows the sooner; it looks for the other one when that has ended."""
+    """The timer waits for the earliest deadline. When that exchange ends, it waits for the next."""
     with serving(Held()) as server, opened(server.url) as (transport, _):
         first, later = notification(seconds=10.0), notification(seconds=LIMIT)
         given_up = moved.start(partial(transport.send, first))
@@ -141,7 +141,7 @@ def test_streams_are_resumed_after_longer_and_longer_pauses(
         (polling.record_use if news else polling.record_poll)()
         polled.append(polling.next_pause(0.0))
     assert polled == [0.05, 0.5, 0.5, 0.05, 0.05, 0.5]
-    assert polling.next_pause(2.0) == 2.0 * 2  # it has not answered since
+    assert polling.next_pause(2.0) == 2.0 * 2  # doubled: the last attempt had no useful stream
     assert ReconnectPolicy().next_pause(1.0, 5000.0) == 3600.0
 
 
@@ -163,7 +163,7 @@ def test_a_post_whose_call_was_answered_has_a_tenth_of_a_second(moved: MovedTime
 
 
 class Echo:
-    """A server whose answer is the question."""
+    """A server that returns each frame."""
 
     name = "echo"
 
@@ -175,11 +175,11 @@ class Echo:
         self._deliver(frame)
 
     def close(self) -> None:
-        """Nothing to end."""
+        """Do nothing."""
 
 
 def echoed(on_receive: Callable[[], object]) -> tuple[MemoryTransport, Notes]:
-    """A transport whose reader does this when the first answer comes."""
+    """Open a transport whose reader calls `on_receive` for the first answer."""
     notes, transport = Notes(), MemoryTransport(Echo())
     notes.on_receive = on_receive  # type: ignore[assignment]
     transport.open(notes, Deadline(None))

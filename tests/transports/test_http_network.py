@@ -1,4 +1,4 @@
-"""What lies between: TLS, proxies, redirects, names, credentials of the machine, sessions."""
+"""The network: TLS, proxies, redirects, DNS, credentials of the machine, and sessions."""
 
 from __future__ import annotations
 
@@ -62,12 +62,12 @@ def closed_port() -> int:
     return port
 
 
-# Failures on the way
+# Connection failures
 
 
 @contextmanager
 def answering_once(status: int) -> Iterator[tuple[int, list[bytes]]]:
-    """A bare server for one request: its port, and the first piece that comes."""
+    """Answer one request with this status; yield the port and the first bytes of the request."""
     pieces: list[bytes] = []
 
     def answer(listener: socket.socket) -> None:
@@ -84,7 +84,7 @@ def answering_once(status: int) -> Iterator[tuple[int, list[bytes]]]:
 
 
 def unsent(config: Http | str, words: str) -> ConnectFailed:
-    """The error of a request for which no connection can be made."""
+    """Return the error of a request that cannot connect."""
     error = send_one(config).error
     assert type(error) is ConnectFailed
     assert error.delivery == "not_sent"
@@ -106,7 +106,7 @@ def test_a_connection_that_cannot_be_made_says_why(
 
     unknown = socket.gaierror(socket.EAI_NONAME, "Name or service not known")
     monkeypatch.setattr(socket, "getaddrinfo", raising(unknown))
-    error = unsent("http://mcp.invalid/", "(DNS): Name or service not known")  # without its number
+    error = unsent("http://mcp.invalid/", "(DNS): Name or service not known")  # no error number
     assert isinstance(error.__cause__, socket.gaierror)
 
 
@@ -172,7 +172,7 @@ def test_the_authority_may_come_from_the_environment_or_be_nobodys(
 
 
 class Proxy(RawServer):
-    """A proxy that answers plain requests itself and tunnels the others to `target`."""
+    """A proxy that answers plain requests itself, and tunnels CONNECT to `target`."""
 
     def __init__(self, target: int = 0) -> None:
         super().__init__(self._proxy)
@@ -244,14 +244,14 @@ def test_a_redirect_within_the_origin_is_followed_as_it_is(status: int, name: st
             answer(one)
 
     with serving(script) as server:
-        url = server.url.replace("http://", "http://me:pa55@")  # no user of another place
+        url = server.url.replace("http://", "http://me:pa55@")  # with a user, still the same origin
         config = Http(url, headers={"Authorization": "Bearer abc.def-g"})
         with opened(config) as (transport, receiver):
             out = request()
             transport.send(out)
             transport.send(request())
     assert not receiver.failures
-    # Whatever one request was told: the next one goes where all of them go.
+    # A redirect is not remembered: the next request uses the original URL, too.
     assert [one.path for one in server.requests] == ["/mcp", "/other?x=1"] * 2
     assert server.requests[1].method == "POST"
     assert server.requests[1].body == out.body
@@ -321,7 +321,7 @@ def test_user_and_password_of_the_url_are_sent_and_never_shown() -> None:
 
 
 class Signing(AuthBase):
-    """Signs each request, as schemes do that cover the body."""
+    """Adds a signature of the body to each request."""
 
     def __call__(self, prepared: Any) -> Any:
         prepared.headers["X-Signature"] = str(len(prepared.body or b""))
@@ -341,7 +341,7 @@ def test_an_auth_object_sees_each_request_with_its_body() -> None:
 
 
 def cookies_after(cookies: list[str], config: Callable[[str], Http]) -> list[str]:
-    """The cookies that a server gets back which has set one with each response."""
+    """Return the cookies of the last request, after each response has set one."""
     left = iter(cookies)
 
     def script(one: Request) -> None:
@@ -357,7 +357,7 @@ PAST = "Thu, 01 Jan 1970 00:00:00 GMT"
 
 
 def times(value: int, *numbers: int) -> list[str]:
-    """So many cookies, each with a value of this length."""
+    """Return numbered cookies, each with a value of this length."""
     return [f"c{number:03}={'b' * value}" for number in range(*numbers)]
 
 
@@ -447,7 +447,7 @@ def test_no_header_is_sent_twice_however_it_is_spelled(hooked: bool) -> None:
         with serving(answer) as server:
             ours = {"X-Both": "ours", "COOKIE": "ours=1"}
             assert not send_one(Http(server.url, session=session, headers=ours)).failures
-    [one] = server.requests  # the peer refuses a name that comes twice
+    [one] = server.requests  # the server rejects duplicate headers
     sent = {
         "user-agent": "theirs",
         "accept": "application/json, text/event-stream",
@@ -477,7 +477,7 @@ def test_code_of_the_program_gets_the_mappings_of_requests() -> None:
 
 
 class Counting(HTTPAdapter):
-    """An adapter of the user's own."""
+    """An adapter of the program."""
 
     sent = closed = 0
 

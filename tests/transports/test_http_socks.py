@@ -1,4 +1,4 @@
-"""Through SOCKS proxies, whose connections are of another make than ours."""
+"""HTTP through SOCKS proxies, which use other connection classes than the library."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.transports.old_peer import connected, old_server, target
 from tests.transports.socks_proxy import socks_proxy
 
 NAME = "mcp.invalid"
-"""A host that nobody but the proxy can look up."""
+"""A host that only the proxy can resolve."""
 
 
 @pytest.mark.pitfall("25")

@@ -1,4 +1,4 @@
-"""Event streams over HTTP: kept connections, resumption, listening, and the pauses between."""
+"""Event streams over HTTP: kept connections, resumption, listening, and pauses."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ not_here = refused(405)
 
 
 def stateful(call: Script, resume: Script = not_here) -> Script:
-    """A server of the stateful era whose calls and resumed streams are scripted."""
+    """Return a stateful server with scripts for calls and for resumed streams."""
 
     def run(one: Request) -> None:
         if one.method != "POST":
@@ -87,7 +87,7 @@ def test_a_call_answered_by_events_keeps_its_connection(separate: bool) -> None:
         if separate:
             before = len(receiver.frames)
             one.connection.stream(NOTE, answer(one.id), end=False)
-            # The end of the stream comes later than the answer.
+            # The end of the stream follows after the response has been read.
             receiver.wait_for(lambda: len(receiver.frames) == before + 2)
             one.connection.end_events()
         else:
@@ -98,7 +98,7 @@ def test_a_call_answered_by_events_keeps_its_connection(separate: bool) -> None:
             transport.send(request())
     assert not receiver.failures
     assert len(server.connections) == 1
-    assert len(receiver.frames) == (10 if separate else 5)  # nothing counts after the answer
+    assert len(receiver.frames) == (10 if separate else 5)  # later messages are ignored
 
 
 @pytest.mark.pitfall("H2")
@@ -106,7 +106,7 @@ def test_each_event_is_delivered_when_it_arrives() -> None:
     seen = [threading.Event(), threading.Event()]
 
     def script(one: Request) -> None:
-        # Not chunked: the end of the body is the end of the connection.
+        # Without chunks or a length, the body ends with the connection.
         one.connection.write(b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\n")
         for number, gate in enumerate(seen):
             one.connection.write(b'data: {"n":%d}\n\n' % number)
@@ -171,7 +171,7 @@ def test_a_stream_that_ended_is_resumed_when_it_asked_for(clean: bool, pauses: l
 
     def call(one: Request) -> None:
         pending.append(one.id)
-        # More than a client would wait by itself.
+        # Longer than the client's own pause.
         first = b"id: first\nretry: 1500\ndata: \n\n"
         if clean:
             one.connection.stream(first)
@@ -206,7 +206,7 @@ def test_a_stream_that_ended_is_resumed_when_it_asked_for(clean: bool, pauses: l
         (refused(405), 1, HttpError, "405"),
         (refused(400), 1, HttpError, "400"),
         (refused(503), 3, HttpError, "503"),
-        # Which does not mean that the call was refused.
+        # The 404 is about the session: the call itself may have run.
         (refused(404), 1, SessionLost, "no longer knows this session"),
     ],
     ids=["nothing", "405", "400", "503", "404"],
@@ -309,7 +309,7 @@ def test_a_call_whose_stream_brings_only_ids_polls_twice_a_second(pauses: list[f
 
 
 class Listening:
-    """The GET side of a server, one script per stream opened."""
+    """The GET side of a server, with one script for each stream."""
 
     def __init__(self, *scripts: Script) -> None:
         self.gets: list[Request] = []
@@ -360,7 +360,7 @@ def test_the_listening_stream_opens_with_adopt_and_delivers_what_comes() -> None
 def test_a_server_without_a_listening_stream_is_asked_once(status: int) -> None:
     server_side = Listening(refused(status))
     with started(server_side) as (_, transport, receiver):
-        receiver.wait_for(lambda: receiver.is_silent)  # nobody will ask again
+        receiver.wait_for(lambda: receiver.is_silent)  # there will be no further request
         assert not receiver.was_heard
         transport.send(request())
         assert (receiver.failures, receiver.ends) == ([], [])
@@ -430,7 +430,7 @@ def test_messages_may_be_missing_unless_an_id_resumes(before: list[Script], miss
 
         def note(frame: bytes, out: Outgoing | None = None) -> bool:
             if b"notifications/x" in frame:
-                seen.append(receiver.misses)  # said before anything of the new stream is received
+                seen.append(receiver.misses)  # reported before the first message of the new stream
             return receive(frame, out)
 
         receiver.receive = note  # type: ignore[method-assign]
@@ -458,14 +458,14 @@ def test_a_listening_stream_that_never_brings_anything_is_given_up(
         assert not receiver.failures
     assert len(server_side.gets) == 4
     told = [one.levelname for one in caplog.records if "gave up listening" in one.getMessage()]
-    assert told == ["WARNING"]  # as it worked once
+    assert told == ["WARNING"]  # a WARNING, because a stream was open before
 
 
 # The pauses before a listening stream is opened again
 
 
 def listened_to(*streams: Script) -> int:
-    """Listen until the last of these streams, which stays open; how often messages were missed."""
+    """Listen to these streams and one that stays open; return how often messages were missed."""
     staying = Held(Connection.start_events)
     with started(Listening(*streams, staying)) as (_, transport, receiver):
         assert staying.came.wait(WAIT)
@@ -478,7 +478,7 @@ closed_at_once = streamed(b"retry: 0\nid: 7\n\n: a comment\n\n", then=Connection
 
 
 def test_a_stream_cut_all_the_time_is_missed_twice_a_second_at_most(pauses: list[float]) -> None:
-    """Each time listeners fetch what may have changed."""
+    """Each miss makes listeners fetch lists that may have changed."""
     assert listened_to(*[streamed(b"retry: 0\n" + SOME)] * 20) == len(pauses) == 20
     assert min(pauses) == SHORTEST_LISTEN_PAUSE == 0.5
 
@@ -502,7 +502,7 @@ def test_a_message_on_a_listening_stream_lets_the_pauses_begin_anew(pauses: list
 def test_a_listening_stream_that_was_open_for_seconds_lets_the_pauses_begin_anew(
     pauses: list[float], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    looks = chain([0.0] * 8, [0.0, USEFUL_SECONDS], repeat(0.0))  # two for each stream
+    looks = chain([0.0] * 8, [0.0, USEFUL_SECONDS], repeat(0.0))  # two times for each stream
     monkeypatch.setattr("syncmcp.transports.http.monotonic", looks.__next__)
     listened_to(*[closed_at_once] * 6)
     assert pauses[3] >= 4

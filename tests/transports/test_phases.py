@@ -1,7 +1,7 @@
-"""A call ends when it is cancelled or out of time, in every phase of its exchange.
+"""Calls end at a cancellation or deadline in each phase of their exchange.
 
-Here each phase is met by each ending, through a client. How the transport alone ends what is
-broken off in the middle of a head, a chunk or an error: `test_http_ending.py`.
+These tests use a client. For endings within a head, a chunk or an error, by the transport alone,
+see `test_http_ending.py`.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from .certificates import Certificates
 from .phases import NOT_SENT, PHASES, WAIT, Phase, Reached, Stage, answers, arguments, stage
 
 SOON = 20.0
-"""Far more than ending may take, in seconds."""
+"""Far longer than ending may take, in seconds."""
 
 LIMIT = 600.0
-"""How long the call may take, in seconds; the test moves the clock over it."""
+"""The timeout of the call, in seconds; the test moves the clock past it."""
 
 Ending = Callable[[Stage, Phase, Reached, Clock], None]
 
 
 def called(stage: Stage, phase: Phase, reached: Reached, **options: Any) -> Future[Any]:
-    """A call on a thread of its own, which has got to its phase."""
+    """Start a call on its own thread; return its future once it has reached the phase."""
     call = elsewhere(lambda: stage.client.call_tool("echo", arguments(phase), **options))
     reached()
     return call
@@ -64,7 +64,7 @@ def by_deadline(stage: Stage, phase: Phase, reached: Reached, clock: Clock) -> N
 
 
 def rows() -> Iterator[Any]:
-    """Each phase with a cancel and a deadline; TLS and the revisions take turns."""
+    """Yield each phase with a cancellation and a deadline; TLS and revisions alternate."""
     for number, phase in enumerate(PHASES):
         for step, ending in enumerate(((by_token, by_future)[number % 2], by_deadline)):
             mode = ("2025-11-25", "2026-07-28")[(number // 2 + step) % 2]
@@ -90,7 +90,7 @@ def test_a_call_ends_in_every_phase_and_lets_go_of_its_connection(
         assert on.client.call_tool("echo").text == "0 characters"
         with PHASES[phase](on) as reached:
             ending(on, phase, reached, clock)
-        # Its place among the calls in flight is free, and so is everything it had.
+        # The call has released its place in flight and its resources.
         assert on.client.call_tool("echo", {"text": "abc"}).text == "3 characters"
         assert on.quiet()
         assert on.server.stats.wait_for(lambda stats: stats.running == 0)

@@ -1,4 +1,4 @@
-"""HTTP+SSE against a server that does exactly what a test wants."""
+"""HTTP+SSE with a server that tests control."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def call(client: syncmcp.Client, **options: Any) -> str:
     return client.call_tool("work", **options).text
 
 
-# The address for messages
+# The URL for messages
 
 
 @pytest.mark.parametrize(
@@ -103,7 +103,7 @@ def test_an_address_has_a_longest_length() -> None:
             syncmcp.connect(target(old))
 
 
-# What comes on the stream
+# Messages of the stream
 
 
 @pytest.mark.requirement("SSE-02")
@@ -129,7 +129,7 @@ def test_messages_are_read_from_the_events_named_message(size: int) -> None:
 
 
 class Hasty(OldServer):
-    """Answers a call on the stream before its POST, and may keep the POST for ever."""
+    """Answers a call on the stream before its POST, which may never get a response."""
 
     def __init__(self, *, accepts: bool) -> None:
         super().__init__()
@@ -154,7 +154,7 @@ def test_a_post_answered_late_keeps_its_connection(monkeypatch: pytest.MonkeyPat
         old.server.script, hasty.server = hasty, old.server
         with connected(hasty) as client:
             assert [call(client) for _ in range(5)] == ["hasty"] * 5
-        assert len(old.server.connections) == 2  # one for the stream, one for messages
+        assert len(old.server.connections) == 2  # one for the stream, one for POSTs
 
 
 @pytest.mark.pitfall("22")
@@ -251,7 +251,7 @@ def test_neither_a_stateless_revision_nor_another_transport_can_be_chosen() -> N
         syncmcp.Http("http://127.0.0.1/", transport="websocket")  # type: ignore[arg-type]
 
 
-# Messages on their way out
+# Outgoing messages
 
 
 @pytest.mark.parametrize(
@@ -319,12 +319,12 @@ def test_headers_and_credentials_go_with_the_stream_and_with_every_message() -> 
             assert one.headers.get("x-call") == ("one" if is_call else None)
 
 
-# Over TLS, through SOCKS proxies, and with connections that are not ours
+# TLS, SOCKS proxies, and adapters of the program
 
 
 @contextmanager
 def reached_over(wire: str, certificates: Certificates) -> Iterator[tuple[OldServer, Http]]:
-    """A server of 2024-11-05, and the way to it."""
+    """Yield a server of 2024-11-05, and a target that reaches it over this wire."""
     context = certificates.server_context() if wire == "TLS" else None
     with old_server(context) as old, requests.Session() as session:
         if wire == "TLS":
@@ -371,17 +371,17 @@ def test_closing_ends_a_wait_for_the_address(wire: str, certificates: Certificat
         assert old.streams[0].ended.wait(WAIT)
 
 
-# Which transport a URL leads to
+# Detecting the transport of a URL
 
 
 def error(code: int, data: Any = None) -> bytes:
-    """The body of a JSON-RPC error that answers no request by its id."""
+    """Return the body of a JSON-RPC error without an id."""
     body = {"jsonrpc": "2.0", "id": None, "error": {"code": code, "message": "no", "data": data}}
     return json.dumps(body).encode()
 
 
 def methods(old: OldServer) -> list[str]:
-    """What came to the stream's own address: `GET`, or the JSON-RPC method of a POST."""
+    """Return the requests to the URL of the stream: `GET`, or the JSON-RPC method of a POST."""
     return [
         one.method if one.method == "GET" else one.message["method"]
         for one in old.server.requests

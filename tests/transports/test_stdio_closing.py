@@ -1,4 +1,4 @@
-"""How a server ends, whoever ends it: politely, by force, with its parent, in a forked child."""
+"""The end of servers: by request, by force, with their parent, and in a forked child."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from tests.transports._stdio import (
     wait_gone,
 )
 
-# Says who it is.
+# It writes its process id.
 SAY_PID = "import os, signal\nos.write(1, b'{\"pid\":%d}\\n' % os.getpid())\n"
 PAUSE = "while True: signal.pause()\n"
 
@@ -43,7 +43,7 @@ IGNORE = "signal.signal(signal.SIGTERM, signal.SIG_IGN)"
 
 
 def grandchild(before: str = "", then: str = PAUSE, **options: object) -> str:
-    """Code that starts another process, which holds the pipes, and tells its id."""
+    """Return code that starts another process, which writes its id and holds the pipes open."""
     code = f"import signal\n{before}\n{SAY_PID}{then}"
     return (
         "import subprocess, sys\n"
@@ -52,7 +52,7 @@ def grandchild(before: str = "", then: str = PAUSE, **options: object) -> str:
 
 
 def orphan(code: str) -> str:
-    """Code that runs `code` in a process which has exited before the next line."""
+    """Return code that runs `code` in an orphaned child process."""
     return f"import os\nif not os.fork():\n    exec({code!r})\n    os._exit(0)\nos.wait()\n"
 
 
@@ -140,7 +140,7 @@ def test_an_escaped_process_that_writes_for_ever_does_not_hold_the_reader() -> N
     with running(python(code, grace=(PATIENCE, 0.05), stderr="devnull")) as (_, notes):
         child = said(notes)
     assert threads() == []
-    assert wait_gone(child)  # its pipes are closed: it gets a signal
+    assert wait_gone(child)  # its pipes are closed, so its next write fails
 
 
 @pytest.mark.pitfall("7")

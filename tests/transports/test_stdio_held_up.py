@@ -1,4 +1,4 @@
-"""A server whose start a file system holds up, and what must not wait for it."""
+"""A server whose start is blocked by a file system, which must not block anything else."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-# Far less than the time that the start is held up.
+# In seconds; much shorter than the blocked start.
 PROMPT = PATIENCE / 2
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="leases are a part of Linux")
@@ -33,7 +33,7 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="leases are a pa
 
 @pytest.fixture
 def program(tmp_path: Path) -> Path:
-    """A server that leaves a file behind if it is run."""
+    """Write a server that creates a file when it runs."""
     path = tmp_path / "server"
     path.write_text(f"#!/bin/sh\n: > {tmp_path / 'ran'}\nexec cat\n")
     path.chmod(0o755)
@@ -42,7 +42,7 @@ def program(tmp_path: Path) -> Path:
 
 @contextlib.contextmanager
 def lease(path: Path) -> Iterator[None]:
-    """Hold up all who open or run a file, as a network file system may that does not respond."""
+    """Block everyone who opens or runs a file, as a network file system without a response does."""
     import fcntl
 
     before = signal.signal(signal.SIGIO, signal.SIG_IGN)
@@ -57,7 +57,7 @@ def lease(path: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def fifo_for_stderr(path: Path) -> Iterator[None]:
-    """Hold up who opens the file for stderr, until it is read."""
+    """Block the opening of the file for stderr until it is opened for reading."""
     os.mkfifo(path)
     try:
         yield
@@ -67,7 +67,7 @@ def fifo_for_stderr(path: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def gate(owner: Any, name: str, holds: Callable[..., bool]) -> Iterator[None]:
-    """Hold up a function of the system while `holds` says so of its arguments."""
+    """Block a system function for arguments for which `holds` returns true."""
     release, function = threading.Event(), getattr(owner, name)
 
     def held_up(*args: Any, **named: Any) -> Any:
@@ -96,7 +96,7 @@ def fork() -> None:
 
 
 def nothing_waits_for(transport: StdioTransport) -> threading.Thread:
-    """Open a transport that is held up; check that nothing else is. Returns the thread that is."""
+    """Open a blocked transport; check that it blocks only its own thread; return that thread."""
 
     def open() -> None:
         with pytest.raises(RequestTimeout, match="not started in time") as caught:
@@ -164,7 +164,7 @@ def test_a_fork_waits_for_a_start_that_is_not_held_up(monkeypatch: pytest.Monkey
         order.append("started")
         return process
 
-    def deadline(seconds: float) -> Deadline:  # the fork begins to wait
+    def deadline(seconds: float) -> Deadline:  # called when the fork starts to wait
         forking.set()
         return Deadline(seconds)
 

@@ -1,4 +1,4 @@
-"""How long a server process is waited for: each wait has the seconds that are meant for it."""
+"""Time limits of waiting for a server process: each wait uses its own limit."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ SAYS_NO_MORE = READY + "sys.stdin.readline(); os.close(1); sys.stdin.read()"
 
 
 class Waits:
-    """What a transport waits for, and for how long at most: here, or on threads of its own."""
+    """Records the waits of a transport with their limits, by this thread and by its own threads."""
 
     def __init__(self, transport: StdioTransport, patch: pytest.MonkeyPatch) -> None:
         self._noted: list[tuple[bool, str, float | None]] = []
@@ -71,7 +71,7 @@ class Waits:
         return noting
 
     def of(self, *names: str, here: bool = True) -> list[tuple[str, float | None]]:
-        """Those of these names, in order; looks without a wait are left out."""
+        """Return the waits of these names, in order; polls without a wait are left out."""
         return [one[1:] for one in self._noted if one[0] is here and one[1] in names and one[2]]
 
 
@@ -80,7 +80,7 @@ Started = Callable[..., tuple[StdioTransport, Waits, Notes]]
 
 @pytest.fixture
 def start(moved: MovedTime, monkeypatch: pytest.MonkeyPatch) -> Iterator[Started]:
-    """Starts a server; no time passes for its transport."""
+    """Return a function that starts a server, and records the waits of its transport."""
     opened: list[StdioTransport] = []
 
     def begin(code: str, **options: Any) -> tuple[StdioTransport, Waits, Notes]:
@@ -224,7 +224,7 @@ def test_a_server_that_takes_no_frame_any_more_is_given_a_moment_to_end() -> Non
     assert waits == [0.5, 0.0]
 
 
-# -- by the real clock
+# -- in real time
 
 
 @pytest.mark.alone
@@ -259,19 +259,19 @@ def test_a_server_that_goes_on_is_waited_for_as_long_as_is_said(way: str) -> Non
 
 
 class Survivor(_watcher.Member):
-    """Notes how long it is waited for, and takes no signals."""
+    """Records its waits, and ignores signals."""
 
     waits: list[float]
 
     def signal(self, number: int) -> None:
-        """Nothing happens."""
+        """Do nothing."""
 
     def wait(self, seconds: float) -> bool:
         self.waits.append(seconds)
         return False
 
     def close(self) -> None:
-        """It stays."""
+        """Do nothing."""
 
 
 def test_the_watcher_gives_a_second_a_step(
@@ -287,10 +287,10 @@ def test_the_watcher_gives_a_second_a_step(
             return now[0]
 
     monkeypatch.setattr(_watcher, "find", lambda servers: [one])
-    # Those of this process are the servers that other tests use.
+    # Descendants of this process may be servers of other tests.
     monkeypatch.setattr(_watcher, "add_descendants", lambda members: None)
     monkeypatch.setattr(_watcher, "time", Clock)
     _watcher.end_all({})
-    # Each look at the clock takes half a second: so does each wait of one.
+    # Each reading of the fake clock takes half a second, which each wait loses.
     assert one.waits == [0.5, 0.5, 0.0]
     super(Survivor, one).close()

@@ -1,4 +1,4 @@
-"""How a server is started: where its command is looked for, what environment it gets."""
+"""Starting a server: how its command is found, and which environment it gets."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ sys.stdin.read()
 def environment_of(**options: Any) -> dict[str, str]:
     with running(python(SHOW_ENVIRONMENT, **options)) as (_, notes):
         shown: dict[str, str] = json.loads(notes.wait_frames(1)[0])
-    shown.pop("LC_CTYPE", None)  # Python sets it by itself
-    shown.pop("SYNCMCP_SERVER", None)  # by which the library finds what the server has started
+    shown.pop("LC_CTYPE", None)  # Python itself sets it
+    shown.pop("SYNCMCP_SERVER", None)  # the library's mark for finding the server's processes
     return shown
 
 
 def opening_fails(config: Stdio, cause: type[Exception] | None = None) -> str:
-    """What the error says, whose cause is one of these."""
+    """Return the text of the error; check its cause."""
     with pytest.raises(ConnectFailed) as caught:
         StdioTransport(config).open(Notes(), Deadline(5))
     assert threads() == []
@@ -65,7 +65,7 @@ def test_a_server_gets_what_programs_need_and_what_is_given(
     assert got["PATH"] == os.environ["PATH"]
     assert (got["HOME"], got["LC_ALL"]) == ("/somewhere", "C.UTF-8")
     assert (got["API_TOKEN"], got["TERM"]) == ("given", "xterm")
-    # Everything or nothing can be inherited, too.
+    # Other options inherit all variables or none.
     assert environment_of(inherit_env="all")["SECRET_OF_THIS_PROGRAM"] == "canary"
     assert environment_of(inherit_env="none", env={"ONLY": "this"}) == {"ONLY": "this"}
 
@@ -77,7 +77,7 @@ def test_on_windows_names_differ_by_more_than_case() -> None:
     given = environment({"PATH": "x"}, "safe", own, windows=True)
     assert given == {"PATH": "x", "SystemRoot": "b"}
     assert search_path({"Path": "a"}, windows=True) == "a"
-    assert search_path({}, windows=True) == ""  # the default begins with the current folder
+    assert search_path({}, windows=True) == ""  # the default path includes the current folder
 
 
 @pytest.mark.pitfall("8", "26")

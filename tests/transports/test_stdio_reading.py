@@ -1,4 +1,4 @@
-"""What comes from a server: frames, noise, stderr, its death."""
+"""Output of a server: frames, noise, stderr, and its end."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ from tests.transports._stdio import (
 
 
 def writes(data: bytes) -> str:
-    """A server that writes `data` to stdout, then waits for the end of its input."""
+    """Return a server that writes `data` to stdout, then waits for the end of its input."""
     return f"import sys\nsys.stdout.buffer.write({data!r})\nsys.stdout.flush()\nsys.stdin.read()"
 
 
 def death_of(code: str, **options: Any) -> ConnectionLost:
-    """The error of a server that ends by itself."""
+    """Return the error for a server that ends without a request to do so."""
     with running(python(code, **options)) as (_, notes):
         error = notes.wait_lost()
     assert isinstance(error, ConnectionLost)
@@ -287,7 +287,7 @@ def test_a_death_is_told_once_with_exit_code_and_last_words() -> None:
     assert notes.losses == [error]
 
 
-# A child of the server that holds its pipes.
+# A child process of the server, which holds its pipes open.
 CHILD = """
 import subprocess, sys
 child = subprocess.Popen([sys.executable, "-I", "-S", "-c", "import signal; signal.pause()"])
@@ -316,7 +316,7 @@ def test_a_server_that_closes_its_stdout_and_stays_is_lost_too() -> None:
 def test_what_a_dead_server_had_written_is_still_received_though_its_child_lives(
     without: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whatever means the system has."""
+    """With each way in which the system may report the death."""
     if without == "nudge":
         monkeypatch.setattr("syncmcp.transports._posix.PosixProcess._wake_reader", lambda *_: False)
     elif without == "pidfd":

@@ -1,4 +1,4 @@
-"""What ends the servers of a program that is killed, and the processes that left their group."""
+"""Servers of a killed program, and processes that left their group: both are ended."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ opened.all = []
 
 @contextlib.contextmanager
 def program(code: str) -> Iterator[subprocess.Popen[str]]:
-    """A program that has opened a server, and says the process ids that `code` prints."""
+    """Run a program that has opened a server; `code` prints process ids."""
     process = subprocess.Popen(
         [sys.executable, "-c", PROGRAM + IMPORTS + code],
         cwd=ROOT,
@@ -108,7 +108,7 @@ os.execv("/bin/sleep", ["sleep", "60"])
     with program(code) as process:
         pids = set(printed(process))
         ENDS[end](process)
-        assert [wait_gone(pid) for pid in pids] == [True] * 8  # with the watcher
+        assert [wait_gone(pid) for pid in pids] == [True] * 8  # seven processes and the watcher
 
 
 @pytest.mark.pitfall("7")
@@ -161,7 +161,7 @@ def test_few_descriptors_hold_however_many_processes(monkeypatch: pytest.MonkeyP
         assert all(map(is_running, daemons))
     assert not any(map(is_running, daemons))
     assert held == set()
-    # Two that descend from the server, and two with its mark.
+    # Two descendants of the server, and two processes with its mark.
     assert 0 < most <= 4
 
 
@@ -206,7 +206,7 @@ def test_a_process_that_begins_a_program_is_found(
 
 @pytest.fixture
 def sleeper() -> Iterator[subprocess.Popen[bytes]]:
-    """A child of this process, in a session of its own."""
+    """Start a child of this process in a session of its own."""
     with subprocess.Popen(["sleep", "60"], start_new_session=True) as process:
         yield process
         process.kill()
@@ -253,7 +253,7 @@ os.write(1, b"!")
 while True:
     signal.pause()
 """
-    # The server ends when the other one can be asked.
+    # The server waits for the daemon's signal handler before it ends.
     code = with_daemon(daemon, stdout=subprocess.PIPE, **options)
     code = code.replace("sys.stdin.read", "child.stdout.read(1)\nsys.stdin.read")
     with running(python(code, grace=(PATIENCE, PATIENCE))) as (_, notes):
@@ -417,7 +417,7 @@ def test_a_watcher_that_is_started_too_late_does_not_stay(monkeypatch: pytest.Mo
 
     def start_meanwhile() -> Any:
         found = start()
-        watch.add("second")  # does not start another one
+        watch.add("second")  # does not start a second watcher
         for mark in ("first", "second"):
             watch.remove(mark)
         return found

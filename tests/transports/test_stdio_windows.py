@@ -1,4 +1,4 @@
-"""What is decided on Windows, with stand-ins for its processes and jobs."""
+"""Code for Windows, with fake processes and jobs."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class FakeChild:
-    """A process that lives until it is killed, or until its test says that it ended."""
+    """A process that runs until it is killed, or until the test ends it."""
 
     def __init__(self) -> None:
         self.ended = threading.Event()
@@ -59,7 +59,7 @@ class FakeJob:
 
 
 class Server:
-    """The other ends of the pipes, and an echo that runs until its input ends."""
+    """The server's ends of the pipes, and an echo that runs until its input ends."""
 
     def __init__(self, *, obedient: bool = True) -> None:
         self.child = FakeChild()
@@ -123,7 +123,7 @@ def test_a_job_ends_the_tree_of_a_server_that_does_not_end_by_itself(
         with opened(server, monkeypatch, grace) as (transport, notes):
             transport.send(frame())
             assert notes.wait_frames(1) == [b'{"id":1}']
-        # What a server that ended left behind is ended too: hence never none.
+        # The job also ends what the server left behind, so it is terminated even without force.
         assert server.job.terminated >= 1
         assert server.job.closed == 1
         assert notes.losses == []
@@ -204,7 +204,7 @@ NODE = "C:\\Program Files\\nodejs"
 
 
 def located(command: str, *files: str, cwd: str | None = None, **env: str) -> str:
-    """The file that is found among `files`, whose names ignore case."""
+    """Return the file that is found among `files`, whose names are not case-sensitive."""
     variables = {"Path": f"{NODE};C:\\Windows", **env}
     names = {file.lower(): file for file in files}
     found = locate_on_windows(command, variables, cwd, lambda path: path.lower() in names)
@@ -245,7 +245,7 @@ def test_the_first_folder_of_the_path_counts_and_then_the_first_ending() -> None
     assert located("x", *both) == both[1]
     assert located("x", *both, pathext=".bat;.exe;.js") == both[0]
     with pytest.raises(FileNotFoundError):
-        located("x", f"{NODE}\\x.JS", PATHEXT=".JS;.EXE")  # Windows cannot run it by itself
+        located("x", f"{NODE}\\x.JS", PATHEXT=".JS;.EXE")  # Windows does not run such files itself
     assert located("python3.12", f"{NODE}\\python3.12.EXE") == f"{NODE}\\python3.12.EXE"
     assert located("node.exe", f"{NODE}\\node.exe") == f"{NODE}\\node.exe"
     assert located("node.exe", f"{NODE}\\node.exe.CMD") == f"{NODE}\\node.exe.CMD"
@@ -256,7 +256,7 @@ def test_a_command_with_a_folder_is_not_searched_for() -> None:
     assert located("C:\\x\\tool.dat", "C:\\x\\tool.dat") == "C:\\x\\tool.dat"
     assert located("bin\\x", "D:\\work\\bin\\x.EXE", cwd="D:\\work") == "D:\\work\\bin\\x.EXE"
     assert located("bin/x", "D:\\work\\bin/x.EXE", cwd="D:\\work") == "D:\\work\\bin/x.EXE"
-    assert located("bin\\x", f"{NODE}\\bin\\x.EXE") == "bin\\x"  # missing: the start says so
+    assert located("bin\\x", f"{NODE}\\bin\\x.EXE") == "bin\\x"  # not found: starting it fails
 
 
 @pytest.mark.pitfall("26")

@@ -1,4 +1,4 @@
-"""What goes to a server: whole frames, in order, and no sender ever waits for a slow one."""
+"""Writing to a server: whole frames in order, without blocking senders while the server is slow."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ MEGABYTE = 1_000_000
 
 @pytest.fixture
 def gate(tmp_path: Path) -> Path:
-    """A named pipe: a server that opens it waits until `release` opens it too."""
+    """Make a named pipe: a server that opens it waits until `release` opens it, too."""
     path = tmp_path / "gate"
     os.mkfifo(path)
     return path
@@ -47,7 +47,7 @@ def release(gate: Path) -> None:
 
 
 def reads_after(gate: Path) -> str:
-    """A server that reads nothing until the gate opens."""
+    """Return a server that reads nothing before the gate opens."""
     return f"open({str(gate)!r}).read()\n" + ECHO
 
 
@@ -113,7 +113,7 @@ def test_what_waits_for_a_server_that_does_not_read_is_bounded(
 ) -> None:
     with running(python(reads_after(gate), max_frame=MEGABYTE)) as (transport, _):
         for first in begun:
-            transport.send(frame(first))  # more than the pipe takes
+            transport.send(frame(first))  # fills the pipe
         sent = []
 
         def fill() -> None:
@@ -158,7 +158,7 @@ def test_requests_that_waited_are_told_when_the_server_closes_its_stdin(gate: Pa
         told: Any = [(out, error.delivery) for out, error in notes.failures]  # type: ignore[attr-defined]
         assert told == [(begun, "unknown"), (waiting, "not_sent")]
         assert [transport.cancel(out) for out in (begun, waiting)] == ["unknown", "not_sent"]
-        assert ledger.items == 0  # what is dropped with the pipe is owed no longer
+        assert ledger.items == 0  # frames that are discarded with the pipe leave the budget
 
 
 def test_a_send_to_a_dead_server_says_how_it_died() -> None:
@@ -213,7 +213,7 @@ def test_a_fast_server_needs_no_writer_thread() -> None:
 
 
 class FakeProcess:
-    """Takes writes as the test says: `sizes` tells how much of each is taken, then everything."""
+    """A process whose writes accept `sizes` bytes in turn, and then everything."""
 
     def __init__(self, *sizes: int, writes_block: bool = False) -> None:
         self.writes_block = writes_block
@@ -362,8 +362,8 @@ def test_ctrl_c_while_the_writer_thread_is_started_leaves_one_writer_and_no_desc
             more = struck(partial(transport.send, frame(body)), number, everywhere=True)
             transport.send(frame(body))
             deadline = Deadline(PATIENCE)
-            # A thread that was cut off finds that there is another one, and ends. It cannot be
-            # joined: perhaps it has not even begun.
+            # A thread that was interrupted early ends when it finds another writer. It cannot be
+            # joined, because it may not have started yet.
             while (found := writers()) != [transport._stdin_writer.writer]:
                 assert not deadline.expired, found
         assert before.left_behind() == [], f"after the interrupt at moment {number}"
@@ -371,18 +371,18 @@ def test_ctrl_c_while_the_writer_thread_is_started_leaves_one_writer_and_no_desc
     assert number > 20
 
 
-# What the library owes the server
+# Answers of the library that the server has not read
 
 
 def owed(body: bytes = b"{}", ledger: Budget | None = None) -> Outgoing:
-    """An answer of the library, admitted as the connection does it."""
+    """Return an answer of the library that is counted in a budget, as a connection does."""
     out = frame(body, None)
     out.enter(ledger or Budget(MEGABYTE, None, ""))
     return out
 
 
 class Stalled:
-    """A writer whose server has taken three bytes of the first frame, and reads no more."""
+    """A writer whose server has read three bytes of the first frame, and then stops reading."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         modules = ("_concurrency.timing", "transports._pipes", "transports.base")
@@ -393,13 +393,13 @@ class Stalled:
         self.box = outbox(self.process, self.owner)
 
     def after(self, seconds: float) -> list[float]:
-        """How often the server was given up by then."""
+        """Move the clock; return the limits, in seconds, at which the server was given up."""
         self.clock.advance(seconds)
         tick()
         return self.owner.stalls
 
     def read(self, size: int) -> None:
-        """The server reads a piece, and stops again; more is waiting for it."""
+        """Make the server read once more; wait until the writer waits again."""
         process = self.process
         process.wait_for(lambda: process.waits > 0)
         waits = process.waits
@@ -419,13 +419,13 @@ def stalled(monkeypatch: pytest.MonkeyPatch) -> Iterator[Stalled]:
 def test_a_server_that_reads_nothing_while_answers_wait_is_given_up(stalled: Stalled) -> None:
     stalled.box.send(frame(b"{request}"))
     stalled.box.send(frame(b"{another}"))
-    assert stalled.after(3600) == []  # requests are left to their deadlines
+    assert stalled.after(3600) == []  # requests end at their own deadlines
     stalled.box.send(owed())
     assert stalled.after(29.5) == []
     assert stalled.after(0.6) == [30]
     with pytest.raises(ConnectionLost):
         stalled.box.send(owed())
-    assert stalled.after(60) == [30]  # once
+    assert stalled.after(60) == [30]  # only once
 
 
 def test_a_server_that_reads_slowly_is_not_given_up(stalled: Stalled) -> None:

@@ -1,4 +1,4 @@
-"""Models are loaded and built when they are first used, by whichever thread that is."""
+"""Models are loaded and built when they are first used, on any thread."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 import syncmcp.types
 
-# Runs where no model has been used yet.
+# Runs in a process that has not used a model yet.
 PROGRAM = """
 import sys, threading
 

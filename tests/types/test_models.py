@@ -1,4 +1,4 @@
-"""What the models promise beyond the fields they have."""
+"""The behaviour of the models, apart from their fields."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_attributes_are_snake_case_and_the_wire_is_camel_case_and_plain_json() -
     built = types.Tool(name="a", input_schema={"type": "object"}, meta={"k": 1})
     assert built.to_wire() == {"name": "a", "inputSchema": {"type": "object"}, "_meta": {"k": 1}}
     assert types.Tool.from_wire(built.to_wire()) == built
-    # What was not set is not written, and URLs stay as they were written.
+    # Fields that are not set are not written, and URLs are not changed.
     assert types.CallToolResult(content=[]).to_wire() == {"content": []}
     uri = "HTTPS://Example.COM:443/a b"
     assert types.Root.from_wire({"uri": uri}).uri == uri
@@ -165,7 +165,7 @@ def test_a_block_of_unknown_type_keeps_its_fields_and_fails_nothing() -> None:
     assert isinstance(result.content[0], types.UnknownContent)
     assert result.content[0].model_extra == {"beams": [1, 2]}
     assert result.to_wire()["content"][0] == hologram
-    assert result.text == "hello\nyou"  # the text blocks alone
+    assert result.text == "hello\nyou"  # only the text blocks
 
 
 NO_BLOCKS: list[Any] = [
@@ -260,7 +260,7 @@ def test_odd_metadata_of_a_list_never_fails_it(field: str, sent: Any, read: Any)
     wire = {"tools": [], "ttlMs": 0, "cacheScope": "private", "nextCursor": "", field: sent}
     listed = types.ListToolsResult.from_wire(wire)
     assert (listed.ttl_ms if field == "ttlMs" else listed.cache_scope) == read
-    assert listed.next_cursor == ""  # an empty cursor is a cursor
+    assert listed.next_cursor == ""  # an empty cursor is valid
 
 
 def test_an_elicitation_of_unknown_mode_is_an_error() -> None:
@@ -311,7 +311,7 @@ def test_the_first_hint_in_a_name_chooses(hints: list[str | None], chosen: str |
 def test_hints_without_end_are_refused_before_they_take_memory(count: int) -> None:
     read = types.CreateMessageRequestParams.from_wire
     wire = {"messages": [], "maxTokens": 1}
-    read(wire)  # builds it
+    read(wire)  # builds the model
     hinted = {**wire, "modelPreferences": {"hints": [{}] * count}}
 
     def read_them() -> None:
@@ -370,7 +370,7 @@ def test_a_result_of_a_tool_prints_on_one_line(found: CallToolResult, shown: str
 
 def test_json_is_the_data_or_the_text_decoded() -> None:
     assert result("no", structured_content={"a": 1}).json() == {"a": 1}
-    assert result("no", structured_content=None).json() is None  # null, and present
+    assert result("no", structured_content=None).json() is None  # null, but present
     assert result('{"a": [1]}').json() == {"a": [1]}
     for text in ("", "no", "[" * 100_000):
         with pytest.raises(InvalidOutput, match="its text is not JSON"):
@@ -401,10 +401,10 @@ def test_what_is_absent_is_not_in_the_repr() -> None:
     )
 
 
-# What servers of the three oldest revisions send, and the extension shapes no package has
+# Messages of the three oldest revisions, and of extensions that no package has
 
 
-# One in a line: the revision, the name of the model, and the sample as it goes over the wire.
+# Each line has the revision, the name of the model, and the sample as JSON.
 LINES = Path(__file__).with_name("older_samples.jsonl").read_text("utf-8").splitlines()
 SAMPLES = [
     pytest.param(model, sample, id=f"{revision}-{model}-{number}")
@@ -419,7 +419,7 @@ def test_a_sample_comes_back_as_it_was(model: str, sample: dict[str, Any]) -> No
     assert not parsed.model_extra
 
 
-# An invalid value costs no more than its bytes
+# The errors for an invalid value take little memory
 
 
 types.load()

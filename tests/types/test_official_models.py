@@ -1,4 +1,4 @@
-"""Our models beside the generated ones of `mcp_types`, for the two revisions it has."""
+"""The models compared with the generated ones of `mcp_types`, in its two revisions."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ OWN = "read or written by the library itself, as a plain dict"
 MIXIN = "no construct of its own; the models that have its fields are compared"
 NESTED = "part of `TasksCapability.requests`, a plain dict"
 
-# The constructs that have another name here, and those that have none and why.
+# Types with another name here; then the types that are absent here, with the reason.
 RENAMED = {
     name: own
     for own, names in {
@@ -102,7 +102,7 @@ def official_models(version: types.ModuleType) -> dict[str, type[BaseModel]]:
 
 
 def is_envelope(model: type[BaseModel]) -> bool:
-    """Whether it is a message with its method, or a response, rather than what that carries."""
+    """Return whether a model is a whole message, rather than its params or its result."""
     named = {"jsonrpc", "method"} & set(model.model_fields)
     return bool(named) or model.__name__.endswith("Response")
 
@@ -149,7 +149,7 @@ def test_the_tables_name_only_what_exists() -> None:
     assert all(set(names) <= models[version] for version, names in RENAMED_IN.items())
 
 
-# Drawing whole results is slow on purpose, not by mistake: it is what is compared.
+# Drawing whole results is slow, but these are what the tests compare.
 QUICKLY = settings(
     max_examples=5,
     deadline=None,
@@ -164,7 +164,7 @@ json_values: st.SearchStrategy[Any] = st.recursive(
 
 
 def samples(annotation: Any, metadata: tuple[Any, ...] = ()) -> st.SearchStrategy[Any]:
-    """JSON values that fit an annotation of the official models; never null for an optional one."""
+    """Draw JSON values for an annotation of the official models, never null if it is optional."""
     low: Any = next((item.ge for item in metadata if isinstance(item, annotated_types.Ge)), -1e9)
     high: Any = next((item.le for item in metadata if isinstance(item, annotated_types.Le)), 1e9)
     origin, arguments = get_origin(annotation), get_args(annotation)

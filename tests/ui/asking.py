@@ -1,4 +1,4 @@
-"""Questions to put before a person, and somebody who waits for the answers."""
+"""Questions to a person, and threads that wait for the answers."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ T = TypeVar("T")
 DOT = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAIAAACQd1PeAAAADElEQVR4nGP4z8AAAAMBAQDJ/pLvAAAAAElFTkSuQmCC"
 
 BOOKS = {"name": "Books", "version": "1"}
-"""What a server says of itself."""
+"""How a server describes itself: its `serverInfo`."""
 
 EVERY_KIND: dict[str, Any] = {
     "name": {"type": "string", "title": "Your name", "minLength": 2, "maxLength": 40},
@@ -60,7 +60,7 @@ EVERY_KIND: dict[str, Any] = {
 def server(
     name: str = "library", *, trusted: bool = False, info: dict[str, Any] | None = BOOKS
 ) -> Any:
-    """A connected server, as far as a user interface can tell."""
+    """Return a stand-in for a connected server, with all that a user interface uses."""
     return connected_server(name, trusted=trusted, info=info)
 
 
@@ -72,7 +72,7 @@ def context(
     timeout: float | None = 300.0,
     **options: Any,
 ) -> HandlerContext:
-    """What a handler gets with a question. No interface calls the client back."""
+    """Return the context of a handler, without a client: no interface uses the client."""
     nobody = cast("Any", None)
     return HandlerContext(nobody, of or server(), method, cancel=cancel, timeout=timeout, **options)
 
@@ -82,26 +82,26 @@ def form(
     required: tuple[str, ...] = (),
     message: str = "Please fill this in.",
 ) -> ElicitRequestFormParams:
-    """A form."""
+    """Return the request for a form."""
     schema = {"type": "object", "properties": fields or {}, "required": list(required)}
     return ElicitRequestFormParams.from_wire({"message": message, "requestedSchema": schema})
 
 
 def link(url: str = "https://pay.example.com/42?next=a", message: str = "Pay, please.") -> Any:
-    """A request to open a link."""
+    """Return a request to open a link."""
     wire = {"mode": "url", "message": message, "url": url, "elicitationId": "e-1"}
     return ElicitRequestURLParams.from_wire(wire)
 
 
 def sampling(*texts: str, content: Any = None, **wire: Any) -> CreateMessageRequestParams:
-    """A request to a model: one message a text, or one with this content."""
+    """Return a sampling request: one message for each text, or one message with `content`."""
     contents = [{"type": "text", "text": text} for text in texts or ("Say something.",)]
     messages = [{"role": "user", "content": one} for one in ([content] if content else contents)]
     return CreateMessageRequestParams.from_wire({"messages": messages, "maxTokens": 500, **wire})
 
 
 def written(text: str = "Something.", **wire: Any) -> CreateMessageResult:
-    """What a model answered."""
+    """Return the answer of a model."""
     content = {"type": "text", "text": text}
     return CreateMessageResult.from_wire(
         {"role": "assistant", "content": content, "model": "parrot-1", **wire}
@@ -116,7 +116,7 @@ def question(
     of: ConnectedServer | None = None,
     within: HandlerContext | None = None,
 ) -> Question:
-    """A question to review."""
+    """Return a question to review."""
     made: dict[Kind, Callable[[], Any]] = {
         "sampling": sampling,
         "form": form,
@@ -129,14 +129,14 @@ def question(
 
 
 class Asked(Generic[T]):
-    """A question that somebody waits for, on a thread of its own."""
+    """A question whose answer another thread waits for."""
 
     def __init__(self, ask: Callable[..., T], *about: Any) -> None:
         self._answer = elsewhere(partial(ask, *about))
 
     @property
     def open(self) -> bool:
-        """Whether nobody has answered yet."""
+        """Whether the question has no answer yet."""
         return not self._answer.done()
 
     def answer(self) -> T:
@@ -145,7 +145,7 @@ class Asked(Generic[T]):
 
 
 def until(look: Callable[[], T]) -> T:
-    """Look again and again until there is something to see."""
+    """Call `look` repeatedly until its result is true, and return that."""
     end = time.monotonic() + PATIENCE
     while not (found := look()):
         assert time.monotonic() < end, "it did not come"

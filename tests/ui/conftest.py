@@ -1,4 +1,4 @@
-"""A person, a terminal between the person and a program, and the threads that ask."""
+"""Fixtures of the tests of user interfaces: simulated persons, terminals, browsers, threads."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.ui.visitor import Visitor
 
 @pytest.fixture(autouse=True)
 def no_silence(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A terminal does not wait for the person to stop typing before it asks."""
+    """Let a terminal question accept keys at once: do not wait until the person stops typing."""
     monkeypatch.setattr("syncmcp.ui.terminal.screen._SILENCE_SECONDS", 0.0)
 
 
@@ -51,7 +51,7 @@ def terminal(person: Person) -> Terminal:
 def pool(person: Person) -> Iterator[ThreadPoolExecutor]:
     with ThreadPoolExecutor(4) as threads:
         yield threads
-        # After a failure questions may still be open, and their threads are waited for.
+        # After a failed test, questions may be open; Ctrl-C ends them, so the pool can close.
         person.types(CTRL_C * 9)
 
 
@@ -62,7 +62,7 @@ def asking(terminal: Terminal, pool: ThreadPoolExecutor) -> Asking:
 
 @pytest.fixture
 def started(monkeypatch: pytest.MonkeyPatch) -> Queue[list[str]]:
-    """The programs that are started, with their arguments; the only browser is one of them."""
+    """Start no program, but return the queue of the commands; the only browser is a command."""
     commands: Queue[list[str]] = Queue()
 
     class Process:
@@ -82,5 +82,5 @@ def started(monkeypatch: pytest.MonkeyPatch) -> Queue[list[str]]:
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    """The clock of deadlines: it stands still until the test moves it."""
+    """Replace the clock of deadlines by one that moves only when the test moves it."""
     return Clock(monkeypatch, "syncmcp._concurrency.timing", stands=True)

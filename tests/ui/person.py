@@ -1,4 +1,4 @@
-"""A person before a terminal: reads what is on the screen, types keys."""
+"""A simulated person at a terminal, who reads the screen and types keys."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ ALT_ENTER = "\x1b\r"
 CLEAR_LINE = "\x15"
 
 WAIT = 6 * PATIENCE
-"""Seconds for something to come: a program may have to start first, on a busy machine."""
+"""Seconds to wait for text: a program may have to start first, on a busy machine."""
 
 
 class Person:
-    """Sits at one end of a pseudo-terminal; `stdin` and `stdout` are the program's end.
+    """A person at one end of a pseudo-terminal; `stdin` and `stdout` are the program's end.
 
     Attributes:
-        stdin: What the program reads.
-        stdout: What the program writes.
+        stdin: The stream that the program reads.
+        stdout: The stream that the program writes.
         slave: The program's end, for another process.
     """
 
@@ -59,20 +59,20 @@ class Person:
     ) -> None:
         self.stdin.close()
         self.stdout.close()
-        os.write(self.slave, b"\x04")  # the reader may have nothing else to wake up for
+        os.write(self.slave, b"\x04")  # wakes the reader thread
         os.close(self.slave)
         self._reader.join(PATIENCE)
         assert not self._reader.is_alive()
         os.close(self._master)
 
     def sees(self, text: str, *, times: int = 1) -> None:
-        """Wait until `text` stands on the screen, at least so many times."""
+        """Wait until `text` is on the screen at least `times` times."""
         with self._changed:
             self._changed.wait_for(lambda: self.screen.count(text) >= times or self._over, WAIT)
             assert self.screen.count(text) >= times, f"{text!r} did not come:\n{self.screen}"
 
     def answers(self, text: str, *keys: str, times: int = 1) -> None:
-        """Wait until `text` stands on the screen, then press keys."""
+        """Wait until `text` is on the screen, then press keys."""
         self.sees(text, times=times)
         self.types(*keys)
 
@@ -83,7 +83,7 @@ class Person:
 
     @property
     def screen(self) -> str:
-        """All that is on the screen."""
+        """The text on the screen."""
         with self._changed:
             return "\n".join(self._screen.rows).rstrip()
 
@@ -103,7 +103,7 @@ class Person:
         while True:
             try:
                 data = os.read(self._master, 65536)
-            except OSError:  # nobody has the other end open any more
+            except OSError:  # the other end is closed
                 data = b""
             with self._changed:
                 self.raw += data
@@ -115,7 +115,7 @@ class Person:
 
 
 class _Emulated(pyte.Screen):
-    """A screen that answers when it is asked where the cursor is."""
+    """A screen that answers queries of the cursor's position."""
 
     def __init__(self, columns: int, rows: int, master: int) -> None:
         super().__init__(columns, rows)
@@ -124,8 +124,8 @@ class _Emulated(pyte.Screen):
 
     @property
     def rows(self) -> list[str]:
-        """As `display`, which is slow, without blanks at the ends."""
-        # An accent may go to the end of the row above.
+        """The rows without trailing blanks; faster than `display`."""
+        # pyte may add a combining character to the end of the row above.
         changed = {number - above for number in self.dirty for above in (0, 1)}
         self.dirty.clear()
         for number in changed & set(range(self.lines)):
@@ -137,5 +137,5 @@ class _Emulated(pyte.Screen):
         os.write(self._master, data.encode())
 
     def set_margins(self, *margins: Any, **private: Any) -> None:
-        if not private:  # pyte takes some private sequences for this one
+        if not private:  # pyte also calls this for some private sequences
             super().set_margins(*margins)

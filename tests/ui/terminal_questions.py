@@ -1,4 +1,4 @@
-"""Questions of a server, made by hand, to be shown on a terminal."""
+"""Questions of a server, to show on a terminal."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from syncmcp.types import (
 from tests.ui import asking
 
 Asking: TypeAlias = Callable[..., Future[Any]]
-"""Has a terminal ask something, on a thread of its own: the name of a method, its arguments."""
+"""Calls a method of a terminal on another thread: the name of the method, its arguments."""
 
 
 def asked(*, info: dict[str, Any] | None = None, **options: Any) -> HandlerContext:
@@ -28,7 +28,7 @@ def asked(*, info: dict[str, Any] | None = None, **options: Any) -> HandlerConte
 def form(
     fields: dict[str, Any] | None = None, required: tuple[str, ...] = (), message: str = "Please"
 ) -> ElicitRequestFormParams:
-    """A form, with one field unless others are given."""
+    """Return the request for a form, by default with one required field."""
     if fields is None:
         fields, required = {"name": {"type": "string"}}, ("name",)
     return asking.form(fields, required, message)

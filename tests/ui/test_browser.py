@@ -1,4 +1,4 @@
-"""The pages over HTTP: who gets in, what they show, what becomes of the answers."""
+"""The pages over HTTP: access, contents, and the answers that they send."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ HARMLESS = "alert(2)>\u241b[2J<U+202E>evil\u2400"
 
 
 def mentions(page: Page, words: str) -> list[tuple[str, str, str]]:
-    """Where attributes of a page's tags have these words in them: tag, attribute and value."""
+    """Return the attributes that contain these words, as tag, attribute and value."""
     return [
         (tag, name, value)
         for tag, attributes in page.tags
@@ -96,9 +96,9 @@ class TestTheDoor:
             assert visitor.get(link).status == 200
 
     def test_a_long_token_is_not_read(self, browser: Browser, visitor: Visitor) -> None:
-        """Whoever reaches the port could have the program hold it in memory."""
+        """Any visitor of the port could otherwise fill the memory of the program."""
         parts = ("token=", "x" * 2_000)
-        for body in ("".join(parts), (part.encode() for part in parts)):  # the latter in chunks
+        for body in ("".join(parts), (part.encode() for part in parts)):  # the second is chunked
             refused = visitor.session.post(f"{visitor.origin}/open", data=body, timeout=10)
             assert refused.status_code == 403
             assert "not come from the program&#39;s file" in refused.text
@@ -117,12 +117,12 @@ class TestTheDoor:
         def gets_in() -> bool:
             with suppress(requests.ConnectionError):
                 return visitor.get(visitor.home).status == 200
-            return False  # the server has not seen yet that the others are gone
+            return False  # the server has not noticed yet that the others are closed
 
         until(gets_in)
 
     def test_nobody_else_can_listen_on_the_port(self) -> None:
-        """On Windows, another user could, if both sockets had this option."""
+        """On Windows, another user could, if both sockets had `SO_REUSEADDR`."""
         server = PageServer()
         with closing(server.socket):
             assert not server.socket.getsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR)
@@ -182,7 +182,7 @@ class TestTheDoor:
             headers = {"Origin": origin, "Sec-Fetch-Site": site}
             assert visitor.post(page.url, fields, **headers).status == 403
         assert asked.open
-        # What browsers send with a form of ours: `null` under a policy of no referrers.
+        # Browsers send these with a form of the pages: their policy is `no-referrer`, so `null`.
         ours = {"Origin": "null", "Sec-Fetch-Site": "same-origin"}
         assert visitor.post(page.url, fields, **ours).status == 200
         assert asked.answer().action == "decline"
@@ -232,7 +232,7 @@ class TestTheDoor:
         for garbage in (b"\x00\xff\r\n\r\n", b"GET\r\n\r\n", b"GET / HTTP/1.1\r\n" + b"a" * 70_000):
             answer = b""
             with (
-                suppress(ConnectionError),  # a server that has enough hangs up on the rest
+                suppress(ConnectionError),  # the server may close the connection before the end
                 socket.create_connection((host, int(port)), timeout=PATIENCE) as connection,
             ):
                 connection.sendall(garbage)
@@ -409,7 +409,7 @@ class TestForms:
         assert not asked.answer().allowed
 
     def test_what_a_program_answered_is_seen_and_sent_as_it_is(self, visitor: Visitor) -> None:
-        """No name that a server gives a field, and no length of an answer, hides any of it."""
+        """Neither the name of a field nor the length of an answer hides any part of the answer."""
         content: dict[str, Any] = {
             "pin": "12 Elm Street", "note": "one\ntwo", "hidden": "a\u200bb",
             "long": f"yes{' ' * 300}and the rest", "page": f"https://example.com/{'x' * 300}",
@@ -430,7 +430,7 @@ class TestForms:
         assert answer.content == content
 
     def test_no_row_of_a_form_cuts_a_text_off(self, visitor: Visitor) -> None:
-        """An input of one line and a list show the beginning of a text, and not that it goes on."""
+        """An input of one line, or a list, would show only the beginning of a long text."""
         fits, goes_on = "x" * 40, f"{'x' * 40} and 100 dollars"
         options = [{"const": str(number), "title": str(number)} for number in range(9)]
         fields: dict[str, Any] = {
@@ -614,7 +614,7 @@ class TestSampling:
             asked.answer()
 
     def test_no_text_passes_for_the_bytes_of_a_picture(self, visitor: Visitor) -> None:
-        """Wherever a server may write a type and data, and where a picture has none of base64."""
+        """Neither `data` in JSON with the members of a picture, nor invalid base64."""
 
         def picture(words: str) -> dict[str, str]:
             return {"type": "image", "data": words, "mimeType": "image/png"}
@@ -674,7 +674,7 @@ class TestLinks:
         asked, page = visitor.ask("url", link(url, "See https://elsewhere.example"), within)
         assert url in page.text
         assert "<mark>pay.example.com:8443</mark>" in page.source
-        assert mentions(page, "example") == []  # nothing to click, to fetch or to go on to
+        assert mentions(page, "example") == []  # no tag leads there before the consent
         after = visitor.send(page, "consent")
         assert asked.answer().action == "accept"
         assert mentions(after, "example") == [("a", "href", url)]
@@ -765,7 +765,7 @@ class TestConsent:
     def test_a_program_may_be_let_do_what_it_would(
         self, visitor: Visitor, about: Any, words: str, action: str, verdict: Verdict
     ) -> None:
-        asked, page = visitor.ask("review", question(**about))  # whose limit begins here
+        asked, page = visitor.ask("review", question(**about))  # made here: its time limit begins
         assert words in page.source
         visitor.send(page, action)
         assert asked.answer() == verdict
@@ -808,7 +808,7 @@ class TestTheEnd:
         clock.advance(250)
         assert re.fullmatch(r"\d\d s", visitor.state(page.key)["left"])
         clock.advance(50)
-        within.cancel.cancel()  # as the library does when that time has come
+        within.cancel.cancel()  # as the library does at the time limit
         with pytest.raises(Denied, match="nobody answered"):
             asked.answer()
         assert "Time ran out" in visitor.get(page.url).text
@@ -848,7 +848,7 @@ class TestTheEnd:
     def test_closing_ends_the_connections_of_the_browser(self, browser: Browser) -> None:
         host, port = browser.address.split("/")[2].split(":")
         with socket.create_connection((host, int(port)), timeout=PATIENCE) as idle:
-            # A second one is answered, so the first has been taken up.
+            # The server answers the next connection, so it has accepted this one.
             with Visitor(browser):
                 browser.close()
             assert idle.recv(1) == b""

@@ -1,6 +1,6 @@
 """The pages in a real browser: what a person sees and clicks.
 
-With ``SYNCMCP_PICTURES=1`` a picture of each page goes to ``docs/pictures/``.
+With ``SYNCMCP_PICTURES=1``, the tests save pictures of the pages in ``docs/pictures/``.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ from tests.ui.person import WAIT
 
 PROGRAM = CHROMIUM.find()
 if PROGRAM is None and not in_ci():
-    # `tests/support/setup_programs.py` has said so.
+    # `tests/support/setup_programs.py` has reported it.
     pytest.skip("there is no Chromium here", allow_module_level=True)
 
 pytestmark = pytest.mark.peer
@@ -55,7 +55,7 @@ ARGUMENTS = [
     "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
     "--disable-background-networking", "--disable-component-update", "--disable-sync",
 ]  # fmt: skip
-# What Chromium reports of a form that did not pass, and of a connection that has ended.
+# The messages of Chromium about a rejected form, and about a closed connection.
 EXPECTED = re.compile(
     "status of 422|ERR_CONNECTION_(REFUSED|RESET)|ERR_EMPTY_RESPONSE|ERR_SOCKET_NOT_CONNECTED"
 )
@@ -93,8 +93,8 @@ def chromium() -> Iterator[Chromium]:
 
 @pytest.fixture
 def tab(chromium: Chromium, browser: Browser, monkeypatch: pytest.MonkeyPatch) -> Iterator[Page]:
-    """A tab with the pages open, which never asks anybody else and never complains."""
-    monkeypatch.setattr("sys.argv", ["agent.py"])  # the program that the pages name
+    """A tab with the pages; at the end, it must have no errors and no requests elsewhere."""
+    monkeypatch.setattr("sys.argv", ["agent.py"])  # the name of the program on the pages
     complaints: list[str] = []
     asked: list[str] = []
 
@@ -130,14 +130,14 @@ def picture(tab: Page, name: str) -> None:
 
 
 def open_only(tab: Page) -> None:
-    """Open the only question, from the list that brings itself up to date."""
+    """Open the only question from the list, once the list shows it."""
     tab.get_by_role("link", name="Questions").click()
     expect(tab.locator("#waiting a")).to_have_count(1)
     tab.locator("#waiting a").click()
 
 
 def ask(tab: Page, how: Callable[..., Any], *about: Any) -> Asked[Any]:
-    """Have the browser ask the only question, and open it."""
+    """Ask a question in the browser while no other one is open, and open its page."""
     asked = Asked(how, *about)
     open_only(tab)
     return asked
@@ -146,12 +146,12 @@ def ask(tab: Page, how: Callable[..., Any], *about: Any) -> Asked[Any]:
 def press(tab: Page, name: str) -> None:
     button = tab.get_by_role("button", name=name, exact=True)
     button.wait_for()
-    tab.wait_for_load_state()  # with its script, which checks what is sent
+    tab.wait_for_load_state()  # its script checks the form
     button.click()
 
 
 def hold_timers(tab: Page) -> None:
-    """Have the next page do what it puts off, until after its next look, when `let_go` says so."""
+    """Delay jobs that the next page schedules in over 500 ms until `let_go`."""
     tab.add_init_script("""(() => {
         const soon = window.setTimeout;
         window.held = [];
@@ -218,7 +218,7 @@ class TestForms:
         }
         asked = ask(tab, browser.form, form(fields, ("name",)), context())
         day, share = tab.get_by_label("First day"), tab.get_by_label("Sample")
-        day.press_sequentially("03")  # the month alone
+        day.press_sequentially("03")  # only the month
         share.press_sequentially("1e")
         press(tab, "Send these answers")
         expect(tab.locator("#field-1-unread")).to_have_text("This date or time is not complete.")
@@ -227,15 +227,15 @@ class TestForms:
         assert asked.open
         day.fill("2026-03-01")
         share.fill("0.5")
-        # What is missing is said by the program, in the same style, and not by the browser.
+        # The program reports a missing value, in the same style, not the browser.
         press(tab, "Send these answers")
         expect(tab.locator("#field-0-problem")).to_be_visible()
         expect(tab.locator(".unread")).to_have_count(0)
         tab.get_by_label("Name").fill("Ada")
         press(tab, "Send these answers")
         outcome(tab, "Your answers were sent.")
-        # Times that are left alone are sent as they came. What no input can show is left out, and
-        # gets its default where it is sent.
+        # Unchanged times are sent as they came. A time that no input can show is left out here;
+        # the client fills in its default before it sends.
         assert asked.answer().content == {
             "name": "Ada", "from": "2026-03-01", "share": 0.5, "0": moments[0], "1": moments[1],
         }  # fmt: skip
@@ -298,7 +298,7 @@ class TestSampling:
         expected["maxTokens"] = 80
         assert edited.to_wire() == expected
 
-        # The page follows the question by itself: the text as it comes, then the second review.
+        # The page updates itself: first the partial text, then the second review.
         approval.update(question("sampling", within=within), "One of two neighbours")
         expect(tab.locator("#live")).to_have_text("One of two neighbours")
         approval.update(question("sampling", within=within), "One of two neighbours is even, so")
@@ -369,7 +369,7 @@ class TestTheEnd:
         expect(tab.locator("#soon")).to_have_text(re.compile(r"Time is almost up\. Without"))
         expect(tab.locator("#clock")).to_have_class(re.compile("soon"))
         clock.advance(50)
-        within.cancel.cancel()  # as the library does when that time has come
+        within.cancel.cancel()  # as the library does at the time limit
         outcome(tab, "Time ran out")
         picture(tab, "expired")
         with pytest.raises(Denied, match="nobody answered"):
@@ -380,7 +380,7 @@ class TestTheEnd:
         asked = ask(tab, browser.form, form(PREFERENCES, ("name",)), context())
         expect(tab.locator("#gone")).to_be_hidden()
         expect(tab.get_by_role("button", name="Decline")).to_be_enabled()
-        # Out of reach for a moment.
+        # The program cannot be reached for a moment.
         tab.route("**/state?*", lambda route: route.abort("connectionrefused"))
         expect(tab.locator("#gone")).to_be_visible()
         expect(tab.locator("#clock")).to_be_hidden()
@@ -388,12 +388,12 @@ class TestTheEnd:
             expect(tab.get_by_role("button", name=name)).to_be_disabled()
         tab.unroute("**/state?*")
         expect(tab.locator("#gone")).to_be_hidden()
-        press(tab, "Decline")  # needs nothing filled in
+        press(tab, "Decline")  # works although a required field is empty
         outcome(tab, "You declined")
         assert asked.answer().action == "decline"
-        tab.wait_for_load_state()  # with its script
+        tab.wait_for_load_state()  # includes the script
 
-        def end(look: Route) -> None:  # between two answers, of which none is cut
+        def end(look: Route) -> None:  # between two responses, to cut none off
             browser.close()
             look.continue_()
 
@@ -473,7 +473,7 @@ class TestQueue:
         expect(tab.locator("#waiting li")).to_have_count(2)
         press(tab, "Decline")
         assert asked[1].answer().action == "decline"
-        # The oldest of the others comes by itself.
+        # The page then shows the oldest of the other questions.
         expect(tab.locator("#decided")).to_contain_text("You declined; no answers were sent.")
         expect(tab.locator(".banner .server")).to_have_text("library")
         tab.locator("#waiting li", has_text="bank").get_by_role("link").click()
@@ -491,7 +491,7 @@ class TestQueue:
         tab.goto(tab.url)
         expect(tab.locator("#waiting li")).to_have_count(1)
         tab.locator("#waiting li").evaluate("item => window.pointed = item")
-        # The list is brought up to date, and both ways: one comes, one goes.
+        # Neither a new question nor the end of all questions replaces the item.
         second = Asked(browser.url, link(), context(server("bank")))
         expect(tab.locator("#waiting li")).to_have_count(2)
         browser.close()
@@ -508,7 +508,7 @@ class TestQueue:
         call = ToolCall("delete_book", {"id": 7}, hints, definition)
         asked = ask(tab, browser.review, question("tool", call))
         picture(tab, "tool")
-        # Enter says no, and nothing at all in a field.
+        # Enter denies the call; in a field, it does nothing.
         expect(tab.get_by_role("button", name="Deny")).to_be_focused()
         word = tab.get_by_label("It may change something.")
         word.fill("run")

@@ -1,4 +1,4 @@
-"""The link to the pages: through a private file, for one use, beside a code that a person sees."""
+"""The link to the pages: in a private file, for one use, with a code to compare."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.ui.visitor import Visitor, address_in
 
 @pytest.fixture
 def downloads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The user's folder of downloads."""
+    """The user's download folder."""
     folder = tmp_path / "Downloads"
     folder.mkdir()
     monkeypatch.setenv("XDG_DOWNLOAD_DIR", str(folder))
@@ -32,7 +32,7 @@ def downloads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 class Opened:
-    """Pages that are opened for a question, and what is shown of them."""
+    """An interface that has opened a page for a question, and the text that it shows."""
 
     def __init__(self) -> None:
         self.shown: SimpleQueue[str] = SimpleQueue()
@@ -140,7 +140,7 @@ def test_closing_removes_the_file(downloads: Path) -> None:
 
 
 def group_of(name: str, *members: str) -> Callable[[int], SimpleNamespace]:
-    """Stands for `grp.getgrgid`: every group has this name and these members."""
+    """Return a substitute of `grp.getgrgid`: each group has this name and these members."""
     return lambda number: SimpleNamespace(gr_name=name, gr_mem=list(members))
 
 

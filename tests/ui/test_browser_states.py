@@ -1,4 +1,4 @@
-"""What the pages say in each state: who asks and why, what was decided, what comes next."""
+"""The text of the pages in each state: who asks and why, the decision, the next question."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ class TestAfterAnAnswer:
     def test_what_goes_on_keeps_its_page(
         self, kind: str, about: Any, action: str, browser: Browser, visitor: Visitor
     ) -> None:
-        asked, page = visitor.ask(kind, about())  # the limit of a question begins here
+        asked, page = visitor.ask(kind, about())  # here its time limit begins
         Asked(browser.form, form(), context())
         visitor.waiting(2)
         after = visitor.send(page, action)
@@ -216,7 +216,7 @@ class TestACall:
         assert "led to it" not in page.text, "a call of the program itself has no cause"
         visitor.send(page, "deny")
         asked.answer()
-        call = ToolCall("move", {}, ToolAnnotations(title="Move files"))  # it may stand here, too
+        call = ToolCall("move", {}, ToolAnnotations(title="Move files"))  # another place for it
         _, page = visitor.ask("review", question("tool", call))
         assert "Move files" in page.text
 
@@ -268,7 +268,7 @@ class TestACall:
 
 
 def luminance(colour: str) -> float:
-    """The relative luminance of a colour, as WCAG 2 defines it."""
+    """Return the relative luminance of a colour, as WCAG 2 defines it."""
     digits = colour if len(colour) == 6 else "".join(2 * digit for digit in colour)
     parts = [int(digits[place : place + 2], 16) / 255 for place in (0, 2, 4)]
     red, green, blue = (

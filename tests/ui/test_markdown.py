@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 from syncmcp.ui.browser.message import markdown
 
-# What Markdown may take away: marks, blanks, and numbers of lists, which become attributes.
+# Characters that Markdown may remove: marks, blanks, and list numbers (they become attributes).
 _MARKS = frozenset("*_`#>-+.)~0123456789 \n\t")
 
-# Nothing else may stand between `<` and `>`.
+# The only tags that the result may contain.
 _TAG = re.compile(
     r"</?(?:p|br|strong|em|code|pre|ul|ol|li|blockquote)>"
     r'|<p class="heading">|<ol start="\d+">|<li value="\d+">'
@@ -23,7 +23,7 @@ _TAG = re.compile(
 
 
 def words(shown: str) -> str:
-    """The text that a browser shows, in one string."""
+    """Return the text that a browser shows, in one string."""
     return html.unescape(_TAG.sub("", shown))
 
 
@@ -93,7 +93,7 @@ def test_what_is_nested_too_deep_is_shown_as_it_is_written(mark: str) -> None:
 )  # fmt: skip
 def test_a_large_hostile_text_takes_less_than_a_second(piece: str) -> None:
     text = (piece * 20_000)[:20_000]
-    begun = time.thread_time()  # not the time of other programs on the machine
+    begun = time.thread_time()  # excludes the time of other programs
     shown = markdown(text)
     assert time.thread_time() - begun < 1.0
     assert shown

@@ -1,4 +1,4 @@
-"""A person at a terminal fills in forms and visits URLs; a question that is over goes away."""
+"""Forms and links at a terminal, and questions that end without an answer."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ EVERY_KIND: dict[str, Any] = {
 
 @pytest.fixture
 def opened() -> list[str]:
-    """The links that were opened."""
+    """A list to which each opened link is added."""
     return []
 
 
@@ -66,7 +66,7 @@ def terminal(person: Person, opened: list[str]) -> Terminal:
 def test_a_name_that_a_file_chose_is_told_as_such(
     person: Person, asking: Asking, name: str, marked: bool
 ) -> None:
-    """It may be the name of another server, which the program chose."""
+    """It may equal the name that the program chose for another server."""
     answer = asking("form", form(), made.context(made.server(name)))
     person.answers("» Fill in the form", CTRL_C)
     assert answer.result(PATIENCE).action == "cancel"

@@ -1,4 +1,4 @@
-"""What a person agrees to at a terminal: nothing by Enter alone, and nothing that was not shown."""
+"""Agreement at a terminal: never with Enter only, and never to a text that was not shown."""
 
 from __future__ import annotations
 
@@ -35,19 +35,19 @@ SCREEN = "syncmcp.ui.terminal.screen"
 
 @pytest.fixture
 def person() -> Iterator[Person]:
-    """Somebody before a terminal of a usual size."""
+    """A person at a terminal of a usual size."""
     with Person(rows=50, columns=120) as someone:
         yield someone
 
 
 def quoted(person: Person) -> str:
-    """All text of others that was ever printed, also what has left the screen."""
+    """Return all quoted text of others that was printed, even if it has left the screen."""
     plain = re.sub(r"\x1b\[[?\d;]*[a-zA-Z]", "", person.raw.decode())
     return "".join(re.findall(r"│ *(.*?)\r?\n", plain))
 
 
 def reads_on(person: Person) -> int:
-    """Read page by page, up to the prompt after the last one; return how many there are."""
+    """Read page by page, up to the prompt after the last one; return the number of pages."""
     pages = 0
     seen = set[tuple[str, str]]()
     while not any(end == lines for end, lines in seen):
@@ -59,7 +59,7 @@ def reads_on(person: Person) -> int:
 
 
 def unseen_prompts(person: Person, seen: frozenset[tuple[str, str]]) -> set[tuple[str, str]]:
-    """Which line, of how many, the prompts at the ends of pages name, without those of `seen`."""
+    """Return the numbers in the prompts below pages (line, all lines), except those in `seen`."""
     return set(re.findall(r"(\S+) of (\S+) lines were shown. \(", person.screen)) - seen
 
 
@@ -69,7 +69,7 @@ def unseen_prompts(person: Person, seen: frozenset[tuple[str, str]]) -> set[tupl
 def target_of(
     server: dict[str, Any], folder: Path, terminal: Terminal, pool: ThreadPoolExecutor
 ) -> Any:
-    """Have a terminal ask about a server of a file in the current folder."""
+    """Ask at a terminal about a server of a file in the current folder."""
     path = folder / "mcp.json"
     path.write_text(json.dumps({"mcpServers": {"mine": server}}))
     found = servers_file.read(
@@ -129,7 +129,7 @@ def test_a_long_entry_is_read_to_its_end_before_it_can_be_approved(
     target = target_of(LONG, folder, terminal, pool)
     person.sees("lines were shown.")
     first = person.screen
-    # The warnings come before the words of the file, which could push them off the screen.
+    # The warnings come before the text of the file, which could push them off the screen.
     assert first.index("Warning: LD_PRELOAD decides which code runs.") < first.index("mcp.json")
     assert first.index("Warning: It asks for administrator rights") < first.index("mcp.json")
     assert reads_on(person) > 2
@@ -140,7 +140,7 @@ def test_a_long_entry_is_read_to_its_end_before_it_can_be_approved(
     for words in ("--at-the-very-end", "${GITHUB_TOKEN}", "values of: GITHUB_TOKEN", "./evil.so"):
         assert words in shown
     assert all(padding in shown for padding in PADDING)
-    # Beside the question they stand once more.
+    # The warnings are repeated directly before the question.
     beside = person.screen[: person.screen.index("Use it?")].splitlines()[-6:]
     assert "Warning: It asks for administrator rights." in beside
     assert "Warning: LD_PRELOAD decides which code runs." in beside
@@ -167,7 +167,7 @@ Shown: TypeAlias = Callable[[ServerReview, str], str]
 
 @pytest.fixture
 def shown(person: Person, terminal: Terminal, pool: ThreadPoolExecutor) -> Shown:
-    """What is on the screen with a review of a server, when these last words are."""
+    """Return a function that shows a review, and returns the screen once `last` is on it."""
 
     def show(review: ServerReview, last: str) -> str:
         approved = pool.submit(terminal.approve, review)
@@ -182,7 +182,7 @@ def shown(person: Person, terminal: Terminal, pool: ThreadPoolExecutor) -> Shown
 
 @pytest.mark.parametrize(("more", "pages"), [(0, False), (1, True)])
 def test_what_fits_on_the_screen_has_no_pages(more: int, pages: bool, shown: Shown) -> None:
-    # A line each: the file, the program, the command, what is not covered, the variables.
+    # One line each for the file, the program, the command, the coverage and each variable.
     env = {f"N{number}": "x" for number in range(50 - 8 - 2 - 4 + more)}
     review = ServerReview("mine", Path("mcp.json"), "stdio", ("serve",), env=env)
     assert ("lines were shown." in shown(review, "Go on" if pages else "Use it?")) is pages
@@ -205,21 +205,21 @@ def test_thousands_of_warnings_do_not_hide_the_others(shown: Shown) -> None:
     assert "Warning: there are 2,991 more warnings, at the end of the text." in screen
 
 
-# -- terminals that do not agree on how wide a character is ---------------------------------------
+# -- terminals with other widths of characters ----------------------------------------------------
 
 
 def each_by_itself(character: str) -> int:
-    """The cells of a character on a terminal that puts accents over letters, and no more."""
+    """Return the cells of a character on a terminal that combines only accents."""
     return 0 if unicodedata.combining(character) else old_tables(character)
 
 
 def old_tables(character: str) -> int:
-    """The cells of a character on a terminal that knows no combining marks."""
+    """Return the cells of a character on a terminal without combining marks."""
     return max(wcwidth(character), 1)
 
 
 def east_asian(character: str) -> int:
-    """The cells of a character on a terminal with an East Asian font."""
+    """Return the cells of a character on a terminal with an East Asian font."""
     return 2 if unicodedata.east_asian_width(character) in "WFA" else old_tables(character)
 
 
@@ -255,7 +255,7 @@ def test_no_width_of_a_character_hides_the_end_of_a_line(
 
 @pytest.fixture
 def silence(monkeypatch: pytest.MonkeyPatch, clock: Clock) -> None:
-    """A terminal waits for half a second without a key, by a clock that stands."""
+    """Require half a second without a key, on a clock that only the test moves."""
     monkeypatch.setattr(f"{SCREEN}._SILENCE_SECONDS", 0.5)
 
 
@@ -322,7 +322,7 @@ def test_a_question_that_ends_does_not_wait_for_silence(person: Person, asking: 
 # -- calls of tools --------------------------------------------------------------------------------
 
 
-# Which calls do is in `test_browser.py`.
+# `test_browser.py` tests which calls need the word.
 def test_a_call_that_may_change_something_takes_a_word(person: Person, asking: Asking) -> None:
     call = question("tool", ToolCall("rm", {"path": "/"}, None))
     denied = asking("review", call)
@@ -357,7 +357,7 @@ def test_all_arguments_of_a_call_are_seen_before_it_is_allowed(
     person.sees("Read all of it")
     shown = person.screen
     assert "Call it, " not in shown
-    # Both ends, the lengths, and what follows a long argument.
+    # The screen has both ends, the lengths, and the argument after a long one.
     assert re.search(r"Its arguments: 2 \(18,0\d\d characters; both ends of each\)", shown)
     flat = quoted(person)
     assert '"path": "/etc/passwd"' in flat
@@ -368,7 +368,7 @@ def test_all_arguments_of_a_call_are_seen_before_it_is_allowed(
     assert reads_on(person) > 2
     assert text in quoted(person)
     person.types(ENTER)
-    person.answers("» Deny", UP, UP, ENTER)  # around the end: call it
+    person.answers("» Deny", UP, UP, ENTER)  # wraps around to “Call it”
     person.answers("Type run to call it", "run", ENTER)
     assert verdict.result(PATIENCE) == Verdict.allow()
 
@@ -394,7 +394,7 @@ def test_thousands_of_arguments_are_counted(person: Person, asking: Asking) -> N
     assert not verdict.result(PATIENCE).allowed
 
 
-# -- what a model gets and gives, and what forms and links say -------------------------------------
+# -- requests to a model, its answers, forms and links ---------------------------------------------
 
 LONG_TEXT = "word " * 2_000 + "the end of it"
 TALL_TEXT = "\n".join(["row"] * 100 + ["the end of it"])
@@ -449,7 +449,7 @@ def agrees_after_reading(person: Person, prompt: str, verdict: Any) -> None:
     person.types(ENTER)
     assert "the end of it" in quoted(person)
     person.sees("» Deny")
-    person.types(*[UP] * (2 if prompt.startswith("Let") else 1), ENTER)  # around the end
+    person.types(*[UP] * (2 if prompt.startswith("Let") else 1), ENTER)  # wraps around
     assert verdict.result(PATIENCE) == Verdict.allow()
 
 
@@ -482,7 +482,7 @@ def test_all_of_an_address_is_seen_before_it_is_opened(person: Person, asking: A
 
 
 def test_what_fits_is_shown_at_once_however_it_is_made(person: Person, asking: Asking) -> None:
-    """No member is left out, and no line of a text passes for a member."""
+    """No member is left out, and no line of a text looks like a member."""
     wire = {
         "messages": SECOND,
         "metadata": {"k": ["a\nb", {}, None]},
@@ -508,7 +508,7 @@ def test_what_fits_is_shown_at_once_however_it_is_made(person: Person, asking: A
 def test_what_is_too_long_to_be_shown_is_asked_of_nobody(
     person: Person, terminal: Terminal, method: str, asking_about: Callable[[str], Any]
 ) -> None:
-    """At a terminal and in a browser: a server decides how long it is."""
+    """At a terminal and in a browser: a server could send a text of any length."""
     with Browser(open_page=None) as browser:
         for interface in (terminal, browser):
             with pytest.raises(
@@ -529,7 +529,7 @@ def test_what_is_too_long_to_be_shown_is_asked_of_nobody(
 def test_what_is_too_long_to_be_shown_is_not_made(
     terminal: Terminal, made_of: Callable[[Any], Any]
 ) -> None:
-    """Each of many values would be indented by the depth that it is at."""
+    """The text would be huge: each of many values is indented by its depth."""
     deep: Any = [0] * 20_000
     for _ in range(150):
         deep = [deep]

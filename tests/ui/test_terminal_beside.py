@@ -1,4 +1,4 @@
-"""A terminal that questions share with the program: what it draws, and that it ends."""
+"""A terminal that questions share with the program: its other output, and its end."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_what_is_drawn_beside_may_stand_in_the_place_of_the_standard_streams(
     person: Person, pool: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sys, "stdin", person.stdin)
-    monkeypatch.setattr(sys, "stdout", io.StringIO())  # as a progress bar's, no terminal
+    monkeypatch.setattr(sys, "stdout", io.StringIO())  # not a terminal, as with a progress bar
 
     @contextmanager
     def beside() -> Iterator[None]:

@@ -1,4 +1,4 @@
-"""No words of a server or a model can imitate ours on a terminal."""
+"""No text of a server or a model can imitate the library's text on a terminal."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_no_words_of_a_server_look_like_ours(person: Person, asking: Asking, wor
     person.answers("Ready to send?", DOWN, DOWN, ENTER)
     assert answer.result(PATIENCE) == ElicitResult.accept({"f": words, "c": "v"})
     for line in person.lines:
-        # Words of theirs stand behind a bar, in quotation marks, or where an answer stands.
+        # Text of the server is behind a bar, in quotation marks, or in the place of an answer.
         if not line.startswith(("│", "? “", "? What do you want to do?")):
             assert not OURS.search(line), line
     assert b"\x1b]" not in person.raw.replace(b"\x1b]0;", b"")
@@ -93,7 +93,7 @@ def test_no_words_of_a_model_look_like_ours(person: Person, asking: Asking, word
             assert not OURS.search(line), line
 
 
-# Wherever a row breaks, one of these begins the next.
+# Wherever a long line is wrapped, one of these texts would begin the next row.
 BEGINS_ROWS = " ".join("x" * length + " FORGED: yes" for length in range(80, 98))
 
 
@@ -142,7 +142,7 @@ def test_a_text_in_an_editor_cannot_leave_it(person: Person, asking: Asking) -> 
     verdict = asking("review", question("sampling", completion(), written(words)))
     person.answers("Send it?", DOWN, ENTER)
     person.sees("<U+202E>z", times=2)
-    person.sees("server: notes")  # the last that is drawn
+    person.sees("server: notes")  # the last line that is drawn
     editor = person.screen.split("? Text")[1].split("\n")[1:]
     ours = [line for line in editor if line and not line.startswith("│")]
     assert ours == ["server: notes"]

@@ -1,4 +1,4 @@
-"""A person at a terminal reviews what a server asks and what it would be answered."""
+"""A person at a terminal reviews the requests of a server, and the answers to them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""When a question to a person ends, in a browser and at a terminal, by a clock that stands."""
+"""The time limits of questions in a browser and at a terminal, on a simulated clock."""
 
 from __future__ import annotations
 

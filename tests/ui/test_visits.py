@@ -1,4 +1,4 @@
-"""A person visits a page for a server, which says when that is done: in both ready interfaces."""
+"""A person visits a page for a server, which reports the completion: in both interfaces."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ URL = "https://pay.example.com/42"
 
 
 class Bank:
-    """A server whose tools want a visit: one asks for it, one fails for want of it (-32042).
+    """A server whose tools need a visit: one asks for it, one fails without it (-32042).
 
     Attributes:
-        agreed: Set when the consent has come.
-        done: Lets `pay` go on after the consent.
+        agreed: Set when the consent has arrived.
+        done: Set to let `pay` return after the consent.
     """
 
     def __init__(self) -> None:
@@ -56,7 +56,7 @@ class Bank:
         return "accept"
 
     def complete(self, client: syncmcp.Client) -> None:
-        """Say that the visit is done; the client has read it when this returns."""
+        """Report that the visit is done; return when the client has read the report."""
         self._contexts[0].complete_elicitation("e-1")
         client.ping()
         self.done.set()
@@ -93,7 +93,7 @@ def test_at_a_terminal_the_consent_is_sent_and_the_end_is_told(
             bank.complete(client)
         assert not bank.agreed.is_set()
         person.types(DOWN, DOWN, ENTER)
-        # Nobody has said that the person is done there: the server waits for the consent alone.
+        # The person has not confirmed the visit: the server waits only for the consent.
         assert bank.agreed.wait(PATIENCE)
         assert opened == [URL]
         if order == "after the consent":
@@ -112,7 +112,7 @@ def test_at_a_terminal_a_call_that_needs_the_visit_goes_on_when_it_is_done(
         call = client.call_tool.future("locked")
         person.answers(
             "What do you want to do?", DOWN, DOWN, DOWN, ENTER
-        )  # they open it themselves
+        )  # the person opens it without the program
         person.sees("Are you done there?")
         bank.complete(client)
         person.sees("The server says that you are done.")
@@ -155,7 +155,7 @@ def test_the_page_shows_that_the_visit_is_done(
             assert "already done" not in page.text
             before = visitor.state(page.key)["state"]
             bank.complete(client)
-            # A page is loaded anew when this changes.
+            # A browser reloads the page when the state changes.
             changed = until(lambda: (now := visitor.state(page.key)["state"]) != before and now)
             page = visitor.get(page.url)
             assert "already done" in page.text
@@ -200,7 +200,7 @@ def test_the_page_of_a_visit_keeps_no_client_and_no_question(
 
 
 def contexts_of(client: syncmcp.Client) -> list[HandlerContext]:
-    """What handlers of this client were given and somebody still has."""
+    """Return the contexts of this client's handlers that still exist."""
     gc.collect()
     found = [each for each in gc.get_objects() if isinstance(each, HandlerContext)]
     return [each for each in found if each.client is client]

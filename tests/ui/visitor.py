@@ -1,4 +1,4 @@
-"""Somebody who visits the pages without a browser, and reads them tag by tag."""
+"""Visits the pages without a browser, and parses their tags."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.ui.asking import Asked, context, until
 
 
 def address_in(file: str) -> str:
-    """The link to the pages to which a file leads: the URL that a browser is started with."""
+    """Return the link to the pages in a file; `file` is the URL that a browser is started with."""
     page = file_of(file).read_text()
     (action,) = re.findall(r'action="([^"]+)"', page)
     (token,) = re.findall(r'name="token" value="([^"]+)"', page)
@@ -23,7 +23,7 @@ def address_in(file: str) -> str:
 
 
 class Page(HTMLParser):
-    """What stands on a page."""
+    """The tags and the text of a page."""
 
     def __init__(self, response: requests.Response) -> None:
         super().__init__()
@@ -43,7 +43,7 @@ class Page(HTMLParser):
         self.text += data
 
     def all(self, tag: str, **attributes: str) -> list[dict[str, str]]:
-        """The attributes of all such tags."""
+        """Return the attributes of all such tags."""
         return [
             found
             for name, found in self.tags
@@ -51,13 +51,13 @@ class Page(HTMLParser):
         ]
 
     def one(self, tag: str, **attributes: str) -> dict[str, str]:
-        """The attributes of the only such tag."""
+        """Return the attributes of the only such tag."""
         (found,) = self.all(tag, **attributes)
         return found
 
     @property
     def key(self) -> str:
-        """What `state` knows its question by."""
+        """The key of its question, for `state`."""
         return self.url.rpartition("/")[2].partition("?")[0]
 
     @property
@@ -66,7 +66,7 @@ class Page(HTMLParser):
 
 
 class Visitor:
-    """A browser, as far as HTTP goes."""
+    """Sends the HTTP requests of a browser."""
 
     def __init__(self, browser: Browser, *, enters: bool = True) -> None:
         self._browser = browser
@@ -99,19 +99,19 @@ class Visitor:
             return Page(response)
 
     def state(self, page: str = "") -> dict[str, Any]:
-        """What pages ask for to stay up to date."""
+        """Return the state that pages request to stay up to date."""
         address = urljoin(self.home, "state")
         with self.session.get(address, params={"page": page}, timeout=10) as response:
             found: dict[str, Any] = response.json()
             return found
 
     def waiting(self, number: int = 1) -> list[Page]:
-        """Wait until so many things are waiting; return their pages."""
+        """Wait until `number` questions are waiting; return their pages."""
         found = until(lambda: [] if len(new := self.state()["waiting"]) != number else new)
         return [self.get(one["url"]) for one in found]
 
     def ask(self, how: str, request: Any, *within: Any) -> tuple[Asked[Any], Page]:
-        """Have the browser ask something, and get the only page that waits."""
+        """Ask a question in the browser while no other one is open; return it and its page."""
         if how != "review" and not within:
             within = (context(),)
         asked = Asked[Any](getattr(self._browser, how), request, *within)
@@ -119,6 +119,6 @@ class Visitor:
         return asked, page
 
     def send(self, page: Page, action: str, **fields: Any) -> Page:
-        """Press a button on a page that was filled in like this."""
+        """Press a button on a page, with these values of its fields."""
         assert page.all("button", name="action", value=action), f"no button to {action}"
         return self.post(page.url, {"csrf": page.csrf, "action": action, **fields})

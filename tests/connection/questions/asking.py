@@ -1,4 +1,4 @@
-"""A server that asks whatever a test wants, on every wire and in every era."""
+"""A server that asks the questions of a test, on every wire and in every revision."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ ELICITATION = "elicitation/create"
 ROOTS = "roots/list"
 
 BOTH = pytest.mark.parametrize("revision", [OLD, NEW])
-# Where it is known which call a question belongs to, however many there are.
+# Wires on which the call of a question is known, even with several calls in flight.
 KNOWING = pytest.mark.parametrize(
     "wire", [Wire("http", OLD), Wire("memory", NEW), Wire("http", NEW)], ids=str
 )
-# The modules whose clocks show how long a call and its questions have taken.
+# The modules whose clocks measure calls and their questions.
 CLOCKS = (
     "syncmcp._concurrency.timing",
     "syncmcp._connection.pending_request",
@@ -58,7 +58,7 @@ DONE: dict[str, Any] = {"resultType": "complete", **RESULT}
 
 
 def question(method: str, revision: str) -> dict[str, Any]:
-    """Parameters that a server of this revision may send."""
+    """Return parameters that are valid in this revision."""
     if method == ROOTS:
         return {}
     if method == SAMPLING:
@@ -69,12 +69,12 @@ def question(method: str, revision: str) -> dict[str, Any]:
 
 
 def asking_server() -> Server:
-    """A server with tools that ask, and one that does not."""
+    """Return a server with tools that ask questions, and tools that do not."""
     server = Server("asking")
 
     @server.tool()
     def ask(context: ToolContext, method: str, params: dict[str, Any]) -> dict[str, Any]:
-        """Ask what the client declared; say what came back."""
+        """Ask a question that the client declared; return its answer or the error."""
         try:
             return {"result": context.ask_all({"it": (method, params)}, timeout=PATIENCE)["it"]}
         except RpcError as error:
@@ -82,7 +82,7 @@ def asking_server() -> Server:
 
     @server.tool()
     def demand(context: ToolContext, method: str, params: dict[str, Any]) -> dict[str, Any]:
-        """Ask whether the client declared it or not (stateful revisions)."""
+        """Ask a question even if the client did not declare it (stateful revisions)."""
         try:
             return {"result": context.request(method, params, timeout=PATIENCE)}
         except RpcError as error:
@@ -104,27 +104,27 @@ def asking_server() -> Server:
 
 
 def asker(revision: Mode, **options: Any) -> syncmcp.Client:
-    """An open client of a server that asks."""
+    """Return an open client of an asking server."""
     return syncmcp.connect(asking_server(), mode=revision, **options)
 
 
 def said(client: syncmcp.Client, tool: str, arguments: Any = None, **options: Any) -> Any:
-    """What a tool says, as JSON."""
+    """Call a tool and return its text, parsed as JSON."""
     return json.loads(client.call_tool(tool, arguments, **options).raise_for_error().text)
 
 
 def asked(client: syncmcp.Client, method: str, params: Any = None, **options: Any) -> Any:
-    """What the server was answered: ``{"result": ...}`` or ``{"error": [code, text, data]}``."""
+    """Return what the server got: ``{"result": ...}`` or ``{"error": [code, text, data]}``."""
     return said(client, "ask", {"method": method, "params": params or {}}, **options)
 
 
 def demanded(client: syncmcp.Client, method: str, params: Any = None, **options: Any) -> Any:
-    """The same for something that the client may not have declared."""
+    """Return the same for a question that the client may not have declared."""
     return said(client, "demand", {"method": method, "params": params or {}}, **options)
 
 
 def fault(client: syncmcp.Client, method: str, params: Any = None, **options: Any) -> Any:
-    """Code and text of the error in the place of an answer, in either era."""
+    """Return code and text of the error that a question gets, in either era."""
     if client.server.revision != NEW:
         code, text, _ = demanded(client, method, params, **options)["error"]
         return code, text
@@ -141,36 +141,36 @@ def through(client: syncmcp.Client, way: str, name: str = "x", *args: Any, **opt
 
 
 def saying(content: Any) -> CreateMessageResult:
-    """What a model says in such words."""
+    """Return a model's answer with this content."""
     answer = {"role": "assistant", "model": "double", "content": content}
     return CreateMessageResult.from_wire(answer)
 
 
 def model(request: CreateMessageRequestParams, context: HandlerContext) -> CreateMessageResult:
-    """A model that always says hello."""
+    """Return the answer of a model that always says hello."""
     return reply()
 
 
 def person(request: ElicitRequestFormParams, context: HandlerContext) -> ElicitResult:
-    """A person who fills in the form."""
+    """Fill in the form, as a person would."""
     return ElicitResult.accept({"name": "Ann"})
 
 
 def visitor(request: ElicitRequestURLParams, context: HandlerContext) -> ElicitResult:
-    """A person who goes where they are sent."""
+    """Agree to visit the link."""
     return ElicitResult.accept()
 
 
 class Slow:
-    """Somebody who takes their time, by a clock that nothing else moves; the last time too much.
+    """A handler that moves the clock for each question, and never answers the last one.
 
     Args:
-        monkeypatch: Puts the clock there.
+        monkeypatch: Replaces the clock.
         thoughts: How long each question takes, in seconds.
 
     Attributes:
-        contexts: Those of the questions so far.
-        left: Set once the last one was given up.
+        contexts: The contexts of the questions so far.
+        left: Set once the last question was cancelled.
     """
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, *thoughts: float) -> None:
@@ -180,7 +180,7 @@ class Slow:
         self._clock = Clock(monkeypatch, *CLOCKS)
 
     def think(self, context: HandlerContext) -> None:
-        """Take the time of one question."""
+        """Move the clock for one question; wait for the cancellation of the last one."""
         self.contexts.append(context)
         self._clock.advance(self._thoughts[len(self.contexts) - 1])
         tick()
@@ -189,7 +189,7 @@ class Slow:
             self.left.set()
 
 
-# Links that a server calls done, and a person who agrees to all of them.
+# Links whose completion a server reports, and a person who agrees to all of them.
 
 COMPLETE = "notifications/elicitation/complete"
 
@@ -206,16 +206,16 @@ def ask(identifier: str = "e-1", *, request: int | str) -> Any:
     return s.request(ELICITATION, link(identifier), identifier=request)
 
 
-# A request of the server's own that is answered once all before it has been read.
+# The client answers this request once it has read all earlier messages.
 READ = (s.request("ping", identifier="read"), s.expect("response"))
 
 
 class Agreeing:
-    """A person who agrees at once, while others wait for the end of the visit.
+    """A person who agrees at once; for each visit a thread waits until it is completed.
 
     Attributes:
-        contexts: Of the questions, in their order.
-        waits: Of those who wait for the visits.
+        contexts: The contexts of the questions, in order.
+        waits: The outcomes of the waits.
     """
 
     def __init__(self, timeout: float | None = None) -> None:

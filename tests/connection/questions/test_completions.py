@@ -1,4 +1,4 @@
-"""The news that a visit is done: when it comes, whom it reaches, and what ends the wait for it."""
+"""Completions of visits to links: when they arrive, whom they reach, and what ends the wait."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_a_completion_after_consent_reaches_waits_and_callbacks(wire: Wire, ende
         contexts.append(context)
         action = context.elicit_url("Look", URL["url"], "e-1")["action"]
         for _ in range(0 if ended else 2):
-            context.complete_elicitation("e-1")  # not before the consent has come
+            context.complete_elicitation("e-1")  # not before the consent
         return str(action)
 
     def call(done: bool) -> None:
@@ -71,14 +71,14 @@ def test_a_completion_after_consent_reaches_waits_and_callbacks(wire: Wire, ende
         done, thread, tools = told.result(PATIENCE)
     assert (done, tools) == (True, 1)
     assert thread.startswith("syncmcp-worker[links]")
-    # The end of the session takes nothing back.
+    # The end of the session does not change the outcome.
     assert agreeing.contexts[0].wait_completed(0)
 
 
-# What a server says: a question about an id, each answered before what follows is read, "done" for
-# the completion of one, or "odd" for completions of what is no id. Whether the handler of each
-# question finds it completed, whether a wait after all of it does (+ and -), and which questions
-# are declined. Three visits are remembered.
+# Messages of the server: "a" asks about the link with id a, "done-a" reports its completion, "odd"
+# sends invalid completions; the client answers each question first. Then: does each handler (+, -),
+# and does a wait at the end, find the visit completed; and which questions are declined. The client
+# remembers three visits.
 TALKS: dict[str, tuple[str, str, str, set[int]]] = {
     "after the consent": ("a done-a", "-", "+", set()),
     "before the question": ("done-a a", "-", "-", set()),
@@ -103,7 +103,7 @@ def test_a_completion_reaches_those_who_agreed_to_its_id(
 ) -> None:
     said, during, after, declined = TALKS[name]
     alike = ' "\u00e9"/../1 '
-    # An empty one is as good as any.
+    # An empty id is valid, too.
     ids = {"a": "", "b": alike, "c": alike.strip(), "d": alike.replace("\u00e9", "e\u0301")}
     monkeypatch.setattr("syncmcp.handlers.url_completion.MAX_VISITS", 3)
     Clock(monkeypatch, "syncmcp._concurrency.limited_log", stands=True)
@@ -118,7 +118,7 @@ def test_a_completion_reaches_those_who_agreed_to_its_id(
             script += [s.notify(COMPLETE, params) for params in wrong]
             continue
         script += [ask(ids[word], request=number), s.expect("response")]
-        if number in declined:  # its handler has not quite ended when its answer is there
+        if number in declined:  # its handler may still be running when its answer arrives
             script.append(s.gate(f"over {number}"))
         number += 1
     found, contexts, peers = list[bool](), list[syncmcp.HandlerContext](), Future[Scripted]()
@@ -176,7 +176,7 @@ def test_one_page_under_two_ids_is_asked_for_once_and_both_are_waited_for() -> N
 
 
 class Overtaken(syncmcp.Interceptor):
-    """Holds an error up until the completion that came after it has been heard."""
+    """Delays an error until the completion that followed it has been read."""
 
     def __init__(self) -> None:
         self._heard = threading.Event()
@@ -213,7 +213,7 @@ def test_without_consent_there_is_nothing_to_wait_for(action: Any, revision: syn
         contexts.append(context)
         waits.append(elsewhere(context.wait_completed))
         context.on_completed(hear(0))
-        if action == "form":  # nothing is visited
+        if action == "form":  # a form has no visit
             return ElicitResult.accept({"name": "Ada"})
         return ElicitResult(action=action)
 
@@ -221,7 +221,7 @@ def test_without_consent_there_is_nothing_to_wait_for(action: Any, revision: syn
         asked(client, ELICITATION, FORM if action == "form" else link())
         assert not waits[0].result(PATIENCE)
         told[0].result(PATIENCE)
-        contexts[0].on_completed(hear(1))  # the question is over, and so is the news of it
+        contexts[0].on_completed(hear(1))  # after the question, the outcome is known at once
         for done, thread in (each.result(PATIENCE) for each in told):
             assert not done
             assert thread.rsplit("-", 1)[0] == "syncmcp-worker[forms]"
@@ -248,7 +248,7 @@ def test_a_callback_may_come_late_be_taken_away_or_fail(caplog: pytest.LogCaptur
         context.on_completed(hear("late"))
         assert told.get(timeout=PATIENCE) == "late True"
         assert agreeing.outcomes() == [True]
-        known(lambda: "a mistake of the program's" in caplog.text)  # logged on another thread
+        known(lambda: "a mistake of the program's" in caplog.text)  # another thread logs it
     assert told.empty()
 
 
@@ -258,7 +258,7 @@ def test_a_callback_may_come_late_be_taken_away_or_fail(caplog: pytest.LogCaptur
         ("close", False, OLD),
         ("close", True, NEW),
         ("session", True, OLD),
-        ("server", True, OLD),  # no call of the program's finds out
+        ("server", True, OLD),  # no call of the program is in flight
     ],
 )
 @pytest.mark.requirement("M-07")
@@ -284,22 +284,22 @@ def test_after_the_consent_a_wait_ends_with_whoever_would_bring_the_news(
         ends[end]()
         assert agreeing.outcomes() == [False]
         assert not told.result(PATIENCE)
-        # Whoever waits in turns sees the end.
+        # A handler that checks both in turn sees the end, too.
         assert context.cancel.wait(PATIENCE)
         assert not context.wait_completed()
-        if end == "session":  # a new one knows nothing of the visits of the one before
+        if end == "session":  # a new session has no visits of the old one
             assert asked(client, ELICITATION, link()) == {"result": {"action": "accept"}}
             assert not agreeing.contexts[1].wait_completed(0)
 
 
 class Streams:
-    """What a server over HTTP says on its streams, where a test decides when.
+    """Controls when a server over HTTP sends messages on its streams.
 
-    A call of a tool is answered by a stream that asks for a visit, whose id is the tool's name.
+    Each tool call gets a stream that asks for a visit, whose id is the name of the tool.
 
     Args:
         server: The server.
-        listens: Whether it has a stream for what belongs to no call; once that is cut, it has none.
+        listens: Whether it offers a stream outside calls, which cannot be opened again once cut.
     """
 
     def __init__(self, server: SessionServer, *, listens: bool) -> None:
@@ -331,11 +331,11 @@ class Streams:
         return False
 
     def cut(self) -> None:
-        """End the stream that belongs to no call."""
+        """End the stream that is outside calls."""
         self._cut.set()
 
     def complete(self, name: str, *, on: str) -> None:
-        """Say on the stream of a call that a visit is done."""
+        """Report on the stream of a call that a visit is completed."""
         news = {"method": COMPLETE, "params": {"elicitationId": name}}
         self._calls[on].connection.event({"jsonrpc": "2.0", **news})
 
@@ -357,7 +357,7 @@ def test_a_wait_goes_on_as_long_as_the_stream_of_a_call_may_bring_the_news() -> 
                 agreeing.asked()
             streams.cut()
             with pytest.raises(syncmcp.SubscriptionLost):
-                next(events)  # there is no stream any more but those of the two calls
+                next(events)  # only the streams of the two calls are open
             streams.complete("a", on="a")
             streams.end("a")
             assert a.result(PATIENCE).text == "done"

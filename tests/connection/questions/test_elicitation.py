@@ -1,4 +1,4 @@
-"""Forms: which are asked, what is filled in, and what never leaves."""
+"""Elicitation: which forms and links reach the handler, and which answers reach the server."""
 
 from __future__ import annotations
 
@@ -73,8 +73,8 @@ LINK_WITHOUT_MODE = without_mode({**URL, "elicitationId": "e-1"})
     ("revision", "given", "params", "expected"),
     [
         ("2024-11-05", nobody, FORM, -32601),
-        ("2025-06-18", EITHER, URL, -32602),  # it has no links
-        # Not even a URL makes a request one to visit it.
+        ("2025-06-18", EITHER, URL, -32602),  # this revision has no links
+        # A `url` without a mode does not make the request a link.
         (OLD, EITHER, LINK_WITHOUT_MODE, -32602),
         (NEW, EITHER, LINK_WITHOUT_MODE, -32602),
         (OLD, Elicitation(form=nobody), URL, -32602),
@@ -99,7 +99,7 @@ def test_who_declines_or_leaves_sends_no_content(action: Any, wire: Wire) -> Non
 
 
 class Editor:
-    """Lets a program answer, and puts the name in the answer right."""
+    """Allows each request, and replaces each answer."""
 
     def __init__(self) -> None:
         self.seen: list[ElicitResult] = []
@@ -123,7 +123,7 @@ def test_a_reviewer_may_change_an_answer_and_a_policys_no_is_a_decline(revision:
         assert asked(client, ELICITATION, form({})) == {"result": {"action": "decline"}}
 
 
-# The rules of forms themselves are in `tests/handlers/test_forms.py`.
+# For the rules of forms, see `tests/handlers/test_forms.py`.
 OUTSIDE: dict[str, Any] = {
     "nested": form({"address": {"type": "object", "properties": {}}}),
     "no object": {"message": "Please", "requestedSchema": {"type": "array"}},
@@ -146,7 +146,7 @@ def test_a_schema_outside_the_subset_is_refused_and_nobody_is_asked(revision: Mo
 @pytest.mark.requirement("ELI-10")
 def test_nobody_is_sent_to_what_is_no_safe_url(revision: Mode) -> None:
     with asker(revision, elicitation=Elicitation(url=nobody)) as client:
-        for url in ("javascript:alert(1)", ""):  # the others are in `tests/handlers/test_links.py`
+        for url in ("javascript:alert(1)", ""):  # for others, see `tests/handlers/test_links.py`
             assert fault(client, ELICITATION, link(url=url))[0] == -32602
 
 
@@ -163,7 +163,7 @@ def test_nothing_behind_a_link_is_fetched_whatever_the_person_says(result: Any, 
 
 
 def visiting_server(*identifiers: str) -> tuple[Server, list[ToolContext]]:
-    """A server whose tool needs visits before it works, and its calls."""
+    """Return a server whose tool first demands these visits, and the contexts of its calls."""
     server, calls = Server("visits"), list[ToolContext]()
 
     @server.tool()
@@ -266,7 +266,7 @@ def test_where_nobody_says_that_it_is_done_the_call_is_made_again_once(enough: b
 @pytest.mark.requirement("ELI-18", "TMO-01", "M-20")
 def test_links_share_one_time_limit(wire: Wire, monkeypatch: pytest.MonkeyPatch) -> None:
     server, calls = Server("greedy"), list[Any]()
-    slow = Slow(monkeypatch, 60.0, 60.0, 60.0)  # a person and the call have 130 s in all
+    slow = Slow(monkeypatch, 60.0, 60.0, 60.0)  # person and call have 130 s together
 
     @server.tool()
     def locked(context: ToolContext) -> str:

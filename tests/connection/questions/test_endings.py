@@ -1,4 +1,4 @@
-"""How questions end: each is answered once, by its own answer, and leaves nothing behind."""
+"""The end of questions: each gets exactly one answer, and leaves no object behind."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def link(name: str, identifier: str = "e-1") -> dict[str, Any]:
 
 
 def alive() -> list[InboundRequest]:
-    """The questions that somebody still holds."""
+    """Return the questions that are still in memory."""
     gc.collect()
     return [each for each in gc.get_objects() if type(each) is InboundRequest]
 
@@ -71,7 +71,7 @@ def test_a_question_outlives_the_call_beside_it_when_the_server_answers_that_one
     held, listed = Held(), s.reply({"tools": []}, to="list")
     script = [*opening(), s.expect("tools/list", label="list"), ASK, listed, s.expect("response")]
     with talk(script, sampling=held) as (peer, client):
-        # It is the only call in flight; what is asked may be about something else all the same.
+        # Only this call is in flight, but the question may belong to no call.
         assert client.list_tools().tools == []
         assert not held.entered().cancel.cancelled
         held.leave()
@@ -151,7 +151,7 @@ def test_the_timer_sends_nothing_when_time_is_over(monkeypatch: pytest.MonkeyPat
 
 def test_links_that_are_refused_are_not_remembered() -> None:
     held = Held(ElicitResult.accept)
-    before = alive()  # of other tests, if any
+    before = alive()  # left by other tests
 
     def asked(name: str, identifier: str, number: int) -> s.Step:
         return s.request(ELICITATION, link(name, identifier), identifier=number)
@@ -183,33 +183,33 @@ def test_a_call_does_not_keep_the_questions_that_were_answered_in_it() -> None:
     with talk(script, sampling=model) as (peer, client):
         future = client.call_tool.future("x")
         assert len(peer.requests("response", 50)) == 50
-        # The last one's thread may not have let go of it yet.
+        # The thread of the last question may still refer to it.
         assert len(alive()) - before <= 2
         peer.open("counted")
         assert future.result(PATIENCE).text == "done"
 
 
-# Questions that come before the client is open: they wait for it, and end with it.
+# Questions that arrive while the client opens wait for it, and end if opening fails.
 
 START = s.expect("initialize", label="start")
 INITIALIZED = s.expect("notifications/initialized")
 
 
 def opened(revision: str = OLD) -> s.Step:
-    """The answer to `initialize`."""
+    """Return the response to `initialize`."""
     info = {"name": "x", "version": "1"}
     offered = {"protocolVersion": revision, "capabilities": {"tools": {}}, "serverInfo": info}
     return s.reply(offered, to="start")
 
 
 def early(identifier: str) -> s.Step:
-    """A question that wants to be told of its progress."""
+    """Return a question with a progress token."""
     params = {**PROMPT, "_meta": {"progressToken": identifier}}
     return s.request(SAMPLING, params, identifier=identifier)
 
 
 def beating() -> int:
-    """How many questions tell their server from time to time that they are thought about."""
+    """Return the number of questions that send their server regular progress reports."""
     with timer._lock:
         actions = [entry.action for _, _, entry in timer._heap]
     return sum(
@@ -335,7 +335,7 @@ def test_what_hangs_on_the_token_may_block_without_stopping_the_reader() -> None
 
 
 def until_waiting(thread: int) -> None:
-    """Come back when a thread waits: Python may miss a signal that comes just before that."""
+    """Return once a thread waits: Python can miss a signal that arrives just before."""
     seen = 0
     place: tuple[int, int] | None = None
     while seen < 3:
@@ -381,7 +381,7 @@ def test_giving_up_a_call_stops_its_handler_and_tells_the_server_once(way: str, 
         old = wire.revision == OLD
         with server.stats as stats:
             assert len(stats.cancels) == (1 if old else 0)
-            # Until 2025-11-25 the question is refused, too: it may have been about something else.
+            # Until 2025-11-25 the client also answers: the question may belong to another call.
             assert stats.responses <= (1 if old else 0)
             assert (stats.violations, stats.requests["tools/call"]) == ([], 2)
 

@@ -1,4 +1,4 @@
-"""What a handler knows and may do: who asks and why, calls back, progress, time, variables."""
+"""The context of a handler: origin of the question, calls, progress, limits and variables."""
 
 from __future__ import annotations
 
@@ -267,12 +267,12 @@ def test_a_server_is_shown_that_somebody_is_still_thinking_until_the_answer_is_o
         held.gate.set()
         (answer,) = peer.requests("response")
         with pytest.raises(RequestTimeout):
-            client.ping(timeout=0.2)  # twenty beats
+            client.ping(timeout=0.2)  # time for twenty reports
         methods = peer.transcript.methods()
         assert "notifications/progress" not in methods[methods.index("response") :]
     values = [beat["progress"] for beat in told]
     assert values == sorted(set(values))
-    # What belongs to a task says so. One report is the program's, the others are the library's.
+    # Reports on a question of a task name it. One report is the program's, others the library's.
     tokens = [(beat["progressToken"], beat.get("_meta")) for beat in told]
     assert tokens == [("t", task)] * len(told)
     assert {beat.get("message") for beat in told} > {"half"}
@@ -325,7 +325,7 @@ class Inquisitive:
     Attributes:
         server: The server.
         refusal: The text of the error that it got instead of an answer (until 2025-11-25).
-        refused: Set once it has got one.
+        refused: Set once the server got an error.
     """
 
     def __init__(self, times: int, method: str, params: dict[str, Any] | None = None) -> None:
@@ -346,7 +346,7 @@ class Inquisitive:
 
 @pytest.fixture
 def slow_roots(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Each look at a root takes 20 s."""
+    """Make each check of a root take 20 s."""
     clock, looking, over = Clock(monkeypatch, *CLOCKS), threading.Lock(), threading.Event()
 
     def status(path: Path) -> str:
@@ -358,7 +358,7 @@ def slow_roots(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
     monkeypatch.setattr("syncmcp.handlers.roots._status", status)
     yield
-    with looking:  # a look that goes on needs the clock until its end
+    with looking:  # a running check uses the clock until it ends
         over.set()
 
 
@@ -376,7 +376,7 @@ def test_clocks_run_for_own_answers(way: str, wire: Wire, slow_roots: None, tmp_
 
 class Watching(Interceptor):
     def ended(self, answer: Message) -> None:
-        """See every message, and change none."""
+        """Only watch: the message stays as it is."""
 
 
 RULES = {"approval": Approval(Rules([Rule(kind="roots", decision=Decision.ALLOW)]))}
@@ -419,7 +419,7 @@ def test_a_clock_runs_until_a_handler_is_free(wire: Wire, monkeypatch: pytest.Mo
         held.entered()
         waits = client.call_tool.future("ask", ASK)
         assert queued.wait(PATIENCE)
-        # The server says nothing because it waits for this client, which is no idleness.
+        # The server is silent because it waits for this client, so `idle_timeout` does not count.
         clock.advance(50.0)
         tick()
         assert not waits.done()
@@ -479,7 +479,7 @@ def test_a_call_fails_with_one_question_more_than_it_may_have(way: str, wire: Wi
         assert (error.server, len(model.contexts)) == (client.server.name, 4)
         assert client.list_tools().tools
         if wire.revision == OLD and wire.transport in ("memory", "stdio"):
-            # Over HTTP the notice that the call was given up may arrive before the refusal.
+            # Over HTTP, the cancellation of the call may arrive before the refusal.
             assert inquisitive.refused.wait(PATIENCE)
             assert inquisitive.refusal == "too many questions for one call"
 
@@ -494,7 +494,7 @@ def test_the_questions_of_a_round_count_each() -> None:
 
     options: dict[str, Any] = {"max_questions_per_call": 4, "mode": NEW}
     with syncmcp.connect(server, sampling=model, **options) as client:
-        for _ in range(2):  # each call has as many
+        for _ in range(2):  # the limit is per call
             assert client.call_tool("x", {"count": 4}).text == "content"
         with pytest.raises(LimitExceeded, match="max_questions_per_call"):
             client.call_tool("x", {"count": 5})
@@ -505,7 +505,7 @@ def test_a_question_of_no_call_is_counted_for_none() -> None:
 
     @server.tool()
     def wait() -> str:
-        """Keep a second call in flight, so that a question belongs to neither."""
+        """Keep a second call in flight, so that the client cannot assign a question to a call."""
         assert gate.wait(PATIENCE)
         return "waited"
 

@@ -1,4 +1,4 @@
-"""What a handler does wrong, and how the program learns of it without reading a log."""
+"""Errors of handlers, and how a program gets them without reading a log."""
 
 from __future__ import annotations
 
@@ -48,12 +48,12 @@ from tests.support.stage import (
     tick,
 )
 
-# FORM wants a name, and a yes or no.
+# FORM requires a name, and `loud` must be a boolean.
 UNFIT = ElicitResult.model_construct(action="accept", content={"loud": "swordfish"})
 
 
 class Told:
-    """An `on_handler_error` that keeps what it was told."""
+    """An `on_handler_error` callback that stores its arguments."""
 
     def __init__(self) -> None:
         self.errors, self.contexts = list[BaseException](), list[HandlerContext]()
@@ -96,7 +96,7 @@ def test_an_unfit_answer_is_told_and_in_the_stateless_era_raised(
             assert isinstance(raised.__cause__, InvalidAnswer)
             copy = pickle.loads(pickle.dumps(raised))
             assert (str(copy), copy.problems) == (str(raised), raised.problems)
-        (error,), (context,) = told.errors, told.contexts  # before the call had its result
+        (error,), (context,) = told.errors, told.contexts  # reported before the call had its result
         assert isinstance(error, InvalidAnswer)
         assert error.problems == problems
         assert (context.method, context.server.name) == (ELICITATION, "asker")
@@ -109,7 +109,7 @@ def test_an_unfit_answer_is_told_and_in_the_stateless_era_raised(
 
 @pytest.mark.requirement("ELI-14")
 def test_an_unfit_answer_to_another_call_is_not_taken_for_one_to_this() -> None:
-    """The handler's own call fails, and the handler with it."""
+    """The handler's own call fails, and so does the handler."""
 
     def calling(request: Any, context: HandlerContext) -> ElicitResult:
         if request.message == "Again?":
@@ -122,7 +122,7 @@ def test_an_unfit_answer_to_another_call_is_not_taken_for_one_to_this() -> None:
         with pytest.raises(Refused) as caught:
             asked(client, ELICITATION, FORM)
         assert caught.value.code == -32603
-        assert isinstance(caught.value.__cause__, InvalidAnswer)  # the caller learns of it
+        assert isinstance(caught.value.__cause__, InvalidAnswer)  # the caller gets it as the cause
         assert [type(error) for error in told.errors] == [InvalidAnswer] * 2
 
 
@@ -130,10 +130,10 @@ def odd_action() -> ElicitResult:
     return ElicitResult(action="swordfish")  # type: ignore[arg-type]
 
 
-# What another server told this program is none of this server's business.
+# The text of another server's error must not reach this server.
 OTHER_SERVER = syncmcp.ServerError("the password is swordfish", code=-32000, data="swordfish")
 ODD: Any = {"role": "assistant", "content": "swordfish"}
-# What is done, what is raised for it, and what the log says beside the method.
+# The handler's result or error, the reported error, and a text in the log besides the method.
 WRONG: dict[str, tuple[str, Any, type[BaseException], str]] = {
     "the model fails": (SAMPLING, LookupError("swordfish"), LookupError, ""),
     "the model ends the program": (SAMPLING, SystemExit("swordfish"), SystemExit, ""),
@@ -158,7 +158,7 @@ def test_whatever_a_handler_does_wrong_is_told_to_the_program_alone(
     with asker(revision, on_handler_error=told, **handlers) as client:
         code, text = fault(client, method, question(method, revision))
         assert code == -32603
-        # In the stateless era the error is the caller's, and no server sees it.
+        # In 2026-07-28 the caller gets the error, and no server sees it.
         assert "swordfish" not in text or revision == NEW
         assert client.call_tool("echo", {"text": "alive"}).text == "alive"
     assert [type(error) for error in told.errors] == [expected]
@@ -191,13 +191,13 @@ def test_the_program_is_told_of_handlers_of_its_own_requests(wire: Wire) -> None
         told.came.clear()
         client.on_request("acme/odd", lambda *_: {"it": object()})
         assert demanded(client, "acme/odd")["error"][0] == -32603
-        assert told.came.wait(PATIENCE)  # what is no JSON is found out when it is written
+        assert told.came.wait(PATIENCE)  # detected when the answer is serialized
         assert "JSON" in str(told.errors[-1])
         assert [context.method for context in told.contexts] == ["acme/fails", "acme/odd"]
 
 
 class TooLate(Exception):
-    """What is raised when nobody waits for it."""
+    """An exception that is raised after the question has ended."""
 
 
 @BOTH
@@ -238,7 +238,7 @@ def test_the_callback_may_call_the_client_and_its_own_error_is_logged(
     options: dict[str, Any] = {"sampling": model, "on_handler_error": fail, "max_handlers": 1}
     with asker(revision, **options) as client:
         assert fault(client, SAMPLING, PROMPT)[0] == -32603
-        assert heard == ["told"]  # the answer waited for it
+        assert heard == ["told"]  # the callback ended before the answer was sent
         assert client.call_tool("echo", {"text": "alive"}).text == "alive"
     assert "on_handler_error failed" in caplog.text
 
@@ -282,7 +282,7 @@ def test_a_handler_that_fails_because_its_question_has_ended_is_not_reported(
     stop, returned = InboundRequest._stop_handler, QuestionRegistry.returned
 
     def stop_later(request: InboundRequest, reason: str | None) -> None:
-        """Its token is cancelled once the handler has failed."""
+        """Cancel the token only after the handler has failed."""
         ended.set()
         assert handled.wait(PATIENCE)
         stop(request, reason)
@@ -323,7 +323,7 @@ ASKED = {**FORM, "message": f"{CANARY}-form"}
 
 
 class Impatient:
-    """A reviewer who wants longer answers than the server, and writes others than the model."""
+    """A reviewer who raises the token limit, and replaces the model's answer."""
 
     asks_person = True
 
@@ -387,10 +387,10 @@ def test_neither_what_is_asked_nor_what_is_answered_is_logged_above_debug(
     method: str, params: Any, options: Any, revision: Mode, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG, "syncmcp")
-    # In the stateless era a refusal ends the call.
+    # In 2026-07-28 a refusal ends the call.
     with asker(revision, **options) as client, suppress(syncmcp.McpError):
         client.call_tool("ask", {"method": method, "params": params})
-    # It did come here: at DEBUG the beginning of each frame is seen.
+    # At DEBUG the log shows the beginning of each frame, so the text did arrive.
     assert CANARY in caplog.text
     formatter = logging.Formatter("%(levelname)s %(name)s %(message)s")
     above = [formatter.format(record) for record in caplog.records if record.levelno > 10]

@@ -1,4 +1,4 @@
-"""What may be given as a handler, and where a mistake is noticed."""
+"""Valid and invalid handlers, and where a mistake is detected."""
 
 from __future__ import annotations
 
@@ -41,17 +41,17 @@ from tests.support.stage import PATIENCE, Wire, interrupted, rotated
 
 
 async def later(*_: Any) -> Any:
-    """A coroutine function."""
+    """Stand for any coroutine function."""
 
 
 class Later:
-    """Its call is a coroutine function."""
+    """An object whose `__call__` is a coroutine function."""
 
     __call__ = later
 
 
 class LaterUI:
-    """A user interface of coroutine functions."""
+    """A user interface whose methods are coroutine functions."""
 
     asks_person = True
     form = url = later
@@ -115,7 +115,7 @@ def test_handlers_of_a_call_come_before_those_of_the_client(revision: Any) -> No
         form = asked(client, ELICITATION, FORM, handlers=own)["result"]
         assert form["content"]["name"] == "Ann"
         assert asked(client, SAMPLING, PROMPT)["result"]["content"]["text"] == "hello"
-        if revision == NEW:  # forms and links are told apart
+        if revision == NEW:  # forms and links have separate handlers
             links = Handlers(elicitation=Elicitation(url=visitor))
             assert asked(client, ELICITATION, FORM, handlers=links)["result"] == form
             link = asked(client, ELICITATION, URL, handlers=links)["result"]
@@ -151,10 +151,10 @@ def test_calls_that_cannot_be_sent_leave_no_place_taken(way: str) -> None:
 
 
 def _beside(first: Callable[[], object], second: Callable[[], object], number: int) -> bool:
-    """Do both, the second on a thread that comes at the `number`th line of the first.
+    """Run `first`; at its `number`th line run `second` on another thread.
 
-    It is done before the first goes on, unless that one keeps it waiting. Returns whether there
-    are so many lines.
+    `first` continues when `second` is done, or waits for it. Return whether `first` has that many
+    lines.
     """
     thread = threading.Thread(target=second)
 
@@ -198,14 +198,14 @@ CHANGED = "notifications/roots/list_changed"
 
 
 class Knowing:
-    """A sampling handler that says by its attributes what it can do."""
+    """A sampling handler whose attributes declare its abilities."""
 
     tools = True
     context = True
     __call__ = staticmethod(model)
 
 
-# What is given, and what is declared in 2026-07-28.
+# The options, and the capabilities that they declare in 2026-07-28.
 DECLARED: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "nothing": ({}, {}),
     "sampling": ({"sampling": model}, {"sampling": {}}),
@@ -233,7 +233,7 @@ def test_what_has_a_handler_is_declared(kind: str) -> None:
         assert said(client, "capabilities") == declared
 
 
-# What else a revision makes of an offer is in `tests/protocol/test_offer.py`.
+# For offers in other revisions, see `tests/protocol/test_offer.py`.
 @pytest.mark.parametrize("revision", STATEFUL)
 @pytest.mark.requirement("M-08", "ROOT-01", "SAMP-01", "ELI-01")
 def test_a_handshake_declares_what_its_revision_has_and_it_is_answered(revision: Mode) -> None:
@@ -283,7 +283,7 @@ def test_what_the_handshake_did_not_offer_cannot_be_offered_later(revision: Mode
     with syncmcp.connect(server, mode=revision) as client:
         if revision == OLD:
             offers.append(lambda: client.set_elicitation(person))
-        else:  # it has none
+        else:  # elicitation is not in this revision
             client.set_elicitation(person)
         for offer in offers:
             with pytest.raises(UsageError, match="did not declare"):
@@ -311,7 +311,7 @@ def test_a_handler_set_between_two_openings_is_in_the_next_handshake_and_may_be_
 
 
 def uris(client: syncmcp.Client, **options: Any) -> list[str]:
-    """The roots that the server sees now."""
+    """Return the URIs of the roots that the server gets."""
     return [root["uri"] for root in asked(client, ROOTS, **options)["result"]["roots"]]
 
 

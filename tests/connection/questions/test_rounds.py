@@ -89,7 +89,7 @@ def test_a_retry_has_a_new_id_and_an_answer_under_each_key(wire: str, way: str) 
 
 
 def asking(method: str, params: Any = None, **more: Any) -> dict[str, Any]:
-    """The part of a round that asks one question, or more."""
+    """Return the part of a result that asks one question, or more."""
     return {"inputRequests": {"q": {"method": method, "params": params}, **more}}
 
 
@@ -104,7 +104,7 @@ NOT_GONE_ON: dict[str, tuple[dict[str, Any], dict[str, Any], type[syncmcp.McpErr
     "a link for forms": (asking(ELICITATION, URL), PERSON, syncmcp.InvalidQuestion),
     "a bad answer": (asking(ELICITATION, FORM), ILL, syncmcp.InvalidAnswer),
 }
-# What nobody offered to answer is named itself.
+# If the client offered no handler for a question, the error names its method.
 NAMED = {"one good, one bad": "acme/question", "no handler": SAMPLING}
 
 
@@ -130,7 +130,7 @@ def test_a_link_that_a_round_has_twice_is_asked_for_once_and_answered_twice() ->
         assert client.call_tool("x").text == "done"
         answers = peer.requests("tools/call", 2)[1]["params"]["inputResponses"]
     assert answers == {key: {"action": "accept"} for key in "pqr"}
-    # Other words are another question.
+    # Links with different messages are separate questions.
     assert sorted(request.message for request in agreeing.requests) == ["Look", "More"]
 
 
@@ -161,7 +161,7 @@ def test_the_limit_of_a_call_is_for_all_its_rounds_but_not_for_its_handlers() ->
 
 @pytest.fixture
 def between(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
-    """Set once a call waits for its next round, which takes a minute."""
+    """Return an event that is set once a call waits a minute before its next round."""
     waits = threading.Event()
 
     def pause(number: int) -> float:
@@ -173,7 +173,7 @@ def between(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
 
 
 def ordering() -> tuple[Server, list[str]]:
-    """A server whose tool pauses, and what the tool has done."""
+    """Return a server whose tool pauses, and the log of that tool."""
     server, orders = Server("shop"), list[str]()
 
     @server.tool()
@@ -280,7 +280,7 @@ def test_the_state_is_shown_nowhere(caplog: pytest.LogCaptureFixture) -> None:
 
 
 def names_server() -> Server:
-    """A server whose tools, prompt and resource want to know a name."""
+    """Return a server whose tools, prompt and resource ask for a name."""
     server = asking_server()
 
     def name(context: ToolContext) -> str:
@@ -308,7 +308,7 @@ def names_server() -> Server:
 
 
 def ann(pending: Any) -> dict[str, Any]:
-    """An answer to the only question."""
+    """Return answers to the only question."""
     assert isinstance(pending, InputRequired)
     (key,) = pending.questions
     return {key: ElicitResult.accept({"name": "Ann"})}

@@ -1,4 +1,4 @@
-"""Sampling: what reaches the handler, what reaches the server, and what is refused."""
+"""Sampling: which requests reach the handler, which answers reach the server, and refusals."""
 
 from __future__ import annotations
 
@@ -108,12 +108,12 @@ def test_tools_that_were_not_declared_are_invalid_params(revision: Mode, handler
             assert demanded(client, SAMPLING, {**PROMPT, **tools})["error"][0] == -32602
 
 
-# The rules of conversations are in `tests/protocol/test_conversation.py`.
+# For the rules of conversations, see `tests/protocol/test_conversation.py`.
 BAD: list[dict[str, Any]] = [
     {"messages": PROMPT["messages"]},
     {"messages": "sesame", "maxTokens": 1},
     {**PROMPT, "maxTokens": "sesame"},
-    # Tool uses without results.
+    # Uses of tools without results.
     {**PROMPT, "messages": FULL["messages"][:2], "tools": [TOOL]},
 ]
 
@@ -170,8 +170,8 @@ def test_the_no_of_a_policy_is_minus_one_without_its_reason() -> None:
         assert "policy" not in text
 
 
-# The rules are in `tests/protocol/test_conversation.py`. What an older revision does not have never
-# leaves (`None`).
+# For the rules, see `tests/protocol/test_conversation.py`. Content that an older revision does not
+# have is not sent (`None`).
 BLOCK: dict[str, Any] = {"type": "text", "text": "alone", "annotations": {"priority": 1}}
 SPOKEN: list[tuple[Mode, Any, Any]] = [
     ("2024-11-05", {"type": "audio", "data": "AA==", "mimeType": "audio/wav"}, None),
@@ -197,7 +197,7 @@ LINK = {**URL, "elicitationId": "e"}
 
 
 class Reviewer:
-    """A reviewer who says what a function says, and keeps what was asked."""
+    """A reviewer who decides by a function, and notes the kinds of questions."""
 
     def __init__(self, decide: Callable[[Question], Verdict]) -> None:
         self.asked, self._decide = list[str](), decide
@@ -264,7 +264,7 @@ def test_a_model_that_takes_no_notice_of_being_stopped_is_left_to_itself(revisio
         return reply()
 
     with asker(revision, sampling=stubborn, max_handlers=1) as client:
-        # The answer comes while the handler is still at work, and so does the next one's.
+        # The answer is sent while the handler is still running, also for the next handler.
         try:
             for _ in range(2):
                 assert fault(client, SAMPLING, PROMPT) == (-1, "the answer was stopped")

@@ -1,4 +1,4 @@
-"""Applies the mutant in this interpreter and in the programs that it runs."""
+"""Applies the mutant in each interpreter that has this folder in its `PYTHONPATH`."""
 
 from __future__ import annotations
 

@@ -251,7 +251,7 @@ EXTENSIONS = (
 )
 
 GOALS = (
-    # What the project set out to do for the programs that use it.
+    # The goals of the project for the programs that use it.
     _goal("M-01", "Each operation blocks or returns a future, within limits, settled once.",
           "futures", "threads"),
     _goal("M-02", "One token cancels many calls: polled, awaited, called back or linked.",

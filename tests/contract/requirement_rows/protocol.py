@@ -156,7 +156,7 @@ ROWS = (
         "An extension is off until the program switches it on."),
     Row("VER-21", "SHOULD", STATEFUL, OLD_SERVERS,
         "The user sees the server's message when it refuses the older handshake."),
-    # The wire below the messages: stdio, Streamable HTTP of both eras, HTTP with SSE, headers.
+    # Transports: stdio, Streamable HTTP (stateful and stateless), HTTP+SSE, headers.
     Row("STD-01", "MUST NOT", ALL, PIPE,
         "A message is one line: line breaks inside it are escaped."),
     Row("STD-02", "MUST NOT", ALL, PIPE,
@@ -268,7 +268,7 @@ ROWS = (
         "After -32020 the client lists the tools and repeats the call once."),
     Row("XHD-15", "SHOULD", STATELESS, "seps/2243",
         "Headers too large for the server (413, 431) are clear errors."),
-    # Calls and what they reach: cancellation, progress, time limits, lists, tools, caches, icons.
+    # Calls and their results: cancellation, progress, time limits, lists, tools, caches, icons.
     Row("CAN-01", "MUST", ALL, f"{CANCEL}#behavior-requirements",
         "A cancel names a request of ours that is still open."),
     Row("CAN-02", "MUST NOT", STATEFUL, OLD_CANCEL,
@@ -374,7 +374,7 @@ ROWS = (
     Row("ICN-02", "MUST", FROM_2511, f"{S26}/basic/index#icons",
         "Icons are untrusted: unsafe schemes and redirects are refused; no credentials.",
         DRAWING),
-    # What a server asks of the client: roots, sampling, elicitation, and the rounds of a call.
+    # Questions of a server to the client: roots, sampling, elicitation, and the rounds of a call.
     Row("ROOT-01", "MUST", ALL, f"{S26}/client/roots#capabilities",
         "A client that has roots says so among its capabilities."),
     Row("ROOT-02", "MUST", ALL, f"{S26}/client/roots#root", "A root is a `file://` URI."),

@@ -1,4 +1,4 @@
-"""What one row of the requirement manifest is, and the words its rows share."""
+"""The class of a row of the requirement manifest, and the constants that its rows share."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 Level = Literal["MUST", "MUST NOT", "SHOULD", "SHOULD NOT", "GOAL", "GUARD"]
-"""How binding a duty is: the specification's own word, a goal of this project, or a guard
-against a failure that other clients were seen to have."""
+"""How binding a duty is: a keyword of the specification, a goal of this project, or a guard
+against a failure that was observed in other clients."""
 
 ALL: Final = ("2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25", "2026-07-28")
 STATEFUL: Final = ALL[:4]
@@ -23,11 +23,11 @@ ONLY_2503: Final = ALL[1:2]
 ONLY_2511: Final = ALL[3:4]
 FROM_2506_TO_2511: Final = ALL[2:4]
 EXTENSION: Final = ("extension",)
-"""The duty belongs to an extension, which is versioned on its own."""
+"""The duty belongs to an extension, which has its own versions."""
 
-# Where a duty is written: pages below https://modelcontextprotocol.io/ (`seps`,
-# `specification`, `tutorials`), the schema files of the specification's repository, and the
-# repositories of the extensions.
+# Sources of duties: pages below https://modelcontextprotocol.io/ (`seps`, `specification`,
+# `tutorials`), the schema files of the specification's repository, and the repositories of the
+# extensions.
 S24: Final = "specification/2024-11-05"
 S2503: Final = "specification/2025-03-26"
 S2506: Final = "specification/2025-06-18"
@@ -40,7 +40,7 @@ EXT_AUTH: Final = "ext-auth/specification"
 EXT_SKILLS: Final = "ext-skills/specification/stable/skills"
 PRACTICES: Final = "tutorials/security/security_best_practices"
 
-# What a client need not do, and this one does not.
+# Optional behaviour that this client does not have.
 DRAWING: Final = "icons are neither drawn nor fetched"
 RECEIVING: Final = "no tasks are run for servers, nor offered to any"
 
@@ -50,14 +50,14 @@ class Row:
     """One duty of the client.
 
     Attributes:
-        id: The name that tests carry in their mark.
+        id: The id in the marks of tests.
         level: How binding the duty is.
-        revisions: The protocol revisions it holds in.
-        source: Where it is written, as path#anchor of the public specification.
+        revisions: The protocol revisions in which it holds.
+        source: Its place in the public specification, as path#anchor.
         duty: What the client does, in a sentence of at most twelve words.
-        moot: Why the duty is about nothing here: the client does not do what it regulates, and
-            need not. Empty for all that tests have to show.
-        examples: The programs in ``examples/`` that show it to people, without their suffix.
+        moot: Why the duty does not apply: the client does not have the optional behaviour that it
+            regulates. Empty for all duties that need a test.
+        examples: The programs in ``examples/`` that demonstrate it, without their suffix.
     """
 
     id: str
@@ -70,12 +70,12 @@ class Row:
 
     @property
     def shown(self) -> bool:
-        """Whether a test must carry this row."""
+        """True if the row needs a test."""
         return not self.moot
 
     @property
     def revisions_in_words(self) -> str:
-        """The revisions for a table: all, one, or from the first to the last."""
+        """The revisions as text for a table: all, one, or from the first to the last."""
         if self.revisions == ALL:
             return "all"
         if len(self.revisions) == 1:

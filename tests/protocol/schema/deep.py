@@ -1,4 +1,4 @@
-"""Deep schemas and values, and what is said of those that are refused."""
+"""Deep schemas and values, and the messages of refusals."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from syncmcp.errors import UnsupportedSchema
 
 
 def refused(job: Callable[[], object]) -> str:
-    """What is said when the job meets a schema that cannot be used."""
+    """Return the message of the `UnsupportedSchema` that the job raises."""
     with pytest.raises(UnsupportedSchema) as caught:
         job()
     return str(caught.value)
 
 
 def within(word: str, levels: int) -> Any:
-    """A schema, or any object, within this word of another, and so on."""
+    """Return nested objects, each the member `word` of the next one."""
     made: Any = {}
     for _ in range(levels):
         made = {word: made}
@@ -26,7 +26,7 @@ def within(word: str, levels: int) -> Any:
 
 
 def boxed(levels: int) -> Any:
-    """A list within a list within a list."""
+    """Return a value in nested lists."""
     made: Any = 1
     for _ in range(levels):
         made = [made]

@@ -1,4 +1,4 @@
-"""Whatever a server writes, a check of it comes to an end, soon and in words."""
+"""Every check ends soon, with a clear error, whatever a server sends."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ pytestmark = pytest.mark.requirement("SCHM-08")
 
 
 def as_it_comes(schema: dict[str, Any]) -> dict[str, Any]:
-    """The schema, none of whose parts is shared."""
+    """Return a copy of the schema without shared parts."""
     return json.loads(json.dumps(schema))  # type: ignore[no-any-return]
 
 
 def ended(job: Callable[[], object], message: str, seconds: float = 1) -> None:
-    """Do what ends with this message, soon."""
+    """Run a job that must fail with this message within `seconds`."""
     began = process_time()
     with pytest.raises(UnsupportedSchema, match=message):
         job()
@@ -37,13 +37,13 @@ def ended(job: Callable[[], object], message: str, seconds: float = 1) -> None:
 
 
 def fan_out(word: str, levels: int, last: dict[str, Any]) -> dict[str, Any]:
-    """A schema that refers twice to one that refers twice to one, and so on."""
+    """Return a chain of schemas, each of which refers twice to the next one."""
     schemas = {f"d{n}": {word: [{"$ref": f"#/$defs/d{n + 1}"}] * 2} for n in range(levels)}
     return as_it_comes({"$ref": "#/$defs/d0", "$defs": {**schemas, f"d{levels}": last}})
 
 
 def few_steps(monkeypatch: pytest.MonkeyPatch, steps: int) -> None:
-    """Leave every check so many steps."""
+    """Limit every check to `steps` steps."""
     monkeypatch.setattr(place, "MAX_STEPS", steps)
 
 
@@ -72,7 +72,7 @@ LINKS: dict[str, Any] = {str(n): {"$ref": f"#/$defs/{n + 1}"} for n in range(5_0
         {"$dynamicAnchor": "a", "anyOf": [{"$dynamicRef": "#a"}, {"$dynamicRef": "#a"}]},
         {"$schema": D2019, "$recursiveAnchor": True, "not": {"$recursiveRef": "#"}},
         {"unevaluatedProperties": False, "allOf": [{"$ref": "#"}]},
-        # A chain may be long, but not be gone down.
+        # A chain may be long, but a check cannot follow it.
         {"$defs": {**LINKS, "5000": {}}, "properties": {"a": {"$ref": "#/$defs/0"}}},
     ],
 )
@@ -103,7 +103,7 @@ def test_a_fan_of_references_runs_out_of_steps(monkeypatch: pytest.MonkeyPatch) 
 def test_a_value_that_is_too_deep_is_refused(schema: dict[str, Any]) -> None:
     with pytest.raises(UnsupportedSchema, match="levels deep"):
         compile_schema(schema).problem(boxed(10_000))
-    # As deep as a frame may be, it can be checked.
+    # A value almost as deep as a frame may be can be checked.
     assert compile_schema({"items": {"$ref": "#"}}).problem(boxed(190)) is None
 
 
@@ -125,14 +125,14 @@ def test_a_stack_that_is_nearly_full_is_an_error_like_any_other() -> None:
     "items",
     [
         *([{"a": number} for number in range(20_000)], [[number] for number in range(20_000)]),
-        # Whose hashes are all the same, where numbers are hashed as they are.
+        # Python gives all of these numbers the same hash.
         [number * (2**61 - 1) for number in range(20_000)],
         [number / 7 for number in range(20_000)],
     ],
     ids=["objects", "lists", "same-hash", "floats"],
 )
 def test_many_items_are_told_apart_one_by_one(items: list[Any]) -> None:
-    # Each with each would be two hundred million comparisons.
+    # A comparison of each pair would take two hundred million steps.
     unique = compile_schema({"uniqueItems": True})
     assert unique.problem(items) is None
     assert unique.problem([*items, items[10_000]]) is not None
@@ -152,7 +152,7 @@ def test_what_costs_much_elsewhere_costs_nothing_here() -> None:
 
 @pytest.mark.parametrize("uri", DIALECTS)
 def test_a_list_of_types_has_no_more_names_than_there_are(uri: str) -> None:
-    # Each of them is looked at for each value, and stands in the message.
+    # Each type is checked for each value, and the message contains all of them.
     types = ["string", "number", "object", "array", "boolean", "null", "integer"]
     assert compile_schema({"$schema": uri, "type": types}).problem(1) is None
     with pytest.raises(UnsupportedSchema, match="repeats a type"):
@@ -166,7 +166,7 @@ def test_the_dependencies_of_names_are_not_looked_for_among_items() -> None:
     began = process_time()
     assert compiled.problem(items) is not None
     assert process_time() - began < 1
-    # Of an array, no name is wanted.
+    # `dependentSchemas` does not apply to an array.
     wanted = {"dependentSchemas": {"x": {"items": True}}, "unevaluatedItems": False}
     assert compile_schema(wanted).problem(["x"]) is not None
 
@@ -196,13 +196,13 @@ def test_compiling_patterns_and_patterns_on_long_texts_are_paid_for() -> None:
 
 
 def memory() -> int:
-    """What this process has in memory, in bytes."""
+    """Return the resident memory of this process, in bytes."""
     return int(Path("/proc/self/statm").read_text().split()[1]) * 4096
 
 
 @pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="only Linux counts pages here")
 def test_the_memory_of_the_engine_is_bounded_and_given_back() -> None:
-    # Each of these patterns has another state of the engine for nearly each place of the text.
+    # For these patterns, the engine needs a new state at almost each character of the text.
     text = "".join(random.Random(1).choices("01", k=17_000))
     letters = "abcdefghij"
     patterns = [{"pattern": f"[0{a}]*1[01]{{20}}{b}"} for a in letters for b in letters]
@@ -210,7 +210,7 @@ def test_the_memory_of_the_engine_is_bounded_and_given_back() -> None:
     before = memory()
     looks: list[int] = []
     assert compiled.problem(text, lambda: looks.append(memory())) is not None
-    assert max(looks) - before < 100 << 20  # of 220 MiB, if all were kept
+    assert max(looks) - before < 100 << 20  # 220 MiB, if all states stayed in memory
     assert memory() - before < 50 << 20
 
 
@@ -258,7 +258,7 @@ def test_a_long_chain_into_what_is_no_schema_is_followed_within_a_second() -> No
 
 
 def identified(levels: int, id: str) -> dict[str, Any]:
-    """A schema within a schema, each with an identifier, which the next one is joined to."""
+    """Return nested schemas; the identifier of each is relative to the next outer one."""
     made: dict[str, Any] = {"type": "integer"}
     for _ in range(levels):
         made = {"$id": id, "not": made}
@@ -275,7 +275,7 @@ def identified(levels: int, id: str) -> dict[str, Any]:
     ids=["long", "grown", "grown-in-what-is-no-schema"],
 )
 def test_an_identifier_that_is_long_where_it_stands_is_refused(schema: dict[str, Any]) -> None:
-    # Each schema below it would have a URI of its length, and each reference take its time.
+    # Otherwise each inner schema would have as long a URI, and each reference would be slow.
     with pytest.raises(UnsupportedSchema, match="an identifier has more than 2,000 characters"):
         compile_schema(schema)
 
@@ -294,7 +294,7 @@ FOREIGN_HOST = "http://a" + "\u0f73" * 300
 )
 def test_a_host_beyond_ascii_that_is_longer_than_hosts_can_be_is_refused(schema: Any) -> None:
     message = "more than 253 characters, not all of them ASCII"
-    ended(lambda: compile_schema(schema), message, 0.5)  # to normalize the last one takes seconds
+    ended(lambda: compile_schema(schema), message, 0.5)  # the last one would take seconds
 
 
 def test_identifiers_and_references_may_have_letters_beyond_ascii() -> None:
@@ -304,7 +304,7 @@ def test_identifiers_and_references_may_have_letters_beyond_ascii() -> None:
         compiled = compile_schema({**schema, "items": {"$ref": reference}})
         assert compiled.problem([1]) is None
         assert compiled.problem(["a"]) is not None
-    # One that is no text is refused wherever it stands.
+    # An identifier that is not a string is refused everywhere.
     with pytest.raises(UnsupportedSchema, match="not of type string"):
         compile_schema({"$ref": "#/odd", "odd": {"properties": {"a": {"$id": 5}}}})
 
@@ -322,7 +322,7 @@ def test_identifiers_are_read_and_joined_as_people_write_them() -> None:
 
 
 def in_turn() -> dict[str, Any]:
-    """A schema that refers to one, which refers to one, and so on; all have dynamic references."""
+    """Return a chain of schemas: each refers to the previous one, and has a dynamic reference."""
     dynamic = {"$dynamicRef": "#a"}
     parts = {
         f"d{n}": {"$id": f"d{n}", "$dynamicAnchor": "a", "anyOf": [dynamic, {"$ref": f"d{n - 1}"}]}
@@ -335,12 +335,12 @@ LONG_ID = {"$id": "http://x/" + "a/" * 900}
 
 
 def referring(part: Any, place: str, times: int) -> dict[str, Any]:
-    """A schema that refers so often to this place in a part of it."""
+    """Return a schema that refers `times` times to a place in its part."""
     return {"$defs": {"d": part}, "anyOf": [{"$ref": f"#/$defs/d{place}"}] * times}
 
 
 def foreign_hosts(count: int) -> dict[str, Any]:
-    """Schemas whose identifiers take long to normalize."""
+    """Return schemas whose identifiers take long to normalize."""
     return {f"{n}": {"$id": f"http://{n}{'%' * 240}/".replace("%", "\u0f73")} for n in range(count)}
 
 
@@ -385,7 +385,7 @@ def test_numbers_beyond_any_float_have_a_verdict(
 
 
 class Unwanted(Exception):
-    """What ends a check from outside."""
+    """Raised by the callback of a check, to end the check."""
 
 
 def test_a_check_finds_out_that_it_is_not_wanted_any_more() -> None:
@@ -393,7 +393,7 @@ def test_a_check_finds_out_that_it_is_not_wanted_any_more() -> None:
     with pytest.raises(Unwanted):
         compile_schema({"pattern": "a"}).problem("x" * (30 << 20), look)
     assert look.call_count == 1
-    with pytest.raises(Unwanted):  # so does compiling
+    with pytest.raises(Unwanted):  # also while compiling
         compile_schema({"anyOf": [{"type": "integer", "minimum": n} for n in range(5_000)]}, look)
 
 

@@ -12,7 +12,7 @@ from jsonschema import ValidationError
 from syncmcp._protocol.schema import compile_schema
 from tests.protocol.schema.test_words import D4, D6, D7, D2019, D2020, REFERENCE
 
-# In a few names and numbers, so that most words have something to say about some value.
+# With few names and numbers, most keywords apply to some value.
 VALUES: list[Any] = [
     *(None, True, False, 0, 1, 1.0, 1.5, 2, 3, -1, "", "a", "b", "ab", "bca"),
     *([], [1], [1, 1], [1, "a"], ["a", "b", "ab"], [1, 2, 3], [True, 1], [[1], ["a"]], [None, {}]),
@@ -21,7 +21,7 @@ VALUES: list[Any] = [
     *([{"a": 1}, {"b": 2}], [{"a": "a"}, 2, "b"], {"c": [{"a": 2}]}, {"b": [], "c": True}),
 ]
 TYPES = ("array", "boolean", "integer", "null", "number", "object", "string")
-# `jsonschema` reports these, and `False`, for the whole object or array, not its member or item.
+# `jsonschema` reports these, and `False`, for the whole object or array.
 WHOLE = {
     None,
     *("additionalItems", "additionalProperties", "items", "propertyNames", "uniqueItems"),
@@ -48,7 +48,7 @@ ASSERTIONS: dict[str, st.SearchStrategy[Any]] = {
 
 
 def words_around(inner: st.SearchStrategy[Any], dialect: str) -> dict[str, st.SearchStrategy[Any]]:
-    """The words of all dialects that apply schemas; a dialect ignores those of the others."""
+    """Return the keywords of all dialects that contain schemas; a dialect ignores the others."""
     some = st.lists(inner, min_size=1, max_size=2)
     words = {
         **dict.fromkeys(("allOf", "anyOf", "oneOf", "prefixItems"), some),
@@ -62,21 +62,21 @@ def words_around(inner: st.SearchStrategy[Any], dialect: str) -> dict[str, st.Se
         else inner.filter(lambda said: isinstance(said, dict)) | some,
         "$ref": st.sampled_from(["#/definitions/a", "#/definitions/b"]),
     }
-    if dialect == D2020:  # `jsonschema` has rules of its own for the first version of these
+    if dialect == D2020:  # in 2019-09, `jsonschema` has other rules
         words.update(dict.fromkeys(("unevaluatedItems", "unevaluatedProperties"), inner))
     return words
 
 
 @st.composite
 def schemas(draw: st.DrawFn, dialect: str, depth: int = 2) -> Any:
-    """A schema of up to four words, within `depth` others."""
+    """Draw a schema of up to four keywords, with up to `depth` levels of inner schemas."""
     if dialect != D4 and draw(st.integers(0, 9)) == 0:
         return draw(st.booleans())
     words = dict(ASSERTIONS)
     if dialect == D4:
         words.update(dict.fromkeys(("exclusiveMinimum", "exclusiveMaximum"), st.booleans()))
     if depth:
-        # Twice as many words that apply schemas, or most schemas would be flat.
+        # About half of the keywords contain schemas, to get schemas that are not flat.
         words.update(words_around(schemas(dialect, depth - 1), dialect))
     chosen = draw(st.lists(st.sampled_from(sorted(words)), max_size=4, unique=True))
     return {word: draw(words[word]) for word in chosen}

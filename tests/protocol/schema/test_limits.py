@@ -1,4 +1,4 @@
-"""Every limit is exact: what reaches it is allowed, and what is beyond it is refused in words."""
+"""Every limit is exact: input at the limit is allowed, and beyond it, refused with a reason."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ EMPTY: list[Any] = [{} for _ in range(1_001)]
 
 
 def few_steps(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Leave every check 500 steps."""
+    """Limit every check to 500 steps."""
     monkeypatch.setattr(place, "MAX_STEPS", 500)
     monkeypatch.setattr(place, "LOOK_EVERY", 50)
 
@@ -125,11 +125,11 @@ def test_a_check_looks_around_from_time_to_time_until_its_steps_are_used_up() ->
 
 
 def members(count: int) -> dict[str, int]:
-    """An object of so many members."""
+    """Return an object with `count` members."""
     return {str(number): 1 for number in range(count)}
 
 
-# A schema and a value that grow together, and how large they may and may not be.
+# A schema and a value that grow together; a size that is allowed, and one that is not.
 GROWING: dict[str, tuple[Callable[[int], tuple[Any, Any]], int, int]] = {
     "required": (lambda n: ({"required": [*members(n)]}, {}), 1_600, 16_000),
     "needs": (lambda n: ({"dependentRequired": {str(k): [] for k in range(n)}}, {}), 1_600, 16_000),

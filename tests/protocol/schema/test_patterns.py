@@ -1,4 +1,4 @@
-"""Patterns mean what ECMA-262 says, and none of them takes long."""
+"""Patterns have the meaning of ECMA-262, and no pattern takes long."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_what_needs_backtracking_or_is_no_pattern_is_refused(pattern: str, word:
 
 
 LARGE = "(?:a?b?){3000}c"
-# What Python takes is a valid pattern, and not checked.
+# Python accepts these patterns: they are refused as valid, but impossible to check.
 _PYTHONS = [
     *(f"(?x)#[\n{LARGE}#\n]", f"(?x:#[\n{LARGE}#\n])", f"(?#[){LARGE}"),
     *("(?i)a", "(?i:a)", "(?-i:a)", "(?s)a"),
@@ -89,7 +89,7 @@ def test_a_refused_pattern_takes_no_time_for_the_characters_of_its_ranges(begin:
         with pytest.raises(UnsupportedSchema, match="a pattern") as caught:
             compile_schema({"pattern": f"{begin}[{several}]"})
         assert caught.value.backtracking
-    assert time.process_time() - before < 0.5  # it took seconds
+    assert time.process_time() - before < 0.5  # it once took seconds
 
 
 @pytest.mark.parametrize("begin", [r"[A-\d", r"[A-\W", "[[:alpha:", "[a&&[b", "[a--[b", "[-"])
@@ -117,8 +117,8 @@ def test_the_engine_compiles_no_more_than_what_is_counted(pattern: str) -> None:
     except UnsupportedSchema:
         assume(False)
         raise
-    # Of what is counted in full, the engine takes as much as may be counted. Of what is not, so
-    # many copies are more than it has space for.
+    # If the size counts the whole pattern, the engine accepts this many copies. Otherwise they
+    # exceed the limit of its size, which is an error.
     copies = MAX_PATTERN // max(compiled.size, 1)
     written = f"(?:{compiled.text}){{{copies}}}"
     SchemaValidator(core_schema.str_schema(pattern=written, regex_engine="rust-regex"))
@@ -127,7 +127,7 @@ def test_the_engine_compiles_no_more_than_what_is_counted(pattern: str) -> None:
 @pytest.mark.parametrize("pattern", ["(a+)+$", "^(a|aa)+$", "(.*)*x$", "(a?){300}a{300}$"])
 @pytest.mark.requirement("SCHM-08")
 def test_a_pattern_that_makes_others_backtrack_is_done_at_once(pattern: str) -> None:
-    # An engine that backtracks would still be at it when the sun goes out.
+    # An engine with backtracking would take longer than anybody can wait.
     assert compile_schema({"pattern": pattern}).problem("a" * 5_000 + "!") is not None
 
 

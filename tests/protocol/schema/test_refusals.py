@@ -1,4 +1,4 @@
-"""What is not a schema, or none that can be checked with here, is refused in words that say why."""
+"""Invalid and unsupported schemas are refused, with the reason."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_a_schema_is_read_in_the_dialect_that_it_names() -> None:
     ):
         compiled = compile_schema({"$schema": said, "prefixItems": [False]})
         assert compiled.dialect == name
-        assert compiled.problem([1]) is None  # a word of 2020-12 alone
+        assert compiled.problem([1]) is None  # a keyword of 2020-12 only
 
 
 @pytest.mark.requirement("SCHM-03")
@@ -88,7 +88,7 @@ def test_a_word_with_a_value_that_it_cannot_have_is_refused() -> None:
         *(("properties", []), ("required", [1]), ("required", True), ("type", 7), ("type", [])),
         *(("type", [7]), ("uniqueItems", 1)),
     ):
-        # Where nothing leads to it, too: the schema as a whole is none.
+        # Even if nothing refers to it, because the schema as a whole is invalid.
         assert repr(word) in refusal({"$defs": {"unused": {word: value}}})
 
 
@@ -101,7 +101,7 @@ def test_a_schema_with_nonsense_in_it_is_refused() -> None:
         ({"$schema": D7, "dependencies": {"a": [7]}}, "'dependencies'"),
         ({"$schema": D4, "exclusiveMinimum": "x"}, "'exclusiveMinimum'"),
         ({"$id": "https://x/", "$defs": {"a": {"$id": "b", "$schema": D7}}}, "two dialects"),
-        # What a reference makes a schema of must be one.
+        # The target of a reference must be a schema.
         ({"$ref": "#/odd/one", "odd": {"one": {"minLength": "x"}}}, "'minLength'"),
     ):
         assert part in refusal(schema)
@@ -113,7 +113,7 @@ def test_a_reference_that_leads_out_of_the_schema_is_refused() -> None:
         *("https://example.com/schema.json", "http://127.0.0.1:9/schema", "file:///etc/passwd"),
         *("other.json#/a", "//host/x", "urn:nowhere"),
     ):
-        # Also where no value would ever come: an absent part is no permission.
+        # Even if no value is checked with it: a missing part must not allow everything.
         assert "the client does not fetch it" in refusal({"properties": {"a": {"$ref": reference}}})
 
 
@@ -134,7 +134,7 @@ def test_a_reference_to_nothing_is_refused(reference: str, part: str) -> None:
 
 @pytest.mark.parametrize("order", [1, -1])
 def test_a_part_that_is_reached_in_two_ways_is_no_way_out(order: int) -> None:
-    # By the second way its own reference is relative to a URI that nobody knows.
+    # In the second way, the reference in the part is relative to an unknown URI.
     part = {"$id": "https://example.com/part", "properties": {"b": {"$ref": "#/known"}}}
     odd = {"properties": {"a": part}}
     ways = [{"$ref": "#/odd"}, {"$ref": "#/odd/properties/a"}][::order]
@@ -153,7 +153,7 @@ def test_remarks_and_lists_that_generators_leave_empty_are_no_reason_to_refuse()
 
 @pytest.mark.parametrize("other", [D7, "https://example.com/mine", 7, None])
 def test_a_dialect_that_an_unnamed_part_names_is_not_the_one_it_is_read_in(other: Any) -> None:
-    # Generators put whole schemas into others, with what the root of each says.
+    # Generators embed whole schemas in others, with the keywords of their roots.
     part = {"$schema": other, "prefixItems": [{"type": "integer"}], "pattern": "^(a+)+$"}
     compiled = compile_schema({"properties": {"a": part}})
     assert compiled.problem({"a": ["1"]}) is not None
@@ -176,5 +176,5 @@ def test_a_reference_to_a_part_that_was_not_examined_is_refused() -> None:
     assert isinstance(known, set)
     known.clear()
     assert refused(lambda: schema.problem(7)) == "a reference leads to a value that is not a schema"
-    # Nor is one that is no text taken.
+    # A reference that is not a string is refused, too.
     assert refused(lambda: resolve("$ref", 7, None)) == "a reference is not a string"

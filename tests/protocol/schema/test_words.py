@@ -1,4 +1,4 @@
-"""What each word of a schema demands; a second implementation has to agree on every verdict."""
+"""The keywords of schemas; a second implementation has to agree on every verdict."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ HAS_B: dict[str, Any] = {"properties": {"b": {}}}
 
 
 def trees(anchor: dict[str, Any], reference: dict[str, Any]) -> tuple[dict[str, Any], ...]:
-    """A tree whose children refer to what is anchored, and one that allows nothing else."""
+    """Return a tree whose children refer to the anchor, and one without other members."""
     children = {"children": {"type": "array", "items": reference}}
     tree = {"$id": "https://example.com/tree", **anchor, "type": "object", "properties": children}
     strict = {"$id": "https://example.com/strict-tree", **anchor, "$ref": "tree"}
@@ -44,7 +44,7 @@ TREE, STRICT_TREE = trees({"$dynamicAnchor": "node"}, {"$dynamicRef": "#node"})
 OLD_TREE, OLD_STRICT_TREE = trees({"$recursiveAnchor": True}, {"$recursiveRef": "#"})
 ROOT: dict[str, Any] = {"$id": "https://example.com/root", "$defs": {"t": TREE}}
 
-# The dialect, a schema, what fits it, what does not.
+# The dialect, a schema, valid values, invalid values.
 CASES: list[tuple[str, dict[str, Any], list[Any], list[Any]]] = [
     (D2020, {}, [None, 1, "a", [], {}], []),
     # any value
@@ -106,7 +106,7 @@ CASES: list[tuple[str, dict[str, Any], list[Any], list[Any]]] = [
         *(D7, {"dependencies": {"a": ["b"], "c": {"required": ["d"]}}}),
         *([{"a": 1, "b": 1}, {"c": 1, "d": 1}], [{"a": 1}, {"c": 1}]),
     ),
-    # the whole, by other schemas
+    # combinations of schemas
     (D2020, {"allOf": [{"minimum": 1}, {"maximum": 3}]}, [2], [0, 4]),
     (D2020, {"anyOf": [{"type": "string"}, {"minimum": 3}]}, ["a", 4], [1]),
     (D2020, {"oneOf": [{"minimum": 1}, {"maximum": 3}]}, [0, 4], [2]),
@@ -118,7 +118,7 @@ CASES: list[tuple[str, dict[str, Any], list[Any], list[Any]]] = [
     ),
     (D2020, {"if": {"type": "string"}}, ["a", 1], []),
     (D6, {"if": {"type": "string"}, "then": False}, ["a"], []),
-    # what nobody else has looked at
+    # unevaluated members and items
     (D2020, {"allOf": [HAS_A], **NO_OTHERS}, [{"a": 1}, {}, 1], [{"b": 1}]),
     (
         *(D2020, {"anyOf": [A_IS_1, B_IS_1], "unevaluatedProperties": {"type": "string"}}),
@@ -172,7 +172,7 @@ CASES: list[tuple[str, dict[str, Any], list[Any], list[Any]]] = [
     (D7, {"$ref": "#/definitions/a", "minimum": 9, "definitions": {"a": {}}}, [1], []),
     (D7, {"allOf": [{"$ref": "#a"}], "definitions": {"x": {"$id": "#a", "minimum": 1}}}, [1], [0]),
     (D2020, {"$ref": D2020}, [{"type": "string"}], [{"type": "texts"}]),
-    # ... that depend on the way
+    # dynamic references
     (D2020, TREE, [{"children": [{"other": 1}]}], [{"children": [1]}]),
     (D2020, STRICT_TREE, [{"children": [{}]}], [{"children": [{"other": 1}]}, {"other": 1}]),
     (D2020, {**ROOT, "$ref": "tree"}, [{"children": [{}]}], [{"children": [1]}]),
@@ -184,7 +184,7 @@ CASES: list[tuple[str, dict[str, Any], list[Any], list[Any]]] = [
         *(D2019, {"properties": {"a": {"$recursiveRef": "#"}}, "required": ["b"]}, [{"b": 1}]),
         [{"a": {}, "b": 1}],
     ),
-    # words that say nothing here
+    # keywords without effect here
     (D2020, {"format": "email", "title": 7, "x-odd": [1]}, ["no address"], []),
     (D7, {"$defs": 7, "prefixItems": 7, "$anchor": 7, "minContains": "x"}, [1], []),
 ]
@@ -213,7 +213,7 @@ def test_before_2020_an_item_that_was_contained_is_not_looked_at() -> None:
 
 
 def test_a_tenth_is_a_tenth() -> None:
-    # Where numbers are stored in halves of halves, 0.3 is no multiple of 0.1.
+    # In binary floating point, 0.3 is not a multiple of 0.1.
     tenths = compile_schema({"multipleOf": 0.1})
     assert tenths.problem(0.3) is None
     assert tenths.problem(1) is None

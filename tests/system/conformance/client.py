@@ -1,4 +1,4 @@
-"""What the official conformance suite asks of a client, as any program would do it."""
+"""The actions that the official conformance suite expects of a client, by its public API."""
 
 from __future__ import annotations
 
@@ -24,33 +24,33 @@ if TYPE_CHECKING:
 
 
 def say_hello(request: CreateMessageRequestParams, context: HandlerContext) -> CreateMessageResult:
-    """A model with one answer."""
+    """Answer like a model that has one answer."""
     return CreateMessageResult(
         role="assistant", content=TextContent(text="hello"), model="conformance"
     )
 
 
 def confirm(request: ElicitRequestFormParams, context: HandlerContext) -> ElicitResult:
-    """Accepts a form and fills in what it must; the library adds what has a default."""
+    """Accept a form, and fill in the required field; the library adds default values."""
     asked = request.requested_schema["properties"]
     return ElicitResult.accept({"confirmed": True} if "confirmed" in asked else {})
 
 
 class Browser:
-    """A person and their browser: the suite's servers send it back without asking anything."""
+    """A person and their browser. The servers of the suite redirect it back without a form."""
 
     redirect_uri = "http://127.0.0.1:51763/callback"
 
     def agree(self, request: SignInRequest, deadline: Deadline) -> bool:
-        """Signs in wherever the suite says."""
+        """Allow every server of the suite."""
         return True
 
     def start(self, registered: Sequence[str] = ()) -> Browser:
-        """Begins a login; nobody listens anywhere."""
+        """Begin a sign-in; no port is opened."""
         return self
 
     def receive(self, redirect: Redirect, deadline: Deadline) -> Mapping[str, str]:
-        """Opens the page, and returns what the address holds that it leads to."""
+        """Open the page; return the query parameters of the address to which it redirects."""
         page = urlsplit(redirect.url)
         connection = HTTPConnection(page.netloc, timeout=deadline.remaining())
         try:
@@ -67,7 +67,7 @@ class Browser:
         pass
 
 
-# What the suite gives for a scenario.
+# The data that the suite provides for a scenario.
 Context: TypeAlias = "Mapping[str, Any]"
 
 ANSWERS: dict[str, Any] = {
@@ -79,12 +79,12 @@ ANSWERS: dict[str, Any] = {
 
 
 def call(client: syncmcp.Client, tool: str, *arguments: Any) -> None:
-    """Calls a tool, which has to succeed."""
+    """Call a tool, which must succeed."""
     client.call_tool(tool, *arguments).raise_for_error()
 
 
 def use(tool: str, *arguments: Any) -> Callable[[syncmcp.Client, Context], None]:
-    """Lists the tools, and calls this one."""
+    """Return an action that lists the tools, and calls this one."""
 
     def run(client: syncmcp.Client, _: Context) -> None:
         client.list_tools()
@@ -94,17 +94,17 @@ def use(tool: str, *arguments: Any) -> Callable[[syncmcp.Client, Context], None]
 
 
 def nothing(client: syncmcp.Client, _: Context) -> None:
-    """Opening the client is all there is to see."""
+    """Do nothing: opening the client is the whole scenario."""
 
 
 def call_what_is_listed(client: syncmcp.Client, _: Context) -> None:
-    """Calls each tool that the list holds."""
+    """Call each listed tool."""
     for tool in client.list_tools().tools:
         call(client, tool.name)
 
 
 def use_everything(client: syncmcp.Client, context: Context) -> None:
-    """Calls each tool, reads each resource, gets each prompt."""
+    """Call each tool, read each resource, get each prompt."""
     call_what_is_listed(client, context)
     for resource in client.list_resources().resources:
         client.read_resource(resource.uri)
@@ -113,20 +113,20 @@ def use_everything(client: syncmcp.Client, context: Context) -> None:
 
 
 def call_as_told(client: syncmcp.Client, context: Context) -> None:
-    """Calls tools with the arguments that the suite gives."""
+    """Call tools with the arguments that the suite provides."""
     client.list_tools()
     for told in context["toolCalls"]:
         call(client, told["name"], told["arguments"])
 
 
 def echo_schema(client: syncmcp.Client, _: Context) -> None:
-    """Sends a tool's input schema back as it came."""
+    """Send the input schema of a tool back to the server."""
     tools = {tool.name: tool for tool in client.list_tools().tools}
     call(client, "json_schema_echo", {"schema": tools["json_schema_2020_12_tool"].input_schema})
 
 
 def answer_in_rounds(client: syncmcp.Client, _: Context) -> None:
-    """Calls tools that ask in `input_required` results, with another call between the rounds."""
+    """Call tools that ask in `input_required` results, with another call between the rounds."""
 
     def confirm_later(request: ElicitRequestFormParams, context: HandlerContext) -> ElicitResult:
         call(context.client, "test_mrtr_unrelated")
@@ -142,7 +142,7 @@ def answer_in_rounds(client: syncmcp.Client, _: Context) -> None:
 
 
 def load_a_skill(client: syncmcp.Client, _: Context) -> None:
-    """Loads the first skill, and reads all of its files."""
+    """Load the first skill, and read all of its files."""
     skills = Skills(client)
     loaded = skills.load(skills.list()[0])
     for name in loaded.names:
@@ -150,54 +150,54 @@ def load_a_skill(client: syncmcp.Client, _: Context) -> None:
 
 
 def sign_in(context: Context) -> OAuth:
-    """A person signs in; the program has no name at the server yet, or that of its document."""
+    """A person signs in; the program registers, or its client id is the URL of its document."""
     document = "https://conformance-test.local/client-metadata.json"
     return OAuth(receiver=Browser(), client_metadata_url=document)
 
 
 def sign_in_with_proofs(context: Context) -> OAuth:
-    """A person signs in, for tokens that are of no use without the key that is made here."""
+    """A person signs in; the tokens are bound to a key, which the library generates."""
     return OAuth(receiver=Browser(), dpop=True)
 
 
 def chosen(context: Context, *names: str) -> dict[str, Any]:
-    """Some of what the suite gives."""
+    """Return some of the data that the suite provides."""
     return {name: context[name] for name in names}
 
 
 def sign_in_as_registered(context: Context) -> OAuth:
-    """A person signs in; the program has a name and a secret."""
+    """A person signs in; the program is registered, with a client id and a secret."""
     known = chosen(context, "client_id", "client_secret", "issuer")
     return OAuth(receiver=Browser(), **known)
 
 
 def prove_by_secret(context: Context) -> ClientCredentials:
-    """The program signs in as itself; it trusts any server that it is sent to."""
+    """The program signs in as itself, with a secret, at any issuer."""
     return ClientCredentials(**chosen(context, "client_id", "client_secret"), issuer=None)
 
 
 def prove_by_key(context: Context) -> ClientCredentials:
-    """The same, with a signature."""
+    """The program signs in as itself, with a key, at any issuer."""
     key, algorithm = context["private_key_pem"], context["signing_algorithm"]
     client = context["client_id"]
     return ClientCredentials(client, private_key=key, algorithm=algorithm, issuer=None)
 
 
 def let_the_company_decide(context: Context) -> EnterpriseManaged:
-    """An employee has signed in at their company's identity provider already."""
+    """An employee has already signed in at the identity provider of their company."""
     known = chosen(context, "idp_token_endpoint", "idp_client_id", "client_id", "client_secret")
     return EnterpriseManaged(context["idp_id_token"], **known, issuer=None)
 
 
 def let_the_platform_vouch(context: Context) -> WorkloadIdentity:
-    """What runs the program says what it is."""
+    """The platform that runs the program vouches for it by a JWT."""
     return WorkloadIdentity(context["valid_jwt"], client_id=context["client_id"], issuer=None)
 
 
 SCENARIOS: dict[str, Callable[[syncmcp.Client, Context], object]] = {
     "initialize": nothing,
     "tools_call": use("add_numbers", {"a": 5, "b": 3}),
-    "sse-retry": use("test_reconnection"),  # its answer comes on another stream than it began on
+    "sse-retry": use("test_reconnection"),  # its answer arrives after the stream was resumed
     "request-metadata": nothing,
     "http-standard-headers": use_everything,
     "http-custom-headers": call_as_told,
@@ -212,7 +212,7 @@ SCENARIOS: dict[str, Callable[[syncmcp.Client, Context], object]] = {
     "sep-2640-client-verify-frontmatter": load_a_skill,
 }
 
-# In all other scenarios that begin with `auth/`: `sign_in`.
+# The authentication of scenarios; `sign_in` for all others that begin with `auth/`.
 SIGNING_IN: dict[str, Callable[[Context], AuthBase]] = {
     "auth/client-credentials-basic": prove_by_secret,
     "auth/client-credentials-jwt": prove_by_key,
@@ -225,9 +225,9 @@ SIGNING_IN: dict[str, Callable[[Context], AuthBase]] = {
 
 
 def play(scenario: str, url: str, context: Context) -> None:
-    """Does what a scenario asks for, at the server that the suite has started for it."""
+    """Do the actions of a scenario, at the server that the suite has started for it."""
     signs_in = scenario.startswith("auth/")
     auth = SIGNING_IN.get(scenario, sign_in)(context) if signs_in else None
     with syncmcp.connect(syncmcp.Http(url, auth=auth), **ANSWERS) as client:
-        # A tool needs more than the list of tools does.
+        # By default, call a tool: in some scenarios this needs more scope than listing the tools.
         SCENARIOS.get(scenario, use("test-tool"))(client, context)

@@ -1,7 +1,7 @@
-"""The official conformance suite, strictly: every scenario on all its wires, every check counts.
+"""The official conformance suite: every scenario, in all its revisions, must pass every check.
 
-The suite runs many scenarios at a time, each with a server and a client program of its own. That
-program is a relay here: it says where the server is, and lives until this process has been there.
+The suite runs many scenarios in parallel, each with its own server and client program. Here, the
+program is a relay: it reports the URL of the server, and waits until this process has used it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from tests.system.conformance.client import SCENARIOS, SIGNING_IN, Context, play
 from tests.system.peers.setup_peers import NODE_MODULES, node
 
 SUITE = NODE_MODULES / "@modelcontextprotocol" / "conformance" / "dist" / "index.js"
-# A scenario waits for its turn within the limit of the suite.
+# The suite's limit for a scenario, which includes waiting for its turn.
 TIMEOUT_MS = 100_000
 SLOWEST = 30.0
 
@@ -31,11 +31,11 @@ mark = pytest.mark
 NEW = ("2026-07-28",)
 BOTH = ("2025-11-25", *NEW)
 THREE = ("2025-06-18", *BOTH)
-# Scenarios that belong to no revision.
+# For scenarios that belong to no revision.
 EXTENSION = "extension"
 ADDED = (EXTENSION,)
 
-# Each scenario: on which wires, what it shows, and with which error the client has to give up.
+# By scenario: the revisions, the rows that it proves, and the error with which the client must end.
 TABLE: dict[str, tuple[tuple[str, ...], pytest.MarkDecorator | None, str]] = {
     "initialize": (THREE[:2], mark.requirement("VER-02"), ""),
     "tools_call": (THREE, None, ""),
@@ -118,7 +118,7 @@ cat "$1/$name"
 def complaints(
     folder: Path, client: Callable[[str, str, Context], None], *options: str
 ) -> dict[str, list[str]]:
-    """Has a client go through the scenarios that the options name; what is wrong with each."""
+    """Run the scenarios that the options name with a client; return the failures of each."""
     (folder / "relay.sh").write_text(RELAY, "utf-8")
     os.mkfifo(folder / "calls")
     said: dict[str, str] = {}
@@ -127,7 +127,7 @@ def complaints(
     with (
         (folder / "log").open("wb") as log,
         subprocess.Popen(command, stdout=log, stderr=log) as suite,
-        open(os.open(folder / "calls", os.O_RDWR)) as calls,  # no relay is the last to close it
+        open(os.open(folder / "calls", os.O_RDWR)) as calls,  # also for writing: no end of file
     ):
         end = threading.Thread(target=lambda: (suite.wait(), os.write(calls.fileno(), b"\n")))
         end.start()
@@ -142,7 +142,7 @@ def complaints(
                 said[scenario] = type(error).__name__
             if time.monotonic() - begun > SLOWEST:
                 said[scenario] += " too late"
-            (folder / name).write_text("")  # and the relay ends
+            (folder / name).write_text("")  # ends the relay
         end.join()
     assert said, (folder / "log").read_text("utf-8")
     assert suite.returncode == 0, (folder / "log").read_text("utf-8")
@@ -155,20 +155,20 @@ def judged(scenario: str, said: str, results: Path) -> list[str]:
     found = [f"{seen[bad]} {bad}" for bad in ("FAILURE", "WARNING") if seen[bad]]
     if said != TABLE[scenario][2]:
         found.append(f"it ended with {said!r}")
-    # The suite is content with a client that never asked for anything.
+    # A client that does nothing fails no check, so require one success.
     return found if seen["SUCCESS"] else [*found, "no check succeeded"]
 
 
 @pytest.fixture(scope="module")
 def suite(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], dict[str, list[str]]]:
-    """What is wrong with each scenario of a wire; all of them are played at the first question."""
+    """Return a function of the failures in a revision; its first call runs all scenarios."""
 
     @cache
     def played(*options: str) -> dict[str, list[str]]:
         return complaints(tmp_path_factory.mktemp("suite"), play, "--suite", "all", *options)
 
     def of(wire: str) -> dict[str, list[str]]:
-        # Unless it is told, the suite speaks this wire with whatever is not newer.
+        # By default, the suite uses 2025-11-25, also for extensions, unless a scenario is newer.
         return played() if wire in (EXTENSION, BOTH[0]) else played("--spec-version", wire)
 
     return of

@@ -1,4 +1,4 @@
-"""Runs the examples of the embedding guide as the guide says, each in its framework."""
+"""Helpers that run the examples of the embedding guide, each in its framework."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from tests.system.peers.setup_peers import venv_python
 
 EXAMPLES = ROOT / "examples" / "embedding"
 
-# Of an environment that has the frameworks that are too much for the one the tests run in.
+# The Python of an environment with the frameworks that the environment of the tests lacks.
 FRAMEWORKS = str(venv_python("frameworks"))
 
-# Frameworks take their time to be loaded on a busy machine, in seconds.
+# Seconds for a program: on a busy machine, frameworks load slowly.
 CEILING = 90.0
 
 
 def finished(*command: str | Path, python: str = sys.executable, **env: str) -> str:
-    """Run a Python program to its end, which must be a good one; return what it printed."""
+    """Run a Python program, which must exit with code 0; return its output."""
     ended = subprocess.run(
         [python, "-W", "error::ResourceWarning", *map(str, command)],
-        cwd=ROOT,  # where the server that the example starts finds the library
+        cwd=ROOT,  # so that the server of the example can import the library
         env=environment(**env),
         stdin=subprocess.DEVNULL,
         capture_output=True,
@@ -36,12 +36,12 @@ def finished(*command: str | Path, python: str = sys.executable, **env: str) -> 
 
 
 def children(pid: int) -> list[int]:
-    """The processes that a process has started, without the watcher of its servers."""
+    """Return the children of a process, without the watcher of its servers."""
     while True:
         found: list[int] = []
         try:
             for task in Path(f"/proc/{pid}/task").glob("*/children"):
                 found += map(int, task.read_text().split())
         except (FileNotFoundError, ProcessLookupError):
-            continue  # a thread has ended, and what it had started is another thread's now
+            continue  # a thread has ended, and another thread is now the parent of its children
         return [child for child in found if not is_watcher(child)]

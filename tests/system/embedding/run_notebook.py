@@ -1,6 +1,6 @@
-"""Runs cells in a kernel, as a notebook does, and prints what they say: ``run_notebook.py FILE``.
+"""Runs cells in a kernel, like a notebook, and prints their output: ``run_notebook.py FILE``.
 
-The cells of a file in the percent format, then one that is stopped, and one after it.
+It runs the cells of a file in the percent format, then a cell that is interrupted, then another.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ client.close()
 
 
 def main(file: str) -> None:
-    """Run all cells, and press the stop button in the middle of one."""
-    # What is before the first cell describes the file.
+    """Run all cells, and interrupt the kernel, as the stop button does, in one of them."""
+    # The text before the first cell describes the file.
     _, *cells = re.split(r"^# %%.*\n", Path(file).read_text("utf-8"), flags=re.MULTILINE)
     manager, kernel = start_new_kernel(kernel_name="python3")
 

@@ -1,4 +1,4 @@
-"""The examples of the embedding guide, each in its framework; gevent and tkinter have own files."""
+"""The examples of the embedding guide, each in its framework, except gevent and tkinter."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_each_program_of_the_guide_is_a_file_that_a_test_runs() -> None:
     ] == []
 
 
-# -- asyncio: coroutines await calls, and a call on the thread of the loop has an end all the same
+# -- asyncio: coroutines await calls; a call that blocks the thread of the loop ends, too
 
 
 @pytest.mark.requirement("M-01", "M-19")
@@ -81,11 +81,11 @@ def test_a_handler_that_waits_for_a_loop_that_waits_for_its_call_is_given_up() -
             told = client.call_tool("signup_math_facts").raise_for_error().text
             return told, given_up.get(timeout=PATIENCE)  # before the loop is free
 
-    # Nobody answered in time.
+    # The handler did not answer in time.
     assert asyncio.run(main()) == ('{"action":"cancel"}', True)
 
 
-# -- Jupyter: cells block in a kernel whose event loop runs, and are stopped like any other
+# -- Jupyter: cells block in a kernel whose event loop runs; the stop button interrupts them
 
 
 @pytest.mark.peer
@@ -106,7 +106,7 @@ def test_cells_run_in_a_kernel_the_stop_button_ends_a_call_and_a_later_cell_awai
     ]
 
 
-# -- Streamlit: one client outlives all runs of the script
+# -- Streamlit: all runs of the script share one client
 
 
 @pytest.mark.peer
@@ -121,7 +121,7 @@ def test_visitors_and_their_runs_share_one_server() -> None:
     ]
 
 
-# -- Django: views of both kinds on one client
+# -- Django: blocking and async views share one client
 
 
 @pytest.mark.peer
@@ -147,7 +147,7 @@ def test_views_block_and_await_side_by_side_and_leave_no_server() -> None:
 
 @contextmanager
 def served(target: syncmcp.Target) -> Iterator[str]:
-    """The application, on a thread for each request."""
+    """Serve the application, with a thread for each request; yield its URL."""
     with (
         closing(syncmcp.Client(target, lazy=True)) as client,
         make_server("127.0.0.1", 0, create_app(client), threaded=True) as server,
@@ -189,12 +189,12 @@ def test_requests_of_many_threads_are_at_the_server_at_one_time_and_errors_are_t
     assert "command not found" in answer.json()["error"]
 
 
-# -- Celery: each process of a prefork worker has a client of its own
+# -- Celery: each process of a prefork worker has its own client
 
 
 @contextmanager
 def celery(files: Path, *words: str, **options: Any) -> Iterator[subprocess.Popen[str]]:
-    """The program that sends tasks, or is a worker."""
+    """Run the program that sends tasks, or, with `words`, a worker."""
     with subprocess.Popen(
         [FRAMEWORKS, "-W", "error::ResourceWarning", EXAMPLES / "celery_tasks.py", *words],
         cwd=ROOT,

@@ -1,4 +1,4 @@
-"""gevent: HTTP and stdio let other greenlets run, or opening says what has to be done."""
+"""gevent: calls over HTTP and stdio let other greenlets run; wrong patching is an error."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ def outcome(call, *arguments):
 
 
 def patched(code: str) -> AbstractContextManager[Program]:
-    """Run `code` in a program whose standard library is gevent's."""
+    """Run `code` in a program whose standard library is patched by gevent."""
     return running(code, python=FRAMEWORKS, first=ALL)
 
 
 @contextmanager
 def target(wire: str, server: Server) -> Iterator[str]:
-    """The line of code that names a target which leads to a server in this process."""
+    """Serve `server` from this process; yield a line of code that defines `TARGET`."""
     if wire == "http":
         with serve_http(server) as http:
             yield f"TARGET = {http.url!r}\n"
@@ -143,7 +143,7 @@ def test_what_would_hang_is_refused_when_it_is_opened() -> None:
 
 @pytest.mark.pitfall("3")
 class TestWithoutGevent:
-    """The same decisions, with a stand-in for what gevent says of itself."""
+    """The same checks without gevent: a fake `gevent.monkey` says which modules are patched."""
 
     @staticmethod
     def say(monkeypatch: pytest.MonkeyPatch, *modules: str) -> None:

@@ -1,7 +1,7 @@
-"""tkinter: what happens on other threads is shown by the one thread that may.
+"""tkinter: events on other threads change the window only on the main thread.
 
-The window itself is tried where tkinter can open one: on a desktop, or under Xvfb. Elsewhere the
-same calls are shown by a stand-in, whose loop does what the loop of the window does.
+The test uses a real window if tkinter can open one: on a desktop, or under Xvfb. Otherwise a fake
+window shows the same calls; its loop does the same jobs as the loop of a window.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.slow
 
 
 class StandIn:
-    """No window, but the loop of one, and what it would show."""
+    """A fake window: the loop of a window, and the text that it would show."""
 
     def __init__(self, client: syncmcp.Client) -> None:
         self._bridge = Bridge()
@@ -40,12 +40,12 @@ class StandIn:
         return self._text
 
     def turn(self) -> None:
-        """Do what there is to do."""
+        """Run the queued jobs."""
         self._bridge.run_jobs()
 
 
 class Real:
-    """The window, with somebody who presses its buttons."""
+    """A real window; its buttons can be pressed."""
 
     def __init__(self, root: Any, client: syncmcp.Client) -> None:
         window = Window(root, client)
@@ -56,7 +56,7 @@ class Real:
 
 @pytest.fixture(scope="module")
 def screen() -> Any:
-    """Tk's connection to a screen, which it keeps; `None` where there is no Tk or no screen."""
+    """Return Tk's root window, which stays open; `None` if there is no Tk or no screen."""
     try:
         import tkinter
     except ImportError:
@@ -69,7 +69,7 @@ def screen() -> Any:
 
 @contextmanager
 def shown(client: syncmcp.Client, screen: Any) -> Iterator[StandIn | Real]:
-    """The window, if there is a screen to show it on."""
+    """Show the window if there is a screen, otherwise the fake one."""
     if screen is None:
         yield StandIn(client)
         return
@@ -83,7 +83,7 @@ def shown(client: syncmcp.Client, screen: Any) -> Iterator[StandIn | Real]:
 
 
 def sees(view: StandIn | Real, text: str) -> None:
-    """Look at the window until it shows this."""
+    """Run the loop of the window until it shows this text."""
     end = time.monotonic() + PATIENCE
     while text not in view.text():
         assert time.monotonic() < end, view.text()

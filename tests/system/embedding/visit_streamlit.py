@@ -1,4 +1,4 @@
-"""Two visitors of a Streamlit script, and what they see: ``python visit_streamlit.py FILE``."""
+"""Prints what two visitors of a Streamlit script see: ``python visit_streamlit.py FILE``."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from streamlit.testing.v1 import AppTest
 
 from tests.system.embedding.frameworks import children
 
-# Streamlit leaves the directory of a visit to the garbage collector.
+# The garbage collector deletes Streamlit's directory of a visit, with a warning.
 warnings.simplefilter("ignore", ResourceWarning)
 
 visitors = [AppTest.from_file(sys.argv[1], default_timeout=60).run() for _ in range(2)]

@@ -1,4 +1,4 @@
-"""A server for crowds: it answers out of order, and says how often it did.
+"""A server for stress tests: it answers out of order, and counts how often.
 
 Run as `python -m tests.system.stress.crowd SEED [PORT]`: over stdio, or over HTTP on that port.
 """
@@ -11,17 +11,17 @@ import threading
 
 from syncmcp.testing import Server, ToolContext, serve_http
 
-# Answers wait for company this long at most, in seconds.
+# Seconds that an answer waits at most for others.
 _ALONE = 0.005
 
 
 class _Shuffler:
-    """Holds calls back until some are together, and lets them go in a random order."""
+    """Blocks calls until there are some, and releases them in a random order."""
 
     def __init__(self, seed: int, together: int) -> None:
         self._random = random.Random(seed)
         self._together = together
-        # Guards what follows.
+        # Guards the following attributes.
         self._lock = threading.Lock()
         self._waiting: list[threading.Event] = []
         self._arrived = 0
@@ -51,25 +51,25 @@ class _Shuffler:
 
 
 def shuffling_server(seed: int, together: int) -> Server:
-    """A server whose tool `shuffle` answers out of order."""
+    """Return a server whose tool `shuffle` answers out of order."""
     server = Server("crowd")
     shuffler = _Shuffler(seed, together)
 
     @server.tool()
     def shuffle(context: ToolContext, nonce: str) -> str:
-        """Return the nonce when others are there."""
+        """Return the nonce, once there are other calls, or after a short wait."""
         shuffler.pass_through(context)
         return nonce
 
     @server.tool()
     def hold(context: ToolContext, nonce: str) -> str:
-        """Return the nonce after the call was given up."""
+        """Return the nonce after the call was cancelled."""
         context.cancelled.wait(60)
         return nonce
 
     @server.tool()
     def overtaken() -> int:
-        """How many answers went out after that of a later request."""
+        """Return the number of answers that were overtaken by the answer to a later request."""
         return shuffler.overtaken
 
     @server.tool()

@@ -1,4 +1,4 @@
-"""A server of which a test writes every answer, over memory, pipes and HTTP."""
+"""A fake server whose answers a test writes, over memory, pipes and HTTP."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from tests.support.stage import STATEFUL, STATELESS, relayed
 from tests.transports.http_peer import RawServer, Request, serving
 
 LIMIT: Final = 30.0
-"""No call of a property may take longer, in seconds; to come here is to hang."""
+"""The timeout of each call, in seconds: a call that reaches it hangs, and the test fails."""
 
 Answer = Callable[[dict[str, Any]], "list[bytes] | None"]
-"""What is sent when a request comes, sound or not; `None` for what is always answered soundly."""
+"""Returns the frames to send for a request, valid or not; `None` for a valid answer."""
 
 
 def encode(message: Any) -> bytes:
@@ -31,22 +31,22 @@ def sound(id: Any, result: dict[str, Any]) -> bytes:
 
 
 def saying(id: Any, text: str) -> bytes:
-    """The sound answer to a call of a tool."""
+    """Return a valid answer to a call of a tool."""
     return sound(id, {"content": [{"type": "text", "text": text}]})
 
 
 def in_pieces(data: bytes, cuts: Iterable[int]) -> list[bytes]:
-    """The data, cut at these places, which are counted on from the start where it ends."""
+    """Split `data` at the offsets `cuts`, each modulo its length plus one."""
     places = sorted({0, len(data), *(cut % (len(data) + 1) for cut in cuts)})
     return [data[start:end] for start, end in pairwise(places)]
 
 
 class Double:
-    """The server.
+    """The fake server.
 
     Attributes:
-        answer: What the property of the moment sends.
-        sessions: How often somebody has connected.
+        answer: Returns the frames for a request; set by each test.
+        sessions: The number of connections so far, except over HTTP.
     """
 
     name = "double"
@@ -56,7 +56,7 @@ class Double:
         self.sessions = 0
 
     def frames(self, message: Any) -> list[bytes]:
-        """All that is sent because of a frame of the client's."""
+        """Return the frames to send after a message of the client."""
         if "method" not in message or "id" not in message:
             return []
         id, method, params = message["id"], message["method"], message.get("params") or {}
@@ -71,7 +71,7 @@ class Double:
         given = self.answer(message)
         return [sound(id, {"tools": [], **_CACHED})] if given is None else given
 
-    # Over memory, and behind the relay over pipes.
+    # Over memory, and over pipes through a relay.
 
     def connect(
         self, deliver: Callable[[bytes], None], on_close: Callable[[], None] | None = None
@@ -104,7 +104,7 @@ def event(frame: bytes) -> bytes:
 
 
 class Session:
-    """One connection to a double."""
+    """One connection to the fake server."""
 
     def __init__(self, double: Double, deliver: Callable[[bytes], None]) -> None:
         self._double = double
@@ -115,16 +115,16 @@ class Session:
             self._deliver(answer)
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Do nothing: a session has no resources."""
 
 
 def call(client: syncmcp.Client) -> CallToolResult:
-    """Call the tool whose answer the property sends."""
+    """Call a tool that the test answers."""
     return client.call_tool("victim", {}, validate_output="off", validate_input=False)
 
 
 class Way(NamedTuple):
-    """A wire and an era."""
+    """A transport and a revision."""
 
     wire: str
     era: Mode
@@ -143,10 +143,10 @@ WAYS: Final = (
 
 
 class Callbacks:
-    """What a program gives a client to call.
+    """The callbacks of a client.
 
     Attributes:
-        wrong: What no callback should be given.
+        wrong: The arguments of callbacks that had a wrong type.
     """
 
     def __init__(self) -> None:
@@ -173,14 +173,14 @@ class Callbacks:
 
 
 class Bench:
-    """A double and a client of it, which goes from example to example.
+    """A fake server and a client of it, which examples share.
 
-    Every example leaves a client that works, on the connection it had: after one that did not,
-    the next gets a new one, so that a counterexample can be made smaller.
+    After each example, the client must still work on the same connection. After a failure, the
+    next example gets a new client, so that Hypothesis can shrink the counterexample.
 
     Attributes:
-        double: The double.
-        own_streams: Whether each call has a stream to itself.
+        double: The fake server.
+        own_streams: True if each call has its own stream.
     """
 
     def __init__(self, double: Double, target: Any, era: Mode, own_streams: bool = False) -> None:
@@ -212,10 +212,10 @@ class Bench:
         return self._client
 
     def examine(self, answer: Answer, use: Callable[[syncmcp.Client], object]) -> Any:
-        """Let the client be used against a double that answers so.
+        """Use the client while the server answers with `answer`; then check that both still work.
 
         Returns:
-            What came of it: a value, or the `McpError`.
+            The result of `use`, or the `McpError` that it raised.
         """
         client = self.client
         connection = client._core.connection
@@ -232,7 +232,7 @@ class Bench:
             self._count += 1
             nonce = f"still here {self._count}"
             assert client.call_tool("echo", {"text": nonce}).text == nonce
-            # One that had failed would have been replaced.
+            # After a failure, the client would have replaced the connection.
             assert client._core.connection is connection
             assert connection is not None
             assert len(connection._table) == 0
@@ -250,7 +250,7 @@ class Bench:
 
 @contextmanager
 def bench(way: Way) -> Iterator[Bench]:
-    """A double at the end of that wire."""
+    """Serve a fake server over that transport; yield the bench."""
     double = Double()
     if way.wire == "memory":
         made = Bench(double, double, way.era)
@@ -274,7 +274,7 @@ def bench(way: Way) -> Iterator[Bench]:
 def http_bench(
     script: Callable[[Request], None], double: Double, era: Mode
 ) -> Iterator[tuple[Bench, RawServer]]:
-    """A double that answers by a script of its own."""
+    """Serve over HTTP by `script`; yield the bench and the HTTP server."""
     with serving(script) as server:
         made = Bench(double, server.url, era, own_streams=True)
         try:

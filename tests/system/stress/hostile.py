@@ -1,7 +1,7 @@
-"""A server that misbehaves in a different way at each call, over stdio or HTTP.
+"""A server that misbehaves in a different way in each call, over stdio or HTTP.
 
-``python -m tests.system.stress.hostile stdio`` speaks over its own pipes; ``... http`` prints its
-URL and serves until stdin ends. Each call of its tool names the way, one of `WAYS`.
+``python -m tests.system.stress.hostile stdio`` serves over its own pipes; ``... http`` prints its
+URL and serves until stdin ends. The argument ``way`` of its tool names one of `WAYS`.
 """
 
 from __future__ import annotations
@@ -22,32 +22,32 @@ from tests.transports.http_peer import Request, serving
 
 
 class Raw(NamedTuple):
-    """Bytes that are written as they are, without an end of a frame."""
+    """Bytes that are written unchanged, without a delimiter of frames."""
 
     data: bytes
 
 
 class Pause(NamedTuple):
-    """Nothing is written for so many seconds."""
+    """A pause before the next step."""
 
     seconds: float
 
 
 class Cut(NamedTuple):
-    """The connection, or the process, ends."""
+    """The end of the connection, or over stdio of the process."""
 
 
 class Zipped(NamedTuple):
-    """A whole body in gzip (HTTP)."""
+    """A whole HTTP body, compressed by gzip."""
 
     data: bytes
 
 
 Step: TypeAlias = "bytes | Raw | Pause | Cut | Zipped"
-"""What is sent: a frame, or one of the others."""
+"""One step of an answer; bytes are a frame."""
 
 SLOW: Final = 0.01
-"""Seconds between two pieces of what drips."""
+"""Seconds between two pieces of a slow answer."""
 
 _MANY: Final = 2_000
 _DEEP: Final = 1_000_000
@@ -59,7 +59,7 @@ class Call(NamedTuple):
     Attributes:
         id: The id of the request.
         token: Its progress token.
-        nonce: The text of a sound answer.
+        nonce: The text of a valid answer.
     """
 
     id: Any
@@ -68,7 +68,7 @@ class Call(NamedTuple):
 
     @property
     def sound(self) -> bytes:
-        """The answer that a server that behaves would send."""
+        """The valid answer."""
         return saying(self.id, self.nonce)
 
 
@@ -91,7 +91,7 @@ def _result(call: Call, result: bytes) -> bytes:
 
 
 def _lists(count: int) -> bytes:
-    """A result with so many empty lists, and one."""
+    """Return a result with `count` + 1 empty lists."""
     return b'{"content": [], "x": [%b[]]}' % (b"[]," * count)
 
 
@@ -103,7 +103,7 @@ def _round(call: Call) -> bytes:
 
 @cache
 def _bomb() -> bytes:
-    """256 MiB of zeros, in gzip."""
+    """Return 256 MiB of zeros, compressed by gzip."""
     press = zlib.compressobj(wbits=31)
     return b"".join(press.compress(bytes(2**20)) for _ in range(256)) + press.flush()
 
@@ -154,7 +154,7 @@ WAYS: Final[Mapping[str, Callable[[Call], Iterable[Step]]]] = {
     ],
     "questions: rounds": lambda call: [_round(call)],
     "bomb: depth": lambda call: [_result(call, b"[" * _DEEP + b"]" * _DEEP)],
-    # As many as are accepted, but for a few, by a program that accepts frames of 4 MiB.
+    # Slightly fewer values than a client with `max_frame` of 4 MiB accepts.
     "bomb: values": lambda call: [_result(call, _lists(262_000))],
     "bomb: more values": lambda call: [_result(call, _lists(_DEEP))],
     "bomb: huge": lambda call: [saying(call.id, "x" * (16 * 2**20))],
@@ -169,11 +169,11 @@ WAYS: Final[Mapping[str, Callable[[Call], Iterable[Step]]]] = {
     "cut: late": lambda call: [Raw(call.sound[:20]), Cut()],
     "silence": lambda call: [Pause(3.0)],
 }
-"""What is sent because of a call, by the name that the call gives."""
+"""The steps of the answer to a call, by the name of the way."""
 
 
 def steps(message: Any) -> Iterator[Step]:
-    """What is sent because of a message of the client's."""
+    """Yield the steps of the answer to a message of the client."""
     if not isinstance(message, dict) or "method" not in message or "id" not in message:
         return
     id, method, params = message["id"], message["method"], message.get("params") or {}
@@ -196,13 +196,13 @@ def steps(message: Any) -> Iterator[Step]:
 
 
 def over_stdio() -> None:
-    """Serve the process's own pipes; each call has a thread, so that one does not hold another."""
+    """Serve over stdin and stdout; each message has a thread, so that no call delays another."""
     lock, unfinished = threading.Lock(), False
 
     def write(data: bytes, *, frame: bool = False) -> None:
         nonlocal unfinished
         with lock:
-            # An honest answer is never behind a piece of another one in its line: it would be lost.
+            # A frame must not continue the unfinished line of another answer: it would be lost.
             sys.stdout.buffer.write(b"\n" * (frame and unfinished) + data)
             sys.stdout.buffer.flush()
             unfinished = not data.endswith(b"\n")
@@ -226,7 +226,7 @@ def over_stdio() -> None:
 
 
 def over_http() -> None:
-    """Serve a port of loopback until stdin ends."""
+    """Serve over HTTP on loopback until stdin ends."""
     with serving(_answer) as server:
         print(server.url, flush=True)
         sys.stdin.read()

@@ -1,4 +1,4 @@
-"""Two sizes of each test here: a small one among all tests, the full one for `make stress`."""
+"""Two sizes of each stress test: a small one for `make test`, the full one for `make stress`."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ PHASES: Final = (hypothesis.Phase.generate, hypothesis.Phase.shrink)
 
 
 def sizes(few: int, many: int, seconds: float) -> pytest.MarkDecorator:
-    """Run a test with `size` few, and with `size` many, which may take so many seconds."""
+    """Return a decorator: run a test with `size` few, and with `size` many within `seconds`."""
     full = (pytest.mark.stress, pytest.mark.timeout(seconds))
     cases = [pytest.param(few, id="few"), pytest.param(many, id="many", marks=full)]
     return pytest.mark.parametrize("size", cases)
 
 
 def seeded() -> int:
-    """The seed of this run, printed: that of `SYNCMCP_STRESS_SEED`, if it is set."""
+    """Print and return the seed of this run: `SYNCMCP_STRESS_SEED`, or a random one."""
     seed = int(os.environ.get("SYNCMCP_STRESS_SEED") or random.randrange(10**6))
     print(f"\nseed {seed}")
     return seed
 
 
 def explore(examples: st.SearchStrategy[T], examine: Callable[[T], object], count: int) -> None:
-    """Examine so many examples: a few are the same each time, many are others."""
+    """Examine `count` examples: if they are few, the same in each run; otherwise random ones."""
     few = count < MANY // 10
 
     @hypothesis.settings(

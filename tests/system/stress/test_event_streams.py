@@ -1,4 +1,4 @@
-"""Event streams are read as the standard says, and a sound event is heard after any other."""
+"""Event streams are parsed as the standard says, and a valid event is read after any bytes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.transports.http_peer import Request
 
 
 class Reference:
-    """Reads whole streams by the letter of the standard, one byte string after the other."""
+    """A simple parser of whole streams, which follows the text of the standard."""
 
     def __init__(self) -> None:
         self.last_id = ""
@@ -30,14 +30,14 @@ class Reference:
         data: list[bytes] = []
         kind = b""
         id = self.last_id
-        # What follows the last line end is no line.
+        # Text after the last line end is no line.
         for line in re.split(rb"\r\n|\r|\n", stream.removeprefix(b"\xef\xbb\xbf"))[:-1]:
             name, colon, value = line.partition(b":")
             if colon and value[:1] == b" ":
                 value = value[1:]
             if line == b"":
                 self.last_id = id
-                # Data of nothing but line ends is no message to us.
+                # The client ignores an event whose data has only line ends.
                 if b"".join(data) and kind in (b"", b"message"):
                     found.append(b"\n".join(data))
                 data, kind = [], b""
@@ -86,7 +86,7 @@ def read_streams(given: list[tuple[bytes, list[int]]]) -> None:
         assert read == reference.read(stream)
         assert (parser.last_id or "") == reference.last_id
         assert parser.retry == reference.retry
-        # The connection broke; the next stream goes on from the last id.
+        # As after a lost connection: the next stream resumes after the last id.
         parser.reset()
 
 
@@ -124,7 +124,7 @@ def test_event_streams_are_refused_only_beyond_the_limit(size: int) -> None:
 
 
 class Streamer:
-    """Sends the bytes of an example before its sound event, in the pieces of the example."""
+    """Sends the bytes of an example, then a valid event, unless it breaks off; in pieces."""
 
     def __init__(self) -> None:
         self.double = Double()
@@ -153,7 +153,7 @@ def hear_streams(bench: Bench, streamer: Streamer, given: tuple[bytes, list[int]
         assert outcome.text == "right"
         assert not streamer.breaks_off
     elif not streamer.breaks_off:
-        # What is no message, on the stream that is for this one call, ends it.
+        # An invalid message ends the call, because the stream belongs to that call only.
         assert type(outcome) is ProtocolError, outcome
         assert Reference().read(streamer.before + b"\n\n")
 

@@ -1,7 +1,7 @@
-"""A program that goes on calling a server that misbehaves in every way, over each wire.
+"""A program calls a server that misbehaves in every way, over stdio and HTTP.
 
-No call ends later than its limit, memory stays within its bound, almost nothing is held afterwards,
-and an honest call in between is answered. What is left at the end is found by `tests/conftest.py`.
+Each call ends within its limit, memory stays bounded during and after the calls, and valid answers
+arrive in between. `tests/conftest.py` finds threads, processes and sockets that are left.
 """
 
 from __future__ import annotations
@@ -32,22 +32,22 @@ from tests.system.stress.hostile import WAYS
 from tests.system.stress.sizes import seeded
 
 LATE: Final = 1.0
-"""A call may end so many seconds after its limit: threads wait for each other on two cores.
+"""Seconds that a call may end after its limit: threads wait for each other on two cores.
 
-What the thread that waited longest for a processor has waited meanwhile does not count.
+The time that the longest-waiting thread has waited for a processor is subtracted.
 """
 
 GROWTH: Final = 100 * 2**20
-"""Memory may grow by so many bytes, at any moment.
+"""The most bytes by which resident memory may grow during the calls.
 
-Over HTTP each of four threads decodes by itself. A frame that is full of as many empty arrays as
-are accepted takes about a fifth of this as objects. What is free afterwards, the allocators of
-Python and of the system keep in part; `malloc_trim` returns it if Python has all of its memory from
-there (`PYTHONMALLOC=malloc`).
+Over HTTP, four threads decode in parallel. The largest accepted frame of empty arrays takes about a
+fifth of this as objects. The allocators of Python and of the system keep a part of the memory that
+was freed. `malloc_trim` would return it if Python allocated all of its memory there
+(`PYTHONMALLOC=malloc`).
 """
 
 HELD: Final = 32 * 2**20
-"""So many bytes more may be allocated once the calls have ended, whatever the allocators keep."""
+"""The most bytes by which allocated memory may have grown once the calls have ended."""
 
 LARGEST: Final = 4 * 2**20
 """The largest frame, body or event that the program accepts, in bytes."""
@@ -59,7 +59,7 @@ WIRES: Final = [("stdio", STATEFUL), ("http", STATEFUL), ("http", STATELESS)]
 
 @pytest.fixture(autouse=True)
 def _discarded_log(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What pytest would keep of a log counts as memory."""
+    """Discard log records: those that pytest stores would count as memory of the library."""
     library = logging.getLogger("syncmcp")
     monkeypatch.setattr(library, "handlers", [logging.NullHandler()])
     monkeypatch.setattr(library, "propagate", False)
@@ -67,7 +67,7 @@ def _discarded_log(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @contextmanager
 def target(wire: str) -> Iterator[Any]:
-    """What to connect to; the server over HTTP runs as long as the block."""
+    """Yield the target of the client; a server over HTTP runs until the block ends."""
     command = [sys.executable, "-m", MODULE, wire]
     if wire == "stdio":
         yield syncmcp.Stdio(*command, cwd=os.getcwd(), max_frame=LARGEST)
@@ -80,7 +80,7 @@ def target(wire: str) -> Iterator[Any]:
 
 
 class Memory:
-    """The resident memory of this process, watched by a thread (Linux)."""
+    """The resident memory of this process, measured by a thread (Linux)."""
 
     def __init__(self) -> None:
         self.first = self.most = self._now()
@@ -103,7 +103,7 @@ class Memory:
 
 
 class _MallocInfo(ctypes.Structure):
-    """`struct mallinfo2` of glibc: sizes in bytes, but for the number of chunks and mappings."""
+    """`struct mallinfo2` of glibc: sizes in bytes, and the numbers of chunks and mappings."""
 
     _fields_ = [
         (name, ctypes.c_size_t)
@@ -114,14 +114,14 @@ class _MallocInfo(ctypes.Structure):
     ]
 
 
-# Python allocates objects of at most so many bytes by itself.
+# The size of the largest objects for which Python uses its own allocator, in bytes.
 _SMALL_BLOCK: Final = 512
 
 
 def _allocated() -> int:
-    """How many bytes are in use, or more: each small object counts as if it had the largest size.
+    """Return an upper bound of the bytes in use: each small object counts with the largest size.
 
-    Free memory that the allocators keep does not count.
+    Free memory of the allocators does not count.
     """
     gc.collect()
     libc = ctypes.CDLL(None)
@@ -131,9 +131,9 @@ def _allocated() -> int:
 
 
 def _held(before: int) -> int:
-    """How many bytes more are allocated than before, once they are few, or after a minute.
+    """Return the growth of allocated memory, once it is within the bound, or after a minute.
 
-    Answers that the server did not take are held for half a minute.
+    The client holds answers that the server does not read for half a minute.
     """
     end, pause = time.monotonic() + 60, threading.Event()
     while (more := _allocated() - before) > HELD and time.monotonic() < end:
@@ -142,7 +142,7 @@ def _held(before: int) -> int:
 
 
 def _starved() -> dict[str, int]:
-    """How long each thread of this process has waited for a processor, in nanoseconds (Linux)."""
+    """Return the nanoseconds that each thread has waited for a processor so far (Linux)."""
     found: dict[str, int] = {}
     for thread in os.listdir("/proc/self/task"):
         with suppress(OSError):  # it has ended
@@ -152,15 +152,15 @@ def _starved() -> dict[str, int]:
 
 
 class Victim:
-    """The program: threads that call in every way, in an order of chance.
+    """The program: threads that call in every way, in a random order.
 
     Args:
         client: The client.
         limit: The timeout of each call, in seconds.
 
     Attributes:
-        ends: How the calls ended, by way.
-        late: The most that a call was late, in seconds.
+        ends: The number of calls by way and end.
+        late: The longest time between a limit and the end of its call, in seconds.
     """
 
     def __init__(self, client: syncmcp.Client, limit: float) -> None:
@@ -194,9 +194,9 @@ class Victim:
                 print(f"{way} ended {end} {self.late:.2f} s late")
 
     def comes_back(self) -> None:
-        """Wait until the server is there again: what follows has to reach it within the limit."""
+        """Wait until the server works again, so that the next call reaches it within its limit."""
         for _ in range(5):
-            with suppress(syncmcp.McpError):  # what broke before may be noticed here
+            with suppress(syncmcp.McpError):  # this call may be the first to notice the failure
                 honest = {"way": "honest", "nonce": "back"}
                 assert self._client.call_tool("work", honest, timeout=30).text == "back"
                 return
@@ -217,7 +217,7 @@ def _model(_request: Any, _context: Any) -> CreateMessageResult:
 def endure(
     wire: str, revision: Any, *, limit: float, threads: int, goes_on: Callable[[], bool]
 ) -> None:
-    """Call in every way on so many threads, and check what the module promises."""
+    """Call in every way on `threads` threads; check time limits, memory and valid answers."""
     seed = seeded()
     roots = [Path.cwd()]
     with (

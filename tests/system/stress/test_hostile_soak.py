@@ -1,4 +1,4 @@
-"""What floods of a hostile server make a client hold is bounded, as `tracemalloc` counts it."""
+"""During floods of a hostile server, the memory of a client is bounded (by `tracemalloc`)."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tests.transports.http_peer import Connection, Request
 
 MIB = 2**20
 
-# What a client may hold after a flood that it did not hold after the first part of it.
+# The most bytes by which memory may have grown after a flood, since `Memory` measured it.
 GROWTH = MIB
 
 
@@ -37,9 +37,9 @@ class Memory:
         tracemalloc.reset_peak()
 
     def grows_no_more(self) -> bool:
-        """Whether it has grown by no more than `GROWTH`, now or within `PATIENCE` seconds.
+        """Return True if it has grown by less than `GROWTH`, now or within `PATIENCE` seconds.
 
-        Threads of a client that was closed need a moment to let go of what was queued.
+        Threads of a closed client need a moment to release queued objects.
         """
         deadline, pause = Deadline(PATIENCE), threading.Event()
         while not deadline.expired:
@@ -97,7 +97,7 @@ def test_pings_whose_answers_nobody_takes_cost_no_more_than_the_bound() -> None:
 
 
 class Flood(Puppet):
-    """Answers the client as any server does, and keeps nothing."""
+    """Answers the client like any server, and does not record messages."""
 
     def receive(self, frame: bytes) -> None:
         self._session.receive(frame)
@@ -139,5 +139,5 @@ def test_floods_of_pings_and_of_what_is_no_message_leave_nothing(
             client.ping()
         assert memory.grows_no_more()
         assert client.dump().facts["queues"]["owed"] == 0
-    # Of 4,800 odd messages.
+    # The floods had 4,800 odd messages.
     assert len(caplog.records) - logged < 400

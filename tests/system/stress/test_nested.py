@@ -1,8 +1,8 @@
-"""Questions upon questions: calls whose tools ask, whose handlers call back, on eight threads.
+"""Nested questions: tools ask the client, whose handlers call tools, with eight handler slots.
 
 Each outer call asks two questions, and the handler of each calls two tools. The first of these
-waits until more handlers are in such a call than the pool has threads: without slots that are lent
-nothing would move any more.
+blocks until there are more such calls than handler slots. If waiting handlers did not release
+their slots, this would be a deadlock.
 """
 
 from __future__ import annotations
@@ -27,28 +27,28 @@ from tests.system.stress.sizes import seeded, sizes
 
 MAX_HANDLERS = 8
 
-# So many must be in the tool `meet` at one time before any may leave it.
+# The number of concurrent calls of the tool `meet` after which they may return.
 QUORUM = MAX_HANDLERS + 1
 
-# Nothing may take longer, in seconds; it is the bound that catches what would hang.
+# The limit of each wait, in seconds: it detects a test that hangs.
 LIMIT = 300.0
 
 SCHEMA = {"type": "object", "properties": {"said": {"type": "string"}}, "required": ["said"]}
 
 
 class Meeting:
-    """A server with a tool that asks, and the handlers that call back.
+    """A server with a tool that asks, and the handlers that call its tools.
 
     Attributes:
-        most_nested: How many handlers were in the tool `meet` at one time.
-        wrong: Questions that were said to come from another call.
+        most_nested: The most handlers that were in a call of `meet` at the same time.
+        wrong: Questions whose context named the wrong call.
     """
 
     def __init__(self) -> None:
         self.server = Server("meeting")
         for tool in (self.ask, self.meet, self.echo):
             self.server.tool()(tool)
-        # Guards what follows, and tells of each change.
+        # Guards the following attributes, and notifies waiting threads of changes.
         self._changed = threading.Condition()
         self._met = False
         self._in_tool = 0
@@ -59,7 +59,7 @@ class Meeting:
     # -- the server
 
     def ask(self, context: ToolContext, nonce: str, together: bool) -> str:
-        """Ask for a text and for a form, and return what both said."""
+        """Ask for a text and for a form, and return both answers."""
         text, form = f"text {nonce}", f"form {nonce}"
         if together:
             message = {"role": "user", "content": {"type": "text", "text": text}}
@@ -77,7 +77,7 @@ class Meeting:
         return f"{sampled['content']['text']}; {filled['content']['said']}"
 
     def meet(self, nonce: str) -> str:
-        """Wait until enough are here."""
+        """Wait for `QUORUM` calls at the same time."""
         with self._changed:
             self._in_tool += 1
             if self._in_tool >= QUORUM:
@@ -90,7 +90,7 @@ class Meeting:
         return nonce
 
     def let_go(self) -> None:
-        """Let everybody go on, however few there are."""
+        """Release all calls of `meet`, also later ones."""
         with self._changed:
             self._met = True
             self._changed.notify_all()
@@ -148,7 +148,7 @@ def test_more_handlers_than_threads_call_back_at_one_time(wire: Wire, size: int)
         assert len(connection._table) == 0
         assert len(connection.questions) == 0
         assert client._core.pools.handlers.waiting == 0
-    # No word was lost or mixed up.
+    # No answer was lost or assigned to another call.
     assert results == {
         nonce: "; ".join(f"met {kind} {nonce}, {kind} {nonce}" for kind in ("text", "form"))
         for nonce in futures

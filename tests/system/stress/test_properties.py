@@ -1,10 +1,10 @@
-"""Whatever a server sends, a call ends with a result or an `McpError`, and the client works on.
+"""Whatever a server sends, a call ends with a result or an `McpError`, and the client still works.
 
-Hypothesis makes what is sent, and makes it small again when something goes wrong. `make test`
-takes a few examples, always the same; `make stress` takes ten thousand for each target, others each
-time, from a seed that is printed and that `SYNCMCP_STRESS_SEED` gives again.
+Hypothesis generates the messages, and shrinks those that cause a failure. `make test` uses a few
+examples, always the same; `make stress` uses ten thousand random ones for each test. It prints
+their seed, and `SYNCMCP_STRESS_SEED` repeats a run.
 
-Bugs that they have to find are among the switches in `tests/contract/mutant_switches`.
+`tests/contract/mutant_switches/machinery.txt` has mutants that these tests must detect.
 """
 
 from __future__ import annotations
@@ -49,16 +49,16 @@ KEYS: Final = (
 )
 
 EACH: Final = MANY // len(WAYS)
-"""So many for each way of a target that has several."""
+"""The number of examples for each way of a test that has several."""
 
 every_way = pytest.mark.parametrize("way", WAYS, ids=str)
-# For what is decided far from the wire.
+# For behaviour that does not depend on the transport.
 in_memory = pytest.mark.parametrize("way", [WAYS[0], WAYS[2]], ids=str)
 
 
 @pytest.fixture(autouse=True)
 def quiet(caplog: pytest.LogCaptureFixture) -> None:
-    """Keep the many warnings out of memory; errors are kept."""
+    """Discard the many warnings, which would fill the memory; errors are recorded."""
     caplog.set_level(logging.ERROR, "syncmcp")
 
 
@@ -84,7 +84,7 @@ def values_of(leaves: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
     )
 
 
-# What is no JSON answers nobody: where nothing else comes, only time would end the call.
+# Without NaN and infinity, which are no JSON: such an answer is ignored, and the call would hang.
 values = values_of(scalars)
 wild = values_of(scalars | st.floats())
 objects = st.dictionaries(names, values, max_size=5)
@@ -109,7 +109,7 @@ logs = st.fixed_dictionaries({}, optional={"level": st.just("warning") | wild, "
 def notified(
     method: st.SearchStrategy[str], params: st.SearchStrategy[Any]
 ) -> st.SearchStrategy[Any]:
-    """Sound but for the parameters: what reaches the callbacks of a program."""
+    """Generate valid notifications with any parameters: these reach the callbacks of a program."""
     return st.fixed_dictionaries({"jsonrpc": st.just("2.0"), "method": method, "params": params})
 
 
@@ -153,7 +153,7 @@ frames = st.one_of(
 
 
 def addressed(frame: bytes, id: int) -> bytes:
-    """The frame, for the call with this id."""
+    """Return the frame with the id of a call in place of `OWN`."""
     return frame.replace(encode(OWN), b"%d" % id).replace(OWN.encode(), b"%d" % id)
 
 
@@ -173,16 +173,16 @@ def test_frames_do_no_harm(way: Way, size: int) -> None:
         explore(st.lists(frames, max_size=6), partial(hear_frames, place), size)
 
 
-# -- ids: what is nearly the id of a call does not answer it
+# -- ids: a response whose id is only similar to that of a call does not answer it
 
 STRANGERS: Final = (
     *('"+{}"', '"-{}"', '" {}"', '"{} "', '"{}\\n"', '"x{}"', '"{}x"', '"{}.0"', '"{}e0"'),
     *('"0x{}"', '"{}_0"', "-{}", "{}1", "1{}", '""'),
     '"\u0660{}"',  # a digit that Python's `int` reads
 )
-"""Ids that are no call's."""
+"""Valid ids that belong to no call."""
 NO_IDS: Final = ("{}.5", "[{}]", '{{"id":{}}}', "true", "false")
-"""What cannot be an id at all."""
+"""Values that are no valid ids."""
 
 
 def hear_near_misses(bench: Bench, given: list[str]) -> None:
@@ -199,7 +199,7 @@ def hear_near_misses(bench: Bench, given: list[str]) -> None:
 
     outcome = bench.examine(answer, call)
     if bench.own_streams and not set(given).isdisjoint(NO_IDS):
-        # What is no message, on the stream that is for this one call, ends it.
+        # An invalid message ends the call, because the stream belongs to that call only.
         assert type(outcome) is ProtocolError, outcome
         return
     assert isinstance(outcome, CallToolResult), outcome
@@ -214,7 +214,7 @@ def test_ids_that_are_nearly_right_answer_nothing(way: Way, size: int) -> None:
         explore(st.lists(near, min_size=1, max_size=4), partial(hear_near_misses, place), size)
 
 
-# -- framing: lines are what stands between line ends, however they come, up to the limit
+# -- framing: lines are split at line ends, in whatever pieces they arrive, up to the limit
 
 pieces = st.lists(st.sampled_from([b"", b"a", b"\r", b"\xe2\x80\xa8", b"bcdefgh"]), max_size=6)
 
@@ -262,7 +262,7 @@ def test_texts_arrive_as_they_were_sent(way: Way, size: int) -> None:
         explore(st.lists(texts, min_size=1, max_size=3), partial(echo, place), size)
 
 
-# -- cursors: each is sent back as it came, until there is none, a circle, or one page too many
+# -- cursors: each is sent back unchanged, until there is none, a cycle, or one page too many
 
 cursors = st.text(max_size=3) | st.sampled_from(["", "0", "null", "false", " ", "\x00", "ü"])
 ends = st.none() | st.just("absent") | st.integers() | st.booleans() | st.lists(cursors, max_size=1)
@@ -313,7 +313,7 @@ def test_cursors_are_followed_to_their_end(way: Way, size: int) -> None:
         explore(lists, partial(follow_cursors, place), size)
 
 
-# -- schemas: any of them, with any value, gives a verdict or an error of ours
+# -- schemas: the check of any value by any schema ends with a verdict or an `McpError`
 
 references = st.sampled_from(
     ["#", "#/$defs/a", "#/properties/a", "#a", "http://127.0.0.1:9/x", "file:///etc/passwd", "a#b"]
@@ -375,7 +375,7 @@ def inside(schema: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
 
 
 def nested(depth: int, word: str, core: Any) -> Any:
-    """A schema so deep in others."""
+    """Return `core` nested in `depth` schemas."""
     for _ in range(depth):
         core = {word: [core] if word == "allOf" else {"a": core} if word == "properties" else core}
     return core

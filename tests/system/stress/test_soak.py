@@ -1,7 +1,7 @@
-"""The same things many times over: nothing grows, nothing stays behind, nothing spins.
+"""The same operations many times: memory does not grow, nothing leaks, no thread spins.
 
-`make stress` runs the full sizes. Memory, threads and descriptors are compared after a warm-up;
-what is left at the end of a test is found by `tests/conftest.py`.
+`make stress` runs the full sizes. The tests compare memory, threads and descriptors after a
+warm-up with those at the end. `tests/conftest.py` finds leaks after each test.
 """
 
 from __future__ import annotations
@@ -44,16 +44,16 @@ from tests.support.stage import (
 from tests.system.stress.crowd import shuffling_server
 from tests.system.stress.sizes import sizes
 
-# No call may take longer, in seconds.
+# The timeout of a call, in seconds.
 LIMIT = 60.0
 
-# Warm enough: what is made once has been made after this share of the work.
+# The share of the work for the warm-up: one-time objects exist afterwards.
 WARM_UP = 0.3
 
-# Memory may grow by so many bytes: far less than a leak of one object a call, more than chance.
+# The most bytes by which memory may grow: less than a leak of one object per call, more than noise.
 GROWTH = 12 * 2**20
 
-# Threads and descriptors of pools come and go; a leak is one for each call.
+# The most by which threads and descriptors may grow: pools vary, but a leak has one per call.
 CHANCE = 8
 
 # A server that starts fast. It answers each call with its process id; `die` ends it.
@@ -81,7 +81,7 @@ def small() -> Stdio:
 
 
 class Size:
-    """What this process holds now."""
+    """The current memory, threads and descriptors of this process."""
 
     def __init__(self) -> None:
         gc.collect()
@@ -91,7 +91,7 @@ class Size:
         self.descriptors = len(os.listdir("/proc/self/fd"))
 
     def assert_like(self, before: Size) -> None:
-        """Nothing grew but by chance."""
+        """Assert that nothing has grown by more than noise."""
         print(
             f"memory {(self.memory - before.memory) / 2**20:+.1f} MiB, "
             f"threads {self.threads - before.threads:+}, "
@@ -103,28 +103,28 @@ class Size:
 
 
 def assert_gone(things: Iterable[object]) -> None:
-    """Nobody holds these weakly referenced things any more.
+    """Assert that these weakly referenced objects are collected.
 
-    They must not live as long as an idle thread of a pool does.
+    They must not live as long as an idle pool thread.
     """
     deadline = time.monotonic() + PATIENCE / 2
     gc.collect()
     while left := len(list(things)):
         assert time.monotonic() < deadline, f"{left} are still held"
-        # A thread that is done with the last of them cannot be waited for from here.
+        # There is no event for the thread that drops the last reference.
         threading.Event().wait(0.01)
         gc.collect()
 
 
 def idle(client: syncmcp.Client) -> Connection:
-    """The connection of a client, which no call uses."""
+    """Return the connection of a client; assert that it has no open requests."""
     connection = client._core.connection
     assert connection is not None
     assert len(connection._table) == 0
     return connection
 
 
-# Connect and kill
+# Connecting, and killing the server
 
 
 @pytest.mark.pitfall("2")
@@ -140,7 +140,7 @@ def test_connects_and_kills_leave_nothing_and_nothing_spins(size: int) -> None:
             if number % 2:
                 os.kill(victim, signal.SIGKILL)
                 return
-            # Killed in the midst of a call.
+            # Kill the server during a call.
             future = client.call_tool.future("hold", timeout=LIMIT)
             os.kill(victim, signal.SIGKILL)
             with pytest.raises(syncmcp.ConnectionLost):
@@ -157,18 +157,18 @@ def test_connects_and_kills_leave_nothing_and_nothing_spins(size: int) -> None:
     assert after.threads <= before.threads
     assert after.descriptors <= before.descriptors
     assert server_processes() == others
-    # How much an idle process works can only be seen by letting it idle.
+    # Measure the processor time of an idle process.
     spent = time.process_time()
     threading.Event().wait(idle)
     assert time.process_time() - spent < 0.01 * idle
 
 
-# Talkative calls
+# Calls with progress and log messages
 
 
 @contextlib.contextmanager
 def talkative(wire: Wire, **options: Any) -> Iterator[syncmcp.Client]:
-    """A client of a server with the tool `talk`; over stdio the server has its own process."""
+    """Yield a client of a server with the tool `talk`; over stdio, it has its own process."""
     if wire.transport == "stdio":
         target = Stdio(sys.executable, "-m", "tests.system.stress.crowd", "0", cwd=os.getcwd())
         with syncmcp.connect(target, mode=wire.revision, **options) as client:
@@ -219,12 +219,12 @@ def test_talkative_calls_leave_nothing_behind(wire: Wire, size: int) -> None:
         assert not idle(client)._timeouts.finishing_calls
 
 
-# A server that dies again and again
+# A server that exits again and again
 
 
 @sizes(5, 200, 600)
 def test_a_server_that_dies_is_there_again(size: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    # The pauses between starts grow up to this; at their real length this would take half an hour.
+    # The limit of the growing delays between starts; the real one would make this half an hour.
     monkeypatch.setattr("syncmcp._concurrency.timing._LONGEST_BACKOFF", 0.0)
     seen = set()
     with syncmcp.connect(small(), mode=STATEFUL) as client:
@@ -246,7 +246,7 @@ def test_a_server_that_dies_is_there_again(size: int, monkeypatch: pytest.Monkey
 
 
 class Marker:
-    """Something a call holds on to, for others to see whether it still does."""
+    """An argument of a call; the test checks that the library drops its references to it."""
 
     def __call__(self, progress: float, total: float | None, message: str | None) -> None:
         """Ignore progress."""
@@ -273,7 +273,7 @@ def test_cancelled_futures_are_held_by_nobody(wire: Wire, size: int) -> None:
         for start in range(0, size, step):
             batch = [submit(number) for number in range(start, start + step)]
             if start % (2 * step):
-                # These are with the server; the others may not have left yet.
+                # The calls of this batch have reached the server; those of others may be unsent.
                 stage.inside(*map(str, range(start, start + step)))
             assert all(future.cancel() for future in batch)
             while batch:
@@ -286,7 +286,7 @@ def test_cancelled_futures_are_held_by_nobody(wire: Wire, size: int) -> None:
         assert stage.stats.wait_for(lambda stats: stats.running == 0)
 
 
-# Tokens with a clock
+# Tokens with a time limit
 
 
 @pytest.mark.parametrize("wire", [Wire("memory", STATEFUL), Wire("http", STATELESS)], ids=str)
@@ -297,7 +297,7 @@ def test_timed_tokens_are_held_by_nobody(wire: Wire, size: int) -> None:
     with wire.connect(stage.server) as client:
 
         def call(number: int) -> None:
-            # In turn: a call that ends before its token, and a token that ends its call.
+            # Alternately, the call ends before the limit of its token, or the token cancels it.
             token = CancelToken.after(0.005 if number % 2 else 3600.0)
             tokens.add(token)
             with contextlib.suppress(syncmcp.RequestCancelled):
@@ -311,11 +311,11 @@ def test_timed_tokens_are_held_by_nobody(wire: Wire, size: int) -> None:
             call(number)
         assert_gone(tokens)
         idle(client)
-    # The clock lets go of those that were given up, but not of each one by itself.
+    # The timer removes cancelled entries, but many at a time.
     assert len(timer._heap) < 200
 
 
-# Subscriptions, one after another and beside each other
+# Subscriptions, one after another and at the same time
 
 CYCLES = {"memory": 10_000, "stdio": 2_500, "http": 2_500, "sse": 2_500}
 THREADS = 4
@@ -344,7 +344,7 @@ def test_after_ten_thousand_cycles_neither_side_holds_anything(wire: Wire) -> No
             listen(client, server, "a:1", count)
             assert let_go(server)
             client.listen(uris=["a:1"]).close()
-            server.stats.cancels.clear()  # a record of everything, kept on purpose
+            server.stats.cancels.clear()  # this record grows by design
             gc.collect()
             grown, _ = tracemalloc.get_traced_memory()
         finally:

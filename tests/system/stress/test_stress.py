@@ -1,7 +1,7 @@
-"""A crowd on one client: shuffled answers, cancels, timeouts, and a server that is killed.
+"""Many threads use one client: shuffled answers, cancellations, timeouts, and a killed server.
 
-Every call carries a nonce. What is left behind (threads, processes, sockets, descriptors) is looked
-for after every test; see `tests/conftest.py`.
+Every call has a nonce, which its answer must contain. `tests/conftest.py` finds leaked threads,
+processes and sockets after each test.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ from tests.system.stress.sizes import seeded, sizes
 KILLS = 3
 CROWD = "tests.system.stress.crowd"
 
-# No call may take longer, in seconds; it is the bound that catches a call that would hang.
+# The timeout of a call, in seconds: it detects calls that hang.
 LIMIT = 60.0
 
 WIRES = [Wire("stdio", STATEFUL), Wire("http", STATELESS), Wire("http", STATEFUL)]
 
 
 class Host:
-    """The server process over HTTP; comes back on the same port after a kill."""
+    """The server process over HTTP; `kill` restarts it on the same port."""
 
     def __init__(self, seed: int) -> None:
         self._seed = seed
@@ -62,7 +62,7 @@ class Host:
 
 
 class Crowd:
-    """Many threads that call, cancel and wait too short, and count what became of it."""
+    """Threads that call, cancel, and use short timeouts; `ends` counts the calls by outcome."""
 
     def __init__(self, client: syncmcp.Client, seed: int, threads: int, calls: int) -> None:
         self.ends: Counter[str] = Counter()
@@ -71,14 +71,14 @@ class Crowd:
         self._threads = threads
         self._calls = calls
         self._total = threads * calls
-        # Guards the counters, and tells the killer of each end.
+        # Guards the counters, and notifies the killing thread of each ended call.
         self._changed = threading.Condition()
         self._done = 0
         self._up = threading.Event()
         self._up.set()
 
     def run(self, kill: Callable[[], None]) -> None:
-        """Make all calls; `kill` kills the server, and has it back when it returns."""
+        """Make all calls; `kill` kills the server, and restarts it before it returns."""
         jobs = [partial(self._member, thread) for thread in range(self._threads)]
         outcomes = in_threads(*jobs, lambda: self._kill(kill), patience=60 * LIMIT)
         assert outcomes == [None] * len(outcomes)
@@ -94,7 +94,7 @@ class Crowd:
             self.ends["kills with calls in flight"] += self.ends["lost in flight"] > lost
 
     def _wait(self, done: int, lost: int = sys.maxsize) -> None:
-        """Wait until so many calls have ended, or more than so many were lost in flight."""
+        """Wait until `done` calls have ended, or more than `lost` calls were lost in flight."""
         with self._changed:
             assert self._changed.wait_for(
                 lambda: self._done >= done or self.ends["lost in flight"] > lost, 60 * LIMIT
@@ -110,7 +110,7 @@ class Crowd:
                 self._done += 1
                 self._changed.notify_all()
             if end == "not connected":
-                # Otherwise a server that is being started would be missed by all other calls.
+                # Otherwise all further calls could fail while the server is starting.
                 assert self._up.wait(LIMIT)
 
     def _call(self, dice: random.Random, nonce: str) -> str:
@@ -148,7 +148,7 @@ class Crowd:
         for _ in range(dice.randrange(4)):
             future.done()
         if dice.random() < 0.5:
-            # Close to the answer, so that either may be first.
+            # Cancel at about the time of the answer, so that either may come first.
             settled = threading.Event()
             future.add_done_callback(lambda _: settled.set())
             settled.wait(dice.uniform(0.0, 0.1))
@@ -167,7 +167,7 @@ class Crowd:
 
 @contextmanager
 def served(wire: Wire, seed: int) -> Iterator[tuple[Any, Callable[[], None]]]:
-    """A server, and what kills it and brings it back."""
+    """Run a server; yield its target, and a function that kills it (over HTTP: restarts it)."""
     if wire.transport == "stdio":
         command = (sys.executable, "-m", CROWD, str(seed))
         others = server_processes()
@@ -186,12 +186,12 @@ def served(wire: Wire, seed: int) -> Iterator[tuple[Any, Callable[[], None]]]:
 
 
 def overtaken(client: syncmcp.Client) -> int:
-    """How many replies the server sent out of order."""
+    """Ask the server how many answers it sent out of order."""
     for _ in range(2):
         try:
             return int(client.call_tool("overtaken").text or "0")
         except syncmcp.OutcomeUnknown:
-            continue  # the kill was the last thing that happened, and this call noticed it
+            continue  # no call came after the kill, so this one is the first to notice it
     raise AssertionError("the server died twice")
 
 
@@ -205,7 +205,7 @@ ALL_WAYS = (
 @pytest.mark.parametrize("wire", WIRES, ids=str)
 @sizes(960, 64_000, 1800)
 def test_a_crowd_survives_everything(wire: Wire, size: int) -> None:
-    # So few calls may well miss some of the rarer ends.
+    # In a small test, the rarer outcomes may not occur.
     threads, ways_to_end = (16, ("answered",)) if size < 1000 else (64, ALL_WAYS)
     calls, seed = size // threads, seeded()
     with served(wire, seed) as (target, kill):
