@@ -390,8 +390,8 @@ def test_every_drawing_is_shown_and_every_picture_has_words_for_those_who_do_not
 
 # Limits for all pages together. Lower them when the pages have become shorter.
 WORDS = 45_000
-LONG = 5
-PRIVATE = 30
+LONG = 1
+PRIVATE = 10
 
 
 def test_all_pages_together_are_short_in_short_sentences_and_in_words_of_the_field() -> None:
