@@ -592,7 +592,7 @@ class Denied(McpError):
 class Refused(McpError):
     """Raise this in a handler to answer a question of the server with a JSON-RPC error.
 
-    Until 2025-11-25 the error is sent to the server unchanged. In 2026-07-28, where an answer
+    Before 2026-07-28 the error is sent to the server unchanged. In 2026-07-28, where an answer
     cannot be an error, the call raises it (-32603 if the handler failed); the call was sent.
 
     Attributes:

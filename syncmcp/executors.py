@@ -207,7 +207,7 @@ class _FanOut:
         self._pickled = None if isinstance(executor, ThreadPoolExecutor) else _pickled(client)
         policy = core_of(client).retry_rules.policy
         self._attempts = 1 if policy is None else policy.attempts
-        # The client for threads. It opens at its first call, so it costs nothing if unused.
+        # The client for threads. It opens on its first call, so it costs nothing if unused.
         self._here = twin(client)
         self._total = len(calls) if isinstance(calls, Sized) else None
         self._new = enumerate(calls)

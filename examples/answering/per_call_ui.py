@@ -46,7 +46,7 @@ class Window:
 
 
 def no_window(request: ElicitRequestFormParams, context: syncmcp.HandlerContext) -> ElicitResult:
-    """Decline: the call has no window, or the client does not know the call (until 2025-11-25)."""
+    """Decline: the call has no window, or the client does not know the call (before 2026-07-28)."""
     return ElicitResult.decline()
 
 

@@ -1,6 +1,6 @@
 """Resume a session in another process, which gets the notifications that it missed.
 
-Over Streamable HTTP, until 2025-11-25; later revisions have no sessions.
+Over Streamable HTTP, before 2026-07-28; later revisions have no sessions.
 """
 
 from __future__ import annotations

@@ -85,7 +85,7 @@ class Client:
     A client connects with `with` or `open()`, and may be opened again after `close()`.
     All methods are thread-safe: any thread may call the client or close it, at any time. Pickling
     a client keeps its configuration, not its connection. Each process that unpickles it has one
-    client of that configuration, which opens at its first call and closes when the process ends.
+    client of that configuration, which opens on its first call and closes when the process ends.
 
     Args:
         target: A URL (a plain `str` always is a URL), `Stdio`, `Http`, an entry of a servers file
@@ -138,7 +138,7 @@ class Client:
             a call pause while handlers answer its questions, for this long in all.
         max_handlers: The most handlers that run at one time. A handler does not count while it
             calls the client or waits for a person's approval.
-        max_questions: The most questions that wait for a handler (until 2025-11-25); further
+        max_questions: The most questions that wait for a handler (before 2026-07-28); further
             questions are refused.
         max_questions_per_call: The most questions that a server may ask because of one call; with
             one more the call fails with a `LimitExceeded`.
@@ -153,7 +153,7 @@ class Client:
             identifier of each extension. An extension that the server lacks has no effect: see
             `server.extension`.
         ping_interval: Ping the server this often, in seconds, and end the connection when two
-            pings in a row are not answered within that time (until 2025-11-25).
+            pings in a row are not answered within that time (before 2026-07-28).
         interceptors: See every message, and may change, delay or refuse it; see `Interceptor`.
         cache: Where results are cached for as long as the server allows (2026-07-28): `True` for a
             cache of the client's own, `False` for no cache, or a `CacheStore`. See `CallOptions`.
@@ -482,7 +482,7 @@ class Client:
 
         Raises:
             UsageError: `handler` cannot be called; or the client is open, and its handshake did not
-                declare sampling (until 2025-11-25).
+                declare sampling (before 2026-07-28).
         """
         self._change_handlers(sampling=handler)
 
@@ -495,7 +495,7 @@ class Client:
         self._change_handlers(elicitation=handler)
 
     def on_request(self, method: str, handler: RequestHandler | None) -> None:
-        """Set the handler of a server request that the library does not know (until 2025-11-25).
+        """Set the handler of a server request that the library does not know (before 2026-07-28).
 
         Args:
             method: The JSON-RPC method.
@@ -556,7 +556,7 @@ class Client:
 
 
 def twin(client: Client) -> Client:
-    """Make another client of the same configuration, which opens at its first call."""
+    """Make another client of the same configuration, which opens on its first call."""
     copy: Client = make_client(Client, client._configuration())
     return copy
 

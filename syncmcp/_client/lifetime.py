@@ -194,7 +194,7 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_after_fork_in_child)
 
 
-# Heartbeat: pings that detect a dead connection (until 2025-11-25; spec: "Ping").
+# Heartbeat: pings that detect a dead connection (before 2026-07-28; spec: "Ping").
 
 
 _heartbeat_log = logger("syncmcp.connection")

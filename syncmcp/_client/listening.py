@@ -1,4 +1,4 @@
-"""The backends of subscriptions: in a session (until 2025-11-25), or one long request each."""
+"""The backends of subscriptions: in a session (before 2026-07-28), or one long request each."""
 
 from __future__ import annotations
 
@@ -143,7 +143,7 @@ class SubscriptionBackend(ChangeListener, ABC):
 
 
 class SessionSubscription(SubscriptionBackend):
-    """Until 2025-11-25: servers report changes of all lists, and of resources on request."""
+    """Before 2026-07-28: servers report changes of all lists, and of resources on request."""
 
     stateful = True
 

@@ -144,7 +144,7 @@ def list_tools(
         LimitExceeded: The list has more pages.
         ProtocolError: The server repeated a cursor.
         SessionLost: The session ended in the middle of the list more often than `Retry` sends a
-            request; or it ended before the page at `cursor` was fetched (until 2025-11-25).
+            request; or it ended before the page at `cursor` was fetched (before 2026-07-28).
         InvalidParams: The server rejected `cursor`, or rejected two of its own cursors.
         McpError: `RequestTimeout`, `ConnectionLost` and others; see `CallOptions`.
     """
@@ -253,7 +253,7 @@ def read_resource(
 
 @operation
 def subscribe_resource(core: ClientCore, uri: str, **options: Unpack[CallOptions]) -> Steps[None]:
-    """Subscribe to changes of a resource (until 2025-11-25).
+    """Subscribe to changes of a resource (before 2026-07-28).
 
     The server then sends ``notifications/resources/updated``; see `Client.on_notification`.
     The subscription is renewed automatically in each new session, until the client is closed.
@@ -281,7 +281,7 @@ def subscribe_resource(core: ClientCore, uri: str, **options: Unpack[CallOptions
 
 @operation
 def unsubscribe_resource(core: ClientCore, uri: str, **options: Unpack[CallOptions]) -> Steps[None]:
-    """Undo `subscribe_resource` (until 2025-11-25).
+    """Undo `subscribe_resource` (before 2026-07-28).
 
     While there are listeners of the resource (see `Client.listen`), the server stays subscribed.
 
@@ -480,7 +480,7 @@ def complete(
 
 @operation
 def ping(core: ClientCore, **options: Unpack[CallOptions]) -> Steps[None]:
-    """Check that the server responds (until 2025-11-25).
+    """Check that the server responds (before 2026-07-28).
 
     >>> with syncmcp.connect(server, mode="2025-11-25") as client:
     ...     print(client.ping(timeout=5))
@@ -503,7 +503,7 @@ def set_log_level(
 
     >>> client.set_log_level("warning")
 
-    Until 2025-11-25 this is a request of its own, which is repeated automatically in each new
+    Before 2026-07-28 this is a request of its own, which is repeated automatically in each new
     session. In 2026-07-28 every later request carries the level; nothing is sent at once.
 
     Args:

@@ -153,7 +153,7 @@ def notify(
     params: Mapping[str, Any] | None = None,
     **options: Unpack[CallOptions],
 ) -> None:
-    """Send a notification (until 2025-11-25).
+    """Send a notification (before 2026-07-28).
 
     Args:
         method: The JSON-RPC method.
@@ -182,7 +182,7 @@ def report_progress(
     total: float | None = None,
     message: str | None = None,
 ) -> None:
-    """Tell the server how far a request of its own has come (until 2025-11-25).
+    """Tell the server how far a request of its own has come (before 2026-07-28).
 
     Args:
         token: The ``progressToken`` from the `_meta` of the server's request.

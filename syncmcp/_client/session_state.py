@@ -51,7 +51,7 @@ class _ResourceEntry:
 
 
 class ResourceSubscriptions:
-    """The resources that a client is subscribed to, shared by listeners (until 2025-11-25)."""
+    """The resources that a client is subscribed to, shared by listeners (before 2026-07-28)."""
 
     def __init__(self) -> None:
         # Guards the entries; held for changes only. The thread that found an entry idle makes the
@@ -189,7 +189,7 @@ _log = logger("syncmcp.client")
 class ChangeListener(Protocol):
     """Is notified of changes, on any thread. None of these methods blocks."""
 
-    stateful: bool  # notifications reach it only within a session (until 2025-11-25)
+    stateful: bool  # notifications reach it only within a session (before 2026-07-28)
     wanted: ChangeFilter
 
     def on_change(self, event: ChangeEvent) -> None:

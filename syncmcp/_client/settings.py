@@ -166,7 +166,7 @@ def _shared_client(key: str, make: Callable[..., Any], configuration: Configurat
 
 
 def make_client(make: Callable[..., Any], configuration: Configuration) -> Any:
-    """Make a client that opens at its first call; see `reduce_client`."""
+    """Make a client that opens on its first call; see `reduce_client`."""
     target, options, requests, notifications = configuration
     client = make(target, **{**options, "lazy": True})
     for method, handler in requests.items():

@@ -1,6 +1,6 @@
 """Answers the questions of a server: checks them, reviews them, runs handlers, checks answers.
 
-Until 2025-11-25 a question is a request of the server; in 2026-07-28 it is part of a result. Both
+Before 2026-07-28 a question is a request of the server; in 2026-07-28 it is part of a result. Both
 are answered alike, on a pool thread.
 """
 

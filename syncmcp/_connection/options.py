@@ -66,7 +66,7 @@ class CallOptions(TypedDict, total=False):
         meta: Added to the request's `_meta`.
         headers: HTTP headers for this call; ignored on other transports.
         handlers: The handlers for questions that the server asks because of this call; the client's
-            handlers answer other kinds of questions. Until 2025-11-25 the handshake declares which
+            handlers answer other kinds of questions. Before 2026-07-28 the handshake declares which
             questions are allowed: there the client must have handlers of the same kind, and the
             question must show which call it belongs to.
         idempotent: The request may be sent again although the server may have run it; see `Retry`.

@@ -1,6 +1,6 @@
 """Questions of a server: one inbound request, the registry of open ones, and a round of input.
 
-Until 2025-11-25 a server sends requests; in 2026-07-28 it asks in a result. Either way a question
+Before 2026-07-28 a server sends requests; in 2026-07-28 it asks in a result. Either way a question
 is one `InboundRequest`; its `Reply` sends a response, or adds the answer to the round.
 """
 

@@ -73,7 +73,7 @@ def _tool_results(message: types.SamplingMessage) -> list[types.ToolResultConten
 def single_block(
     result: types.CreateMessageResult, kinds: Collection[str]
 ) -> types.CreateMessageResult:
-    """Convert a model's answer to the form used until 2025-06-18: one block instead of a list.
+    """Convert a model's answer to the form used before 2025-11-25: one block instead of a list.
 
     Several text blocks become one, as in `CreateMessageResult.text`. `ValueError` if the answer
     does not fit into one block of the types in `kinds`, those of the revision.

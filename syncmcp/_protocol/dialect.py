@@ -83,7 +83,7 @@ class Dialect(Protocol):
     def notifies_cancel(self, *, own_stream: bool) -> bool:
         """Return True if the client cancels a request by a notification.
 
-        `own_stream` says that the response has a separate stream. Until 2025-11-25, closing that
+        `own_stream` says that the response has a separate stream. Before 2026-07-28, closing that
         stream does not cancel the request.
         """
         return True

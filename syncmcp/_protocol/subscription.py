@@ -1,6 +1,6 @@
 """Subscriptions: the changes that a server is asked to notify of, and its notifications.
 
-Until 2025-11-25, servers notify of changed lists unasked, and of a changed resource after
+Before 2026-07-28, servers notify of changed lists unasked, and of a changed resource after
 ``resources/subscribe`` (server/resources#subscriptions). In 2026-07-28, one long-lived request
 subscribes to all of these (basic/patterns/subscriptions).
 """

@@ -1,4 +1,4 @@
-"""Questions and verdicts, the protocols of policies and reviewers, and ready-made policies."""
+"""Questions and verdicts, the protocols of policies and reviewers, and built-in policies."""
 
 from __future__ import annotations
 

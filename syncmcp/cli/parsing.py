@@ -329,7 +329,7 @@ class Settings:
         typer.Option(
             "--yes",
             "-y",
-            help="Agree to tool calls, and without a terminal to roots and --model.",
+            help="Agree to tool calls; without a terminal, also to roots and --model.",
         ),
     ] = False
     header: Annotated[

@@ -1,6 +1,6 @@
 """The base classes of the models, and the small constructs that many of them share.
 
-The five revisions are named by their dates. "Since" and "until" (both inclusive) say which of them
+The five revisions are named by their dates. "Since" (inclusive) and "before" say which of them
 have a construct or a field; constructs and fields with neither word are in all five.
 """
 

@@ -167,7 +167,7 @@ class SamplingMessage(_MessageBase):
 
     Attributes:
         role: The author of the message.
-        content: One block until 2025-06-18; one block or a list of blocks since 2025-11-25.
+        content: One block before 2025-11-25; one block or a list of blocks since 2025-11-25.
     """
 
 
@@ -231,7 +231,7 @@ class CreateMessageResult(_MessageBase, Result):
 
     Attributes:
         role: The author of the message.
-        content: One block until 2025-06-18; one block or a list of blocks since 2025-11-25.
+        content: One block before 2025-11-25; one block or a list of blocks since 2025-11-25.
         model: The name of the model that answered.
         stop_reason: Why the model stopped: ``"endTurn"``, ``"stopSequence"``, ``"maxTokens"``,
             ``"toolUse"`` (since 2025-11-25) or any other string.
@@ -277,7 +277,7 @@ class ListRootsResult(Result):
 
 
 class InputRequest(WireModel):
-    """A question of the server, which is a request of its own until 2025-11-25.
+    """A question of the server, which is a request of its own before 2026-07-28.
 
     Attributes:
         method: ``"sampling/createMessage"``, ``"elicitation/create"`` or ``"roots/list"``.

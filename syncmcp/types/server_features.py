@@ -148,7 +148,7 @@ class Tool(BaseMetadata, MetaModel):
         input_schema: The JSON Schema of the arguments, exactly as the server sent it; its dialect
             is 2020-12 unless it names another.
         output_schema: The JSON Schema of the structured content. Since 2025-06-18; that of an
-            object until 2025-11-25, of any value since 2026-07-28.
+            object before 2026-07-28, of any value since 2026-07-28.
         annotations: Hints on what the tool does. Since 2025-03-26.
         execution: How the tool may be called. Only 2025-11-25.
         icons: Icons to show. Since 2025-11-25.

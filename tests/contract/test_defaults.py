@@ -63,7 +63,7 @@ Sent secrets remembered for one server | _base.secrets.MOST_SENT
 Secret parts of one variable of `env=` | _base.secrets.MOST_PARTS
 Lines that a person may enter for one answer while signing in | auth.receiver.MOST_PROMPTS
 Size of the headers of one HTTP response | _http.connections.MAX_HEAD
-Characters of the address for messages (HTTP+SSE) | transports._http_reply.MAX_ADDRESS
+Characters of the message endpoint (HTTP+SSE) | transports._http_reply.MAX_ADDRESS
 Characters of the header `WWW-Authenticate` that are read | auth.steps.MAX_CHALLENGE
 Characters of a server's text quoted in an error | _base.text.MOST_QUOTED
 Delay before a server that keeps dying restarts | _concurrency.timing._LONGEST_BACKOFF

@@ -290,10 +290,10 @@ class Replay(TransportSource):
     it, the client receives the notifications of the request in their order, and its questions,
     which have to be answered as in the recording. If the same request was recorded several times,
     its answers are used one after another. A mask such as ``***1`` in a recorded param matches any
-    text. The params of `initialize` and `server/discover`, and the members that a client itself
-    adds to `_meta`, are not compared. A `ping` is always answered, and so is a list of tools that
-    was recorded: how often a client lists the tools by itself depends on when it is notified that
-    the list has changed.
+    text or number. The params of `initialize` and `server/discover`, and the members that a client
+    itself adds to `_meta`, are not compared. A `ping` is always answered, and so is a list of tools
+    that was recorded: how often a client lists the tools by itself depends on when it is notified
+    that the list has changed.
 
     The n-th connection plays the n-th recorded connection, and later ones the last. A call whose
     request was not recorded fails with `NotRecorded`. One that timed out or was cancelled when it
