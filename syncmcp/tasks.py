@@ -23,13 +23,14 @@ from syncmcp._client.tool_calls import (
     checked_result,
     get_negotiated,
     learn_headers,
+    suggest_tools,
     task_support,
     tool_params,
 )
 from syncmcp._concurrency.cancel import CancelToken, call_when_cancelled
 from syncmcp._concurrency.pool import lending_handler
 from syncmcp._concurrency.timing import Deadline, reaper
-from syncmcp._connection.options import CallOptions, ResolvedOptions
+from syncmcp._connection.options import CallOptions, ResolvedOptions, unknown_tool
 from syncmcp._protocol.dialect import Reply
 from syncmcp._protocol.exchange import TaskPoller, exchange
 from syncmcp._protocol.steps import Send, Steps
@@ -427,6 +428,8 @@ def _start(
     shape = (yield from get_negotiated(core)).check_tasks(options.undeclared)
     if shape.requested_by_client:
         if (yield from task_support(core, name)) not in ("optional", "required"):
+            if core.schemas.complete and name not in core.schemas.by_name:
+                raise unknown_tool(name, core.schemas.by_name, core.label)
             raise NotSupported(f"the tool {name!r} does not run as a task", server=core.label)
         params["task"] = {} if keep is None else {"ttl": int(keep * 1000)}
     if core.validation.input:
@@ -439,6 +442,9 @@ def _start(
     except HeaderMismatch as mismatch:
         yield from learn_headers(core, mismatch)
         outcome = yield from call()
+    except InvalidParams as error:
+        suggest_tools(core, name, error)
+        raise
     if isinstance(outcome, TaskState):
         poller = TaskPoller(outcome.id, params, outcome, most)
         return ToolTask(_TaskFollower(client, poller, name, options))

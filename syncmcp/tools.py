@@ -16,7 +16,7 @@ from syncmcp._client.core import core_of
 from syncmcp._concurrency.cancel import CancelToken
 from syncmcp._concurrency.futures import done_futures
 from syncmcp._concurrency.timing import Deadline
-from syncmcp._connection.options import did_you_mean
+from syncmcp._connection.options import unknown_tool
 from syncmcp._protocol.capabilities import SAMPLING
 from syncmcp._protocol.conversation import check_tool_results, tool_uses
 from syncmcp.approval import as_approval
@@ -344,9 +344,7 @@ class _Run:
             wanted = [names] if isinstance(names, str) else list(names)
             unknown = [name for name in wanted if name not in self._tools]
             if unknown:
-                hint = did_you_mean(str(unknown[0]), self._tools)
-                text = f"no tool named {unknown[0]!r}"
-                raise UsageError(f"{text}: {hint}" if hint else text)
+                raise unknown_tool(str(unknown[0]), self._tools)
             self._tools = {name: self._tools[name] for name in wanted}
 
     def _list_tools(self) -> Iterable[Tool]:

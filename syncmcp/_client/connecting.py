@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing_extensions import ParamSpec
 
 from syncmcp._client.client import Client
-from syncmcp._connection.options import OPTIONS_OF_TARGETS, keyword_hint
+from syncmcp._connection.options import OPTIONS_OF_TARGETS, keyword_hint, target_with
 from syncmcp.errors import UsageError
 
 P = ParamSpec("P")
@@ -47,13 +47,9 @@ def _opened(make: Callable[P, Client]) -> Callable[P, Client]:
             raise TypeError("connect() takes one target; for a command, write Stdio(COMMAND, ...)")
         for kind, names in OPTIONS_OF_TARGETS.items():
             if wrong := sorted(names & kwargs.keys()):
-                first = "URL" if kind == "Http" else "COMMAND, *ARGUMENTS"
-                given = ", ".join(
-                    f"{name}=..." for name in wrong if name not in ("args", "command")
-                )
                 raise UsageError(
                     f"{wrong[0]}= is an option of the target: write"
-                    f" connect({kind}({first}{given and ', '}{given}))"
+                    f" connect({target_with(kind, *wrong)})"
                 )
         if unknown := kwargs.keys() - parameters.keys():
             word = min(unknown)

@@ -16,7 +16,7 @@ from syncmcp._base.text import visible
 from syncmcp._client.core import HasCore
 from syncmcp._client.operation import BoundOperation, ResultStream
 from syncmcp._concurrency.futures import RequestFuture, fan_out
-from syncmcp._connection.options import CallOptions, did_you_mean
+from syncmcp._connection.options import CallOptions, did_you_mean, unknown_tool
 from syncmcp.errors import UsageError
 
 __all__ = ["NOT_GIVEN", "ToolFunction"]
@@ -194,9 +194,7 @@ def tool(self: HasCore, name: str, **options: Unpack[CallOptions]) -> ToolFuncti
     for found in listed:
         if found.name == name:
             return ToolFunction(self, found, options)
-    hint = did_you_mean(name, [found.name for found in listed])
-    message = f"no tool named {name!r}"
-    raise UsageError(f"{message}: {hint}" if hint else message, server=core.label)
+    raise unknown_tool(name, [found.name for found in listed], core.label)
 
 
 def _named(arguments: object) -> Mapping[str, Any]:

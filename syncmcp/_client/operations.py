@@ -28,18 +28,14 @@ from syncmcp._client.tool_calls import (
     checked_result,
     get_negotiated,
     learn_headers,
+    suggest_tools,
     tool_params,
 )
 from syncmcp._connection.options import CallOptions, check_log_level, did_you_mean
 from syncmcp._connection.tool_schemas import OutputCheck
 from syncmcp._protocol.exchange import exchange
 from syncmcp._protocol.steps import Steps
-from syncmcp.errors import (
-    HeaderMismatch,
-    InvalidParams,
-    NotSupported,
-    ServerError,
-)
+from syncmcp.errors import HeaderMismatch, InvalidParams, NotSupported, ServerError
 from syncmcp.handlers.pending import BY_HAND, Answerable, InputRequired, as_offer
 
 # -- tools
@@ -106,8 +102,7 @@ def call_tool(
         yield from learn_headers(core, mismatch)
         raw = yield from call()
     except InvalidParams as error:
-        if name not in core.schemas.by_name:
-            error.hint = did_you_mean(name, core.schemas.by_name) or None
+        suggest_tools(core, name, error)
         raise
     return (yield from checked_result(core, name, raw, checks))
 
@@ -407,6 +402,9 @@ def begin_tool(
     except HeaderMismatch as mismatch:
         yield from learn_headers(core, mismatch)
         result = yield from call()
+    except InvalidParams as error:
+        suggest_tools(core, name, error)
+        raise
     return result
 
 

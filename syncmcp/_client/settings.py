@@ -31,6 +31,7 @@ from syncmcp.config import Http, Stdio
 from syncmcp.errors import UsageError
 from syncmcp.handlers.context import ConnectedServer, identity_of
 from syncmcp.interceptors import Interceptor
+from syncmcp.transports.base import TransportSource
 
 DEFAULT_TIMEOUT: Final = 300.0
 """The default `timeout` of a client, in seconds."""
@@ -196,8 +197,14 @@ def _pickled(name: str, value: object) -> bytes:
     try:
         return pickle.dumps(value, protocol=4)
     except Exception as error:  # pickling runs code of the program
+        if name == "the target" and not isinstance(value, TransportSource):
+            advice = "Use a server in this process with threads"
+        else:
+            advice = (
+                "Use a function or class of a module, or an object that creates its locks and"
+                " connections at its first use"
+            )
         raise UsageError(
             f"a client is pickled with its options, and {name} cannot be pickled:"
-            f" {type(error).__name__}: {redact(str(error))}. Use a function or class of a module,"
-            " or an object that creates its locks and connections at its first use"
+            f" {type(error).__name__}: {redact(str(error))}. {advice}"
         ) from error

@@ -10,10 +10,17 @@ from syncmcp import types
 from syncmcp._base.checks import check_mapping, text, validate
 from syncmcp._base.text import logger
 from syncmcp._client.pages import pages
+from syncmcp._connection.options import did_you_mean
 from syncmcp._connection.tool_schemas import ValidationOptions
 from syncmcp._protocol.steps import Compute, GetNegotiated, Steps
 from syncmcp._protocol.tasks import AUGMENTED
-from syncmcp.errors import HeaderMismatch, McpError, RequestCancelled, RequestTimeout
+from syncmcp.errors import (
+    HeaderMismatch,
+    InvalidParams,
+    McpError,
+    RequestCancelled,
+    RequestTimeout,
+)
 
 if TYPE_CHECKING:
     from syncmcp._client.core import ClientCore
@@ -60,6 +67,12 @@ def task_support(core: ClientCore, name: str) -> Steps[str | None]:
     if known is None and not core.schemas.complete and (yield from _relist_tools(core)):
         known = core.schemas.by_name.get(name)
     return None if known is None else known.task_support
+
+
+def suggest_tools(core: ClientCore, name: str, error: InvalidParams) -> None:
+    """Add similar names to the error of a call, if the list does not have the tool."""
+    if name not in core.schemas.by_name:
+        error.hint = did_you_mean(name, core.schemas.by_name) or None
 
 
 def learn_headers(core: ClientCore, mismatch: HeaderMismatch) -> Steps[None]:

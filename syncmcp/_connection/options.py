@@ -255,6 +255,13 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     return f"did you mean {' or '.join(map(repr, close))}?" if close else ""
 
 
+def unknown_tool(name: str, known: Iterable[str], server: str | None = None) -> UsageError:
+    """Return the error of a name that is not among the known tools."""
+    hint = did_you_mean(name, known)
+    text = f"no tool named {name!r}"
+    return UsageError(f"{text}: {hint}" if hint else text, server=server)
+
+
 # Keywords that people know from elsewhere, and the keyword of this library for each.
 _ELSEWHERE = {
     "elicitation_callback": "elicitation",
@@ -275,10 +282,55 @@ _HANDLERS = ("elicitation", "roots", "sampling")
 
 OPTIONS_OF_TARGETS = {
     "Http": frozenset(
-        ("headers", "token", "auth", "session", "verify", "cert", "proxies", "transport")
+        [
+            "transport",
+            "headers",
+            "token",
+            "auth",
+            "session",
+            "verify",
+            "cert",
+            "proxies",
+            "max_body",
+            "session_id",
+            "last_event_id",
+            "keep_session",
+        ]
     ),
-    "Stdio": frozenset(("command", "args", "env", "cwd", "stderr", "inherit_env")),
+    "Stdio": frozenset(
+        ["command", "args", "env", "inherit_env", "cwd", "stderr", "restart", "max_frame", "grace"]
+    ),
+    "OAuth": frozenset(
+        [
+            "client_id",
+            "client_secret",
+            "client_metadata_url",
+            "client_name",
+            "redirect_uri",
+            "receiver",
+            "scopes",
+            "store",
+            "issuer",
+            "allow",
+            "login_timeout",
+            "allow_private",
+            "dpop",
+            "assertion",
+        ]
+    ),
 }
+
+
+_POSITIONAL = ("command", "args")  # in `Stdio`
+
+
+def target_with(kind: str, *options: str) -> str:
+    """Return how to write a target with these options; positional ones are shown as such."""
+    given = [f"{name}=..." for name in options if name not in _POSITIONAL]
+    if kind == "OAuth":
+        return f"Http(URL, auth=OAuth({', '.join(given)}))"
+    first = "URL" if kind == "Http" else "COMMAND, *ARGUMENTS"
+    return f"{kind}({', '.join((first, *given))})"
 
 
 def keyword_hint(word: str, known: Collection[str], of_client: Collection[str] = ()) -> str:
@@ -300,8 +352,8 @@ def keyword_hint(word: str, known: Collection[str], of_client: Collection[str] =
     if own in OPTION_NAMES:
         return f"it is an option of a call, client.call_tool(..., {own}=...)"
     for kind, names in OPTIONS_OF_TARGETS.items():
-        if word in names and word not in ("args", "command"):  # positional in `Stdio`
-            return f"it is an option of the target, {kind}(..., {word}=...)"
+        if word in names and word not in _POSITIONAL:
+            return f"it is an option of the target, {target_with(kind, word)}"
     return did_you_mean(word, known)
 
 

@@ -6,6 +6,7 @@ import asyncio
 import difflib
 import importlib
 import inspect
+import pickle
 import shutil
 import sys
 import threading
@@ -139,6 +140,7 @@ USAGE_ERRORS: dict[str, Mistake] = {
     "not HttpServer; write its url": lambda _: within(serve_http(SHOP), connect),
     "Path: write auth=Bearer(...)": lambda _: Http(URL, token=Path("a")),
     "not Stdio: target, then path": lambda _: testing.Recording(SHOP, Stdio("a")),
+    "Use a server in this process with threads": lambda _: pickle.dumps(Client(Server("x"))),
     "call it: demo_server()": lambda _: connect(demo_server),
     "port must be between 0 and 65535": lambda _: auth.LoopbackReceiver("x"),
     "overrides no hook: the hooks are outgoing, incoming, ended": lambda _: connect(
@@ -146,6 +148,9 @@ USAGE_ERRORS: dict[str, Mistake] = {
     ),
     "must be a positive number of seconds": lambda _: OAuth(URL, login_timeout=-1),
     "not the string 'Sum'": lambda client: client.call_tool("add", SUM).parse("Sum"),
+    "write connect(Http(URL, auth=OAuth(login_timeout=...)))": lambda _: connect(
+        URL, login_timeout=9
+    ),
     "write connect(Stdio(COMMAND, *ARGUMENTS, env=...))": lambda _: connect(
         URL, args=["server.py"], env={}
     ),
@@ -266,7 +271,7 @@ TYPE_ERRORS: dict[str, Mistake] = {
     "an option of the client, connect(..., approval=...)": lambda client: client.call_tool(
         "a", {}, approval=approval.AllowAll()
     ),
-    "an option of the target, Http(..., token=...)": lambda client: client.call_tool(
+    "an option of the target, Http(URL, token=...)": lambda client: client.call_tool(
         "a", {}, token="t"
     ),
     "write elicitation=, roots=, sampling=": lambda _: connect(SHOP, handlers=1),
@@ -476,7 +481,11 @@ def test_results_streams_and_roots_print_as_what_they_are_on_one_line(tmp_path: 
 
 @pytest.mark.parametrize(
     ("listed", "used", "wrong", "right"),
-    [("list_tools", "call_tool", "ad", "add"), ("list_prompts", "get_prompt", "helo", "hello")],
+    [
+        ("list_tools", "call_tool", "ad", "add"),
+        ("list_tools", "begin_tool", "ad", "add"),
+        ("list_prompts", "get_prompt", "helo", "hello"),
+    ],
 )
 def test_an_unknown_name_is_likened_to_those_that_are_listed(
     listed: str, used: str, wrong: str, right: str
@@ -492,6 +501,16 @@ def test_an_unknown_name_is_likened_to_those_that_are_listed(
             assert raised.value.hint == hint
             assert (hint or "") in str(raised.value)
             getattr(client, listed)()
+
+
+def test_each_option_of_a_target_is_recognized() -> None:
+    for target, others in ((Http, {"url"}), (Stdio, set()), (OAuth, {"url", "session"})):
+        options = sorted(inspect.signature(target).parameters.keys() - others)
+        assert len(options) > 8
+        for option in options:
+            words = rf"^{option}= is an option of the target: write connect\(.*{target.__name__}\("
+            with pytest.raises(UsageError, match=words):
+                connect(URL, **{option: None})
 
 
 def test_of_many_or_long_names_few_are_compared(monkeypatch: pytest.MonkeyPatch) -> None:

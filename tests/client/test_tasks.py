@@ -117,6 +117,10 @@ def test_a_tool_that_forbids_tasks_or_says_nothing_is_called_plainly(wire: Wire)
         for name in ("look", "keep"):
             with pytest.raises(NotSupported, match=f"'{name}' does not run as a task"):
                 client.start_task(name)
+        with pytest.raises(
+            syncmcp.UsageError, match="no tool named 'rendr': did you mean 'render'"
+        ):
+            client.start_task("rendr")
     assert studio.stats.requests["tools/call"] == 3
     assert studio.tasks.all == []
     assert studio.stats.violations == []
