@@ -108,7 +108,8 @@ class PlaceholderValues:
             value = self.inputs.get(name)
             if value is None:
                 raise MissingValue(
-                    f"the input {name!r} has no value: give it as inputs={{{name!r}: ...}}"
+                    f"the input {name!r} has no value: give it in Python, inputs={{{name!r}: ...}},"
+                    " or write ${env:NAME} in the file instead"
                 )
             return value
         value = (os.environ if self.variables is None else self.variables).get(named)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from functools import partial
 from queue import SimpleQueue
-from typing import Any
 
 import pytest
 
@@ -17,9 +16,10 @@ from syncmcp.ui.terminal.screen import _SILENCE_SECONDS as SILENCE
 from syncmcp.ui.terminal.screen import QuestionEnded
 from tests.support.moved_time import MovedTime
 from tests.support.stage import PATIENCE
-from tests.ui.asking import context, question, server
+from tests.ui.asking import Asked, context, form, question, server
 from tests.ui.person import CTRL_C, Person
 from tests.ui.terminal_questions import Asking
+from tests.ui.visitor import Visitor
 
 LIMIT = 600.0
 
@@ -28,23 +28,36 @@ LIMIT = 600.0
 def test_a_question_in_the_browser_ends_at_its_limit(whose: str, moved: MovedTime) -> None:
     within = context(timeout=LIMIT) if whose == "client" else None
     card = ConsentCard(Question("roots", server(), ListRootsRequestParams(), within), LIMIT)
-    assert moved.ending(LIMIT, card.wait, partial(moved.waits_for, LIMIT)) is None
+    wait = partial(card.wait, lambda: None)
+    assert moved.ending(LIMIT, wait, partial(moved.waits_for, LIMIT)) is None
     assert card.state == "expired"
 
 
-def test_a_page_that_asked_for_nothing_in_ninety_seconds_is_not_open(
-    moved: MovedTime, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("visible", "limit"), [("yes", 10.0), ("no", 90.0)])
+def test_a_question_opens_a_page_again_when_the_page_was_closed(
+    visible: str, limit: float, moved: MovedTime, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("syncmcp.ui.browser.monotonic", moved.now)
     opened: SimpleQueue[str] = SimpleQueue()
     with Browser(open_page=opened.put) as browser:
-        access: Any = browser._start()
-        for seconds, opens in ((0.0, True), (89.5, False), (0.5, True)):
-            moved.advance(seconds)
-            browser._open_page_unless_open(access)
-            if opens:
-                opened.get(timeout=PATIENCE)
+        first = Asked(browser.form, form(), context())
+        opened.get(timeout=PATIENCE)
+        with Visitor(browser) as visitor:
+            (page,) = visitor.waiting()
+            visitor.send(page, "decline")
+            assert first.answer().action == "decline"
+            visitor.get(f"state?page={page.key}&visible={visible}")  # the last request of the page
+        second = Asked(browser.form, form(), context())
+        moved.waits_for(limit)
+        moved.advance(limit - 0.5)
+        moved.waits_for(0.5)
         assert opened.empty()
+        moved.advance(0.5)
+        opened.get(timeout=PATIENCE)
+        moved.waits_for(90.0)
+        moved.advance(90.0)
+        opened.get(timeout=PATIENCE)
+    assert second.answer().action == "cancel"
 
 
 def test_a_question_waits_for_the_terminal_until_its_limit(moved: MovedTime) -> None:

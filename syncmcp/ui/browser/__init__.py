@@ -39,9 +39,10 @@ A = TypeVar("A")
 
 _log = logger("syncmcp.ui.browser")
 
-# Seconds without a request from a page after which it counts as closed. (Browsers let pages in the
-# background send one request a minute.)
-_PAGE_TIMEOUT = 90.0
+# Seconds after its last request in which a page counts as open. A visible page sends two requests
+# a second. A hidden page may send only one a minute, and a browser may start slowly.
+_VISIBLE_SECONDS = 10.0
+_HIDDEN_SECONDS = 90.0
 
 
 def _show_on_terminal(words: str) -> None:
@@ -61,9 +62,10 @@ class Browser:
     All methods may be called from any thread.
 
     Args:
-        open_page: Called on a thread of its own when a question arrives and no page is open, with
-            the ``file:`` URL of a private file that leads to the pages; the file is removed after
-            its use. Returns whether it succeeded. `None`: the program shows `address` itself.
+        open_page: Called on a thread of its own while a question waits and no page is open, at
+            most every 90 seconds for each question, with the ``file:`` URL of a private file that
+            leads to the pages; the file is removed after its use. Returns whether it succeeded.
+            `None`: the program shows `address` itself.
         show: Shows a text to the person: the code of the pages and their address when a page is
             opened, for browsers that cannot read the file; and that a link was used twice. Called
             on the threads of `open_page` and of the web server. By default on stderr, if that is a
@@ -106,7 +108,7 @@ class Browser:
         self._lock = threading.RLock()
         self._running: tuple[PageServer, AccessControl] | None = None
         self._closed = False
-        self._last_view = float("-inf")
+        self._open_until = float("-inf")
         self._link_file: LinkFile | None = None
 
     def __repr__(self) -> str:
@@ -241,21 +243,26 @@ class Browser:
                 self._running = server, access
             return self._running[1]
 
-    def _note_view(self) -> None:
-        self._last_view = monotonic()
+    def _note_view(self, visible: bool) -> None:
+        self._open_until = monotonic() + (_VISIBLE_SECONDS if visible else _HIDDEN_SECONDS)
 
-    def _open_page_unless_open(self, access: AccessControl) -> None:
-        """Open a page in the browser, unless one is open."""
+    def _open_page_unless_open(self, access: AccessControl) -> float | None:
+        """Open a page in the browser, unless one is open.
+
+        Returns:
+            The seconds until the next check, as the person may close the page; `None` for never.
+        """
         if self._open_page is None:
-            return
+            return None
         with self._lock:
-            if monotonic() - self._last_view < _PAGE_TIMEOUT:
-                return
-            self._last_view = monotonic()
+            if (left := self._open_until - monotonic()) > 0:
+                return left
+            self._open_until = monotonic() + _HIDDEN_SECONDS
         # On a thread: a browser in the terminal returns only when the person leaves it.
         threading.Thread(
             target=self._call_open_page, args=(access,), name="syncmcp-browser-open", daemon=True
         ).start()
+        return _HIDDEN_SECONDS
 
     def _call_open_page(self, access: AccessControl) -> None:
         assert self._open_page is not None
@@ -266,10 +273,12 @@ class Browser:
         try:
             opened = self._open_page(self._make_link_file(access).url)
         except Exception:  # questions stay open, and the program may show the address itself
+            self._open_until = float("-inf")
             _log.exception("could not open the page")
             return
         if opened is False:
-            _log.warning("could not open a browser; Browser.address leads to the questions")
+            self._open_until = float("-inf")  # so that the next question tries again
+            _log.warning("could not open a browser: open the address of the questions yourself")
 
     def _make_link_file(self, access: AccessControl) -> LinkFile:
         made = LinkFile(access.door, access.token)

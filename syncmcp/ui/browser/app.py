@@ -83,7 +83,8 @@ class Pages:
         questions: The questions to show.
         access: Decides which requests are accepted.
         roots: Returns the roots to manage, or `None`.
-        page_viewed: Called when a page is loaded, and when an open page polls its state.
+        page_viewed: Called with `False` when a page is loaded. When a page polls its state, called
+            with whether the person can see it: a browser lets a hidden page poll less often.
     """
 
     def __init__(
@@ -91,7 +92,7 @@ class Pages:
         questions: PendingQuestions,
         access: AccessControl,
         roots: Callable[[], Roots | None],
-        page_viewed: Callable[[], object],
+        page_viewed: Callable[[bool], object],
     ) -> None:
         self._questions = questions
         self._access = access
@@ -180,7 +181,7 @@ class Pages:
         return self._url_of(waiting[0]) if len(waiting) == 1 else url_for("pages.index")
 
     def _let_in(self, page: ResponseReturnValue) -> Response:
-        self._page_viewed()
+        self._page_viewed(False)
         response: Response = make_response(page)
         self._access.set_cookie(response)
         return response
@@ -291,7 +292,7 @@ class Pages:
 
     def _state(self) -> ResponseReturnValue:
         """Return the state of a page that polls, as JSON."""
-        self._page_viewed()
+        self._page_viewed(request.args.get("visible") == "yes")
         key = request.args.get("page", "")
         news: dict[str, Any] = {"state": "", "left": "", "soon": False, "next": None}
         if (card := self._questions.card(key)) is not None and card.state == "waiting":
@@ -330,7 +331,7 @@ class Pages:
         return url_for(page, key=of.id)
 
     def _render(self, template: str, *, heading: str, **values: Any) -> str:
-        self._page_viewed()
+        self._page_viewed(False)
         sent = request.form if request.method == "POST" else {}
 
         def value(name: str, otherwise: object) -> Markup:

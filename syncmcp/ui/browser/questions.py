@@ -49,6 +49,12 @@ def duration(seconds: float | None) -> str:
     return f"{minutes} min {rest:02} s" if minutes else f"{rest} s"
 
 
+def _shorter(one: float | None, other: float | None) -> float | None:
+    if one is None or other is None:
+        return other if one is None else one
+    return min(one, other)
+
+
 class Card(ABC, Generic[A]):
     """A question on a page. Settled once: the first outcome counts.
 
@@ -120,12 +126,19 @@ class Card(ABC, Generic[A]):
         """Settle the question without an answer, unless it is settled."""
         self._settle_once(state, _OUTCOMES[state], None)
 
-    def wait(self) -> None:
-        """Block until the question is settled or has expired."""
+    def wait(self, announce: Callable[[], float | None]) -> None:
+        """Block until the question is settled or has expired.
+
+        `announce` shows the person that the question waits. It is called at first, and again after
+        the seconds that it returns; `None` for never.
+        """
+        pause = announce()
         # The time left may have grown: the deadline of a question can be paused.
-        while not self._settled.wait(self.time_left()):
+        while not self._settled.wait(_shorter(self.time_left(), pause)):
             if self.time_left() == 0:
                 self.settle_unanswered("expired")
+            else:
+                pause = announce()
 
     def withdraw(self) -> None:
         """Settle the question because its token was cancelled."""
@@ -243,12 +256,12 @@ class PendingQuestions:
         self._drafts: dict[str, LiveDraft] = {}
         self._closed = False
 
-    def ask(self, card: Card[A], arrived: Callable[[], object]) -> A | None:
+    def ask(self, card: Card[A], announce: Callable[[], float | None]) -> A | None:
         """Open a question and block until it is settled.
 
         Args:
             card: The question.
-            arrived: Called once the question is listed on the pages.
+            announce: Called while the question is listed on the pages; see `Card.wait`.
 
         Returns:
             The answer; `None` if the question was settled without one.
@@ -261,8 +274,7 @@ class PendingQuestions:
                 draft.complete |= draft.token is card.token
         unsubscribe = card.token.on_cancel(card.withdraw) if card.token else None
         try:
-            arrived()
-            card.wait()
+            card.wait(announce)
         finally:
             if unsubscribe is not None:
                 unsubscribe()

@@ -67,7 +67,8 @@ async function look() {
   if (leaving) return;
   let response = null;
   try {
-    response = await fetch(page.poll, { headers: { Accept: "application/json" } });
+    const visible = document.hidden ? "no" : "yes";
+    response = await fetch(`${page.poll}&visible=${visible}`, { headers: { Accept: "application/json" } });
     const news = response.ok && (await response.json());
     if (news && !leaving) show(news);
   } catch {
