@@ -171,6 +171,18 @@ _ELSEWHERE = {
     "types": "CallToolResult CreateMessageResult ElicitResult ImageContent TextContent Tool",
 }
 
+# Names of the official SDK, and what to write instead.
+_OFFICIAL = {
+    "ClientSession": "syncmcp.connect(...)",
+    "ClientSessionGroup": "syncmcp.ClientGroup(...)",
+    "MCPError": "syncmcp.McpError",
+    "StdioServerParameters": "syncmcp.Stdio(...)",
+    "sse_client": "syncmcp.Http(...)",
+    "stdio_client": "syncmcp.Stdio(...)",
+    "streamable_http_client": "syncmcp.Http(...)",
+    "streamablehttp_client": "syncmcp.Http(...)",
+}
+
 
 if not TYPE_CHECKING:  # with `__getattr__`, type checkers would accept every name
 
@@ -180,7 +192,8 @@ if not TYPE_CHECKING:  # with `__getattr__`, type checkers would accept every na
                 return import_module(f"syncmcp.{name}")
         if name not in _LAZY:
             homes = [home for home, names in _ELSEWHERE.items() if name in names.split()]
-            hint = f": write from syncmcp.{homes[0]} import {name}" if homes else ""
+            instead = f"from syncmcp.{homes[0]} import {name}" if homes else _OFFICIAL.get(name)
+            hint = f": write {instead}" if instead else ""
             raise AttributeError(f"module 'syncmcp' has no attribute {name!r}{hint}")
         with _delaying_forks():
             value = globals()[name] = getattr(import_module(_LAZY[name]), name)

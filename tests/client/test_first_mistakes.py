@@ -345,6 +345,8 @@ OTHER_ERRORS: dict[type[Exception], dict[str, Mistake]] = {
         "when a target is made: Http(URL, token=...)": lambda client: setattr(
             Http("http://127.0.0.1:1"), "token", "secret"
         ),
+        "has no attribute 'ClientSession': write syncmcp.connect(...)": lambda _: sdk.ClientSession,
+        "'StdioServerParameters': write syncmcp.Stdio(": lambda _: sdk.StdioServerParameters,
         "when a group is made: ClientGroup(SERVERS, timeout=...)": lambda _: setattr(
             group({}), "timeout", 3
         ),
