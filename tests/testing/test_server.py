@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
+import syncmcp
 from syncmcp.testing import RpcError, Server, demo_server
 from syncmcp.testing.server.wire import REVISIONS
-from syncmcp.types import ToolAnnotations
+from syncmcp.types import CallToolResult, ImageContent, PromptMessage, TextContent, ToolAnnotations
 from tests.testing.talks import text_of
 from tests.testing.wires import PATIENCE, Memory, initialize, modern
 
@@ -144,11 +145,34 @@ def test_any_value_becomes_text_and_content_stays_what_it_is() -> None:
         assert _returning(value) == {"content": [{"type": "text", "text": text}]}
     image = {"type": "image", "data": "", "mimeType": "image/png"}
     assert _returning([image]) == _returning(image) == {"content": [image]}
+    block = ImageContent(data="", mime_type="image/png")
+    assert _returning((block, block)) == {"content": [image, image]}
+    assert _returning(CallToolResult(content=[block])) == _returning(block) == {"content": [image]}
     assert _returning(None) == {"content": []}
     whole = {"content": [], "structuredContent": {"a": 1}, "isError": True}
     assert _returning(whole) == whole
     schema = {"type": "object", "properties": {"x": {"type": "integer"}}}
     assert _returning({"x": 1}, output_schema=schema)["structuredContent"] == {"x": 1}
+
+
+@pytest.mark.parametrize("mode", ["2025-11-25", "2026-07-28"])
+def test_functions_of_a_server_may_return_models_of_the_protocol(mode: syncmcp.Mode) -> None:
+    server = Server()
+    told = CallToolResult(content=[TextContent(text="no")], is_error=True)
+
+    @server.tool()
+    def refuse() -> CallToolResult:
+        return told
+
+    @server.prompt()
+    def greet() -> list[PromptMessage]:
+        return [PromptMessage(role="assistant", content=TextContent(text="Hello."))]
+
+    with syncmcp.connect(server, mode=mode) as client:
+        assert client.list_tools().tools[0].output_schema is None
+        result = client.call_tool("refuse")
+        assert (result.text, result.is_error) == ("no", True)
+        assert client.get_prompt("greet").messages == greet()
 
 
 def test_parameters_may_be_called_anything_and_a_coroutine_is_no_tool() -> None:

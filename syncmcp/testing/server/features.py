@@ -20,6 +20,7 @@ from syncmcp.templates import UriTemplate
 from syncmcp.testing.server import wire
 from syncmcp.testing.server.context import ToolContext
 from syncmcp.testing.server.wire import Message, RpcError
+from syncmcp.types.base import WireModel
 
 TASKS = "io.modelcontextprotocol/tasks"
 TASKS_REVISION = "2025-11-25"
@@ -97,7 +98,10 @@ class Binding:
         return self._model.model_json_schema(by_alias=True)
 
     def run(self, arguments: Mapping[str, Any], context: ToolContext) -> Any:
-        """Check `arguments` and call the function. Raises `InvalidArguments`."""
+        """Check `arguments`, call the function, and convert models in its result to JSON values.
+
+        Raises `InvalidArguments`.
+        """
         try:
             model = self._model.model_validate(arguments)
         except ValidationError as error:
@@ -110,7 +114,7 @@ class Binding:
         values.update(model.model_extra or {})
         if self._context is not None:
             values[self._context] = context
-        return self._function(**values)
+        return _to_json_value(self._function(**values))
 
     def _entry(self, revision: str, **members: Any) -> Message:
         """Return an entry of a list with these members, except those that are `None`."""
@@ -189,7 +193,6 @@ class Tool(Binding):
         return self.output_schema.get("type") == "object" or wire.since(revision, "2026-07-28")
 
     def _result(self, value: Any, revision: str) -> Message:
-        value = _to_json_value(value)
         if isinstance(value, dict) and isinstance(value.get("content"), list):
             return dict(value)
         result: Message = {"content": _content(value)}
@@ -203,10 +206,14 @@ def _failed(text: str) -> Message:
 
 
 def _to_json_value(value: Any) -> Any:
+    if isinstance(value, WireModel):
+        return value.to_wire()
     if isinstance(value, BaseModel):
         return value.model_dump(mode="json", by_alias=True)
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return dataclasses.asdict(value)
+    if isinstance(value, (list, tuple)):
+        return [_to_json_value(item) for item in value]
     return value
 
 
@@ -233,7 +240,9 @@ def _schema_of(returns: Any) -> Message | None:
     """Return the schema of a structured return annotation, or `None`."""
     structured = is_typeddict(returns) or get_origin(returns) is dict
     if not structured and isinstance(returns, type):
-        structured = issubclass(returns, BaseModel) or dataclasses.is_dataclass(returns)
+        # Models of the protocol, such as `CallToolResult`, are results and content themselves.
+        model = issubclass(returns, BaseModel) and not issubclass(returns, WireModel)
+        structured = model or dataclasses.is_dataclass(returns)
     if not structured:
         return None
     return TypeAdapter(returns).json_schema(mode="serialization", by_alias=True)

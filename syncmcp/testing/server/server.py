@@ -155,8 +155,8 @@ class Server(Dispatcher):
         annotated `ToolContext` receives the context of the call and is not part of the schema.
 
         The function returns text, any JSON value, a pydantic model, a dataclass, content blocks, or
-        a whole result (a dict with a `content` list). An exception becomes a result with `isError`;
-        an `RpcError` becomes a JSON-RPC error.
+        a whole result (a `CallToolResult`, or a dict with a `content` list). An exception becomes a
+        result with `isError`; an `RpcError` becomes a JSON-RPC error.
 
         The `annotations` are JSON, such as ``{"readOnlyHint": True}``, or a `ToolAnnotations`.
 
