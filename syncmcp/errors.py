@@ -520,6 +520,10 @@ class ToolError(McpError):
     def __init__(
         self, result: CallToolResult, *, tool: str | None = None, server: str | None = None
     ) -> None:
+        if isinstance(result, str):
+            raise TypeError(
+                "a ToolError needs a CallToolResult; a tool may raise any other exception"
+            )
         message = quote(result.text) or "the tool reported an error"
         super().__init__(message, result=result, tool=tool, server=server)
 

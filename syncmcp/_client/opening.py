@@ -323,6 +323,8 @@ def open_connection(
             revision_memory.learn(command, negotiated.dialect, failed_probe=useless)
         return connection, negotiated, choice
     except BaseException as error:
+        if isinstance(error, McpError):
+            error.server = error.server or connection.label
         connection.close(deadline.sooner(_DISCARD_SECONDS))
         if command is not None and remembered is not None:
             revision_memory.forget(command)

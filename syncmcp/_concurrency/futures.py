@@ -13,6 +13,7 @@ from concurrent.futures import FIRST_COMPLETED, Future, wait
 from contextlib import closing
 from typing import Any, Generic, NamedTuple, TypeVar
 
+from syncmcp._base.checks import check_callable
 from syncmcp._base.text import logger
 from syncmcp._concurrency.pool import (
     BACKLOG,
@@ -227,7 +228,12 @@ class RequestFuture(concurrent.futures.Future[R]):
             yield item
 
     def add_done_callback(self, fn: Callable[[concurrent.futures.Future[R]], object]) -> None:
-        """Call `fn(future)` on a pool thread when the future is done; see `RequestFuture`."""
+        """Call `fn(future)` on a pool thread when the future is done; see `RequestFuture`.
+
+        Raises:
+            UsageError: `fn` is not callable with the future, or is a coroutine function.
+        """
+        check_callable(fn, "fn", ("future",))
         context = contextvars.copy_context()
         with self._state_lock:
             if self._callback_executor is None:

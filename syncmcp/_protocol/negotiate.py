@@ -327,8 +327,8 @@ def _handshake(
     accepted = STATEFUL if required is None else (required,)
     if chosen not in accepted:
         raise ProtocolError(
-            f"the server answered initialize with revision {chosen!r}; this client speaks"
-            f" {list(accepted)}",
+            f"the server answered initialize with revision {chosen!r}, not with"
+            f" {' or '.join(accepted)}",
             method="initialize",
         )
     dialect = hello.dialect(chosen)

@@ -40,7 +40,7 @@ from syncmcp.types import (
     LoggingMessageNotificationParams,
     Tool,
 )
-from tests.observe.test_hostile_text import EVIL, FORGED, check_text
+from tests.support.hostile_text import EVIL, FORGED, check_text
 from tests.support.intercepting import MEMORY, Seen
 from tests.support.stage import PATIENCE, STATELESS, Stage, Wire, every_wire, in_threads, rotated
 

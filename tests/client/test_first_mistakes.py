@@ -14,7 +14,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import requests
@@ -82,6 +82,9 @@ WRITE_A_MESSAGE = (
 UNFIT = ElicitResult.accept({"outputFormat": "pdf"})
 
 
+async def coroutine(*given: object) -> None: ...
+
+
 def within(context: Any, action: Mistake) -> None:
     """Call `action` with the object that a context manager returns."""
     with context as opened:
@@ -140,7 +143,12 @@ USAGE_ERRORS: dict[str, Mistake] = {
     "not HttpServer; write its url": lambda _: within(serve_http(SHOP), connect),
     "Path: write auth=Bearer(...)": lambda _: Http(URL, token=Path("a")),
     "not Stdio: target, then path": lambda _: testing.Recording(SHOP, Stdio("a")),
-    "Use a server in this process with threads": lambda _: pickle.dumps(Client(Server("x"))),
+    "A server in this process cannot go to another: use threads": lambda _: pickle.dumps(
+        Client(Server("x"))
+    ),
+    "fn must be a plain function, not a coroutine function": lambda client: client.call_tool.future(
+        "add", SUM
+    ).add_done_callback(coroutine),
     "call it: demo_server()": lambda _: connect(demo_server),
     "port must be between 0 and 65535": lambda _: auth.LoopbackReceiver("x"),
     "overrides no hook: the hooks are outgoing, incoming, ended": lambda _: connect(
@@ -226,6 +234,8 @@ USAGE_ERRORS: dict[str, Mistake] = {
     "client_name must be a non-empty string, not int": lambda _: OAuth(client_name=5),
 }
 TYPE_ERRORS: dict[str, Mistake] = {
+    "needs a CallToolResult; a tool may raise": lambda _: errors.ToolError(cast("Any", "no")),
+    "must be an int: RpcError(code, message)": lambda _: testing.RpcError("sold out", -32050),
     "per_server['a'] has the unknown option 'timeot': did you mean 'timeout' or": lambda _: group(
         {"a": SHOP}, per_server={"a": {"timeot": 3}}
     ),

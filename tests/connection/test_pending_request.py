@@ -24,9 +24,12 @@ from syncmcp._protocol import jsonrpc
 from syncmcp.errors import (
     ClosedError,
     ConnectionLost,
+    InvalidParams,
     OutcomeUnknown,
     RequestCancelled,
     RequestTimeout,
+    ResourceNotFound,
+    ServerError,
 )
 from tests.support.stage import Clock
 
@@ -163,6 +166,39 @@ def test_the_error_of_a_response_has_all_that_it_says() -> None:
     assert error.message.startswith("bad *** x y")  # the beginning of a long text
     assert error.message.endswith(" more characters)")
     assert len(error.message) < 20_000
+
+
+@pytest.mark.parametrize(
+    ("method", "code", "kind"),
+    [
+        ("resources/read", jsonrpc.INVALID_PARAMS, ResourceNotFound),
+        ("resources/read", -32000, ServerError),
+        ("tools/call", jsonrpc.INVALID_PARAMS, InvalidParams),
+    ],
+)
+def test_a_missing_resource_has_its_own_error(
+    method: str, code: int, kind: type[ServerError]
+) -> None:
+    message = jsonrpc.Error(1, code, "no", {"uri": "a:b"})
+    error = error_of_response(message, request(method), None, "shop", Secrets())
+    assert type(error) is kind
+    facts = (error.code, error.message, error.data, error.server)
+    assert facts == (code, "no", {"uri": "a:b"}, "shop")
+
+
+@pytest.mark.parametrize("blocking", [True, False])
+def test_a_call_of_the_parent_process_ends_in_the_child(blocking: bool) -> None:
+    call = request()
+    waiter = threading.Lock()
+    if blocking:
+        call.waiter = waiter
+        waiter.acquire()
+    call.disown(ConnectionLost("in the parent", server="shop"))
+    error = call.outcome
+    assert isinstance(error, ConnectionLost)
+    assert (error.message, error.server) == ("in the parent", "shop")
+    assert (error.method, error.delivery) == ("tools/call", "unknown")
+    assert (call.taken, call.released, waiter.locked()) == (True, True, False)
 
 
 def test_a_call_that_has_ended_is_not_begun(clock: Clock) -> None:

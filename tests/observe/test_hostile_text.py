@@ -7,7 +7,6 @@ import socket
 import sys
 import threading
 import traceback
-import unicodedata
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -16,18 +15,8 @@ import pytest
 from syncmcp import Client, Http, McpError, ServerError, Stdio
 from syncmcp.testing import ScriptedPeer
 from syncmcp.testing import script as s
+from tests.support.hostile_text import EVIL, FORGED, check_text
 from tests.support.scripts import EVERYTHING, NEW, OLD
-
-FORGED = "2026-01-01 CRITICAL forged"
-HIDDEN = "\x00\x07\b\x7f\x9b31m\u202e\u200b\ufeff\u2066"
-EVIL = f"\x1b[2J\r\n{FORGED}\n{FORGED}{HIDDEN}\u2028{FORGED}\u2029"
-
-
-def check_text(text: str, *, one_line: bool = False) -> None:
-    """Check that a text cannot move the cursor, hide text, or forge a line."""
-    odd = {each for each in text if unicodedata.category(each) in ("Cc", "Cf", "Zl", "Zp")}
-    assert odd <= (set() if one_line else {"\n"}), ascii(text)
-    assert not any(line.startswith(FORGED) for line in text.split("\n")), text
 
 
 class Watch:

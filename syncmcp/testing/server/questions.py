@@ -208,7 +208,10 @@ class Question:
 def _result(answer: Message) -> Any:
     error = answer.get("error")
     if isinstance(error, dict):
-        raise RpcError(error.get("code", 0), str(error.get("message")), error.get("data"))
+        code = error.get("code")
+        raise RpcError(
+            code if isinstance(code, int) else 0, str(error.get("message")), error.get("data")
+        )
     return answer.get("result")
 
 

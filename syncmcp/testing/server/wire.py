@@ -48,6 +48,8 @@ class RpcError(Exception):
     """
 
     def __init__(self, code: int, message: str, data: Any = None) -> None:
+        if not isinstance(code, int):
+            raise TypeError("the code of an RpcError must be an int: RpcError(code, message)")
         super().__init__(code, message, data)
         self.code = code
         self.message = message
