@@ -428,7 +428,7 @@ def _start(
     shape = (yield from get_negotiated(core)).check_tasks(options.undeclared)
     if shape.requested_by_client:
         if (yield from task_support(core, name)) not in ("optional", "required"):
-            if core.schemas.complete and name not in core.schemas.by_name:
+            if name in core.schemas.absent:
                 raise unknown_tool(name, core.schemas.by_name, core.label)
             raise NotSupported(f"the tool {name!r} does not run as a task", server=core.label)
         params["task"] = {} if keep is None else {"ttl": int(keep * 1000)}

@@ -25,6 +25,7 @@ from syncmcp.errors import (
 if TYPE_CHECKING:
     from syncmcp._client.core import ClientCore
     from syncmcp._connection.negotiated import NegotiatedState
+    from syncmcp._connection.tool_schemas import ToolSchemas
     from syncmcp.types import CallToolResult
 
 
@@ -63,9 +64,7 @@ def ask_for_task(core: ClientCore, name: str, params: dict[str, Any]) -> Steps[N
 
 def task_support(core: ClientCore, name: str) -> Steps[str | None]:
     """The task support of a tool according to the list; `None` if the list has none."""
-    known = core.schemas.by_name.get(name)
-    if known is None and not core.schemas.complete and (yield from _relist_tools(core)):
-        known = core.schemas.by_name.get(name)
+    known = yield from _schemas_of(core, name)
     return None if known is None else known.task_support
 
 
@@ -92,15 +91,13 @@ def learn_headers(core: ClientCore, mismatch: HeaderMismatch) -> Steps[None]:
 def check_input(core: ClientCore, name: str, arguments: Mapping[str, Any] | None) -> Steps[None]:
     """Validate arguments by their schema before they are sent, unless the tool is not listed."""
     given: Mapping[str, Any] = arguments or {}
-    known = core.schemas.by_name.get(name)
-    error: McpError | None = None
-    if known is not None:
-        error = yield Compute(partial(known.input_error, given, core.label), "not_sent")
-        if error is None:
-            return
-    elif core.schemas.complete:
+    cached = core.schemas.by_name.get(name)
+    known = yield from _schemas_of(core, name)
+    if known is None:
         return
-    if (yield from _relist_tools(core)):
+    error: McpError | None
+    error = yield Compute(partial(known.input_error, given, core.label), "not_sent")
+    if error is not None and known is cached and (yield from _relist_tools(core, name)):
         newer = core.schemas.by_name.get(name)
         if newer is None:
             return
@@ -123,18 +120,14 @@ def checked_result(
     if checks.output == "off" or result.is_error:
         return result
     schemas = core.schemas
-    known = schemas.by_name.get(name)
-    error: McpError | None = None
-    if known is None:
-        if not result.has_data or schemas.complete:
-            return result
-    else:
-        if known.output is None:
-            return result
-        error = yield Compute(partial(known.output_error, result, core.label))
-        if error is None:
-            return result
-    if (yield from _relist_tools(core)):
+    known = cached = schemas.by_name.get(name)
+    if known is None and result.has_data:
+        known = yield from _schemas_of(core, name)
+    if known is None or known.output is None:
+        return result
+    error: McpError | None
+    error = yield Compute(partial(known.output_error, result, core.label))
+    if error is not None and known is cached and (yield from _relist_tools(core, name)):
         newer = schemas.by_name.get(name)
         if newer is not None and newer is not known:
             error = yield Compute(partial(newer.output_error, result, core.label))
@@ -146,11 +139,24 @@ def checked_result(
     return result
 
 
-def _relist_tools(core: ClientCore) -> Steps[bool]:
-    """List the tools to learn their schemas; return whether that succeeded."""
+def _schemas_of(core: ClientCore, name: str) -> Steps[ToolSchemas | None]:
+    """The schemas of a tool. The tools are listed if the cached list does not have it.
+
+    The list may be outdated without a notification. For each name it is fetched once.
+    """
+    schemas = core.schemas
+    known = schemas.by_name.get(name)
+    if known is None and name not in schemas.absent and (yield from _relist_tools(core, name)):
+        known = schemas.by_name.get(name)
+    return known
+
+
+def _relist_tools(core: ClientCore, name: str) -> Steps[bool]:
+    """List the tools to learn the schemas of one; return whether that succeeded."""
     try:
         yield from pages("tools/list", types.ListToolsResult, core, use_cache=False)
     except McpError as error:
         _log.debug("[%s] cannot list its tools: %s", core.label, error)
         return False
+    core.schemas.note_absent(name)
     return True

@@ -23,6 +23,8 @@ OutputCheck = Literal["raise", "warn", "off"]
 
 _MODES = ("raise", "warn", "off")
 
+_MAX_ABSENT = 1_000
+
 MAX_SINGLE_PAGES = 64 * 1024 * 1024
 """The most memory, in bytes, of the schemas of pages that were fetched one by one.
 
@@ -186,7 +188,8 @@ class ToolSchemaCache:
 
     Attributes:
         by_name: The cached schemas; replaced, never changed, so that it is read without a lock.
-        complete: Whether the whole list is cached, so that other tools do not exist.
+        complete: Whether the whole list is cached.
+        absent: Names that were not in the list when it was fetched for their sake.
         generation: A counter that grows when lists that are being fetched become outdated.
     """
 
@@ -195,6 +198,7 @@ class ToolSchemaCache:
         self._lock = threading.RLock()
         self.by_name: Mapping[str, ToolSchemas] = {}
         self.complete = False
+        self.absent: frozenset[str] = frozenset()
         self.generation = 0
         # The memory of the schemas that single pages have added, in bytes.
         self._added = 0
@@ -228,11 +232,19 @@ class ToolSchemaCache:
             else:
                 self.by_name = {**self.by_name, **listed}
 
+    def note_absent(self, name: str) -> None:
+        """Remember that a list that was fetched for a tool does not have it, if that is so."""
+        with self._lock:
+            if self.complete and name not in self.by_name:
+                kept = self.absent if len(self.absent) < _MAX_ABSENT else frozenset()
+                self.absent = kept | {name}
+
     def forget(self) -> None:
         """Clear the cache: the list has changed, or the server was started again."""
         with self._lock:
             self.generation += 1
             self.by_name, self.complete, self._added = {}, False, 0
+            self.absent = frozenset()
 
 
 def _known_or_new(known: Mapping[str, ToolSchemas], tool: Tool) -> ToolSchemas:

@@ -21,6 +21,7 @@ from syncmcp import (
     ClosedError,
     InvalidArguments,
     InvalidOutput,
+    InvalidParams,
     Mode,
     RequestCancelled,
     RequestFuture,
@@ -217,7 +218,9 @@ def test_an_outdated_schema_is_fetched_again_once(answer: s.Step, fits: bool) ->
 
 
 @rotated
-def test_a_tool_never_listed_is_listed_once_when_it_gives_structured_content(wire: Wire) -> None:
+def test_the_tools_are_listed_once_for_each_unlisted_one_that_gives_structured_content(
+    wire: Wire,
+) -> None:
     server = forecasting()
     server.add_tool(lambda: "words", name="talk")
     server.on_request("tools/list", lambda *_: listed(WEATHER))
@@ -228,7 +231,32 @@ def test_a_tool_never_listed_is_listed_once_when_it_gives_structured_content(wir
         for _ in range(3):
             client.call_tool("weather", ROME)
             assert client.call_tool("hidden").data == {"a": 1}
-        assert server.stats.requests["tools/list"] == 1
+        assert server.stats.requests["tools/list"] == 2
+
+
+@pytest.mark.parametrize("mode", [STATEFUL, STATELESS])
+def test_a_tool_that_came_after_the_list_is_checked(mode: Mode) -> None:
+    server = Server("growing")
+    server.add_tool(lambda: "words", name="talk")
+    with syncmcp.connect(server, mode=mode) as client:
+        assert [tool.name for tool in client.list_tools().tools] == ["talk"]
+        # Added without the server's knowledge: it does not notify its clients.
+        late = Server("late")
+        number = {"type": "object", "properties": {"n": {"type": "integer"}}}
+        late.add_tool(
+            lambda n=1: {"degrees": n}, name="late", input_schema=number, output_schema=NARROW
+        )
+        server.features.tools["late"] = late.features.tools["late"]
+        with pytest.raises(InvalidArguments):
+            client.call_tool("late", {"n": "one"}, validate_input=True)
+        assert server.stats.requests["tools/call"] == 0
+        with pytest.raises(InvalidOutput):
+            client.call_tool("late")
+        del server.features.tools["late"]
+        for _ in range(2):
+            with pytest.raises(InvalidParams):
+                client.call_tool("gone", validate_input=True)
+        assert server.stats.requests["tools/list"] == 4
 
 
 @pytest.mark.parametrize("mode", [STATEFUL, STATELESS])
