@@ -243,6 +243,13 @@ def test_a_program_allows_issuers_letter_by_letter(given: Any, included: bool) -
     assert Allowed(given).includes(SignInRequest(SERVER, ISSUER)) is included
 
 
+def test_a_function_that_fails_is_named_and_an_assumed_issuer_is_known_as_such() -> None:
+    with pytest.raises(UsageError, match=r"^allow failed: ZeroDivisionError$"):
+        Allowed(lambda server, issuer: 1 / 0 > 1).includes(SignInRequest(SERVER, ISSUER))
+    assert SignInRequest.of(SERVER, metadata(), None).assumed is False
+    assert SignInRequest.of(SERVER, metadata(), None, assumed=True).assumed is True
+
+
 @pytest.mark.parametrize(
     ("given", "message"),
     [

@@ -253,6 +253,8 @@ def test_a_client_with_a_key_signs_each_request_for_a_token() -> None:
     walk.run(refresh(token, client, server(), 0.0, assertion))
     walk.run(revoke(token, client, server(), assertion))
     assert [form(fetch)["client_assertion"] for fetch in walk.asked] == [*"abcd"]
+    kind = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer"
+    assert {form(fetch)["client_assertion_type"] for fetch in walk.asked} == {kind}
     # A server accepts an assertion only once, so a retry contains a new one.
     signed = iter("ef")
     assert walk.asked[0].renew is not None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from typing import Any
 
@@ -18,7 +19,7 @@ from syncmcp.auth.registration import (
 )
 from syncmcp.auth.steps import HttpResponse
 from syncmcp.auth.tokens import Registration
-from syncmcp.errors import RegistrationFailed, UsageError
+from syncmcp.errors import DiscoveryFailed, RegistrationFailed, UsageError
 from syncmcp.types.extensions import AuthorizationServerMetadata
 from tests.auth.authorization_server import Person
 from tests.auth.stepping import Walk, told
@@ -116,6 +117,7 @@ def test_registration_says_what_kind_of_program_this_is_and_what_it_wants(
     found = walk.run(register(place(scopes), identity, redirect, "b c" if scopes else None))
     (fetch,) = walk.asked
     assert fetch.method == "POST"
+    assert fetch.headers == {"Accept": "application/json", "Content-Type": "application/json"}
     assert json.loads(fetch.body or b"") == {
         "client_name": "Example",
         "redirect_uris": [redirect],
@@ -248,6 +250,18 @@ def test_a_refused_registration_tells_the_user_what_to_do(answer: Any) -> None:
     with pytest.raises(RegistrationFailed, match="client_id=") as caught:
         registered(answer)
     assert caught.value.status == answer.status
+
+
+def test_an_assumed_authorization_server_that_does_not_exist_is_named_as_the_cause() -> None:
+    at = dataclasses.replace(place(), published=False)
+    with pytest.raises(DiscoveryFailed, match=r"^the server requires a sign-in, but") as caught:
+        registered(HttpResponse(404, {}, b"<html>"), at=at)
+    end = " does not say where, and is not an authorization server itself"
+    assert caught.value.message.endswith(end)
+    assert caught.value.status == 404
+    assert caught.value.hint == "if it takes a token that you get elsewhere, pass token= to Http"
+    with pytest.raises(RegistrationFailed, match="no reason given"):
+        registered(told({"error": "no"}, 400), at=at)
 
 
 @pytest.mark.requirement("REG-01", "REG-02")

@@ -241,4 +241,5 @@ def test_a_missing_capability_names_the_option_that_declares_it(
 ) -> None:
     assert server_error(-32021, "no", {"requiredCapabilities": required}).hint == hint
     assert server_error(-32021, "no", required).hint is None
+    assert server_error(-32021, "no", required, server="shop").server == "shop"
     assert server_error(-32020, "no", {"requiredCapabilities": required}).hint is None

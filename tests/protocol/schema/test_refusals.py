@@ -17,6 +17,11 @@ def refusal(schema: Any) -> str:
     return refused(lambda: compile_schema(schema))
 
 
+def test_numbers_and_types_beyond_the_limits_are_refused() -> None:
+    assert refusal({"multipleOf": 1e999}) == "a number in it is too large"
+    assert "repeats a type" in refusal({"type": ["string"] * 8})
+
+
 @pytest.mark.requirement("SCHM-01")
 def test_a_schema_that_names_no_dialect_is_2020_12() -> None:
     compiled = compile_schema({"prefixItems": [{"type": "integer"}]})
