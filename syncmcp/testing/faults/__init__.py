@@ -128,7 +128,8 @@ class Planned:
     Attributes:
         fault: The fault.
         exchange: The exchange to which it was assigned; `None` before that, and at "connect".
-        happened: Whether the exchange has reached the point of the fault.
+        happened: Whether the exchange has reached the point of the fault. It may become true just
+            after the client's error: `wait` waits for it.
     """
 
     def __init__(
