@@ -53,8 +53,8 @@ class ScriptedPeer(Closing):
     memory), `command` (a child process over stdio) and `url` (HTTP). In memory and over stdio the
     n-th connection plays the n-th script, and later connections play the last one. Over HTTP the
     first script is played once for the whole endpoint. Requests that it does not `expect` anywhere
-    are answered as usual: notifications with 202, GET with 405, DELETE with 200. After the last step
-    of a script its connection stays open, and requests get no answer: they time out.
+    are answered as usual: notifications with 202, GET with 405, DELETE with 200. After the last
+    step of a script its connection stays open, and requests get no answer: they time out.
 
     Close it, or use it in a `with` statement. An invalid step ends its script and the connection,
     with the event "failed: ..." in the transcript, and `close` raises
