@@ -134,9 +134,13 @@ PARTS: Final = (
                 "client",
                 "test_{}.py",
                 "batches cache callables client_limits operations pagination retry sessions "
-                "structured_output task_cancelling undeclared",
+                "structured_output task_cancelling tasks undeclared",
             ),
             *_files("connection", "test_{}.py", "call_limits cancellation deadlines interceptors"),
+        ),
+        (
+            "client/test_operations.py::test_an_error_that_is_settled_after_it_was_raised_keeps_no_frame",
+            "client/test_operations.py::test_the_error_of_a_call_keeps_no_frame_of_its_caller",
         ),
     ),
 )
