@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing_extensions import ParamSpec
 
 from syncmcp._client.client import Client
-from syncmcp._connection.options import OPTIONS_OF_TARGETS, keyword_hint, target_with
+from syncmcp._connection.options import keyword_hint, options_of_targets, target_with
 from syncmcp.errors import UsageError
 
 P = ParamSpec("P")
@@ -45,13 +45,13 @@ def _opened(make: Callable[P, Client]) -> Callable[P, Client]:
             raise TypeError("connect() opens the client at once: write Client(TARGET, lazy=True)")
         if len(args) > 1:
             raise TypeError("connect() takes one target; for a command, write Stdio(COMMAND, ...)")
-        for kind, names in OPTIONS_OF_TARGETS.items():
-            if wrong := sorted(names & kwargs.keys()):
-                raise UsageError(
-                    f"{wrong[0]}= is an option of the target: write"
-                    f" connect({target_with(kind, *wrong)})"
-                )
         if unknown := kwargs.keys() - parameters.keys():
+            for kind, names in options_of_targets().items():
+                if wrong := sorted(unknown.intersection(names)):
+                    raise UsageError(
+                        f"{wrong[0]}= is an option of the target: write"
+                        f" connect({target_with(kind, *wrong)})"
+                    )
             word = min(unknown)
             hint = keyword_hint(word, parameters)
             text = f"connect() got an unexpected keyword argument {word!r}"

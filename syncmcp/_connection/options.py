@@ -17,6 +17,7 @@ from syncmcp._base.checks import check_callable, check_mapping, flag, kind_of, s
 from syncmcp._base.similar import similar
 from syncmcp._base.text import logger
 from syncmcp._concurrency.cancel import CancelToken, as_token
+from syncmcp._concurrency.forks import delaying_forks
 from syncmcp._concurrency.pool import current
 from syncmcp._protocol.capabilities import Undeclared
 from syncmcp._protocol.metadata import BAGGAGE, KEYS, PARENT, STATE, check_keys, has_trace_shape
@@ -280,48 +281,17 @@ _ELSEWHERE = {
 # The options of a client that are handlers; a call takes them in `handlers`.
 _HANDLERS = ("elicitation", "roots", "sampling")
 
-OPTIONS_OF_TARGETS = {
-    "Http": frozenset(
-        [
-            "transport",
-            "headers",
-            "token",
-            "auth",
-            "session",
-            "verify",
-            "cert",
-            "proxies",
-            "max_body",
-            "session_id",
-            "last_event_id",
-            "keep_session",
-        ]
-    ),
-    "Stdio": frozenset(
-        ["command", "args", "env", "inherit_env", "cwd", "stderr", "restart", "max_frame", "grace"]
-    ),
-    "OAuth": frozenset(
-        [
-            "client_id",
-            "client_secret",
-            "client_metadata_url",
-            "client_name",
-            "redirect_uri",
-            "receiver",
-            "scopes",
-            "store",
-            "issuer",
-            "allow",
-            "login_timeout",
-            "allow_private",
-            "dpop",
-            "assertion",
-        ]
-    ),
-}
-
-
 _POSITIONAL = ("command", "args")  # in `Stdio`
+
+
+def options_of_targets() -> dict[str, Collection[str]]:
+    """Return the options of targets, and of the sign-in of a target, by class. For errors only."""
+    with delaying_forks():
+        from syncmcp.auth import OAuth
+        from syncmcp.config import Http, Stdio
+
+    kinds = (Http, Stdio, OAuth)
+    return {kind.__name__: inspect.signature(kind).parameters.keys() - {"url"} for kind in kinds}
 
 
 def target_with(kind: str, *options: str) -> str:
@@ -351,7 +321,7 @@ def keyword_hint(word: str, known: Collection[str], of_client: Collection[str] =
         return f"write {'=, '.join(_HANDLERS)}="
     if own in OPTION_NAMES:
         return f"it is an option of a call, client.call_tool(..., {own}=...)"
-    for kind, names in OPTIONS_OF_TARGETS.items():
+    for kind, names in options_of_targets().items():
         if word in names and word not in _POSITIONAL:
             return f"it is an option of the target, {target_with(kind, word)}"
     return did_you_mean(word, known)

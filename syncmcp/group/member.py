@@ -21,7 +21,7 @@ from syncmcp._concurrency.limited_log import LimitedLog
 from syncmcp._concurrency.pool import DaemonPool, lending_handler
 from syncmcp._concurrency.timing import Deadline
 from syncmcp._connection.client_services import CALLBACK_ARGUMENTS
-from syncmcp._connection.options import OPTIONS_OF_TARGETS, keyword_hint
+from syncmcp._connection.options import keyword_hint, options_of_targets
 from syncmcp._protocol.capabilities import Undeclared
 from syncmcp._protocol.subscription import ChangeFilter
 from syncmcp.approval import as_approval
@@ -318,7 +318,7 @@ class GroupOptions:
 
 def _hint(word: str, known: Set[str]) -> str:
     """Return what to write instead of an unknown option."""
-    if word in OPTIONS_OF_TARGETS["Http"]:
+    if word in options_of_targets()["Http"]:
         return "write Http(URL, ...) as the server, with its options"
     return keyword_hint(word, known - {"name", "target"})
 

@@ -203,6 +203,14 @@ def revisions(target: Stdio, count: int, **options: Any) -> list[str]:
 NOT_ANY_MORE = ["initialize", "server/discover"]
 
 
+def test_a_failed_negotiation_names_its_server() -> None:
+    chosen = {**STARTED, "protocolVersion": "1999-01-01"}
+    wrong = pytest.raises(syncmcp.errors.ProtocolError, match=r"\[shop\]: .*'1999-01-01'")
+    with Scripted([START, s.reply(chosen)]) as peer, wrong as raised:
+        syncmcp.connect(peer.url, name="shop", mode="legacy")
+    assert raised.value.server == "shop"
+
+
 @pytest.mark.requirement("VER-16")
 @pytest.mark.parametrize(
     ("scripts", "revision", "methods"),
