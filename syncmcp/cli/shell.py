@@ -190,7 +190,8 @@ class ShellCompleter(LineCompleter):
 
         Each is shown as it is inserted: as one word, quoted if necessary, which the shell parses as
         the text that the server offers. Words that would be parsed as an option, that are too long,
-        or that have invisible characters, are not offered.
+        or that have invisible characters, are not offered. A blank follows the only completion,
+        unless a value must follow.
         """
         before = document.text_before_cursor
         written = _BLANK.split(before)[-1]
@@ -203,12 +204,15 @@ class ShellCompleter(LineCompleter):
             found = list(self._candidates(earlier, typed))
         except McpError:
             return  # completion shows no errors; the command itself reports them
-        for word in found:
-            if word is None or not word.startswith(typed) or word[:1] in ("", "-"):
-                continue
-            inserted = shlex.quote(word)
-            if len(inserted) <= _LONGEST and visible(inserted) == inserted:
-                yield Completion(inserted, start_position=-len(written))
+        fitting = (
+            shlex.quote(word)
+            for word in found
+            if word is not None and word.startswith(typed) and word[:1] not in ("", "-")
+        )
+        words = [one for one in fitting if len(one) <= _LONGEST and visible(one) == one]
+        alone = len(words) == 1 and not words[0].endswith("=") and not document.text_after_cursor
+        for one in words:
+            yield Completion(one + " " * alone, start_position=-len(written), display=one)
 
     def _candidates(self, earlier: list[str], typed: str) -> Iterable[str | None]:
         match earlier:

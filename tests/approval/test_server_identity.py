@@ -63,7 +63,7 @@ ALIKE = {
 
 @pytest.mark.parametrize(("one", "other"), ALIKE.values(), ids=ALIKE)
 @pytest.mark.requirement("M-20")
-def test_for_this_session_is_for_one_server_and_no_default_name_allows(
+def test_a_remembered_decision_is_for_one_server_and_no_default_name_allows(
     one: Any, other: Any
 ) -> None:
     assert asked_twice(connected(one), connected(other))

@@ -206,10 +206,10 @@ def test_a_server_named_in_this_folder_is_used_after_a_yes(
 def test_the_shell_keeps_one_connection_and_completes_from_it(elsewhere: Path) -> None:
     with at_terminal("shell", *DEMO) as terminal:
         terminal.answers("Ctrl-D ends", "call ad", TAB)
-        terminal.answers("call add", " a", TAB)
+        terminal.answers("call add", "a", TAB)  # a blank follows the name
         terminal.answers("call add a:=", "1 b:=2", ENTER)
         terminal.answers("\n3\n", "prompt translate language=Fr", TAB)
-        terminal.answers("language=French", " text=Hi", ENTER)
+        terminal.answers("language=French", "text=Hi", ENTER)
         terminal.answers("user: ", "call fail --json", ENTER)
         terminal.answers('"exit_code": 5', "nonsense", ENTER)
         terminal.answers(

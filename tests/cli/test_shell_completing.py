@@ -77,7 +77,8 @@ def lines(client: Offering, before: str) -> list[str]:
     """Return the lines that Tab can make of the text before the cursor."""
     completer = ShellCompleter(cast("Client", client))
     found = list(completer.get_completions(Document(before), None))
-    assert all(one.display_text == one.text for one in found)  # inserted as shown
+    blank = " " if len(found) == 1 and not found[0].display_text.endswith("=") else ""
+    assert all(one.display_text + blank == one.text for one in found)  # inserted as shown
     return [before[: len(before) + one.start_position] + one.text for one in found]
 
 
@@ -129,9 +130,19 @@ def test_nothing_is_offered_within_an_open_quotation(before: str) -> None:
 
 def test_what_passes_for_a_template_or_is_too_long_to_be_read_is_not_offered() -> None:
     for text in ("a://b", "a{b}"):
-        assert lines(Offering(text), "complete ") == ["complete known"]
+        assert lines(Offering(text), "complete ") == ["complete known "]
         assert len(lines(Offering(text), "prompt ")) == 2
     assert [len(lines(Offering("x" * length), "call x")) for length in (200, 201)] == [1, 0]
+
+
+def test_a_blank_follows_the_only_completion_at_the_end_of_a_line() -> None:
+    client = Offering("draw")
+    assert lines(client, "ca") == ["call "]
+    assert lines(client, "call ") == ["call draw", "call known"]
+    assert lines(client, "call known q") == ["call known q:="]
+    completer = ShellCompleter(cast("Client", client))
+    (found,) = completer.get_completions(Document("ca x", cursor_position=2), None)
+    assert found.text == "call"
 
 
 def test_the_prompt_shows_no_path_of_a_program() -> None:

@@ -11,7 +11,7 @@ import pytest
 from pydantic import BaseModel
 
 import syncmcp
-from syncmcp.testing import RpcError, Server, demo_server
+from syncmcp.testing import RpcError, Server, demo_server, serve_http
 from syncmcp.testing.server.wire import REVISIONS
 from syncmcp.types import CallToolResult, ImageContent, PromptMessage, TextContent, ToolAnnotations
 from tests.testing.talks import text_of
@@ -207,6 +207,18 @@ def test_annotations_of_a_tool_are_json_or_a_model_and_are_sent_by_their_names_i
     wrong: Any = 3
     with pytest.raises(TypeError, match="annotations must be a mapping, such as"):
         server.add_tool(lambda: 1, name="wrong", annotations=wrong)
+
+
+@pytest.mark.parametrize("option", ["input_schema", "output_schema", "meta"])
+def test_schemas_and_metadata_of_a_tool_must_be_mappings(option: str) -> None:
+    with pytest.raises(TypeError, match=f"^{option} must be a mapping, not str$"):
+        Server().add_tool(lambda: 1, name="wrong", **{option: "{}"})
+
+
+def test_an_unknown_kind_of_response_is_refused() -> None:
+    wrong: Any = "xml"
+    with pytest.raises(ValueError, match="response must be one of auto, json, sse, not 'xml'"):
+        serve_http(Server(), response=wrong)
 
 
 def test_bad_arguments_and_failures_are_results_and_other_errors_are_errors(

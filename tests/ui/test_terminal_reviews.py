@@ -133,7 +133,7 @@ def test_enter_denies_alone_and_after_a_sentence(
         ("tool", ToolCall("rm", {"path": "/"}, ToolAnnotations(destructive_hint=True)), 2),
     ],
 )
-def test_a_decision_can_be_kept_for_the_session(
+def test_a_decision_can_be_kept_while_the_program_runs(
     person: Person, asking: Asking, kind: Kind, request_: Any, downs: int
 ) -> None:
     verdict = asking("review", question(kind, request_))

@@ -16,6 +16,7 @@ from typing import Any, Literal, NamedTuple, get_args, get_origin, get_type_hint
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, create_model
 from typing_extensions import is_typeddict
 
+from syncmcp._base.checks import kind_of
 from syncmcp.templates import UriTemplate
 from syncmcp.testing.server import wire
 from syncmcp.testing.server.context import ToolContext
@@ -145,6 +146,10 @@ class Tool(Binding):
         **named: str | None,
     ) -> None:
         super().__init__(function, **named)
+        objects = {"input_schema": input_schema, "output_schema": output_schema, "meta": meta}
+        for option, value in objects.items():
+            if not isinstance(value, Mapping | None):
+                raise TypeError(f"{option} must be a mapping, not {kind_of(value)}")
         self.input_schema: Message = dict(input_schema or self.schema())
         self.output_schema = (
             dict(output_schema) if output_schema is not None else _schema_of(self.returns)

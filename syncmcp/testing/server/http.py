@@ -127,6 +127,9 @@ class HttpEndpoint(_Endpoint):
         event_limit: The number of messages stored for replay in each event stream, and of the
             streams of a session that can be resumed.
         allowed_hosts: The host names accepted in `Host` and `Origin`; `None` accepts all.
+
+    Raises:
+        ValueError: `response` is something else.
     """
 
     def __init__(
@@ -140,6 +143,8 @@ class HttpEndpoint(_Endpoint):
         allowed_hosts: Iterable[str] | None = None,
     ) -> None:
         super().__init__(server, keep_alive, allowed_hosts)
+        if response not in ("auto", "json", "sse"):
+            raise ValueError(f"response must be one of auto, json, sse, not {response!r}")
         self._response = response
         self._retry_ms = retry_ms
         self._event_limit = event_limit

@@ -164,8 +164,9 @@ class Server(Dispatcher):
         one (2025-11-25) or declares the extension for tasks (2026-07-28); see `tasks`.
 
         Raises:
-            TypeError: It is used without parentheses, as ``@server.tool``; or `annotations` is
-                something else.
+            TypeError: It is used without parentheses, as ``@server.tool``; or `annotations`,
+                `meta` or a schema is something else.
+            ValueError: There is no such `task_support`.
         """
         make = partial(
             Tool,

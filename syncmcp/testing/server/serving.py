@@ -55,7 +55,7 @@ def serve_http(
 
     Raises:
         TypeError: `server`, `port` or `authorization_server` is something else.
-        ValueError: `port` is not within 0 to 65535.
+        ValueError: `port` is not within 0 to 65535, or there is no such `response`.
         OSError: The port is taken.
     """
     if not isinstance(server, Server):

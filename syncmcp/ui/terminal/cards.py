@@ -401,7 +401,7 @@ def _plain_text(value: Any) -> str:
 
 
 _DENY, _ALLOW = ("deny", "Deny"), ("allow", "Allow")
-_ALLOW_SESSION = ("remember", "Allow for this session")
+_ALLOW_ALWAYS = ("remember", "Allow it each time while this program runs")
 _DECLINED = "a person said no"
 
 
@@ -422,7 +422,7 @@ def review(screen: Screen, question: Question) -> Verdict:
     show_cause(screen, question.context)
     screen.say("They are:")
     screen.read(roots_text(question), hanging=True)
-    return _verdict(screen.choose("Tell the server?", [_DENY, _ALLOW, _ALLOW_SESSION]))
+    return _verdict(screen.choose("Tell the server?", [_DENY, _ALLOW, _ALLOW_ALWAYS]))
 
 
 def show_cause(screen: Screen, context: HandlerContext | None) -> None:
@@ -461,7 +461,7 @@ def _review_request(
         _DENY,
         ("edit", "Edit"),
         ("allow", "Approve"),
-        ("remember", "Approve, and allow for this session"),
+        ("remember", "Approve this, and all later requests, while this program runs"),
     ]
     edited = request
     while True:
@@ -546,7 +546,11 @@ def _review_tool_call(screen: Screen, question: Question, call: ToolCall) -> Ver
         screen.say(f"What the server says about the tool{trust}:")
         for line in claims:
             screen.quote_line(line)
-    options = [_DENY, ("allow", "Call it"), ("remember", "Call it, and allow for this session")]
+    options = [
+        _DENY,
+        ("allow", "Call it"),
+        ("remember", "Allow all calls of this tool while this program runs"),
+    ]
     action = _choose(screen, "Call it?", text, options, whole=whole)
     if action in ("allow", "remember") and wants_word(question) and not _types_word(screen):
         return Verdict.deny(_DECLINED)
