@@ -212,11 +212,12 @@ def _choose_issuer(listed: Sequence[str], issuer: str | None, known: Sequence[st
     if issuer is not None:
         if issuer not in listed:
             shown = ", ".join(map(_quoted, listed[:_MOST_SHOWN])) or "nobody"
-            others = len(listed) - _MOST_SHOWN
+            if (others := len(listed) - _MOST_SHOWN) > 0:
+                shown += f" and {counted(others, 'others')}"
             slash = any(same_but_slash(issuer, one) for one in listed)
             raise DiscoveryFailed(
-                f"the server accepts tokens from {shown}{f' and {others} others' * (others > 0)},"
-                f" but not from the issuer that was named, {_quoted(issuer)}"
+                f"the server accepts tokens from {shown}, but not from the issuer that was named,"
+                f" {_quoted(issuer)}"
                 f"{' (the / at the end differs)' if slash else ''}"
             )
         return issuer
