@@ -87,7 +87,7 @@ def markdown(summary: Mapping[str, Any]) -> str:
                     f"{WIRES[row['wire']]}: {row['title']}",
                     *(amount(row, side) for side in ("syncmcp", "official", "floor")),
                     f"**{ratio[2]:.2f}**" if ratio else "",
-                    f"{ratio[1]:.2f} to {ratio[3]:.2f}" if ratio else "",
+                    f"{ratio[1]:.2f}\u2013{ratio[3]:.2f}" if ratio else "",
                     f"{cpu[2]:.2f}" if cpu and row["unit"] != "MB" else "",
                     "" if row["target"] is None else f"{row['target']:.3g}",
                     notes(row),

@@ -69,8 +69,8 @@ def save(
     limit = whole_number(max_bytes, "max_bytes")
     data = _bytes(content, limit)
     target = Path(path)
-    if not target.name:
-        raise UsageError(f"path names a folder, not a file: {str(path)!r}")
+    if not target.name or target.is_dir():
+        raise UsageError(f"path names a directory, not a file: {str(path)!r}")
     try:
         write_atomically(target, data, mode=0o666, overwrite=overwrite, keep_mode=True)
     except OSError as error:  # its text names the temporary file

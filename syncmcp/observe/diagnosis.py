@@ -59,7 +59,10 @@ def threads(label: str, waiting: CodeType) -> Iterator[dict[str, Any]]:
     me = threading.get_ident()
     for thread in threading.enumerate():
         stack = stacks.get(thread.ident or 0)
-        if stack is None or thread.ident == me:
+        if thread.ident == me:
+            # A signal handler may have interrupted a call of the library to make this dump.
+            stack = _outside(stack)
+        if stack is None:
             continue
         calls = [
             call for call in traceback.extract_stack(stack) if call.filename != threading.__file__
@@ -78,6 +81,13 @@ def threads(label: str, waiting: CodeType) -> Iterator[dict[str, Any]]:
                 for call in calls[-_MOST_CALLS:]
             ],
         }
+
+
+def _outside(stack: FrameType | None) -> FrameType | None:
+    """Return the innermost frame of a stack that runs no code of the library."""
+    while stack is not None and stack.f_code.co_filename.startswith(_HERE):
+        stack = stack.f_back
+    return stack
 
 
 def _awaited(stack: FrameType, waiting: CodeType) -> str | None:

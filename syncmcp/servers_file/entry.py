@@ -221,10 +221,12 @@ class ServerEntry:
         # Again after each approval: a named file may have changed while the person was reading.
         while (review := self.review()).digest not in self._rules.approved:
             if ask is None:
+                unasked = "nobody approved this server, and the file that names it may have come"
+                changed = "this server, or a file that it names, has changed since it was approved"
+                before = self._rules.approved.digests(self.name, self.file)
                 raise self._not_approved(
                     review,
-                    "nobody approved this server, and the file that names it may have come with"
-                    " a project",
+                    changed if before else f"{unasked} with a project",
                     by="nobody",
                     hint="give approve=, or trust=True to trust the file, to servers_file.read",
                 )

@@ -340,19 +340,17 @@ class ApprovedServers:
                 "at": datetime.now(timezone.utc).isoformat(timespec="seconds"),
             }
 
+    def digests(self, server: str, file: Path) -> list[str]:
+        """Return the digests of all approvals of a server of a file, whatever they cover."""
+        with self._as_own_errors():
+            return _digests(self._file.read(), server, file)
+
     def remove(self, server: str, file: Path) -> None:
         """Discard all approvals of a server of a file, whatever they cover; idempotent."""
-
-        def found(objects: Mapping[str, Any]) -> list[str]:
-            wanted = (server, str(file))
-            said = ((key, each.get("server"), each.get("file")) for key, each in objects.items())
-            return [key for key, *about in said if tuple(about) == wanted]
-
-        with self._as_own_errors():
-            if found(self._file.read()):
-                with self._file.change() as approved:
-                    for digest in found(approved):
-                        del approved[digest]
+        if self.digests(server, file):
+            with self._as_own_errors(), self._file.change() as approved:
+                for digest in _digests(approved, server, file):
+                    del approved[digest]
 
     @contextmanager
     def _as_own_errors(self) -> Iterator[None]:
@@ -361,3 +359,12 @@ class ApprovedServers:
         except UnusableFile as error:
             path = str(error.path)
             raise ServersFileError(error.problem, file=path) from error
+
+
+def _digests(approved: Mapping[str, Any], server: str, file: Path) -> list[str]:
+    wanted = (server, str(file))
+    return [
+        digest
+        for digest, facts in approved.items()
+        if (facts.get("server"), facts.get("file")) == wanted
+    ]

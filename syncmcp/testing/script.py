@@ -110,7 +110,17 @@ def progress(
 def request(
     method: str, params: Any = None, *, identifier: str | int = 1, to: str | None = None
 ) -> Step:
-    """Send the client a request; `expect("response")` waits for the answer."""
+    """Send the client a request; `expect("response")` waits for its response.
+
+    Steps after that `expect` still answer the message before it if they name its label::
+
+        asking = [
+            expect("tools/call", label="call"),
+            request("ping"),
+            expect("response"),
+            reply({"content": []}, to="call"),
+        ]
+    """
     body = _given(jsonrpc="2.0", id=identifier, method=method, params=params)
     return message(body, to=to, final=False)
 

@@ -13,6 +13,7 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from tempfile import gettempdir
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -207,7 +208,8 @@ USAGE_ERRORS: dict[str, Mistake] = {
     "'3'>; pass one resource, image or audio of its content, or write its": lambda client: save(
         client.call_tool("add", SUM), "a"
     ),
-    "path names a folder, not a file: '.'": lambda _: save(TEXT, "."),
+    "path names a directory, not a file: '.'": lambda _: save(TEXT, "."),
+    f"path names a directory, not a file: {gettempdir()!r}": lambda _: save(TEXT, gettempdir()),
     "store such as FileStore(path), not str": lambda _: OAuth(store="tokens.json"),
     "variables must be a mapping": lambda _: servers_of("a.json", variables=["x"]),
     "path must be the path of a file, not dict": lambda _: servers_of({}),

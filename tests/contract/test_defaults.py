@@ -113,7 +113,7 @@ Size of an entry of a `FileStore` | auth.store._LONGEST_ENTRY
 Size of a server file | servers_file.MAX_BYTES
 Nesting of a server entry | servers_file.entry.MAX_DEPTH
 Size of a file whose content an approval covers | servers_file.named_files.MAX_BYTES
-Words of a server entry that are looked up as files, times its folders \
+Words of a server entry that are looked up as files, times its directories \
 | servers_file.named_files.MAX_WORDS
 Silence before a terminal question accepts keys | ui.terminal.screen._SILENCE_SECONDS
 Characters of a server entry that is shown without a warning about its length \

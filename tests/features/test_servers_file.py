@@ -311,6 +311,16 @@ class TestApproval:
                 assert caught.value.review.server == "one"
             assert server.stats.requests.total() == 0
 
+    def test_a_server_that_has_changed_since_it_was_approved_is_named_as_such(self) -> None:
+        of_project({"command": "touch", "args": ["a"]})["one"].approve()
+        with pytest.raises(NotApproved, match="has changed since it was approved") as caught:
+            of_project({"command": "touch", "args": ["b"]})["one"].target()
+        assert caught.value.by == "nobody"
+        with pytest.raises(NotApproved, match="nobody approved"):
+            read(written(Path(".cursor/mcp.json"), {"mcpServers": {"two": {"command": "touch"}}}))[
+                "two"
+            ].target()
+
     def test_a_person_sees_the_whole_of_it_once(self) -> None:
         seen: list[ServerReview] = []
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import signal
 import threading
 from collections.abc import Iterator
 from functools import partial
@@ -62,6 +63,35 @@ def test_a_dump_shows_the_calls_in_flight_and_who_waits_for_them(wire: Wire) -> 
     assert any("connection.py" in call or "_http" in call for call in ours["calls"])
     assert "the caller, waits for the answer to" in text
     assert facts["client"]["revision"] == wire.revision
+
+
+def test_a_dump_in_a_signal_handler_shows_the_call_that_it_interrupted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    stage, dumps = Stage(), []
+
+    def handle(*_: object) -> None:
+        dumps.append(dumped(client))
+        stage.gate.set()
+
+    earlier = signal.signal(signal.SIGUSR1, handle)
+    try:
+        with syncmcp.connect(stage.server) as client:
+
+            def interrupt() -> None:
+                stage.inside("main")
+                signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGUSR1)
+
+            threading.Thread(target=interrupt).start()
+            client.call_tool("hold", {"key": "main"}, timeout=PATIENCE)
+            (facts,) = dumps
+            (main,) = [each for each in facts["threads"] if each["name"] == "MainThread"]
+            assert main["waits_for"] == f"the answer to {facts['calls'][0]['id']} tools/call"
+            assert "handle" in main["calls"][-2]
+            # Outside of a call, the thread that makes a dump runs no code of the library.
+            assert "MainThread" not in {each["name"] for each in dumped(client)["threads"]}
+    finally:
+        signal.signal(signal.SIGUSR1, earlier)
 
 
 def test_a_dump_says_what_waits_for_its_turn() -> None:

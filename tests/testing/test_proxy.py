@@ -314,15 +314,25 @@ def test_a_fault_a_queue_or_a_target_that_makes_no_sense_is_refused() -> None:
         (Hold, {"at": "body", "after": -1}),
         (Drip, {"at": "request"}),
         (Drip, {"at": "body", "size": 0}),
+        (Drip, {"at": "body", "every": "x"}),
     ]
     for kind, given in rows:
         with pytest.raises(ValueError, match=r"\w"):
             kind(**given)
+    half: Any = 9 / 2
+    with pytest.raises(TypeError, match=r"^after must be an int, not float$"):
+        Cut("body", after=half)
+    with pytest.raises(TypeError, match=r"^size must be an int, not float$"):
+        Drip("body", size=half)
+    with pytest.raises(TypeError, match="SSLContext, not float"):
+        FaultProxy("http://127.0.0.1:1/mcp", tls=half)
     with pytest.raises(ValueError, match="http://"):
         FaultProxy("https://127.0.0.1/mcp")
     with FaultProxy("http://127.0.0.1:1/mcp") as proxy:
         with pytest.raises(ValueError, match="nth"):
             proxy.queue(Cut("sent"), nth=0)
+        with pytest.raises(TypeError, match="nth must be an int, not float"):
+            proxy.queue(Cut("sent"), nth=half)
         with pytest.raises(ValueError, match="connection"):
             proxy.queue(Cut("connect"), method="x")
         with pytest.raises(ValueError, match="path"):

@@ -48,7 +48,7 @@ def test_a_script_is_played_in_order() -> None:
             s.request("ping", identifier=9),
             s.withdraw(9, "never mind"),
             s.expect("response"),
-            s.drip(s.reply({"said": s.ID}), every=0.0001),
+            s.drip(s.reply({"said": s.ID}, to="first"), every=0.0001),
             s.error(-5, "no", {"why": 1}, to="first"),
             s.expect("hello", label="second"),
             s.input_required({"a": ("roots/list", None)}, ""),
@@ -72,7 +72,7 @@ def test_a_script_is_played_in_order() -> None:
         assert client.next() == {"jsonrpc": "2.0", "id": 9, "method": "ping"}
         assert client.next()["params"] == {"requestId": 9, "reason": "never mind"}
         client.send({"jsonrpc": "2.0", "id": 9, "result": {}})
-        assert client.next() == {"jsonrpc": "2.0", "id": 9, "result": {"said": 9}}
+        assert client.next() == {"jsonrpc": "2.0", "id": 1, "result": {"said": 1}}
         error = {"code": -5, "message": "no", "data": {"why": 1}}
         assert client.next() == {"jsonrpc": "2.0", "id": 1, "error": error}
         client.send({**HELLO, "id": "1"})
@@ -101,6 +101,25 @@ def test_a_script_without_sense_fails_loudly(step: s.Step, said: str) -> None:
     assert ended.wait(PATIENCE)
     with pytest.raises(ScriptError, match=said):
         peer.close()
+
+
+def test_a_reply_to_a_response_and_a_gate_that_no_script_has_are_mistakes() -> None:
+    asking = [s.expect("ping"), s.request("roots/list"), s.expect("response"), s.reply({})]
+    peer, ended = ScriptedPeer(asking), threading.Event()
+    with Memory(peer, ended.set) as client:
+        client.ask("ping")
+        client.send({"jsonrpc": "2.0", "id": 1, "result": {}})
+        assert ended.wait(PATIENCE)
+    with pytest.raises(ScriptError, match="the last expect is a response, which gets no reply"):
+        peer.close()
+    drip, other = s.drip(s.gate("c"), 1), s.gate("a")
+    with ScriptedPeer([s.repeat([s.gate("b"), drip])], [other]) as gated:
+        for name in "abc":
+            gated.open(name)
+        with pytest.raises(ValueError, match=r"has the gate 'x'; the gates are: 'a', 'b', 'c'$"):
+            gated.open("x")
+    with ScriptedPeer([]) as empty, pytest.raises(ValueError, match="the gates are: none"):
+        empty.open("x")
 
 
 @pytest.mark.parametrize("closed_by", ["the peer", "the client"])

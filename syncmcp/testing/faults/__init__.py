@@ -17,7 +17,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
-from syncmcp._base.checks import seconds
+from syncmcp._base.checks import kind_of, seconds
 from syncmcp.testing.listener import Watched
 
 __all__ = ["Cut", "Drip", "Ending", "Exchange", "ExchangeLog", "Fault", "Hold", "Place", "Planned"]
@@ -44,6 +44,12 @@ Place = Literal["connect", "request", "sent", "head", "body", "event"]
 _COUNTED = ("request", "head", "body", "event")
 
 
+def check_count(value: object, name: str) -> None:
+    """Raise `TypeError` if `value` is not an `int`: half of a length (`/ 2`) may be a `float`."""
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise TypeError(f"{name} must be an int, not {kind_of(value)}")
+
+
 @dataclass(frozen=True)
 class Fault:
     """A fault at a point of an exchange; the base class of `Cut`, `Hold` and `Drip`.
@@ -55,6 +61,7 @@ class Fault:
 
     Raises:
         ValueError: There is no such point, or `after` is negative or not 0 at "connect" or "sent".
+        TypeError: `after` is not an `int`.
     """
 
     at: Place
@@ -63,6 +70,7 @@ class Fault:
     def __post_init__(self) -> None:
         if self.at not in get_args(Place):
             raise ValueError(f"at must be one of {', '.join(get_args(Place))}, not {self.at!r}")
+        check_count(self.after, "after")
         if self.after < 0 or (self.after and self.at not in _COUNTED):
             raise ValueError(f"after={self.after} does not apply at {self.at!r}")
 
@@ -108,7 +116,9 @@ class Drip(Fault):
         every: Seconds before each piece; `None` sends one piece for each `Planned.release`.
 
     Raises:
-        ValueError: As for `Fault`; or the point is before the response, or `size` is less than 1.
+        ValueError: As for `Fault`; or the point is before the response, `size` is less than 1, or
+            `every` is not a number of seconds.
+        TypeError: As for `Fault`; or `size` is not an `int`.
     """
 
     size: int = 1
@@ -118,8 +128,10 @@ class Drip(Fault):
         super().__post_init__()
         if self.at not in ("head", "body", "event"):
             raise ValueError(f"only a response can drip, and {self.at!r} is before it")
+        check_count(self.size, "size")
         if self.size < 1:
             raise ValueError(f"size must be at least 1, not {self.size}")
+        seconds(self.every, "every")
 
 
 class Planned:

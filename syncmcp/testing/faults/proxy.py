@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 from syncmcp._base.checks import kind_of
 from syncmcp._base.origin import split_url
-from syncmcp.testing.faults import Exchange, ExchangeLog, Fault, Planned
+from syncmcp.testing.faults import Exchange, ExchangeLog, Fault, Planned, check_count
 from syncmcp.testing.faults.relay import Address, Relay
 from syncmcp.testing.listener import HOST, Closing, Listener
 
@@ -48,11 +48,13 @@ class FaultProxy(Closing):
         url: The URL that clients connect to.
 
     Raises:
-        TypeError: The target is not a string.
+        TypeError: The target is not a string, or `tls` is something else.
         ValueError: It is not an ``http://`` URL.
     """
 
     def __init__(self, target: str, *, tls: ssl.SSLContext | None = None) -> None:
+        if not isinstance(tls, ssl.SSLContext | None):
+            raise TypeError(f"tls must be an ssl.SSLContext, not {kind_of(tls)}")
         self._tls = tls
         self._log = ExchangeLog()  # Its lock guards all attributes below.
         self._address, path = _split_target(target)
@@ -84,11 +86,12 @@ class FaultProxy(Closing):
             The queued fault, with methods to wait until it happens and to release it.
 
         Raises:
-            TypeError: `fault` is something else.
+            TypeError: `fault` or `nth` is something else.
             ValueError: `nth` is less than 1, or a fault at "connect" has a verb or a method.
         """
         if not isinstance(fault, Fault):
             raise TypeError(f"fault must be a Cut, Hold or Drip, not {kind_of(fault)}")
+        check_count(nth, "nth")
         if nth < 1:
             raise ValueError(f"nth must be at least 1, not {nth}")
         if fault.at == "connect" and (verb is not None or method is not None):

@@ -322,6 +322,11 @@ def _fill_placeholders(value: Any, incoming: Incoming | None) -> Any:
     if not isinstance(message, dict):
         raise ScriptError(f"{value} has no value here")
     if value == ID:
+        if incoming is not None and incoming.method == "response":
+            raise ScriptError(
+                "the last expect is a response, which gets no reply: pass label= to the expect of"
+                " the request, and the same to= to the reply"
+            )
         return message.get("id")
     params = message.get("params")
     meta = params.get("_meta") if isinstance(params, dict) else None

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 import secrets
 import socket
 import sys
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from typing import Any, BinaryIO
 
@@ -19,7 +20,7 @@ from syncmcp.testing.listener import (
     read_request_head,
     reset_at_close,
 )
-from syncmcp.testing.script import Script, Step
+from syncmcp.testing.script import Script
 from syncmcp.testing.scripted import (
     Channel,
     ClientGone,
@@ -149,7 +150,15 @@ class ScriptedPeer(Closing):
         return [int(event[len(prefix) :]) for event in events if event.startswith(prefix)]
 
     def open(self, gate: str) -> None:
-        """Open a gate: scripts pass `gate` steps of this name from now on."""
+        """Open a gate: scripts pass `gate` steps of this name from now on.
+
+        Raises:
+            ValueError: No script has a gate of this name.
+        """
+        known = set(_named(self._scripts, "gate", "name"))
+        if gate not in known:
+            shown = ", ".join(map(repr, sorted(known))) or "none"
+            raise ValueError(f"no script has the gate {gate!r}; the gates are: {shown}")
         open_gate(self.transcript, gate)
 
     def close(self) -> None:
@@ -270,7 +279,7 @@ class _HttpEndpoint:
     """Listens on loopback, and passes the requests that the script expects to `inbox`."""
 
     def __init__(self, script: Script, inbox: Inbox) -> None:
-        self._expected = set(_expected(script))
+        self._expected = set(_named([script], "expect", "method"))
         self._inbox = inbox
         self.listener = Listener(self._accept)
         self.url = f"http://{HOST}:{self.listener.port}/mcp"
@@ -405,11 +414,12 @@ class _HttpChannel(Channel):
         return b"%x\r\n%b\r\n" % (len(data), data) if self._chunked else data
 
 
-def _expected(script: Iterable[Step]) -> Iterable[str]:
-    for step in script:
-        if step["do"] == "expect":
-            yield step["method"]
+def _named(scripts: Iterable[Script], kind: str, member: str) -> Iterator[str]:
+    """Yield this member of all steps of a kind, nested ones too."""
+    for step in itertools.chain.from_iterable(scripts):
+        if step["do"] == kind:
+            yield step[member]
         elif step["do"] == "repeat":
-            yield from _expected(step["steps"])
+            yield from _named([step["steps"]], kind, member)
         elif step["do"] == "drip":
-            yield from _expected([step["step"]])
+            yield from _named([[step["step"]]], kind, member)
