@@ -186,6 +186,7 @@ CASES: list[tuple[str, dict[str, Any], list[Any], list[Any]]] = [
     ),
     # keywords without effect here
     (D2020, {"format": "email", "title": 7, "x-odd": [1]}, ["no address"], []),
+    (D7, {"prefixItems": [{}], "items": INTEGER}, [[1]], [["a"]]),
     (D7, {"$defs": 7, "prefixItems": 7, "$anchor": 7, "minContains": "x"}, [1], []),
 ]
 
@@ -230,6 +231,7 @@ def test_a_problem_says_what_and_where_without_the_value() -> None:
         ({"type": ["string", "null"]}, 1, (), "is not of type string or null"),
         (WITH_PATTERN, {"ab": ""}, ("ab",), "['ab'] is not of type integer"),
         ({"prefixItems": [{}, False]}, [1, 2], (1,), "[1] is not allowed"),
+        ({"unevaluatedProperties": INTEGER}, {"a": ""}, ("a",), "['a'] is not of type integer"),
         ({"uniqueItems": True}, ["a", "b", "a"], (2,), "[2] appears twice"),
         ({"maxLength": 3}, "a secret", (), "has more than 3 characters"),
         ({"minLength": 3}, "a", (), "has fewer than 3 characters"),
