@@ -151,8 +151,11 @@ def _of_provider(parse: Callable[[Any, Any], Any], what: str) -> Callable[[Any, 
             return parse(self, given)
         except (AttributeError, IndexError, KeyError, TypeError, ValidationError) as error:
             text = f"{what} is not in the format {type(self).__name__}"
-            missing = f": {error.args[0]!r} is missing" if isinstance(error, KeyError) else ""
-            raise UsageError(text + missing) from error
+            if hasattr(given, "model_dump"):
+                text += f": pass a dict made of {kind_of(given)}, not the object"
+            elif isinstance(error, KeyError):
+                text += f": {error.args[0]!r} is missing"
+            raise UsageError(text) from error
 
     return checked
 
@@ -234,7 +237,14 @@ class ModelFormat(ABC):
         Args:
             use: The tool use of the model, from `parse_answer`.
             result: The result of `call_tool`.
+
+        Raises:
+            UsageError: An argument has another type.
         """
+        if not isinstance(use, types.ToolUseContent):
+            raise UsageError(f"use must be a ToolUseContent, not {kind_of(use)}")
+        if not isinstance(result, types.CallToolResult):
+            raise UsageError(f"result must be a CallToolResult, not {kind_of(result)}")
         block = types.ToolResultContent(tool_use_id=use.id, content=result.content)
         if result.has_data:
             block.structured_content = result.data

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from typing import Any, ClassVar, Final
 
 from syncmcp import types
-from syncmcp.errors import InvalidOutput
+from syncmcp.errors import InvalidOutput, UsageError
 from syncmcp.llm._format import (
     ModelFormat,
     Unrepresentable,
@@ -165,12 +165,20 @@ class GeminiFormat(ModelFormat):
 
     def parse_answer(self, answer: dict[str, Any]) -> types.CreateMessageResult:
         model = answer.get("modelVersion") or "gemini"
-        if not answer.get("candidates"):
+        candidates = answer.get("candidates")
+        if not candidates:
+            if candidates is None and "promptFeedback" not in answer:
+                raise KeyError("candidates")
             why = (answer.get("promptFeedback") or {}).get("blockReason")
             raise InvalidOutput(f"the model gave no answer: {why or 'it has no candidates'}")
-        candidate = answer["candidates"][0]
+        candidate = candidates[0]
         reason = candidate.get("finishReason")
         parts = (candidate.get("content") or {}).get("parts") or ()
+        if "finish_reason" in candidate or any("function_call" in part for part in parts):
+            raise UsageError(
+                "the answer has names in snake_case: pass the body of the response, or"
+                " model_dump(mode='json', by_alias=True, exclude_none=True)"
+            )
         # Parts about tools that the provider itself ran are dropped: the text has their results.
         known = [part for part in parts if not _ANSWER_PARTS.isdisjoint(part)]
         blocks = merge_text(self._parse_blocks(known, {}))

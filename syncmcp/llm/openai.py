@@ -178,7 +178,7 @@ class OpenAIResponsesFormat(_OpenAIFormat):
         )
 
     def parse_answer(self, answer: dict[str, Any]) -> types.CreateMessageResult:
-        status = answer.get("status")
+        status = answer["status"]
         if status not in ("completed", "incomplete"):
             said = (answer.get("error") or {}).get("message") or f"its status is {status!r}"
             raise InvalidOutput(f"the model gave no answer: {said}")
@@ -350,7 +350,7 @@ class OpenAIChatFormat(_OpenAIFormat):
         )
 
     def parse_answer(self, answer: dict[str, Any]) -> types.CreateMessageResult:
-        if not answer.get("choices"):
+        if not answer["choices"]:
             raise InvalidOutput("the model gave no answer")
         choice = answer["choices"][0]
         reason = choice.get("finish_reason")

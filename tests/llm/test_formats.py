@@ -499,6 +499,35 @@ def test_what_is_no_answer_is_an_error(format: Format, answer: dict[str, Any]) -
         format().parse_answer(answer)
 
 
+@pytest.mark.parametrize(
+    ("format", "answer", "problem"),
+    [
+        (CHAT, {"status": "completed", "output": []}, "OpenAIChatFormat: 'choices' is missing"),
+        (CHAT, {"error": {"message": "no"}}, "OpenAIChatFormat: 'choices' is missing"),
+        (RESPONSES, {"choices": []}, "OpenAIResponsesFormat: 'status' is missing"),
+        (CLAUDE, {"candidates": []}, "AnthropicFormat: 'content' is missing"),
+        (GEMINI, {"content": []}, "GeminiFormat: 'candidates' is missing"),
+        (GEMINI, {"candidates": [{"finish_reason": "STOP"}]}, r"snake_case.*by_alias=True"),
+        (GEMINI, {"candidates": [{"content": {"parts": [{"function_call": {}}]}}]}, "snake_case"),
+        (CLAUDE, TextContent(text="x"), "pass a dict made of TextContent"),
+    ],
+)
+def test_an_answer_in_another_format_is_named_as_such(
+    format: Format, answer: Any, problem: str
+) -> None:
+    with pytest.raises(UsageError, match=problem):
+        format().parse_calls(answer)
+
+
+@every_format
+def test_a_result_is_rendered_only_for_the_use_of_a_tool(format: Format) -> None:
+    wrong: Any = "text"
+    with pytest.raises(UsageError, match="result must be a CallToolResult, not str"):
+        format().render_result(USE, wrong)
+    with pytest.raises(UsageError, match="use must be a ToolUseContent, not str"):
+        format().render_result(wrong, wrong)
+
+
 @every_format
 def test_calls_of_an_answer_are_what_call_tool_takes(format: Format) -> None:
     call = {"name": "weather", "arguments": '{"city": "Bergen"}'}
