@@ -411,11 +411,11 @@ def typed_lines(screen: Screen) -> Iterator[str]:
             yield line
 
 
-def scripted_lines(script: Script, screen: Screen) -> Iterator[str]:
-    """Print and yield the lines of the script."""
-    for line in script.person:
-        screen.say(f"you> {line}")
-        yield line
+def printed_lines(lines: Iterable[str], screen: Screen) -> Iterator[str]:
+    """Print and yield the lines of a script, or of stdin."""
+    for line in lines:
+        screen.say(f"you> {line.rstrip()}")
+        yield line.rstrip()
 
 
 def scripted_forms(script: Script) -> syncmcp.FormHandler:
@@ -488,8 +488,12 @@ def main() -> None:
     )
     parser.add_argument("--trust", action="store_true", help="use these files without asking")
     parser.add_argument("--url", action="append", default=[], help="a server")
-    parser.add_argument("--root", action="append", default=[], help="a folder for the servers")
-    parser.add_argument("--ui", choices=("terminal", "browser", "none"), help="where you are asked")
+    parser.add_argument("--root", action="append", default=[], help="a directory for the servers")
+    parser.add_argument(
+        "--ui",
+        choices=("terminal", "browser", "none"),
+        help="where you are asked; none approves everything, and reads lines from stdin",
+    )
     parser.add_argument(
         "--script", type=Path, metavar="FILE", help="JSON: lines, turns of the model, and forms"
     )
@@ -506,6 +510,9 @@ def main() -> None:
     chosen = options.model != "scripted" or options.servers or options.url or options.command
     if chosen and unattended and not (options.ui or options.script):
         parser.error("no terminal to ask at; --script FILE or --ui none approves everything")
+    piped = options.ui is not None and options.script is None
+    if piped:
+        script = Script(person=[], model=[], forms=[])
     model = model_named(options.model)
     if unattended and options.model == "scripted":
         model = ScriptedModel(script.model)
@@ -519,7 +526,10 @@ def main() -> None:
             approval=interface.approval,
         )
         with chat.group:
-            chat.run(scripted_lines(script, screen) if unattended else typed_lines(screen))
+            if unattended:
+                chat.run(printed_lines(sys.stdin if piped else script.person, screen))
+            else:
+                chat.run(typed_lines(screen))
 
 
 if __name__ == "__main__":

@@ -419,8 +419,9 @@ def _check_method(given: object, name: str, what: str) -> None:
     check_object(given, what)
     method = getattr(given, name, None)
     if method is None:
+        hint = ": write Approval(reviewer=...)" if hasattr(given, "review") else ""
         raise UsageError(
-            f"{what} must be an object with a method {name}(question), not {kind_of(given)}"
+            f"{what} must be an object with a method {name}(question), not {kind_of(given)}{hint}"
         )
     check_callable(method, f"{name} of {what}", ("question",))
 

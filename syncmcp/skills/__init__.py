@@ -26,7 +26,7 @@ from urllib.parse import unquote
 from typing_extensions import Unpack
 
 from syncmcp import types
-from syncmcp._base.checks import text
+from syncmcp._base.checks import kind_of, text
 from syncmcp._base.text import visible
 from syncmcp._client.client import Client
 from syncmcp._client.core import core_of
@@ -75,6 +75,10 @@ class Skills:
     """
 
     def __init__(self, client: Client) -> None:
+        if not isinstance(client, Client):
+            raise UsageError(
+                f"client must be a Client, such as group.clients[name], not {kind_of(client)}"
+            )
         self._client = client
         self._core = core_of(client)
 
@@ -145,6 +149,8 @@ class Skills:
         """
         check_installed()
         self._settings(options)
+        if not isinstance(skill, types.Skill):
+            raise UsageError(f"skill must be a Skill, which get(uri) returns, not {kind_of(skill)}")
         if skill.server not in (None, self._core.label):
             raise UsageError(
                 f"the skill {skill.uri!r} belongs to {skill.server}", server=self._core.label

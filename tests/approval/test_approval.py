@@ -306,6 +306,8 @@ def test_a_coroutine_is_no_reviewer_and_a_policy_enough_for_an_approval() -> Non
 
     with pytest.raises(UsageError, match="coroutine"):
         Approval(reviewer=cast("Any", Later()))
+    with pytest.raises(UsageError, match=r"not Later: write Approval\(reviewer=...\)$"):
+        as_approval(cast("Any", Later()))
     approval = Approval(DenyAll())
     assert as_approval(approval) is approval
     assert allowed(as_approval(AllowAll()), question())

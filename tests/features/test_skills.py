@@ -510,6 +510,11 @@ def test_skills_of_one_name_are_all_there_and_known_by_server_and_uri() -> None:
     with skills_of(theirs, name="theirs") as skills:
         with pytest.raises(syncmcp.UsageError, match="belongs to ours"):
             skills.load(skill)
+        wrong: Any = f"{ROOT}/SKILL.md"
+        with pytest.raises(syncmcp.UsageError, match=r"which get\(uri\) returns, not str"):
+            skills.load(wrong)
+        with pytest.raises(syncmcp.UsageError, match=r"group.clients\[name\], not str"):
+            Skills(wrong)
         assert asked(theirs) == 0
         loaded = skills.load(kept)
         assert loaded.body == "Be kind.\n"

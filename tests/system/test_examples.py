@@ -286,6 +286,7 @@ def test_what_a_page_shows_runs_from_top_to_bottom(page: str, tmp_path: Path) ->
 
 # By command line: what the person types, and what must be printed.
 TOLD = {
+    "agent.py --ui none": ('add {"a": 40, "b": 2}\n', "-> 42\nagent: The result is: 42\n"),
     "answer_by_hand.py Grace": ("", '"name":"Grace"'),
     "approval_ui.py --ask": ("no\nhalf\nyes\n", "answered: Rain, in at most 250 tokens.\n"),
     "per_call_ui.py Al Beatrice": ("", "Beatrice saw ['A table for Beatrice'] and has a table"),

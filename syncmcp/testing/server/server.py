@@ -149,6 +149,9 @@ class Server(Dispatcher):
     ) -> Callable[[F], F]:
         """Register the decorated function as a tool; replaces a tool of the same name.
 
+        Arguments are validated with the signature, and unknown ones are ignored. A given input
+        schema is only listed: `validate_input=True` of a client enforces it.
+
         Unless given, the name is the function's, the input schema is derived from the signature,
         the description is the docstring, and the output schema is derived from a structured return
         annotation (a pydantic model, a dataclass, a `TypedDict`, `dict[...]`). A parameter
