@@ -70,7 +70,7 @@ class CacheStore(Protocol):
 
 
 class MemoryCache:
-    """A cache in memory that evicts the least recently used results. Thread-safe.
+    """A cache in memory that evicts the least recently used results. Any thread may use it.
 
     Args:
         max_entries: The most results.

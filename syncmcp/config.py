@@ -177,8 +177,8 @@ class Http:
         auth: A `requests` authentication object, such as those of `syncmcp.auth`, or a pair of
             user name and password. `~/.netrc` is never read.
         session: A `requests.Session` whose headers, auth, proxies, TLS and cookies are used. A
-            timeout or a cancel always ends the wait for the response. It cannot always abort the
-            HTTP exchange if the session has adapters of its own.
+            timeout or a cancel always ends the wait for the response. But the HTTP exchange cannot
+            always be aborted if the session has adapters of its own.
         verify: Whether to check TLS certificates, or the path of a CA bundle.
         cert: A client certificate: its path, or the paths of certificate and key.
         proxies: Proxy URLs by scheme; by default those of the environment (`HTTPS_PROXY`,

@@ -156,7 +156,7 @@ class Interceptor(Protocol):
         return None
 
     def ended(self, answer: Message) -> object:
-        """Inspect the outcome of a request that `outgoing` saw. Called once for each request.
+        """Inspect the outcome of a request that `outgoing` saw; called once for each request.
 
         The hook runs on the thread of the other hooks for the call, before the caller continues.
         Exceptions are logged. A request that is sent again after a failure is another request.

@@ -189,7 +189,7 @@ class ToolTask:
         return future.result()
 
     def cancel(self, **options: Unpack[CallOptions]) -> None:
-        """Ask the server to cancel the task. Does nothing if the task has ended.
+        """Ask the server to cancel the task, unless the task has ended.
 
         The open questions of the task are withdrawn: the `HandlerContext.cancel` of their handlers
         is cancelled, and the questions are not asked again. The server may take some time, or

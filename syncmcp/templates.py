@@ -2,8 +2,8 @@
 
 Servers describe many resources by one template (server/resources#resource-templates). All four
 levels of the RFC are supported. A value is never parsed as a template. In most kinds of expressions
-values are percent-encoded. Whatever the values are, scheme, user, host, port and the beginnings of
-query and fragment are those of the template, and no segment of the path becomes ``.`` or ``..``.
+values are percent-encoded. The template alone determines scheme, user, host, port and the
+beginnings of query and fragment. No value makes a segment of the path ``.`` or ``..``.
 
 The RFC defines no matching. `UriTemplate.match` reads a URI by one regular expression. It needs a
 template that expands to each of its URIs from one set of values only.

@@ -99,22 +99,23 @@ class Client:
             message that belongs to the call.
         open_timeout: The longest time that opening the connection may take, in seconds.
         probe_timeout: How long, in seconds, to wait for the response to the probe for the newest
-            revision before the client initializes the server like an older one. For a child process
-            the wait is at most half of `open_timeout`. A later response still counts.
+            revision. After that the client initializes the server like an older one. For a child
+            process the wait is at most half of `open_timeout`. A later response still counts.
         close_timeout: The longest time that closing may take, in seconds.
         on_log: A function that is called as ``(message)`` on a pool thread with each log message of
-            the server; see `LogHandler`. Or a `logging.Logger`: the messages go to its child logger
-            with the name of the server; see `LogRecords`. Since 2026-07-28 a server logs only in
-            calls that are made after `set_log_level`, or with the option `log_level`.
+            the server; see `LogHandler`. `on_log` may also be a `logging.Logger`: the messages go
+            to its child logger with the name of the server; see `LogRecords`. Since 2026-07-28 a
+            server logs only in calls that are made after `set_log_level`, or with the option
+            `log_level`.
         on_progress: A function that is called as ``(progress, total, message)`` on a pool thread,
             for every call; see `ProgressHandler`.
         on_notification: A function that is called as ``(method, params)`` on a pool thread with
             every notification. Since 2026-07-28 servers notify of changes only while the client
             listens; see `listen`.
-        on_handler_error: A function that is called as ``(error, context)`` after the failure of a
-            handler, on the thread of the handler, and before the server gets an error. `error` is
-            the exception of the handler, but never `Refused` or `Denied`. If an answer does not fit
-            its form, `error` is an `InvalidAnswer`.
+        on_handler_error: A function that is called as ``(error, context)`` when a handler fails, on
+            the thread of the handler. The server gets its error after that. `error` is the
+            exception of the handler, but never `Refused` or `Denied`. If an answer does not fit its
+            form, `error` is an `InvalidAnswer`.
         client_info: The name and version that the client sends to the server; those of syncmcp by
             default.
         max_in_flight: The most requests in flight at one time; further requests are queued.
@@ -128,13 +129,13 @@ class Client:
             ``(request, context)`` on a handler thread; see `SamplingHandler` and `Sampling`. The
             client declares only the capabilities for which it has handlers.
         elicitation: A function that answers forms. It is called as ``(request, context)`` on a
-            handler thread; see `FormHandler`. Or an `Elicitation`, which answers URLs, too.
+            handler thread; see `FormHandler`. An `Elicitation` answers URLs, too.
         roots: The paths or ``file:`` URIs in which servers should work, or a function that returns
             them, and is called as ``(context)`` on a handler thread. The program may add roots to
             an empty list later. See `roots`.
         approval: A policy, or an `Approval`, that reviews the questions of a server before and
-            after a handler answers them, but not the tool calls of the program. Without it, the
-            handlers decide alone.
+            after a handler answers them. It does not review the tool calls of the program. Without
+            `approval`, the handlers decide alone.
         human_timeout: How long, in seconds, a handler or a person may take for an answer before
             the question is refused, or the form cancelled; `None` for no limit. The timeouts of a
             call pause while handlers answer its questions, in all for at most this time.
@@ -152,7 +153,7 @@ class Client:
         validate_input: Whether arguments are checked against the input schema of the tool before
             they are sent.
         extensions: The extensions of the protocol to switch on: the client's settings by the
-            identifier of each extension. An extension that the server lacks has no effect: see
+            identifier of each extension. An extension that the server lacks has no effect; see
             `server.extension`.
         ping_interval: Seconds between two pings to the server (before 2026-07-28). The connection
             ends when two pings in a row get no response within that time.
@@ -452,9 +453,9 @@ class Client:
     def dump(self) -> Dump:
         """A snapshot of what the client is doing; works in any state, on any thread.
 
-        It has the calls in flight with their ages, the open questions of the server, the queues,
-        the threads with their stacks, the newest frames and the end of the server's stderr; see
-        `Dump`.
+        It has the calls in flight with their ages, the open questions of the server, the queues and
+        the threads with their stacks. It also has the newest frames and the end of the server's
+        stderr. See `Dump`.
         """
         with delaying_forks():
             from syncmcp.observe.diagnosis import Dump

@@ -298,8 +298,8 @@ class ResultStream(Generic[R]):
     An iterator of `Progress`, `LoggingMessageNotificationParams` and, last, the result.
     ``client.call_tool.stream(...)`` and the `stream` of other operations make one. If the call
     fails, the iteration raises the error instead of returning the result. The iteration ends early
-    at the end of a ``with`` block, by `close`, or when the stream is garbage-collected, for example
-    after leaving a ``for`` loop. Then the call is cancelled, and the server is notified.
+    by `close`, at the end of a ``with`` block, or when the stream is garbage-collected (for example
+    after leaving a ``for`` loop). Then the call is cancelled, and the server is notified.
 
     Log messages are assigned to a call if the server sends them on the stream of that call (over
     HTTP), or if no other call is in flight. Several threads may iterate; each item is returned to

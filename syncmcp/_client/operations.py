@@ -228,9 +228,9 @@ def read_resource(
     demo://cities text/plain
 
     Args:
-        uri: The URI of the resource, of any scheme, which is sent unchanged. Or a `Resource` from a
-            list, or a `ResourceLink` from the result of a tool. The URI always goes to the server:
-            the client fetches nothing from elsewhere and opens no file.
+        uri: The URI of the resource, of any scheme, which is sent unchanged. A `Resource` from a
+            list, or a `ResourceLink` from the result of a tool, stands for its URI. The URI always
+            goes to the server: the client fetches nothing from elsewhere and opens no file.
         options: `timeout`, `cancel`, `on_progress` and others; see `CallOptions`.
 
     Raises:

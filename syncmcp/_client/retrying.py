@@ -69,11 +69,11 @@ class Retry:
     retry as a warning. `McpError.attempts` and `RequestFuture.attempts` have the number of
     attempts.
 
-    One retry does not depend on a `Retry`. If the server refuses a request because it does not know
-    the session any more (404), the request is sent again, once, in a new session. A page of a list
-    is not sent again, because its cursor belongs to the old session. Instead, the list restarts. A
-    list that loses one session after the other is started up to `attempts` times, but at least
-    twice.
+    One retry does not depend on a `Retry`. A server may refuse a request because it does not know
+    the session any more (404). Then the client sends the request again, once, in a new session. A
+    request for a page of a list is not sent again, because its cursor belongs to the old session.
+    Instead, the list restarts. A list that loses one session after the other is started up to
+    `attempts` times, but at least twice.
 
     Args:
         attempts: The most times that a request is sent, including the first time.

@@ -54,12 +54,12 @@ class CallOptions(TypedDict, total=False):
 
     Attributes:
         timeout: The longest time that the call may take in all, in seconds; `None` for no limit.
-            The time that handlers take to answer questions of the call does not count toward it, up
-            to the client's `human_timeout` in all.
+            The time that handlers take to answer questions of the call does not count toward
+            `timeout`, up to the client's `human_timeout` in all.
         idle_timeout: The longest time without a message for the call, in seconds, counted from the
             first message; `None` for no limit.
-        cancel: A `CancelToken` or a `threading.Event`, which cancels the call when it is cancelled
-            or set.
+        cancel: A `CancelToken`, or a `threading.Event`, that cancels the call when the token is
+            cancelled or the event is set.
         on_progress: A function that is called as ``(progress, total, message)`` on a pool thread,
             in order, before the call returns.
         log_level: The level at which the server should log during the call (2026-07-28). In earlier
