@@ -1,6 +1,6 @@
 """A Model Context Protocol client for programs that have no event loop.
 
-Begin with `connect`, which takes a URL or a command. All calls block; any thread may make them::
+Begin with `connect`, which takes a URL or a command. Calls block, and any thread may make them::
 
     import syncmcp
 
@@ -17,7 +17,8 @@ Then read, each with `help(...)`:
 - `syncmcp.Client.call_tool.future` and `.stream`: calls that do not block
 - `syncmcp.Stdio` and `syncmcp.Http`: how a server is reached; `syncmcp.ClientGroup`: many servers
 - `syncmcp.errors`: the tree of errors; `syncmcp.McpError` is the base of all
-- `syncmcp.Handlers`: functions that answer a server; `syncmcp.approval`: what they may do
+- `syncmcp.Handlers`: functions that answer a server's questions; `syncmcp.approval`: policies and
+  persons that decide about questions and tool calls
 - `syncmcp.auth`: signing in to a server
 - `syncmcp.testing`: servers for tests
 - `syncmcp.types`: the models of results
@@ -25,7 +26,7 @@ Then read, each with `help(...)`:
 
 from __future__ import annotations
 
-# First: this module decides from which folders Python imports the other modules.
+# First: this module decides from which directories Python imports the other modules.
 from syncmcp._base import launch as _launch  # noqa: F401  # pyright: ignore[reportUnusedImport]
 
 # isort: split

@@ -1,9 +1,9 @@
 """Stores for results that a server allows its clients to cache (2026-07-28, "Caching").
 
-A client has a `MemoryCache` of its own, unless it gets a store by ``Client(cache=...)``.
-Clients that get the same store share the results that servers mark as public. A private
-result is used only by the client that requested it, and stored only if that client certainly makes
-all its requests for the same user.
+A client has a `MemoryCache` of its own, unless the program passes a store as ``Client(cache=...)``.
+Clients with the same store share the results that servers mark as public. A private result is used
+only by the client that requested the result. It is stored only if that client certainly makes all
+its requests for the same user.
 
 ::
 
@@ -36,9 +36,9 @@ class CachedResult:
 
     Attributes:
         body: The result, as JSON. It may contain private data of the user.
-        asked: When it was requested. All pages of a list that were fetched one after another have
+        asked: The time of the request. All pages of a list that were fetched one after another have
             the time of the first page.
-        expires: Until when it may be used.
+        expires: The time until which the result may be used.
     """
 
     body: bytes = field(repr=False)
@@ -50,13 +50,14 @@ class CachedResult:
 class CacheStore(Protocol):
     """A store of cached results, within one process.
 
-    Both methods may be called by any thread, by several at the same time, and should not block for
-    long. Keys are digests, which reveal nothing. A store may evict any result at any time.
-    Exceptions of a method are logged, and the request is made as if nothing were cached.
+    Any thread may call both methods, and several threads may do so at the same time. The methods
+    should not block for long. Keys are digests, which reveal nothing. A store may evict any result
+    at any time. Exceptions of a method are logged, and the request is sent as if nothing were
+    cached.
     """
 
     def get(self, key: str) -> CachedResult | None:
-        """Return the result last put under `key`, expired or not; `None` if there is none."""
+        """Return the newest result under `key`, expired or not; `None` if there is no result."""
         ...
 
     def put(self, key: str, result: CachedResult) -> None:
@@ -69,7 +70,7 @@ class CacheStore(Protocol):
 
 
 class MemoryCache:
-    """A cache in memory that evicts the least recently used results. Thread-safe.
+    """A cache in memory that evicts the least recently used results. Any thread may use it.
 
     Args:
         max_entries: The most results.

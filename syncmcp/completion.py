@@ -21,32 +21,32 @@ if TYPE_CHECKING:
 __all__ = ["Completer"]
 
 MAX_VALUES: Final = 100
-"""The most values that the protocol allows in one answer; further values are discarded."""
+"""The most values that the protocol allows in one response; further values are discarded."""
 
 MAX_BYTES: Final = 64 * 1024
-"""The longest answer that is cached, in bytes of memory."""
+"""The longest response that is cached, in bytes of memory."""
 
 
 class Completer:
-    """Completes arguments of one prompt or resource template while a person types.
+    """A completer for the arguments of one prompt or resource template, while a person types.
 
     >>> from syncmcp.completion import Completer
     >>> completer = Completer(client, "translate")
     >>> completer.suggest("language", "G").values
     ['German']
 
-    Each call of `suggest` supersedes the one before: that one returns `None` at once, and its
-    request, if it was sent, is cancelled. So at most one request is in flight. Thread-safe; since
-    `suggest` blocks, a user interface calls it on a thread of its own.
+    Each call of `suggest` supersedes the call before. The earlier call returns `None` at once, and
+    its request is cancelled if it was sent. So at most one request is in flight. Any thread may use
+    a completer. Since `suggest` blocks, a user interface calls it on a separate thread.
 
     Args:
         client: The client.
         ref: The prompt or resource template, its name, or a reference to it; see
             `Client.complete`.
-        pause: The debounce time in seconds: the request is sent when `suggest` was not called again
-            for that long. 0 for an interface that debounces by itself.
-        timeout: The timeout of the request, in seconds; `None` for the client's own.
-        remembered: The most answers that are cached, and returned without a request. An answer
+        pause: The debounce time in seconds. The request is sent if `suggest` is not called again
+            within this time. Pass 0 for an interface that debounces by itself.
+        timeout: The timeout of the request, in seconds; `None` for that of the client.
+        remembered: The most responses that are cached, and returned without a request. A response
             of more than 64 KiB is not cached.
 
     Raises:
@@ -81,19 +81,20 @@ class Completer:
     ) -> Completion | None:
         """Return the completions of the text that has been typed, best first.
 
-        Blocks for the pause and until the server has answered.
+        The call blocks for the pause, and then until the server has responded.
 
         Args:
             argument: The name of the argument, or of the template's variable.
-            typed: The text typed so far.
-            settled: The values of other arguments that are known already; the server may need them.
+            typed: The text that the person has typed so far.
+            settled: The values of other arguments that are known already. The server may need them.
 
         Returns:
             At most 100 values; no values if the server does not support completion. `None` if
-            `suggest` was called again before the answer, or `dismiss` was called.
+            `suggest` was called again before the response arrived, or `dismiss` was called.
 
         Raises:
-            UsageError: There is no such argument; checked if `ref` is an object that lists them.
+            UsageError: There is no such argument. This is checked only if `ref` is an object that
+                lists its arguments.
             McpError: The request failed.
         """
         token = CancelToken()
@@ -118,7 +119,7 @@ class Completer:
         return found
 
     def dismiss(self) -> None:
-        """Cancel the running call of `suggest`, if any; it returns `None`."""
+        """Cancel the running call of `suggest`, if any, which then returns `None`."""
         self._supersede(CancelToken())
 
     def _supersede(self, token: CancelToken) -> None:

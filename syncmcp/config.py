@@ -45,11 +45,11 @@ Headers = Mapping[str, str] | Callable[[], Mapping[str, str]]
 """Header names and values, or a function that returns them before each HTTP request."""
 
 Stderr = Literal["log", "inherit", "devnull"] | Callable[[str], None] | str | os.PathLike[str]
-"""Where a server's stderr goes; errors show its last lines in any case.
+"""Where the stderr of a server goes. Errors show its last lines in any case.
 
-``"log"``: to the logger ``syncmcp.stderr``. ``"inherit"``: to the stderr of this process.
-``"devnull"``: nowhere. A function: called with each line, on the thread that reads the stderr. A
-path: appended to that file; a `str` is a path if it contains a separator or a dot.
+``"log"`` means the logger ``syncmcp.stderr``, ``"inherit"`` the stderr of this process, and
+``"devnull"`` nowhere. A function is called with each line, on the thread that reads the stderr. For
+a path, the lines are appended to that file. A `str` is a path if it contains a separator or a dot.
 """
 
 
@@ -65,30 +65,31 @@ class Stdio:
     The command is run without a shell. Pass credentials for the server in `env`.
 
     Args:
-        command: The program; looked up on the `PATH` of the child, not in the current folder. A
-            relative path with a folder in it is relative to `cwd`.
-        args: Its arguments.
+        command: The program. A name without a directory is looked up on the `PATH` of the child,
+            not in the working directory. A relative path with a directory is relative to `cwd`.
+        args: The arguments of the program.
         env: Environment variables for the child, in addition to those of `inherit_env`.
         inherit_env: Which variables of this process the child inherits: ``"safe"``, those that
             programs commonly need to run (`PATH`, `HOME` and the like); ``"all"``; or ``"none"``.
-            On Linux it gets `SYNCMCP_SERVER` in any case, by which its descendants are found.
+            On Linux the child always gets `SYNCMCP_SERVER`, by which its descendants are found.
         cwd: The working directory of the child; by default that of this process.
-        stderr: Where its stderr goes: ``"log"`` (the logger ``syncmcp.stderr``), ``"inherit"``
-            (the stderr of this process), ``"devnull"``, a function that is called with each line on
-            the thread that reads them, or the path of a file to append to. Errors show its
-            last lines in any case.
-        restart: ``"on-exit"``: if the server has ended, the next call starts it again, after a
-            pause that grows with each time; ``"never"``: the client has to be opened again.
+        stderr: Where the stderr of the child goes: ``"log"`` (the logger ``syncmcp.stderr``),
+            ``"inherit"`` (the stderr of this process), ``"devnull"``, a function that is called
+            with each line on the thread that reads the lines, or the path of a file to append to.
+            Errors show the last lines in any case.
+        restart: What happens after the server has ended. With ``"on-exit"`` the next call starts
+            the server again, after a pause that grows each time. With ``"never"`` the client has to
+            be opened again.
         max_frame: The longest message accepted from the server, in bytes. A message may have a
             limited number of JSON values: one for each 16 bytes, at least 100,000 and at most four
             million.
         grace: How long the server may take to end, in seconds: first after its stdin was closed,
-            then after it was asked to terminate. Then its whole process tree is killed, on Linux
-            with processes that have left its process group.
+            then after it was asked to terminate. After that its whole process tree is killed. On
+            Linux this includes processes that have left its process group.
 
     Attributes:
-        before_start: Called before each start of the server, on the thread that starts it; `None`
-            at first. An error that it raises fails the start.
+        before_start: A function that is called before each start of the server, on the thread that
+            starts it; `None` at first. If the function raises an error, the start fails.
 
     Raises:
         UsageError: An option is invalid.
@@ -157,26 +158,27 @@ class Http:
     3
 
     A resumed session (`session_id`) begins without a handshake. Its revision is the client's `mode`
-    if that names one, else the newest revision with sessions. The server's name and capabilities
-    stay unknown: the server, not the client, refuses a missing feature. The server may ask the
-    questions that the other client offered to answer. A `ping` checks whether the server knows the
-    session; if not, the client opens a new session with a handshake.
+    if `mode` is a revision, else the newest revision with sessions. The server's name and
+    capabilities stay unknown, so the server, not the client, refuses a missing feature. The server
+    may ask the questions that the other client declared. A `ping` checks whether the server knows
+    the session. If the server does not know it, the client opens a new session with a handshake.
 
     Args:
-        url: The MCP endpoint, ``http://`` or ``https://``; for HTTP+SSE that of its event stream.
-        transport: ``"auto"`` detects it; ``"streamable"`` never falls back to HTTP+SSE;
+        url: The MCP endpoint, ``http://`` or ``https://``; for HTTP+SSE the URL of the event
+            stream.
+        transport: ``"auto"`` detects the transport; ``"streamable"`` never falls back to HTTP+SSE;
             ``"sse"`` uses HTTP+SSE only, the transport of servers from before 2025-03-26.
-        headers: Sent with every request: a mapping, or a function without arguments that returns
-            one. The client copies a mapping when it is made. The function runs on the thread that
-            sends.
-        token: A bearer token, sent as ``Authorization: Bearer TOKEN``. For one that expires use
-            `auth`. Do not combine it with `auth`, with a `session` that has `auth` or this header,
-            or with a function for `headers`.
+        headers: The headers of every request: a mapping, or a function without arguments that
+            returns a mapping. A mapping is copied when the client is made. A function is called on
+            the thread that sends the request.
+        token: A bearer token, which is sent as ``Authorization: Bearer TOKEN``. For a token that
+            expires use `auth`. Do not combine `token` with `auth`, with a `session` that has `auth`
+            or this header, or with a function for `headers`.
         auth: A `requests` authentication object, such as those of `syncmcp.auth`, or a pair of
             user name and password. `~/.netrc` is never read.
-        session: A `requests.Session` whose headers, auth, proxies, TLS and cookies are used. With
-            adapters of its own, a cancel or a deadline cannot always abort the HTTP exchange; it
-            ends the wait.
+        session: A `requests.Session` whose headers, auth, proxies, TLS and cookies are used. A
+            timeout or a cancel always ends the wait for the response. But the HTTP exchange cannot
+            always be aborted if the session has adapters of its own.
         verify: Whether to check TLS certificates, or the path of a CA bundle.
         cert: A client certificate: its path, or the paths of certificate and key.
         proxies: Proxy URLs by scheme; by default those of the environment (`HTTPS_PROXY`,
@@ -184,12 +186,12 @@ class Http:
         max_body: The longest response body or event accepted, in bytes. A message may have a
             limited number of JSON values: one for each 16 bytes, at least 100,000 and at most four
             million.
-        session_id: The `Client.session_id` of another client, to resume its session (until
-            2025-11-25).
-        last_event_id: The `Client.last_event_id` of that client: the server sends again the events
-            after it, if it has stored them.
-        keep_session: Leave the session open at the server when the client is closed, so that
-            another client can resume it.
+        session_id: The `Client.session_id` of another client, to resume its session (before
+            2026-07-28).
+        last_event_id: The `Client.last_event_id` of that client. The server sends the events after
+            this one again, if it has stored them.
+        keep_session: Whether to leave the session open at the server when the client is closed, so
+            that another client can resume the session.
 
     Raises:
         UsageError: An option is invalid, or a certificate file does not exist.
@@ -454,7 +456,7 @@ def _check_session(session: object) -> None:
     if session is None:
         return
     with delaying_forks():
-        import requests  # here: only programs that give a session need it at this point
+        import requests  # here: only programs that pass a session need it at this point
 
     if not isinstance(session, requests.Session):
         raise UsageError(f"session must be a requests.Session, not {kind_of(session)}")

@@ -13,19 +13,19 @@
     │   ├── ConnectionLost                   the connection ended during a request
     │   │   ├── OutcomeUnknown               ... and a retry might do the work twice
     │   │   └── SessionLost                  ... because the session has ended
-    │   └── HttpError                        an HTTP response that does not answer the request
+    │   └── HttpError                        an unexpected HTTP status or body
     │       └── AuthError                    401 or 403, or no token could be obtained
     │           ├── LoginRequired            ... because no person can be asked to sign in
     │           ├── DiscoveryFailed          ... because no trusted authorization server was found
     │           ├── RegistrationFailed       ... because there is no client id for this program
-    │           └── TokenRefused             ... because the server or the person refused
+    │           └── TokenRefused             ... because authorization server or person refused
     ├── LimitExceeded                        the peer exceeded a limit of this client
     ├── RequestTimeout (TimeoutError)        a timeout of this client passed
     ├── RequestCancelled (CancelledError)    the program cancelled the request
     ├── ProtocolError                        the peer violated the protocol
     │   ├── InvalidOutput                    a result that its model or schema does not accept
     │   ├── UnsupportedSchema                a tool schema that cannot be used for checks
-    │   └── InvalidQuestion                  a question that was not offered, or is malformed
+    │   └── InvalidQuestion                  a question that was not declared, or is malformed
     ├── ServerError                          a JSON-RPC error of the server; a class for each code
     │   └── ParseError, InvalidRequest, MethodNotFound, InvalidParams, UrlElicitationRequired,
     │       InternalError, ResourceNotFound, HeaderMismatch, MissingCapability, UnsupportedVersion
@@ -131,8 +131,8 @@ class McpError(Exception):
     tools/call total 0.1 unknown
 
     A message may quote a server. `str()` makes control and hidden characters visible, and begins
-    each further line with a bar. The attributes have the unchanged text, without secrets. An error
-    that you raise takes its attributes as keywords: ``Denied("not now", by="nobody")``.
+    each further line with a bar. The attributes have the unchanged text, but without secrets. You
+    pass the attributes of an error that you raise as keywords: ``Denied("not now", by="nobody")``.
 
     Attributes:
         server: The name of the server (option `name`; its command or URL by default), or `None`.
@@ -150,7 +150,7 @@ class McpError(Exception):
         describe_inherited(cls)
 
     def __init__(self, message: str = "", **facts: Any) -> None:
-        # Bounded here for all errors: the time to show a message grows with its length.
+        # Shortened here for all errors: the time to show a message grows with its length.
         super().__init__(bounded(message))
         self.__dict__.update(facts)
 
@@ -283,9 +283,10 @@ class ConnectionLost(TransportError):
 
 
 class OutcomeUnknown(ConnectionLost):
-    """The connection ended after a request that changes things was sent; it may have been done.
+    """The connection ended after a request was sent that is not idempotent.
 
-    Check before you repeat it. With `idempotent=True` (`CallOptions`) the library repeats it.
+    The server may have processed the request. Check that before you repeat the request. The library
+    repeats a request with the option `idempotent=True` (`CallOptions`).
     """
 
 
@@ -296,12 +297,12 @@ class SessionLost(ConnectionLost):
 
 
 class HttpError(TransportError):
-    """The server answered with an HTTP status or body that does not answer the request.
+    """The server returned an HTTP status or body that is no response to the request.
 
     Attributes:
         status: The HTTP status code; 0 if there was no response.
         body: The beginning of the response body, with secrets removed.
-        retry_after: The seconds that the server asks to wait before a retry, or `None`.
+        retry_after: The seconds that the server asks the client to wait before a retry, or `None`.
     """
 
     status: int = 0
@@ -342,7 +343,7 @@ class RegistrationFailed(AuthError):
 
 
 class TokenRefused(AuthError):
-    """The authorization server, or the person it asked, refused a token; `error` says why."""
+    """The authorization server, or a person who was asked, refused a token; `error` says why."""
 
 
 class LimitExceeded(McpError):
@@ -356,7 +357,7 @@ class LimitExceeded(McpError):
 
 
 class RequestTimeout(McpError, _TimeoutBase):
-    """A timeout passed before the response.
+    """A timeout passed before the response arrived.
 
     If the request was sent, the server is notified once, where the protocol allows it.
 
@@ -427,7 +428,7 @@ class UnsupportedSchema(ProtocolError):
 
 
 class InvalidQuestion(ProtocolError):
-    """The server asked a question that the client did not offer to answer, or a malformed one.
+    """The server asked a question that the client did not declare, or a malformed question.
 
     Attributes:
         code: The JSON-RPC error code sent to the server, where an answer can be an error.
@@ -437,7 +438,7 @@ class InvalidQuestion(ProtocolError):
 
 
 class ServerError(McpError):
-    """The server answered with a JSON-RPC error.
+    """The server returned a JSON-RPC error.
 
     Attributes:
         code: The JSON-RPC error code.
@@ -544,7 +545,9 @@ class TooManyRounds(McpError):
 
 
 class SubscriptionLost(McpError):
-    """A subscription ended, but not by the program; an error that led to this is the `__cause__`.
+    """A subscription ended, but the program did not end it.
+
+    An error that led to this is the `__cause__`.
 
     Attributes:
         by: What ended it: the ``"server"``; the end of the ``"connection"``, which could not be
@@ -564,8 +567,8 @@ class InterceptorFailed(McpError):
     Attributes:
         interceptor: The name of the interceptor's class.
         hook: ``"outgoing"`` or ``"incoming"``.
-        delivery: ``"not_sent"`` before the request was sent; ``"unknown"`` once its answer was
-            received: the server may have processed the request.
+        delivery: ``"not_sent"`` before the request was sent. ``"unknown"`` once its response was
+            received, because the server may have processed the request.
     """
 
     interceptor: str = ""
@@ -596,8 +599,8 @@ class Denied(McpError):
 class Refused(McpError):
     """Raise this in a handler to answer a question of the server with a JSON-RPC error.
 
-    Before 2026-07-28 the error is sent to the server unchanged. In 2026-07-28, where an answer
-    cannot be an error, the call raises it (-32603 if the handler failed); the call was sent.
+    Before 2026-07-28 the error is sent to the server unchanged. In 2026-07-28 an answer cannot be
+    an error, so the call raises it (with -32603 if the handler failed). The call itself was sent.
 
     Attributes:
         code: The JSON-RPC error code sent to the server.

@@ -1,7 +1,7 @@
 """Fan-out on executors: many calls on threads, on processes or on the workers of a cluster.
 
-The configuration of a client is pickled, not its connection: each process opens one client of its
-own at its first call, and closes it when the process ends.
+The configuration of a client is pickled, not its connection. Each process opens one client of its
+own at its first call, and closes this client when the process ends.
 """
 
 from __future__ import annotations
@@ -60,8 +60,8 @@ class Call:
     Args:
         operation: `call_tool`, `read_resource`, `get_prompt`, `complete`, `ping`, `request`, or
             one of the list operations.
-        args: Its positional arguments.
-        options: Its keyword arguments and options.
+        args: The positional arguments of the operation.
+        options: The keyword arguments and options of the operation.
 
     Raises:
         UsageError: There is no such operation.
@@ -131,28 +131,28 @@ def fan_out(
     [(0, '1'), (1, '2'), (2, '3')]
 
     On a `ThreadPoolExecutor` all calls share one client, which is opened for them and closed after
-    the last. On any other executor the configuration is pickled; each process opens one client, and
-    keeps it open for later calls until the process ends. A call that fails gives an `Outcome` with
-    an `error`; the other calls continue.
+    the last call. On any other executor the configuration is pickled. Each process opens one
+    client, and keeps it open for later calls until the process ends. A call that fails gives an
+    `Outcome` with an `error`; the other calls continue.
 
     The client of a worker retries failed requests as its `Retry` says. If a worker is lost, its
-    call is submitted again, as often as `Retry.attempts` allows, but only if a repetition is
-    idempotent: the call reads or lists, or has the option `idempotent`. Otherwise its error is an
-    `OutcomeUnknown`. An executor that itself runs the jobs of a lost worker again, as that of Dask
-    does, makes the call again, whatever it does: switch that off for calls that have an effect.
+    call is submitted again, as often as `Retry.attempts` allows, but only if the call is
+    idempotent: it reads or lists, or has the option `idempotent`. Otherwise the call fails with an
+    `OutcomeUnknown`. Some executors, such as that of Dask, run the jobs of a lost worker again
+    themselves, even if a call is not idempotent. Switch this off for calls that have an effect.
 
     Nothing is sent before the first outcome is requested. Leaving the iteration cancels the calls
-    that have not started; calls that run in other processes run to their end.
+    that have not started. Calls that run in other processes run to their end.
 
     Args:
         config: A client, opened or not, whose configuration is used; or a target.
-        calls: Pairs of a tool's name and its arguments, or `Call` objects; taken when they are
+        calls: Pairs of a tool's name and its arguments, or `Call` objects. Each is taken when it is
             needed.
-        executor: Any executor; it is not shut down.
+        executor: Any executor. `fan_out` does not shut it down.
         max_in_flight: The most calls submitted to the executor at one time.
-        on_done: Called after each call with the number of calls done, the number of all calls
-            (`None` if `calls` has no length) and a text about the last call; on the thread that
-            iterates.
+        on_done: A function that is called after each call, on the thread that iterates. Its
+            arguments are the number of calls done, the number of all calls (`None` if `calls` has
+            no length) and a text about the last call.
         options: Default options for the calls; see `CallOptions`. Options for other processes have
             to be pickled: callbacks must be functions of a module, and `cancel` is not possible.
 

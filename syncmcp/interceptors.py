@@ -1,6 +1,6 @@
 """Interceptors: a program's own code between a client and its server.
 
-For logging, metrics, rate limits, fault injection::
+Programs use them for logging, metrics, rate limits or fault injection::
 
     from syncmcp import Interceptor
 
@@ -33,9 +33,9 @@ __all__ = ["Interceptor", "Message"]
 class Message:
     """One message. Do not change it in place: parts of it may belong to the caller.
 
-    `params` and `result` are what is sent over the wire, including secrets of the conversation:
-    arguments, cursors, ``requestState``. Neither is in the `repr`. Credentials of the client
-    (headers, tokens) are in no message.
+    `params` and `result` are the data on the wire. They include secrets of the conversation:
+    arguments, cursors, ``requestState``. The `repr` shows neither of the two. No message has
+    credentials of the client (headers, tokens).
 
     Attributes:
         server: The name of the server in logs and errors.
@@ -46,12 +46,13 @@ class Message:
             requests and of the client's requests are independent.
         params: The parameters, if there are any; of a response, those of its request.
         result: The result of a response.
-        error: The error of a response, in place of a result: from the server a `ServerError`, to
-            the server the exception of the handler. In `Interceptor.ended`, also the reason why
-            there was no response.
-        elapsed: Of a response, the seconds since its request was sent (delays by interceptors
-            before that do not count), or was received.
-        settled: True if the library has acted on the message already: it can only be inspected.
+        error: The error of a response, in place of a result. An error from the server is a
+            `ServerError`; an error to the server is the exception of the handler. In
+            `Interceptor.ended`, the reason why there was no response may also be the error.
+        elapsed: Of a response, the seconds since its request was sent or received. Delays by
+            interceptors before the request was sent do not count.
+        settled: True if the library has acted on the message already, so that hooks can only
+            inspect it.
     """
 
     server: str
@@ -81,11 +82,11 @@ class Message:
         return replace(self, result=result, error=None)
 
     def pause(self, seconds: float) -> None:
-        """Delay the message by this many seconds. Blocks, but not beyond the end of its call.
+        """Delay the message by this many seconds, but not beyond the end of its call; this blocks.
 
         Raises:
             McpError: The call of the message has ended: it timed out or was cancelled, the client
-                was closed, or the connection was lost. Do not catch it: the call raises it.
+                was closed, or the connection was lost. Do not catch this error: the call raises it.
             UsageError: The message is settled.
         """
         if self._wait is None:
@@ -94,38 +95,38 @@ class Message:
 
 
 class Interceptor(Protocol):
-    """Inspects and changes messages. Inherit from it and override the hooks that you need.
+    """An interceptor of messages. Inherit from it, and override the hooks that you need.
 
     **Order.** Of several interceptors, the first one is the outermost: outgoing messages pass them
     in the order given, incoming messages in the reverse order.
 
     **Threads.** Hooks run on many threads, several at the same time. Hooks for a blocking call run
-    on the thread of the caller; those for a ``.future(...)`` on a pool thread; those for a question
-    of the server on the thread of its handler; all others on a pool thread, with the notifications
-    of one call in order. Hooks never run on a thread that reads from a connection. A hook may
-    block, and may call the client; messages that an interceptor sends pass all interceptors except
-    itself.
+    on the thread of the caller. Hooks for a question of the server run on the thread of its
+    handler. All other hooks, such as those for a ``.future(...)``, run on a pool thread, with the
+    notifications of one call in order. Hooks never run on a thread that reads from a connection. A
+    hook may block, and may call the client. Messages that an interceptor sends pass all
+    interceptors except that interceptor.
 
     **Contexts.** All hooks for one call see the context variables of its caller, and those that
     these hooks have set.
 
     **Limits.** A call that a hook delays counts as in flight, and its `timeout` runs. In
-    `Message.pause` it ends in time. A hook that blocks in another way blocks its call, also one
-    with a future, until it returns, because a thread cannot be stopped from outside; only
-    `cancel()` of the future returns at once. A question is refused after `human_timeout`, which
-    includes its hooks.
+    `Message.pause` the call ends in time. A hook that blocks in another way blocks its call until
+    the hook returns, because a thread cannot be stopped from outside. That is also true of a call
+    with a future, of which only `cancel()` returns at once. A question is refused after
+    `human_timeout`, which includes the time of its hooks.
 
-    **Errors.** If a hook raises an `McpError`, so does the call; another exception becomes an
+    **Errors.** If a hook raises an `McpError`, so does the call. Another exception becomes an
     `InterceptorFailed`. The connection stays open. A question is refused as if its handler had
-    raised the exception; an incoming notification is dropped, and the exception is logged.
+    raised the exception. An incoming notification is dropped, and the exception is logged.
     """
 
     def outgoing(self, message: Message) -> Message | None:
-        """Called before a message is sent.
+        """Inspect or change a message before it is sent.
 
-        That is a request or notification of the program, or the response to a question. Messages
-        that the library sends by itself (cancel notifications, responses to pings) are `settled`,
-        and so are progress reports of a handler.
+        The message is a request or notification of the program, or the response to a question.
+        Messages that the library sends by itself (cancel notifications, responses to pings) are
+        `settled`, and so are progress reports of a handler.
 
         Returns:
             The message to send instead: `message` with other parameters, or with another result;
@@ -138,12 +139,12 @@ class Interceptor(Protocol):
         return None
 
     def incoming(self, message: Message) -> Message | None:
-        """Called when a message was received.
+        """Inspect or change a message that was received.
 
-        That is the response to a request of the client, a notification, or a question (until
-        2025-11-25; later, questions are part of results). The library processes notifications for
-        its own purposes at the same time; callbacks of the program run after the hooks. Pings and
-        withdrawn questions are `settled`.
+        The message is the response to a request of the client, a notification, or (before
+        2026-07-28) a question. Since 2026-07-28 questions are part of results. The library
+        processes notifications for its own purposes at the same time. Callbacks of the program run
+        after the hooks. Pings and withdrawn questions are `settled`.
 
         Returns:
             The message to process instead: `message` with other parameters, or with another result;
@@ -155,14 +156,14 @@ class Interceptor(Protocol):
         return None
 
     def ended(self, answer: Message) -> object:
-        """Called once when a request that `outgoing` saw has ended, whatever its outcome.
+        """Inspect the outcome of a request that `outgoing` saw; called once for each request.
 
-        Runs on the thread of the other hooks for the call, before the caller continues. Exceptions
-        are logged. A request that is sent again after a failure is another request.
+        The hook runs on the thread of the other hooks for the call, before the caller continues.
+        Exceptions are logged. A request that is sent again after a failure is another request.
 
         Args:
-            answer: The outcome of the request, after all interceptors: its `result`, or an `error`,
-                which may also be a `RequestTimeout`, `RequestCancelled`, `ConnectionLost` ...
+            answer: The outcome of the request, after all interceptors: its `result` or its `error`,
+                which may also be a `RequestTimeout`, a `RequestCancelled` or a `ConnectionLost`.
         """
         return None
 

@@ -1,4 +1,4 @@
-"""Saves content from a server to a file.
+"""Saving of content from a server to a file.
 
 The program names the file. No text from the server (URI, name, MIME type) becomes part of a path.
 """
@@ -49,8 +49,8 @@ def save(
         content: The result of `Client.read_resource`, if it has one content; or a single content,
             an embedded resource, an image or audio.
         path: The file. Its directory has to exist.
-        overwrite: Replace an existing file, whose permissions are kept (not on Windows). A symbolic
-            link is replaced, not its target.
+        overwrite: Whether to replace an existing file, whose permissions are kept (not on Windows).
+            A symbolic link is replaced, not its target.
         max_bytes: The most bytes to save.
 
     Returns:

@@ -82,17 +82,18 @@ class ToolTask:
             print(update.status, update.message)
         print(task.result(timeout=60).text)
 
-    Made by `Client.start_task`. The first `wait`, `result` or iteration starts to follow the task:
-    the client polls it at the interval that the server asks for, and passes its questions to the
-    handlers, each once. Following needs no thread of its own, and continues while no thread waits.
-    It ends with the task, with the client, or when the handle is garbage-collected. The task itself
-    goes on until it ends or `cancel` is called. Any thread may use the handle.
+    `Client.start_task` makes a handle. The first `wait`, `result` or iteration starts to follow the
+    task: the client polls the task at the interval that the server asks for, and passes each of its
+    questions to the handlers once. Following needs no separate thread, and continues while no
+    thread waits. Following ends with the task, with the client, or when the handle is
+    garbage-collected. The task itself goes on until it ends or `cancel` is called. Any thread may
+    use the handle.
 
     Attributes:
         id: The id of the task. `Client.task` makes another handle from it, also in another process.
             Keep it secret like a password: with the id, anybody may get the result. `None` if the
             server returned the result at once, so that there is no task.
-        tool: The tool's name; `None` if `Client.task` was not given one.
+        tool: The tool's name; `None` if `Client.task` was called without a name.
     """
 
     def __init__(self, follower: _TaskFollower) -> None:
@@ -105,7 +106,7 @@ class ToolTask:
 
     @property
     def status(self) -> str | None:
-        """The last status: see `TaskUpdate`. `None` at first for a handle of `Client.task`."""
+        """The last status; see `TaskUpdate`. `None` at first for a handle of `Client.task`."""
         update = self._follower.update
         return None if update is None else update.status
 
@@ -128,7 +129,7 @@ class ToolTask:
         return validate(types.Task, poller.state.raw, GET)
 
     def refresh(self, **options: Unpack[CallOptions]) -> str:
-        """Poll the task once, now, and return its status. Its questions are not answered.
+        """Poll the task once, now, and return its status, without answering its questions.
 
         Raises:
             InvalidParams: The server does not know the task, or has deleted it.
@@ -172,7 +173,7 @@ class ToolTask:
         A tool that ran and failed returns a result with `is_error`; see `Client.call_tool`.
 
         Raises:
-            TimeoutError: The task did not end in time. It goes on and is still followed.
+            TimeoutError: The task did not end in time. The task goes on, and is still followed.
             RequestCancelled: The task was cancelled.
             ServerError: The call failed.
             McpError: See `wait`.
@@ -188,11 +189,11 @@ class ToolTask:
         return future.result()
 
     def cancel(self, **options: Unpack[CallOptions]) -> None:
-        """Ask the server to cancel the task. Does nothing if the task has ended.
+        """Ask the server to cancel the task, unless the task has ended.
 
         The open questions of the task are withdrawn: the `HandlerContext.cancel` of their handlers
-        is set, and they are not asked again. The server may take some time, or finish the work
-        anyway; use `wait` to find out.
+        is cancelled, and the questions are not asked again. The server may take some time, or
+        finish the work anyway. Use `wait` to see which.
 
         Raises:
             NotSupported: The server cannot cancel tasks.
@@ -371,12 +372,12 @@ class StartTask:
 
         Args:
             name: The tool's name.
-            arguments: Its arguments.
+            arguments: The tool's arguments.
             ttl: How long, in seconds, the server should keep the task and its result. Since
                 2026-07-28 the server alone decides this, and whether there is a task at all.
-            options: See `CallOptions`. Time limits and `cancel` apply to the start alone.
-                `handlers` answer the questions of the task, and `on_progress` is called with its
-                progress (2025-11-25; since 2026-07-28 tasks report no progress).
+            options: See `CallOptions`. Timeouts and `cancel` apply only to the start. `handlers`
+                answer the questions of the task, and `on_progress` is called with its progress
+                (2025-11-25; since 2026-07-28 tasks report no progress).
 
         Raises:
             NotSupported: The server, its revision or the tool has no tasks, or the extension is not
@@ -399,8 +400,8 @@ class StartTask:
         """Start a task, as the blocking call does, and return a future of the handle at once.
 
         Returns:
-            A `RequestFuture`, which is a `concurrent.futures.Future`. Its ``result()`` returns what
-            the blocking call returns: the handle.
+            A `RequestFuture`, which is a `concurrent.futures.Future`. Its ``result()`` returns the
+            result of the blocking call: the handle.
 
         Raises:
             UsageError: An argument is invalid. Other errors are raised by ``result()``.
@@ -467,12 +468,12 @@ def task(
 
     Args:
         id: The `id` of the first handle.
-        tool: The tool's name; the result is then checked against its output schema.
+        tool: The tool's name. If it is passed, the result is checked against the output schema.
         options: `handlers`, `meta`, `headers` and `undeclared` of all requests about the task.
 
     Raises:
         TypeError: There is no such option.
-        UsageError: An argument is invalid, or an option of one call.
+        UsageError: An argument is invalid, or an option is one of the calls of the handle.
     """
     text(id, "id")
     if tool is not None:

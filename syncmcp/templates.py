@@ -2,8 +2,8 @@
 
 Servers describe many resources by one template (server/resources#resource-templates). All four
 levels of the RFC are supported. A value is never parsed as a template. In most kinds of expressions
-values are percent-encoded. Whatever the values are, scheme, user, host, port and the beginnings of
-query and fragment are those of the template, and no segment of the path becomes ``.`` or ``..``.
+values are percent-encoded. The template alone determines scheme, user, host, port and the
+beginnings of query and fragment. No value makes a segment of the path ``.`` or ``..``.
 
 The RFC defines no matching. `UriTemplate.match` reads a URI by one regular expression. It needs a
 template that expands to each of its URIs from one set of values only.
@@ -88,7 +88,7 @@ class UriTemplate:
         template: The text of the template.
 
     Raises:
-        BadTemplate: It is not a string, not a valid template, or longer than 4,096 characters.
+        BadTemplate: `template` is not a string, not valid, or longer than 4,096 characters.
     """
 
     def __init__(self, template: str) -> None:
@@ -111,15 +111,15 @@ class UriTemplate:
     ) -> str:
         """Return the URI for these values (RFC 6570, section 3).
 
-        The URI has the structure of the template. Values are refused that would
+        The URI has the structure of the template. `expand` refuses values that would
 
         * change its scheme, user, host or port, unless an expression that encodes reserved
           characters (``{x}``) stands there in the template, as in ``https://{host}/``;
         * begin a query or a fragment, other than by ``{?x}`` and ``{#x}``;
         * make a segment ``.`` or ``..`` of the path, alone or together with the text next to them.
 
-        In ``{+x}`` and ``{#x}``, reserved characters such as ``/`` are not encoded. There a value
-        is also refused if it begins with a scheme, has segments ``.`` or ``..``, or has control
+        In ``{+x}`` and ``{#x}``, reserved characters such as ``/`` are not encoded. There `expand`
+        also refuses a value that begins with a scheme, has segments ``.`` or ``..``, or has control
         characters, percent-encoded or not. Spaces, backslashes and characters beyond ASCII are
         percent-encoded everywhere.
 
@@ -184,9 +184,9 @@ class UriTemplate:
     def match(self, uri: str, *, unchecked: Collection[str] = ()) -> dict[str, str] | None:
         """Return the values for which `expand` returns this URI; `None` if there are none.
 
-        So a URI does not match whose values `expand` would refuse.
+        So a URI does not match if `expand` would refuse its values.
 
-        A template that can be matched consists of literals, ``{x}``, ``{+x}`` and ``{?x,y}``, and
+        A template can be matched if it consists of literals, ``{x}``, ``{+x}`` and ``{?x,y}``, and
 
         * a reserved character such as ``/`` stands between two expressions, or the second one
           is ``{?x,y}``: ``{x}{y}`` and ``{x}-{y}`` cannot be matched;
@@ -200,10 +200,10 @@ class UriTemplate:
 
         Args:
             uri: The URI.
-            unchecked: As with `expand`.
+            unchecked: The same as for `expand`.
 
         Raises:
-            UsageError: The template cannot be matched, `ambiguity` says why; or `unchecked` names
+            UsageError: The template cannot be matched (`ambiguity` says why), or `unchecked` names
                 an unknown variable.
         """
         if not isinstance(uri, str):

@@ -1,4 +1,4 @@
-"""The tool loop: a model requests tool calls, these are made, and the model gets their results."""
+"""The tool loop: a model requests tool calls, the loop makes them, and the model gets results."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ class ToolStarted:
     """A tool call was allowed and starts now; its progress is reported later.
 
     Attributes:
-        iteration: The number of the turn that requested it; 0 if an earlier run did.
+        iteration: The number of the turn that requested the call; 0 if an earlier run requested it.
         use: The tool use that the model requested: tool and arguments.
     """
 
@@ -101,7 +101,7 @@ class ToolFinished:
     """A tool call has ended, or was not made: the tool does not exist, or the call was denied.
 
     Attributes:
-        iteration: The number of the turn that requested it; 0 if an earlier run did.
+        iteration: The number of the turn that requested the call; 0 if an earlier run requested it.
         use: The tool use that the model requested.
         result: The result for the model.
     """
@@ -116,7 +116,7 @@ Step: TypeAlias = ModelTurn | ToolStarted | ToolFinished
 
 
 class ToolProgress(Protocol):
-    """Receives the progress of tool calls: on a pool thread, in the order of arrival."""
+    """A function that gets the progress of tool calls, on a pool thread, in order of arrival."""
 
     def __call__(
         self, use: ToolUseContent, progress: float, total: float | None, message: str | None, /
@@ -131,8 +131,8 @@ class ToolLoopResult:
 
     Attributes:
         result: The model's last answer, which requests no tool.
-        messages: The whole conversation, including the last answer. Append a message and run it
-            again to continue.
+        messages: The whole conversation, including the last answer. To continue, append a message,
+            and pass the list to `ToolLoop.run`.
         iterations: The number of turns of the model.
     """
 
@@ -147,7 +147,7 @@ class ToolLoopResult:
 
 
 class ToolLoop:
-    """Lets a model use tools until it has an answer (spec: sampling, "Multi-turn Tool Loop").
+    """A loop in which a model uses tools until it answers (sampling, "Multi-turn Tool Loop").
 
     >>> from syncmcp.types import CreateMessageResult, TextContent, ToolUseContent
     >>> def model(request, context):  # in place of a model: it uses one tool, then it answers
@@ -158,11 +158,11 @@ class ToolLoop:
     >>> syncmcp.ToolLoop(model, client).run("What is 1 + 2?").text
     'It is 3.'
 
-    Tool calls that the model requests in one turn run in parallel; the model gets their results in
-    the order of its requests. Errors of tool calls (the tool fails or does not exist, the call is
-    denied, its arguments are refused, it exceeds the client's `timeout`) become results for the
-    model, which may try something else. Of these errors only two end the loop: the client or group
-    is closed, or the server of a single client refuses the credentials (a group has other servers).
+    Tool calls that the model requests in one turn run in parallel. The model gets their results in
+    the order of its requests. Errors of tool calls become results for the model, which may try
+    something else: the tool fails or does not exist, the call is denied, its arguments are refused,
+    or it exceeds the client's `timeout`. Only two errors of tool calls end the loop: the client or
+    group is closed, or the server of a single client refuses the credentials.
 
     An `approval` sees the tool's server and the tool's name on that server. If its policy requires
     a person, tools that a trusted server declares read-only are allowed without asking. A person
@@ -171,9 +171,9 @@ class ToolLoop:
     A loop has no state between runs; any number of threads may run it at the same time.
 
     Args:
-        llm: The model: any sampling handler, called on the thread that called `run`. Its
+        llm: The model: any sampling handler. It is called on the thread that called `run`. Its
             `context.cancel` is cancelled when the loop must end. With a group, `context.client` and
-            `context.server` raise `UsageError`: there is more than one.
+            `context.server` raise `UsageError`, because there is more than one.
         tools_of: The client whose tools are used, or a group: the model sees the group's keys as
             names of the tools, and each call goes to the server of its tool.
         max_iterations: The most turns of the model. In the last turn it may use no tools
@@ -181,12 +181,15 @@ class ToolLoop:
         timeout: The longest time for a whole run, in seconds; `None` for no limit. The run still
             waits for a model that ignores `context.cancel`.
         max_parallel: The most tool calls at the same time.
-        approval: Decides on each call, on the thread that called `run`; by default the `approval`
-            of the client of the tool's server. Without any, every call is allowed.
-        on_step: Called with each step, on the thread that called `run`. An exception ends the loop.
-        on_text: Called with the partial text of a turn, if the model provides it, on the same
-            thread.
-        on_progress: Called with the progress of the tool calls.
+        approval: A policy, or an `Approval`, that decides on each call, on the thread that called
+            `run`. The default is the `approval` of the client of the tool's server. If that
+            client has no `approval`, every call is allowed.
+        on_step: A function that is called with each step, on the thread that called `run`. An
+            exception of the function ends the loop.
+        on_text: A function that is called with the partial text of a turn, if the model provides
+            it, on the thread that called `run`.
+        on_progress: A function that is called with the progress of the tool calls; see
+            `ToolProgress`.
 
     Raises:
         UsageError: An argument is invalid.
@@ -249,23 +252,25 @@ class ToolLoop:
         Args:
             request: The user's text, a conversation, or a server's whole sampling request, whose
                 tools are replaced by those of this loop.
-            system_prompt: Replaces that of the request.
-            max_tokens: The most tokens in one turn; replaces that of the request. 4,096 if neither
-                is given.
-            tool_choice: Replaces that of the request. ``"required"`` applies to the first turn
-                only, so that the model can end.
+            system_prompt: The system prompt, which replaces that of the request.
+            max_tokens: The most tokens in one turn, which replaces that of the request. The limit
+                is 4,096 if there is neither.
+            tool_choice: The tool choice, which replaces that of the request. ``"required"`` applies
+                to the first turn only, so that the model can end.
             tools: The names of the tools for the model; by default all.
-            context: Within a sampling handler, its context: cancelling it ends the loop, and the
-                model can show partial text through it.
-            cancel: Ends the loop; running tool calls are cancelled, and the servers notified once.
+            context: The context of the sampling handler that calls `run`, if any. Cancelling the
+                context ends the loop. The model can show partial text through the context.
+            cancel: A token or event that ends the loop. Running tool calls are cancelled, and their
+                servers are notified once.
 
         Raises:
-            UsageError: There is no such tool; the conversation is empty, or a tool use in it has no
-                result; or the model's function returned another type.
+            UsageError: There is no such tool, the conversation is empty, a tool use in the
+                conversation has no result, or the model's function returned another type.
             TooManyRounds: The model requested tool calls even in its last turn. They were not made;
                 `messages` is the conversation so far.
             RequestTimeout: `timeout` has passed; `messages` is the conversation so far.
-            RequestCancelled: `cancel` or `context` was cancelled; `messages` likewise.
+            RequestCancelled: `cancel` or `context` was cancelled; `messages` is the conversation so
+                far.
             McpError: The tools could not be listed, the client or group was closed, or the server
                 of a client refused the credentials.
         """

@@ -1,6 +1,6 @@
 """The arguments of requests, checked before anything is sent.
 
-With an object from a list, the names of its arguments are checked, too.
+If the program passes an object from a list, the names of the arguments are checked, too.
 """
 
 from __future__ import annotations

@@ -266,8 +266,8 @@ class FutureDrive(Drive[R]):
     def _on_thread_ended(self, call: PendingRequest, *, repeated: bool) -> None:
         """Handle the end of a request of an exchange thread. On any thread; never blocks.
 
-        If its time limit, its token or `close` ended it, the thread may still be in a function of
-        the program. The future waits for that only for `_RETURN_SECONDS`.
+        If a timeout, a token or `close` ended the request, its thread may still be in a function of
+        the program. The future waits for that function only for `_RETURN_SECONDS`.
         """
         error = call.outcome
         ended = isinstance(error, (RequestCancelled, ClosedError))

@@ -37,7 +37,7 @@ R = TypeVar("R")
 M = TypeVar("M", bound="BaseModel")
 
 Oversize: TypeAlias = Literal["split", "refuse"]
-"""What happens to a batch of more than `max_size` calls: several frames, or an error."""
+"""What happens to a batch of more than `max_size` calls: it is split into frames, or refused."""
 
 
 def _of_batch(told: str | None, name: str) -> str | None:
@@ -85,14 +85,14 @@ class Batch:
     ['1', '2', '3']
 
     A batch has the operations of a client, except those of tasks and `resume`, with the same
-    arguments and options. Each returns its `RequestFuture` at once; errors of a call are raised by
-    its future only. Invalid arguments raise at the call.
+    arguments and options. Each operation returns a `RequestFuture` at once. An invalid argument
+    raises its error when the call is collected. The future raises all other errors of the call.
 
     Where the revision has batches (2025-03-26), the first requests of the calls share a frame. A
-    call that needs more requests (a list of many pages, say) sends the others alone. A call with
-    `headers` of its own is sent alone, and so is each call of a client that has interceptors or is
-    not connected yet. With other revisions each request is a message of its own, and no request
-    waits for another.
+    call that needs more requests (a list of many pages, for example) sends the later requests
+    alone. A call with `headers` of its own is sent alone. So is each call of a client that has
+    interceptors or is not connected yet. With other revisions each request is a message of its own,
+    and no request waits for another.
 
     Any thread may collect calls.
     """
@@ -161,7 +161,7 @@ class Batch:
         return self
 
     def __exit__(self, kind: object, error: object, traceback: object) -> None:
-        """Send the collected calls without waiting; after an exception, cancel them instead."""
+        """Send the collected calls without waiting; after an exception, cancel all instead."""
         with self._lock:
             self._closed = True
             calls = self._calls

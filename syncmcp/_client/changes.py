@@ -31,10 +31,10 @@ def listen(
     stop_after: int | None = None,
     undeclared: Undeclared | None = None,
 ) -> Subscription:
-    """Subscribe to changes at the server; returns an iterator of change events.
+    """Subscribe to changes at the server, and return an iterator of change events.
 
-    Returns when the server has accepted the subscription, within the client's `timeout`. No later
-    change is missed. Opens the client if it is `lazy`.
+    The call returns when the server has accepted the subscription, within the client's `timeout`.
+    No later change is missed. A client that is `lazy` is opened first, if necessary.
 
     >>> with client.listen(tools=True, stop_after=1) as changes:
     ...     server.remove_tool("fail")  # any change at the server
@@ -43,17 +43,18 @@ def listen(
     tools False
 
     Args:
-        tools: Subscribe to changes of the list of tools.
-        prompts: Subscribe to changes of the list of prompts.
-        resources: Subscribe to changes of the lists of resources and of resource templates.
-        uris: Subscribe to changes of these resources.
+        tools: Whether to subscribe to changes of the list of tools.
+        prompts: Whether to subscribe to changes of the list of prompts.
+        resources: Whether to subscribe to changes of the lists of resources and resource templates.
+        uris: The URIs of resources to whose changes to subscribe.
         timeout: The longest time, in seconds, to wait for the next event; `None` for no limit.
-        stop_after: End after this many events; `None` for never.
-        undeclared: Whether the server is asked for changes that it does not declare, ``"refuse"``
-            or ``"try"``; the client's `undeclared` by default. See `CallOptions`.
+        stop_after: The number of events after which the subscription ends; `None` for no limit.
+        undeclared: What to do if the server does not declare these changes: ``"refuse"`` raises
+            `NotSupported`, ``"try"`` asks the server. The default is the client's `undeclared`. See
+            `CallOptions`.
 
     Raises:
-        UsageError: No change is asked for, or an argument is invalid.
+        UsageError: No kind of change was requested, or an argument is invalid.
         NotSupported: The server does not declare these changes, or accepts none of them, or has no
             stream for them.
         McpError: The request failed.
@@ -89,12 +90,13 @@ def on_tools_changed(
     """Fetch the list of tools whenever it has changed, and call `handler` with it.
 
     Args:
-        handler: Called with the list on a pool thread, one call at a time. It may block and may
-            call the client. Its exceptions are logged.
-        debounce: How long, in seconds, to wait for more changes, so that many changes at once are
-            one call.
-        on_error: Called on a pool thread with the `SubscriptionLost` that ends the listener.
-        undeclared: See `listen`; also an option of the requests that fetch the list.
+        handler: A function that is called with the list on a pool thread, one call at a time. It
+            may block and may call the client. Its exceptions are logged.
+        debounce: How long, in seconds, to wait for more changes before the list is fetched. All
+            changes within this time lead to one call.
+        on_error: A function that is called on a pool thread with the `SubscriptionLost` that ends
+            the listener. Without `on_error`, that error is logged.
+        undeclared: See `listen`. The requests that fetch the list have this option, too.
 
     Returns:
         A listener that can be stopped; closing the client also ends it.
@@ -128,7 +130,8 @@ def on_resources_changed(
 ) -> Listener:
     """Fetch the list of resources whenever it has changed; see `on_tools_changed`.
 
-    `handler` is also called when only the templates have changed: the notification is the same.
+    `handler` is also called when only the templates have changed, because the notification is the
+    same.
     """
     return _refresh_list(self._core, "resources", handler, debounce, on_error, undeclared)
 

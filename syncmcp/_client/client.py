@@ -90,71 +90,74 @@ class Client:
     Args:
         target: A URL (a plain `str` always is a URL), `Stdio`, `Http`, an entry of a servers file
             (`servers_file.read`), a server in this process (`Server` or `ScriptedPeer` of
-            `syncmcp.testing`), a `Recording` or a `Replay`. The name and the time limit of an entry
-            apply unless `name` and `timeout` are given.
+            `syncmcp.testing`), a `Recording` or a `Replay`. The name and the timeout of an entry
+            apply unless `name` and `timeout` are passed.
         mode: ``"auto"`` detects the revision of the server; ``"legacy"`` skips the probe and sends
             `initialize` at once; one of the five revisions requires that revision.
-        timeout: The longest that a call may take in all, in seconds; `None` for no limit.
+        timeout: The longest time that a call may take in all, in seconds; `None` for no limit.
         idle_timeout: The longest silence within a call, in seconds. It counts from the first
             message that belongs to the call.
-        open_timeout: The longest that opening the connection may take, in seconds.
-        probe_timeout: How long, in seconds, to wait for the answer to the probe for the newest
-            revision before the server is initialized like an older one; for a child process at
-            most half of `open_timeout`. A later answer still counts.
-        close_timeout: The longest that closing may take, in seconds.
-        on_log: Called as ``(message)`` with each log message of the server, on a pool thread; see
-            `LogHandler`. Or a `logging.Logger`: the messages go to its child logger with the name
-            of the server; see `LogRecords`. Since 2026-07-28 a server sends none before
-            `set_log_level`, or to a call without `log_level`.
-        on_progress: Called as ``(progress, total, message)`` for every call, on a pool thread; see
-            `ProgressHandler`.
-        on_notification: Called with every notification as ``(method, params)``, on a pool thread.
-            Since 2026-07-28 servers notify of changes only while the client listens; see `listen`.
-        on_handler_error: Called with the error of a handler as ``(error, context)``, on the thread
-            of the handler and before the server gets an error: the exception of the handler, except
-            `Refused` and `Denied`; `InvalidAnswer` if an answer does not fit its form.
+        open_timeout: The longest time that opening the connection may take, in seconds.
+        probe_timeout: How long, in seconds, to wait for the response to the probe for the newest
+            revision. After that the client initializes the server like an older one. For a child
+            process the wait is at most half of `open_timeout`. A later response still counts.
+        close_timeout: The longest time that closing may take, in seconds.
+        on_log: A function that is called as ``(message)`` on a pool thread with each log message of
+            the server; see `LogHandler`. `on_log` may also be a `logging.Logger`: the messages go
+            to its child logger with the name of the server; see `LogRecords`. Since 2026-07-28 a
+            server logs only in calls that are made after `set_log_level`, or with the option
+            `log_level`.
+        on_progress: A function that is called as ``(progress, total, message)`` on a pool thread,
+            for every call; see `ProgressHandler`.
+        on_notification: A function that is called as ``(method, params)`` on a pool thread with
+            every notification. Since 2026-07-28 servers notify of changes only while the client
+            listens; see `listen`.
+        on_handler_error: A function that is called as ``(error, context)`` when a handler fails, on
+            the thread of the handler. The server gets its error after that. `error` is the
+            exception of the handler, but never `Refused` or `Denied`. If an answer does not fit its
+            form, `error` is an `InvalidAnswer`.
         client_info: The name and version that the client sends to the server; those of syncmcp by
             default.
         max_in_flight: The most requests in flight at one time; further requests are queued.
         max_pages: The most pages that are fetched of a list.
-        lazy: Open the connection at the first call, once for all threads, if `open()` was not
+        lazy: Whether the first call opens the connection, once for all threads, if `open()` was not
             called before.
-        name: The name of the server in logs, errors and questions; its command or URL by default.
+        name: The name of the server in logs, errors and prompts; its command or URL by default.
         trusted: Whether to believe the annotations of the server's tools. Nothing else makes a
             server trusted.
-        sampling: Called as ``(request, context)`` on a pool thread, answers the server's sampling
-            requests with a model; see `SamplingHandler` and `Sampling`. The client offers a server
-            only the capabilities that it has handlers for.
-        elicitation: Called as ``(request, context)`` on a pool thread, answers forms; see
-            `FormHandler`. Or an `Elicitation`, which answers URLs, too.
-        roots: The paths or ``file:`` URIs that servers are to work in, or a function that is called
-            as ``(context)`` on a pool thread and returns them. Roots can be added to an empty list
-            later. See `roots`.
+        sampling: A function that answers sampling requests with a model. It is called as
+            ``(request, context)`` on a handler thread; see `SamplingHandler` and `Sampling`. The
+            client declares only the capabilities for which it has handlers.
+        elicitation: A function that answers forms. It is called as ``(request, context)`` on a
+            handler thread; see `FormHandler`. An `Elicitation` answers URLs, too.
+        roots: The paths or ``file:`` URIs in which servers should work, or a function that returns
+            them, and is called as ``(context)`` on a handler thread. The program may add roots to
+            an empty list later. See `roots`.
         approval: A policy, or an `Approval`, that reviews the questions of a server before and
-            after a handler answers them, but not the tool calls of the program. Without it, the
-            handlers decide alone.
+            after a handler answers them. It does not review the tool calls of the program. Without
+            `approval`, the handlers decide alone.
         human_timeout: How long, in seconds, a handler or a person may take for an answer before
-            the question is refused, or the form cancelled; `None` for no limit. The time limits of
-            a call pause while handlers answer its questions, for this long in all.
+            the question is refused, or the form cancelled; `None` for no limit. The timeouts of a
+            call pause while handlers answer its questions, in all for at most this time.
         max_handlers: The most handlers that run at one time. A handler does not count while it
             calls the client or waits for a person's approval.
         max_questions: The most questions that wait for a handler (before 2026-07-28); further
             questions are refused.
         max_questions_per_call: The most questions that a server may ask because of one call; with
             one more the call fails with a `LimitExceeded`.
-        max_rounds: How many times a server may ask before a call has its result (2026-07-28);
-            then the call fails with `TooManyRounds`.
-        retry: Which requests are sent again after a failure, how often and when; `None` for none.
+        max_rounds: How many times a server may ask before it returns the result of a call
+            (2026-07-28). After that the call fails with `TooManyRounds`.
+        retry: Which requests are sent again after a failure, how often and when; `None` for never.
         validate_output: What happens to a result that does not match the output schema of its
             tool: ``"raise"``, ``"warn"`` (a log message) or ``"off"``. See `call_tool`.
         validate_input: Whether arguments are checked against the input schema of the tool before
             they are sent.
         extensions: The extensions of the protocol to switch on: the client's settings by the
-            identifier of each extension. An extension that the server lacks has no effect: see
+            identifier of each extension. An extension that the server lacks has no effect; see
             `server.extension`.
-        ping_interval: Ping the server this often, in seconds, and end the connection when two
-            pings in a row are not answered within that time (before 2026-07-28).
-        interceptors: See every message, and may change, delay or refuse it; see `Interceptor`.
+        ping_interval: Seconds between two pings to the server (before 2026-07-28). The connection
+            ends when two pings in a row get no response within that time.
+        interceptors: Objects that see, change, delay or refuse messages; see `Interceptor`.
         cache: Where results are cached for as long as the server allows (2026-07-28): `True` for a
             cache of the client's own, `False` for no cache, or a `CacheStore`. See `CallOptions`.
         undeclared: What happens to a request that needs a capability which the server does not
@@ -162,7 +165,8 @@ class Client:
 
     Raises:
         UsageError: An option is invalid.
-        NotApproved: A file that is not the person's own names the server, and nobody approved it.
+        NotApproved: The target is from a servers file that is not the person's own, and nobody
+            approved the server.
     """
 
     _core: ClientCore
@@ -219,7 +223,7 @@ class Client:
             parallel: Whether the calls run at the same time; otherwise each call is sent alone,
                 after the call before it has ended.
             timeout: The longest that all calls together may take, in seconds, from the end of the
-                block; `None` for no limit but that of each call.
+                block; `None` for no limit besides that of each call.
             max_size: The most requests in one frame.
             oversize: What happens to more than `max_size` calls: ``"split"`` sends several frames,
                 ``"refuse"`` raises `LimitExceeded` at the call that is one too many.
@@ -290,7 +294,7 @@ class Client:
     ) -> None:
         check_mode(mode)
         resolved, name, stated_timeout = resolve_target(target, name)
-        # By identity: an explicit 300 overrides the time limit of an entry.
+        # By identity: an explicit 300 overrides the timeout of an entry.
         if timeout is DEFAULT_TIMEOUT and stated_timeout is not None:
             timeout = stated_timeout
         settings = Settings(
@@ -359,13 +363,13 @@ class Client:
     # -- life ------------------------------------------------------------------------------------
 
     def open(self) -> Self:
-        """Connect to the server; does nothing if the client is open.
+        """Connect to the server, unless the client is open.
 
         Raises:
             ConnectFailed: The server cannot be reached or started.
             RequestTimeout: Opening took longer than `open_timeout`.
-            ProtocolError: The client and the server have no revision in common. Some servers answer
-                with an error: `UnsupportedVersion`, `MethodNotFound` or another `ServerError`.
+            ProtocolError: The client and the server have no revision in common. Some servers return
+                an error: `UnsupportedVersion`, `MethodNotFound` or another `ServerError`.
             McpError: The first requests failed in another way.
         """
         self._core.check_process()
@@ -375,15 +379,16 @@ class Client:
     def close(self, timeout: float | None = None, *, drain: bool = False) -> None:
         """Close the connection; idempotent.
 
-        Calls in flight fail at once with `ClosedError`; one that was answered, and waits for its
-        callbacks, returns without them. Handlers are cancelled; neither they nor callbacks are
-        waited for. May be called from any thread, from handlers and callbacks, and in ``atexit``
-        functions.
+        Calls in flight fail at once with `ClosedError`. A call that has its response, but waits for
+        its callbacks, returns without waiting for them. Handlers are cancelled. `close` waits
+        neither for handlers nor for callbacks. Any thread may call `close`, also in handlers, in
+        callbacks and in ``atexit`` functions.
 
         Args:
-            timeout: The longest that closing may take, in seconds; `close_timeout` by default.
-            drain: First wait for the requests in flight to end by themselves. No new request is
-                sent meanwhile: a list that is fetched page by page ends with `ClosedError`.
+            timeout: The longest time that closing may take, in seconds; `close_timeout` by default.
+            drain: Whether to wait first until the requests in flight have ended. Meanwhile the
+                client sends no new request: a list that is fetched page by page ends with
+                `ClosedError`.
         """
         self._core.close(timeout, drain=drain)
 
@@ -448,9 +453,9 @@ class Client:
     def dump(self) -> Dump:
         """A snapshot of what the client is doing; works in any state, on any thread.
 
-        It has the calls in flight with their ages, the open questions of the server, the queues,
-        the threads with their stacks, the newest frames and the end of the server's stderr; see
-        `Dump`.
+        It has the calls in flight with their ages, the open questions of the server, the queues and
+        the threads with their stacks. It also has the newest frames and the end of the server's
+        stderr. See `Dump`.
         """
         with delaying_forks():
             from syncmcp.observe.diagnosis import Dump
@@ -461,7 +466,7 @@ class Client:
 
     @property
     def roots(self) -> Roots:
-        """The directories in which servers should work; they may change at any time ("Roots").
+        """The directories in which servers should work; the program can change them ("Roots").
 
         The server is notified of each change. Roots inform a server; they do not confine it.
 

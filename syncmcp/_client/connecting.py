@@ -28,18 +28,18 @@ def _opened(make: Callable[P, Client]) -> Callable[P, Client]:
         ...     print(client.call_tool("add", {"a": 1, "b": 2}).raise_for_error().text)
         3
 
-        The arguments are those of `Client`, described there, without `lazy`: a target
-        (a URL, `Stdio`, `Http`, an entry of a file of servers, or a server in this process) and
-        options, mostly `timeout` and `open_timeout` (seconds for a call, for opening), `name` (of
-        the server), `on_log` (gets log messages), `elicitation` and `sampling` (answer questions of
-        the server).
+        The arguments are those of `Client`, which describes them, without `lazy`. The first one is
+        the target: a URL, `Stdio`, `Http`, an entry of a servers file, or a server in this process.
+        Programs often pass the options `timeout` and `open_timeout` (seconds for a call, and for
+        opening), `name` (of the server), `on_log` (a function for log messages), `elicitation` and
+        `sampling` (functions that answer questions of the server).
 
         Returns:
             The open client.
 
         Raises:
             UsageError: An argument is invalid; `TypeError` for an option that does not exist.
-            McpError: The client could not be opened, see `Client.open`; often `ConnectFailed`.
+            McpError: The client could not be opened, often `ConnectFailed`; see `Client.open`.
         """
         if "lazy" in kwargs:
             raise TypeError("connect() opens the client at once: write Client(TARGET, lazy=True)")

@@ -77,7 +77,7 @@ class ToolFunction:
         return call
 
     def __call__(self, *unnamed: Never, **arguments: Any) -> types.CallToolResult:
-        """Call the tool and block until its result is there.
+        """Call the tool and block until its result has arrived.
 
         Raises:
             TypeError: An argument is missing or unknown; nothing was sent.
@@ -97,7 +97,7 @@ class ToolFunction:
         return self._call.future(self.tool.name, arguments, **self._options)
 
     def stream(self, *unnamed: Never, **arguments: Any) -> ResultStream[types.CallToolResult]:
-        """Call the tool; iterate over its progress, its log messages and, last, its result.
+        """Call the tool and return a stream of its progress, log messages and, last, its result.
 
         Raises:
             TypeError: An argument is missing or unknown; nothing was sent.
@@ -119,7 +119,7 @@ class ToolFunction:
         flight, if no name refers to the iterator.
 
         Args:
-            calls: The arguments of each call; consumed as calls are started.
+            calls: The arguments of each call, which are taken when the call starts.
             max_in_flight: The most calls in flight at one time.
             ordered: Whether results are returned in the order of the calls, or as they arrive.
             return_errors: Whether the `McpError` of a failed call is returned in place of its
@@ -164,7 +164,7 @@ _OF_THE_LIST: Final = frozenset(("cancel", "timeout", "undeclared"))
 
 
 def tool(self: HasCore, name: str, **options: Unpack[CallOptions]) -> ToolFunction:
-    """Make a function of a tool. Lists the tools.
+    """List the tools, and make a function of one of them.
 
     >>> add = client.tool("add")
     >>> add(a=1, b=2).text
@@ -178,9 +178,10 @@ def tool(self: HasCore, name: str, **options: Unpack[CallOptions]) -> ToolFuncti
             and `undeclared` also apply to the list, with all of its pages.
 
     Returns:
-        A function of the tool's arguments, all keywords. It returns a `CallToolResult`, or raises
-        `ToolError` if the tool failed. It has the tool's docstring and signature, ``.future(...)``,
-        ``.stream(...)`` and ``.map(calls, max_in_flight=16)``, which calls the tool many times.
+        A function whose keyword arguments are the tool's arguments. It returns a `CallToolResult`,
+        or raises `ToolError` if the tool failed. It has the tool's docstring and signature, and the
+        methods ``.future(...)``, ``.stream(...)`` and ``.map(calls, max_in_flight=16)``, which
+        calls the tool many times.
 
     Raises:
         UsageError: The server lists no such tool, or an option is invalid.

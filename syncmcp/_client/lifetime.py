@@ -38,7 +38,7 @@ _log = logger("syncmcp.client")
 # How long all servers together may take to end at exit, in seconds.
 _EXIT_SECONDS = 0.8
 
-# The time limit of closing the connection of a collected client, in seconds.
+# The timeout for closing the connection of a collected client, in seconds.
 _ABANDONED_SECONDS = 5.0
 
 # The connections to close at exit, including those that are being opened.
@@ -276,7 +276,7 @@ class Pools:
 
     def __init__(self, label: str, max_in_flight: int, max_handlers: int) -> None:
         # Callbacks, and the steps of futures that may block. A blocked callback keeps its thread;
-        # other callbacks do not wait for it. The bound stops programs whose callbacks never return.
+        # other callbacks do not wait for it. The limit stops programs whose callbacks never return.
         self.workers = DaemonPool(f"syncmcp-worker[{label}]", max(_CALLBACKS, 4 * max_in_flight))
         # A handler that calls the client releases its slot, so no limit leads to a deadlock.
         self.handlers = DaemonPool(f"syncmcp-handler[{label}]", max_handlers, lends=True)

@@ -44,7 +44,7 @@ from syncmcp.errors import (
 
 _log = logger("syncmcp.subscriptions")
 
-# The time limit of unsubscribing in the background, in seconds.
+# The timeout for unsubscribing in the background, in seconds.
 _UNSUBSCRIBE_SECONDS = 30.0
 
 

@@ -69,8 +69,8 @@ class RevisionMemory:
     """The commands whose servers cannot handle the probe, and the revisions of these servers.
 
     A server that rejects the probe quickly is not remembered: the probe costs one short response,
-    and detects an upgraded server. The probe costs seconds if the server exits, does not answer, or
-    rejects it slowly.
+    and detects an upgraded server. The probe costs seconds if the server exits, does not respond,
+    or rejects the probe slowly.
     """
 
     def __init__(self) -> None:
@@ -130,7 +130,7 @@ if hasattr(os, "register_at_fork"):
 
 _log = logger("syncmcp.tools")
 
-# The time limit of closing a connection that could not be used, in seconds.
+# The timeout for closing a connection that could not be used, in seconds.
 _DISCARD_SECONDS = 1.0
 
 # How long to wait for the response to the request for the server's stream, in seconds. Most servers
@@ -159,11 +159,11 @@ class TransportChoice(NamedTuple):
 
 
 class _Probe:
-    """The probe on one connection. May be sent twice, and be answered after its timeout."""
+    """The probe on one connection. It may be sent twice, and get its response after its timeout."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
-        # Guards the attributes that the reader thread uses: the ids of the probe, a late answer,
+        # Guards the attributes that the reader thread uses: the ids of the probe, a late response,
         # whether the probe timed out, and the token that cancels the request in flight.
         self._lock = threading.RLock()
         self._ids: set[int | None] = set()
@@ -172,7 +172,7 @@ class _Probe:
         self._cancel_token: CancelToken | None = None
         self._sent_twice = False
         self._ended_at = 0.0
-        # Whether a late answer proved that the server is older, during its `initialize`.
+        # Whether a late response proved that the server is older, during its `initialize`.
         self.refused = False
         connection.agreed.on_late_response = self._on_late_answer
 
@@ -209,17 +209,17 @@ class _Probe:
         return request(ask.method, ask.params, options, limit, dialect=ask.dialect)
 
     def _stop_waiting(self, *, timed_out: bool) -> Any:
-        """Stop waiting for the answer; return an answer that arrived late, if any."""
+        """Stop waiting for the response; return a response that arrived late, if any."""
         with self._lock:
             self._ended_at = monotonic()
             late, self.late_answer = self.late_answer, None
             self._timed_out = timed_out and late is None
             if not self._timed_out:
-                self._ids.clear()  # a second answer has no new information
+                self._ids.clear()  # a second response has no new information
             return late
 
     def cancel_token(self) -> CancelToken:
-        """A token that cancels a request as soon as a late answer to the probe arrives."""
+        """A token that cancels a request as soon as a late response to the probe arrives."""
         token = CancelToken()
         with self._lock:
             self._cancel_token = token
@@ -230,7 +230,7 @@ class _Probe:
 
     @property
     def slow(self) -> bool:
-        """True if the server was slow to answer both probes; not if it was slow to start."""
+        """True if the server responded slowly to both probes; not if it was slow to start."""
         return self._sent_twice and monotonic() - self._ended_at > _REPROBE_SECONDS
 
     def _on_late_answer(self, id: object, answer: Any) -> None:
@@ -268,7 +268,7 @@ def open_connection(
     """
     remembered = None if command is None or mode != "auto" else revision_memory.find(command)
     if known_revision is None and remembered is not None:
-        # `initialize` with the newest older revision: an upgraded server answers with another one.
+        # `initialize` with the newest older revision: an upgraded server returns another one.
         known_revision = STATEFUL[0]
     failed_probe: EffectOutcome = None  # the outcome of a probe that did not help
     probe: _Probe | None = None
@@ -495,8 +495,8 @@ def _outcome_of(
 def _probe_deadline(connection: Connection, deadline: Deadline, probe_timeout: float) -> Deadline:
     left = deadline.remaining()
     if left is not None and not connection.transport.blocking:
-        # The other half is for the handshake. A late answer to the probe still counts until the
-        # handshake is answered. Over HTTP it would be lost: a timeout aborts its exchange there.
+        # The other half is for the handshake. A late response to the probe still counts until the
+        # handshake has ended. Over HTTP it would be lost: a timeout aborts its exchange there.
         probe_timeout = min(probe_timeout, left / 2)
     return deadline.sooner(probe_timeout)
 
@@ -510,7 +510,7 @@ Target: TypeAlias = Union[Stdio, Http, "InProcessServer", TransportSource]
 def resolve_target(
     target: str | Target | ServerEntry, name: str | None
 ) -> tuple[Target, str | None, float | None]:
-    """Resolve the `target` and `name` of a client to a target, a name and a time limit in seconds.
+    """Resolve the `target` and `name` of a client to a target, a name and a timeout in seconds.
 
     `NotApproved` if the entry of a servers file needs approval and did not get it.
     """

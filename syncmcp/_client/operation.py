@@ -128,17 +128,18 @@ class BoundOperation(Generic[P, R]):
 
         Returns:
             A `RequestFuture`, which is a `concurrent.futures.Future`. Its ``result(timeout)`` waits
-            for what the blocking operation returns; this timeout ends the wait alone, with
+            for the result of the blocking operation. This timeout only ends the wait, with
             `TimeoutError`. The option `timeout` ends the call, and so does ``cancel()`` of the
-            future: the server is notified. Callbacks run on a thread of the client. More calls than
-            the client's `max_in_flight` are queued.
+            future; the server is notified. Callbacks run on a pool thread. Calls beyond the
+            client's `max_in_flight` are queued.
 
         Raises:
             TypeError: An argument is missing or unknown.
             UsageError: An argument is invalid, or the server does not have the feature.
             ClosedError: The client is not open.
-            McpError: Other errors of the operation are not raised here, but by ``result()``. So are
-                `InvalidArguments`, and what a client cannot know before it is connected.
+            McpError: ``result()``, and not this call, raises the other errors of the operation. It
+                also raises `InvalidArguments`, and the errors that the client can find only after
+                it has connected.
         """
         core = self._client._core
         options = take_options(self._operation, core, kwargs) if kwargs else core.resolve({})
@@ -158,18 +159,19 @@ class BoundOperation(Generic[P, R]):
         For the arguments see the blocking operation, such as `help(client.call_tool)`.
 
         Returns:
-            A `ResultStream`. Iterating over it, on the thread that iterates, waits for and yields
-            `Progress`, log messages and, last, what the blocking operation returns. Leaving its
-            `with` block cancels the call: the server is notified. So does leaving the loop, if no
-            name refers to the stream. The option `timeout` limits the whole iteration. More calls
-            than the client's `max_in_flight` are queued.
+            A `ResultStream`. The thread that iterates over the stream waits for `Progress`, log
+            messages and, last, the result of the blocking operation. Leaving the `with` block of
+            the stream cancels the call, and the server is notified. Leaving the loop has the same
+            effect if no name refers to the stream. The option `timeout` limits the whole iteration.
+            Calls beyond the client's `max_in_flight` are queued.
 
         Raises:
             TypeError: An argument is missing or unknown.
             UsageError: An argument is invalid, or the server does not have the feature.
             ClosedError: The client is not open.
-            McpError: Other errors of the operation are not raised here, but by the iteration. So
-                are `InvalidArguments`, and what a client cannot know before it is connected.
+            McpError: The iteration, and not this call, raises the other errors of the operation. It
+                also raises `InvalidArguments`, and the errors that the client can find only after
+                it has connected.
         """
         core = self._client._core
         options = take_options(self._operation, core, kwargs) if kwargs else core.resolve({})
@@ -210,8 +212,9 @@ def _with_forms(told: str, name: str) -> str:
     """The docstring of an operation, with a paragraph about its forms after the summary."""
     summary, *rest = told.split("\n\n", 1)
     forms = (
-        f"Blocks until the result has arrived. `{name}.future(...)` takes the same arguments and\n"
-        f"returns a `RequestFuture` at once; `{name}.stream(...)` returns a `ResultStream`."
+        "The call blocks until the result has arrived. With the same arguments,\n"
+        f"`{name}.future(...)` returns a `RequestFuture` at once, and\n"
+        f"`{name}.stream(...)` returns a `ResultStream`."
     )
     return "\n\n".join((summary, forms, *rest))
 
@@ -292,11 +295,11 @@ class ResultStream(Generic[R]):
     2 2
     lift-off
 
-    An iterator of `Progress`, `LoggingMessageNotificationParams` and, last, the result; made by
-    ``client.call_tool.stream(...)`` and the `stream` of other operations. If the call fails,
-    iterating raises its error instead of the result. Ending the iteration early cancels the call,
-    and the server is notified: at the end of a ``with``, by `close`, or when the stream is
-    garbage-collected, for example after leaving a ``for``.
+    An iterator of `Progress`, `LoggingMessageNotificationParams` and, last, the result.
+    ``client.call_tool.stream(...)`` and the `stream` of other operations make one. If the call
+    fails, the iteration raises the error instead of returning the result. The iteration ends early
+    by `close`, at the end of a ``with`` block, or when the stream is garbage-collected (for example
+    after leaving a ``for`` loop). Then the call is cancelled, and the server is notified.
 
     Log messages are assigned to a call if the server sends them on the stream of that call (over
     HTTP), or if no other call is in flight. Several threads may iterate; each item is returned to
@@ -316,7 +319,7 @@ class ResultStream(Generic[R]):
 
     @property
     def dropped(self) -> int:
-        """The number of discarded items: of more than 1,024 queued items the oldest is dropped."""
+        """The number of discarded items: beyond 1,024 queued items, the oldest one is discarded."""
         return self._items.dropped
 
     def __iter__(self) -> Self:
@@ -355,7 +358,7 @@ class ResultStream(Generic[R]):
         return self._future
 
     def close(self) -> None:
-        """End the iteration; cancels the call if it is running. Any thread may call this."""
+        """End the iteration, and cancel the call if it is running. Any thread may call this."""
         with self._items.lock:
             self._closed = True
         self._finalizer.detach()

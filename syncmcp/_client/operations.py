@@ -2,8 +2,8 @@
 
 Each operation takes the options of `CallOptions` as keyword arguments. Each raises `NotSupported`
 before anything is sent if the revision lacks the feature, or if the server does not declare it
-(option `undeclared`); `ServerError` if the server returns an error; `RequestTimeout`;
-`RequestCancelled`; and a `TransportError` if the connection fails.
+(option `undeclared`). Each may raise `RequestTimeout`, `RequestCancelled`, `ServerError` if the
+server returns an error, and a `TransportError` if the connection fails.
 """
 
 from __future__ import annotations
@@ -58,8 +58,8 @@ def call_tool(
     >>> client.call_tool("weather", {"city": "Bergen"}).data["celsius"]
     9.5
 
-    A call may become a task, because the tool requires it or the server decides so. The task is
-    then polled until it ends; if it does not end within `timeout`, it is cancelled. See
+    A call may become a task, because the tool requires a task or the server decides so. The client
+    then polls the task until it ends. A task that does not end within `timeout` is cancelled. See
     `start_task`.
 
     A tool that ran and failed returns a result with `is_error`; see
@@ -67,12 +67,13 @@ def call_tool(
 
     Args:
         name: The tool's name.
-        arguments: Its arguments.
+        arguments: The tool's arguments.
         validate_output: What happens to structured content that does not match the tool's
-            output schema: ``"raise"``, ``"warn"`` or ``"off"``; the client's `validate_output` by
-            default. If the schema is not known yet, or seems outdated, the tools are listed once.
-        validate_input: Whether the arguments are checked against the tool's input schema; the
-            client's `validate_input` by default.
+            output schema: ``"raise"``, ``"warn"`` or ``"off"``. The default is the client's
+            `validate_output`. If the schema is not known yet, or seems outdated, the client lists
+            the tools once.
+        validate_input: Whether the client checks the arguments against the tool's input schema. The
+            default is the client's `validate_input`.
         options: `timeout`, `cancel`, `on_progress` and others; see `CallOptions`.
 
     Returns:
@@ -129,17 +130,18 @@ def list_tools(
     Pagination"). `timeout` limits all pages together.
 
     Args:
-        cursor: The page to fetch: `None` for the first page, the `next_cursor` of a page for the
+        cursor: The page to fetch: `None` for the first page, or the `next_cursor` of a page for the
             page after it. By default all pages are fetched and returned as one result.
-        max_pages: The most pages of the list, counted again after a restart; the client's
-            `max_pages` by default.
+        max_pages: The most pages of the list, which are counted again after a restart. The default
+            is the client's `max_pages`.
         options: `timeout`, `cancel`, `on_progress` and others; see `CallOptions`.
 
     Raises:
-        LimitExceeded: The list has more pages.
+        LimitExceeded: The list has more pages than `max_pages`, or is too large.
         ProtocolError: The server repeated a cursor.
         SessionLost: The session ended in the middle of the list more often than `Retry` sends a
-            request; or it ended before the page at `cursor` was fetched (before 2026-07-28).
+            request. Or the session ended before the page at `cursor` was fetched (before
+            2026-07-28).
         InvalidParams: The server rejected `cursor`, or rejected two of its own cursors.
         McpError: `RequestTimeout`, `ConnectionLost` and others; see `CallOptions`.
     """
@@ -149,21 +151,21 @@ def list_tools(
 def iter_tools(
     self: HasCore, *, max_pages: int | None = None, **options: Unpack[CallOptions]
 ) -> Iterator[types.Tool]:
-    """Iterate over the server's tools, fetching a page when it is needed.
+    """Iterate over the server's tools, and fetch each page when it is needed.
 
     >>> next(tool.name for tool in client.iter_tools() if tool.output_schema)
     'weather'
 
-    Cached pages are used only if all pages are cached; they are looked up before the first tool is
-    returned.
+    Cached pages are used only if all pages are cached. The iterator looks for them before it
+    returns the first tool.
 
-    Takes the options of `list_tools`, and raises its errors when a page is fetched. `timeout`
-    limits each page.
+    The function takes the options of `list_tools`. The iterator raises the errors of `list_tools`
+    when it fetches a page. `timeout` limits each page.
 
-    If the list restarts, as described at `list_tools`, tools that were returned already are
-    skipped. They are identified by name (resources by URI, templates by URI template, tasks by
-    id). The iterator cannot take back a tool that is missing in the new list, or return a tool
-    again that has changed; `list_tools` returns one consistent list.
+    If the list restarts, as described at `list_tools`, the iterator skips tools that it has
+    returned already. It identifies a tool by its name (a resource by its URI, a template by its URI
+    template, a task by its id). The iterator cannot take back a tool that the new list does not
+    have, or return a tool again that has changed. `list_tools` returns one consistent list.
     """
     return iterate("tools/list", types.ListToolsResult, self, max_pages, options)
 
@@ -226,9 +228,9 @@ def read_resource(
     demo://cities text/plain
 
     Args:
-        uri: The URI of the resource, of any scheme, sent unchanged; or a `Resource` from a list,
-            or a `ResourceLink` from the result of a tool. The URI always goes to the server: the
-            client fetches nothing from elsewhere and opens no file.
+        uri: The URI of the resource, of any scheme, which is sent unchanged. A `Resource` from a
+            list, or a `ResourceLink` from the result of a tool, stands for its URI. The URI always
+            goes to the server: the client fetches nothing from elsewhere and opens no file.
         options: `timeout`, `cancel`, `on_progress` and others; see `CallOptions`.
 
     Raises:
@@ -251,7 +253,7 @@ def subscribe_resource(core: ClientCore, uri: str, **options: Unpack[CallOptions
     """Subscribe to changes of a resource (before 2026-07-28).
 
     The server then sends ``notifications/resources/updated``; see `Client.on_notification`.
-    The subscription is renewed automatically in each new session, until the client is closed.
+    The client subscribes again in each new session, until it is closed.
 
     >>> from queue import Queue
     >>> seen = Queue()
@@ -337,8 +339,8 @@ def get_prompt(
     ['Translate into French:', 'fisk']
 
     Args:
-        name: The name of the prompt; or a `Prompt` from a list: then the names of the arguments
-            are checked before anything is sent, if the prompt lists any.
+        name: The name of the prompt, or a `Prompt` from a list. If a `Prompt` lists its arguments,
+            the names of the arguments are checked before anything is sent.
         arguments: The arguments of the prompt, all strings.
         options: `timeout`, `cancel`, `on_progress` and others; see `CallOptions`.
 
@@ -374,12 +376,12 @@ def begin_tool(
     >>> [question.params["message"] for question in pending.questions.values()]
     ['How should answers look?']
 
-    For revision 2026-07-28. In older revisions servers ask by requests of their own, which go to
-    the handlers.
+    This applies to revision 2026-07-28. In older revisions servers ask by requests of their own,
+    and the client passes these requests to the handlers.
 
     Args:
         name: The tool's name.
-        arguments: Its arguments.
+        arguments: The tool's arguments.
         can: The kinds of questions that the server may ask.
         options: `timeout`, `cancel`, `on_progress` and others; see `CallOptions`.
 
@@ -457,18 +459,18 @@ def complete(
     ['German']
 
     Args:
-        ref: A `Prompt` or `ResourceTemplate` from a list: then the names of arguments are
-            checked, if it lists any. Or the name of a prompt; a URI template, which begins with a
-            scheme and has ``://`` or an expression in braces; or a `PromptReference` or
-            `ResourceTemplateReference`.
+        ref: A `Prompt` or `ResourceTemplate` from a list, the name of a prompt, a URI template, a
+            `PromptReference` or a `ResourceTemplateReference`. A URI template begins with a scheme
+            and has ``://`` or an expression in braces. If a `Prompt` or `ResourceTemplate` lists
+            its arguments, the names of the arguments are checked.
         argument_name: The argument to complete.
-        value: The beginning of its value, as typed so far.
-        context: The arguments that have their values already (since 2025-06-18; not sent before).
+        value: The beginning of the argument's value, as typed so far.
+        context: The values of other arguments (since 2025-06-18; not sent in earlier revisions).
         options: `timeout`, `cancel`, `on_progress` and others; see `CallOptions`.
 
     Raises:
-        UsageError: An argument is unknown or not a string; or `ref` is ambiguous, being a valid
-            name of a prompt as well as a template.
+        UsageError: An argument is unknown or not a string. Or `ref` is ambiguous, because it may be
+            the name of a prompt or a URI template.
         McpError: `RequestTimeout`, `ConnectionLost` and others; see `CallOptions`.
     """
     params = completion_params(ref, argument_name, value, context)
@@ -501,8 +503,8 @@ def set_log_level(
 
     >>> client.set_log_level("warning")
 
-    Before 2026-07-28 this is a request of its own, which is repeated automatically in each new
-    session. In 2026-07-28 every later request carries the level; nothing is sent at once.
+    Before 2026-07-28 the client sends a request for this, and repeats it in each new session. In
+    2026-07-28 the client sends nothing at once; every later request carries the level.
 
     Args:
         level: The level, from ``"debug"`` to ``"emergency"``.

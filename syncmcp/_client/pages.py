@@ -38,7 +38,7 @@ class AllPages:
 
 
 ALL_PAGES: Final = AllPages()
-"""As `cursor` of a list operation: fetch every page. (`None` is the first page alone.)"""
+"""The `cursor` with which a list operation fetches every page. (`None` is the first page alone.)"""
 
 
 # For each list: the attribute of a page that has its items, and the one that identifies an item.
@@ -263,7 +263,7 @@ class PageGuard:
         self._items += sum(len(value) for value in page.values() if type(value) is list)
         if self._items > MAX_ITEMS:
             raise self._too_long(f"{MAX_ITEMS:,} items")
-        # The size of a list of one page is bounded as that of a message.
+        # The limits for a message apply to the size of a list of one page.
         if self._pages > 1 or page.get("nextCursor") is not None:
             data = to_json(page)
             self._bytes += len(data)

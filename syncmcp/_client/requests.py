@@ -69,17 +69,17 @@ class Request:
     ) -> Any:
         """Send a request of any method and block until its result has arrived.
 
-        It has an id, a deadline, cancellation and `_meta` like every other request.
+        The request has an id, a timeout, cancellation and `_meta` like every other request.
 
         Args:
             method: The JSON-RPC method.
-            params: Its parameters.
+            params: The parameters of the request.
             result: The pydantic model of the result, or `dict` for the result as received.
             options: `timeout`, `cancel`, `on_progress` and others; see `CallOptions`.
 
         Raises:
-            NotSupported: The library knows the method, and the revision lacks it. A request that
-                needs an undeclared capability is sent, unless `undeclared` is ``"refuse"``.
+            NotSupported: The library knows the method, and the revision lacks the method. Or
+                `undeclared` is ``"refuse"``, and the server does not declare the capability.
             InvalidOutput: The result does not match the model.
             McpError: `RequestTimeout`, `ConnectionLost` and others; see `CallOptions`.
         """
@@ -117,8 +117,8 @@ class Request:
         """Send a request of any method, as the blocking call does, and return a future at once.
 
         Returns:
-            A `RequestFuture`, which is a `concurrent.futures.Future`. Its ``result()`` returns what
-            the blocking call returns.
+            A `RequestFuture`, which is a `concurrent.futures.Future`. Its ``result()`` returns the
+            result of the blocking call.
 
         Raises:
             UsageError: An argument is invalid. Other errors are raised by ``result()``.
@@ -157,8 +157,8 @@ def notify(
 
     Args:
         method: The JSON-RPC method.
-        params: Its parameters.
-        options: See `CallOptions`; of these, `timeout` bounds the sending.
+        params: The parameters of the notification.
+        options: See `CallOptions`. `timeout` limits the time for sending.
 
     Raises:
         NotSupported: The revision has no such notification from a client.
@@ -186,7 +186,7 @@ def report_progress(
 
     Args:
         token: The ``progressToken`` from the `_meta` of the server's request.
-        progress: The progress so far, in any unit; must increase with each report.
+        progress: The progress so far, in any unit. It must increase with each report.
         total: The value of `progress` at the end, if known.
         message: A description of the current step, for people.
 
@@ -226,10 +226,11 @@ class Resume:
         'accept'
 
         Args:
-            pending: What `begin_tool`, `begin_prompt`, `begin_read` or `resume` returned.
-            answers: By key of the question: an `ElicitResult`, a `CreateMessageResult`, a
-                `ListRootsResult`, or one of them as a dict. Unanswered questions are asked again.
-                An accepted form gets the defaults of omitted fields.
+            pending: The `InputRequired` that `begin_tool`, `begin_prompt`, `begin_read` or `resume`
+                returned.
+            answers: The answers by the keys of their questions. An answer is an `ElicitResult`, a
+                `CreateMessageResult`, a `ListRootsResult`, or one of them as a dict. An accepted
+                form gets the defaults of omitted fields. Unanswered questions are asked again.
             options: `timeout`, `cancel`, `on_progress` and others; see `CallOptions`.
 
         Returns:
@@ -256,8 +257,8 @@ class Resume:
         The arguments are those of the blocking call.
 
         Returns:
-            A `RequestFuture`, which is a `concurrent.futures.Future`. Its ``result()`` returns what
-            the blocking call returns.
+            A `RequestFuture`, which is a `concurrent.futures.Future`. Its ``result()`` returns the
+            result of the blocking call.
 
         Raises:
             UsageError: An argument is invalid. Other errors are raised by ``result()``.

@@ -56,29 +56,32 @@ class Retry:
     ...         print(future.result().text, future.attempts)
     3 2
 
-    Any request may be sent again that was *not sent*, or that was rejected with HTTP 429. A request
-    that the server may have processed is sent again only if it is idempotent: lists, reads,
-    prompts, completions, `ping`, `server/discover`, requests about an existing task; and a tool
-    call with the option `idempotent=True`, or, if the client is `trusted`, of a tool that is
-    read-only or idempotent according to a list that the client fetched. Any other call fails at
-    once, with `OutcomeUnknown` if its connection broke.
+    A request that was *not sent*, or that the server rejected with HTTP 429, may be sent again. A
+    request that the server may have processed is sent again only if it is idempotent. These
+    requests are idempotent: lists, reads, prompts, completions, `ping`, `server/discover`, and
+    requests about an existing task. A tool call is idempotent if it has the option
+    `idempotent=True`. If the client is `trusted`, a tool call is also idempotent if a list that the
+    client fetched declares the tool read-only or idempotent. Any other call fails at once, with
+    `OutcomeUnknown` if its connection broke.
 
-    These failures lead to a retry: the connection could not be opened (over HTTP), or was lost;
-    HTTP 429, 502, 503 and 504. Each retry is logged as a warning by the logger ``syncmcp.retry``;
-    `McpError.attempts` and `RequestFuture.attempts` have the number of attempts.
+    These failures lead to a retry: the connection could not be opened (over HTTP), the connection
+    was lost, or the HTTP status is 429, 502, 503 or 504. The logger ``syncmcp.retry`` logs each
+    retry as a warning. `McpError.attempts` and `RequestFuture.attempts` have the number of
+    attempts.
 
-    One retry does not depend on this: a request that a server refused because it does not know the
-    session any more (404) is sent again, once, in a new session. A page of a list is not sent
-    again, because its cursor belongs to the old session: the list restarts. A list that loses one
-    session after the other is started up to `attempts` times, but at least twice.
+    One retry does not depend on a `Retry`. A server may refuse a request because it does not know
+    the session any more (404). Then the client sends the request again, once, in a new session. A
+    request for a page of a list is not sent again, because its cursor belongs to the old session.
+    Instead, the list restarts. A list that loses one session after the other is started up to
+    `attempts` times, but at least twice.
 
     Args:
         attempts: The most times that a request is sent, including the first time.
         budget: The latest time for a retry, in seconds after the first failure.
         pause: The longest pause before the first retry, in seconds. Each pause is a random part of
             the longest pause, which doubles with each retry. A ``Retry-After`` of the server is
-            added to it; if the pause does not fit into `budget` or the `timeout` of the call, the
-            call fails.
+            added to the pause. If the pause does not fit into `budget` or the `timeout` of the
+            call, the call fails.
         longest_pause: The upper limit of the doubling, in seconds.
 
     Raises:

@@ -27,7 +27,7 @@ SUBSCRIBE = "resources/subscribe"
 UNSUBSCRIBE = "resources/unsubscribe"
 
 Ask = Callable[[str, str], object]
-"""Sends `SUBSCRIBE` or `UNSUBSCRIBE` for a URI and waits for the answer."""
+"""Sends `SUBSCRIBE` or `UNSUBSCRIBE` for a URI and waits for the response."""
 
 
 @dataclass

@@ -42,12 +42,13 @@ class Subscription:
     ChangeEvent(kind='resource', uri='demo://readme', missed=False)
 
     Several changes of one list or resource that nobody has read yet are one event. An event has
-    `missed` set if the connection broke and was replaced: there may have been a change meanwhile.
+    `missed` set if the connection broke and was replaced, because there may have been a change
+    meanwhile.
 
-    The subscription ends when it is closed, and the server is notified: by `close`, at the end of a
-    ``with``, after `stop_after` events, or when it is garbage-collected, for example after leaving
-    a ``for``. Closing the client ends it, too. Several threads may iterate; each event is returned
-    to one of them.
+    The subscription ends at the end of a ``with`` block, by `close`, or after `stop_after` events.
+    It also ends when it is garbage-collected, for example after leaving a ``for`` loop. The server
+    is notified of the end. Closing the client ends the subscription, too. Several threads may
+    iterate; each event is returned to one of them.
     """
 
     def __init__(
@@ -64,7 +65,7 @@ class Subscription:
 
     @property
     def lists(self) -> tuple[str, ...]:
-        """The lists that the server accepted; perhaps fewer than were asked for."""
+        """The lists that the server accepted; perhaps fewer than the program asked for."""
         return self._backend.granted.kinds
 
     @property
@@ -80,7 +81,7 @@ class Subscription:
 
         Raises:
             TimeoutError: There was no event within `timeout`. The subscription goes on.
-            SubscriptionLost: The subscription ended, and not by the program.
+            SubscriptionLost: The subscription ended, but the program did not end it.
             ForkedError: The client belongs to the parent process.
         """
         self._core.check_process()
@@ -96,7 +97,7 @@ class Subscription:
         Any thread may call this.
 
         Args:
-            timeout: The longest that notifying the server may take, in seconds; the client's
+            timeout: The longest time that notifying the server may take, in seconds; the client's
                 `close_timeout` by default.
         """
         self._finalizer.detach()
@@ -123,10 +124,10 @@ class Subscription:
         The `timeout` of the subscription has no effect here.
 
         Args:
-            handler: May block and may call the client; events are queued meanwhile. Its exceptions
-                are logged.
-            on_error: Called on that thread with the `SubscriptionLost` that ends the listener;
-                without `on_error`, that error is logged.
+            handler: A function that is called with each event. It may block and may call the
+                client; meanwhile events are queued. Its exceptions are logged.
+            on_error: A function that is called on the same thread with the `SubscriptionLost` that
+                ends the listener. Without `on_error`, that error is logged.
         """
         _check_callables(handler, on_error, "event")
         listener = Listener(self._inbox, self.close, on_error)
@@ -178,19 +179,19 @@ class Listener:
 
     @property
     def running(self) -> bool:
-        """True if the function may still be called, or is running."""
+        """True if the function is running, or may still be called."""
         return self._generation == timing.fork_generation and not self._ended.is_set()
 
     @property
     def error(self) -> SubscriptionLost | None:
-        """The error that ended the listener; `None` if the program ended it, or it is running."""
+        """The error that ended the listener; `None` if it runs, or the program ended it."""
         error = self._inbox.error
         return error if isinstance(error, SubscriptionLost) else None
 
     def stop(self, timeout: float | None = None) -> bool:
         """End the listener, and wait until a running call of the function has returned.
 
-        If the function itself calls this, it does not wait.
+        If the function itself calls `stop`, then `stop` does not wait.
 
         Args:
             timeout: The longest time to wait, in seconds; `None` for no limit.

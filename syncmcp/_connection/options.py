@@ -47,37 +47,39 @@ class CallOptions(TypedDict, total=False):
       ...
     syncmcp.errors.RequestTimeout: tools/call [syncmcp-demo]: no answer within 0.1 s (...)
 
-    The client's setting applies where an option is left out. An operation blocks and returns its
-    result; its ``.future(...)`` returns a `RequestFuture` and its ``.stream(...)`` a `ResultStream`
-    at once. The errors below may come from every operation, besides those that it names itself: by
-    the call, by `RequestFuture.result`, or while the stream is read.
+    The client's setting, if any, applies to an omitted option. An operation blocks and returns its
+    result. Its ``.future(...)`` returns a `RequestFuture` at once, and its ``.stream(...)`` returns
+    a `ResultStream` at once. Every operation may raise the errors below, besides the errors that it
+    names itself. The call raises them, or `RequestFuture.result`, or the iteration of the stream.
 
     Attributes:
         timeout: The longest time that the call may take in all, in seconds; `None` for no limit.
-            The time that handlers take to answer questions of the call does not count, up to the
-            client's `human_timeout` in all.
+            The time that handlers take to answer questions of the call does not count toward
+            `timeout`, up to the client's `human_timeout` in all.
         idle_timeout: The longest time without a message for the call, in seconds, counted from the
-            first one; `None` for no limit.
-        cancel: A `CancelToken` or a plain `threading.Event`; cancelling or setting it cancels the
-            call.
-        on_progress: Called as ``(progress, total, message)`` on a pool thread, in order, before
-            the call returns.
-        log_level: Ask the server to log at this level during the call (2026-07-28; in earlier
-            revisions the level belongs to the connection, and this option is ignored).
-        meta: Added to the request's `_meta`.
+            first message; `None` for no limit.
+        cancel: A `CancelToken`, or a `threading.Event`, that cancels the call when the token is
+            cancelled or the event is set.
+        on_progress: A function that is called as ``(progress, total, message)`` on a pool thread,
+            in order, before the call returns.
+        log_level: The level at which the server should log during the call (2026-07-28). In earlier
+            revisions the level belongs to the connection, and this option is ignored.
+        meta: Keys and values that are added to the request's `_meta`.
         headers: HTTP headers for this call; ignored on other transports.
-        handlers: The handlers for questions that the server asks because of this call; the client's
+        handlers: The handlers for questions that the server asks because of this call. The client's
             handlers answer other kinds of questions. Before 2026-07-28 the handshake declares which
-            questions are allowed: there the client must have handlers of the same kind, and the
-            question must show which call it belongs to.
-        idempotent: The request may be sent again although the server may have run it; see `Retry`.
-        cache: How cached results are used: ``"use"`` returns one that is fresh; ``"refresh"`` asks
-            the server and caches the result; ``"bypass"`` asks the server and caches nothing. With
-            `meta`, `headers`, `handlers` or `log_level` a call is always a ``"bypass"``.
+            questions are allowed. There the client must have handlers of the same kind, and the
+            question must show to which call it belongs.
+        idempotent: Whether the request may be sent again although the server may have processed it;
+            see `Retry`.
+        cache: How cached results are used: ``"use"`` returns a cached result if it is fresh;
+            ``"refresh"`` asks the server and caches the result; ``"bypass"`` asks the server and
+            caches nothing. With `meta`, `headers`, `handlers` or `log_level` a call is always a
+            ``"bypass"``.
         undeclared: What to do with a request that needs a capability which the server does not
-            declare: ``"refuse"`` raises `NotSupported` and sends nothing; ``"try"`` sends it. Some
-            servers support more than they declare; others answer with `MethodNotFound`. `None` for
-            the client's setting; the default of `Client.request` is ``"try"``.
+            declare: ``"refuse"`` raises `NotSupported` and sends nothing; ``"try"`` sends the
+            request. Some servers support more than they declare; others return `MethodNotFound`.
+            `None` means the client's setting; the default of `Client.request` is ``"try"``.
 
     Raises:
         TypeError: There is no such option.
@@ -85,17 +87,17 @@ class CallOptions(TypedDict, total=False):
         NotSupported: The revision lacks the request, or the server does not declare it.
         ClosedError: The client is not open, or was closed during the call.
         RequestTimeout: `timeout` or `idle_timeout` has passed.
-        RequestCancelled: `cancel` was cancelled, or the future.
+        RequestCancelled: The program cancelled `cancel` or the future.
         TransportError: The connection failed: `ConnectFailed`, `ConnectionLost`, `OutcomeUnknown`,
-            `HttpError`, `AuthError`; `delivery` says how far the request came.
-        ServerError: The server answered with a JSON-RPC error.
-        ProtocolError: The answer violates the protocol.
-        LimitExceeded: The answer exceeds a limit of the client.
+            `HttpError`, `AuthError`. The attribute `delivery` says how far the request came.
+        ServerError: The server returned a JSON-RPC error.
+        ProtocolError: The response violates the protocol.
+        LimitExceeded: The response, or the number of questions, exceeds a limit of the client.
         TooManyRounds: The server asked more often than the client's `max_rounds` (2026-07-28).
         Refused: A handler refused a question of the call, or failed (2026-07-28).
         Denied: A policy or a person denied the sampling that a call asked for (2026-07-28).
-        InvalidAnswer: A handler's answer does not fit its form (2026-07-28); it was not sent, but
-            the call was.
+        InvalidAnswer: A handler's answer does not fit its form (2026-07-28). The answer was not
+            sent, but the call was.
         InterceptorFailed: An interceptor failed.
     """
 
@@ -130,7 +132,7 @@ F = TypeVar("F", bound="Callable[..., Any]")
 def _listed_options() -> str:
     told = inspect.getdoc(CallOptions) or ""
     listed = re.findall(_FIRST_SENTENCES, told.partition("Raises:")[0])
-    last = "        The client's setting applies where an option is left out; see `CallOptions`."
+    last = "\nThe client's setting, if any, applies to an omitted option; see `CallOptions`."
     return "\n".join((*listed, last))
 
 

@@ -1,9 +1,9 @@
 """Pydantic models of the protocol: what a program gets from servers, and what it sends to them.
 
-There is one model for each construct, with the fields of all five revisions; the docstrings say
-which revisions have a construct or a field. The library's own messages
-(handshakes, progress, cancelling, subscriptions) have no models. Neither have the schemas of forms,
-which `syncmcp.handlers.forms` reads. A submodule is loaded when one of its names is first used.
+There is one model for each construct, with the fields of all five revisions. The docstrings say
+which revisions have a construct or a field. The library's own messages (handshakes, progress,
+cancelling, subscriptions) have no models. The schemas of forms have no models, either;
+`syncmcp.handlers.forms` reads them. A submodule is loaded when one of its names is first used.
 
 >>> result = client.call_tool("weather", {"city": "Bergen"})
 >>> [block.text for block in result.content if isinstance(block, syncmcp.types.TextContent)]

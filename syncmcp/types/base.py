@@ -125,7 +125,7 @@ class WireModel(BaseModel):
     """The base of every model.
 
     Attributes are in snake_case, JSON names in camelCase (``_meta`` is ``meta``). Unknown fields
-    are kept; but a keyword argument that looks like a misspelt field raises a `TypeError`. The
+    are kept, but a keyword argument that looks like a misspelt field raises a `TypeError`. The
     validator of a model is built at its first use, by one thread at a time; any thread may use a
     model first.
     """
@@ -184,7 +184,7 @@ class WireModel(BaseModel):
     def to_wire(self) -> dict[str, Any]:
         """Return the model as a JSON object.
 
-        It contains all fields that were set, nulls and unknown fields included.
+        The object contains all fields that were set, including nulls and unknown fields.
         """
         return self.model_dump(mode="json", by_alias=True, exclude_unset=True)
 
@@ -293,7 +293,7 @@ class Result(MetaModel):
 class PaginatedResult(Result, Generic[Item]):
     """One page of a list, or a whole list (server/utilities/pagination).
 
-    It is iterated over, counted and indexed like the list of its items.
+    A program can iterate over it, count it and index it like the list of its items.
 
     Attributes:
         next_cursor: The opaque cursor of the next page. ``None`` on the last page; an empty string
@@ -369,7 +369,7 @@ class Icon(WireModel):
     """An image for a user interface (basic/index#icons). Since 2025-11-25.
 
     Attributes:
-        src: An ``https:`` or ``data:`` URI; untrusted.
+        src: An ``https:`` or ``data:`` URI, which is untrusted.
         mime_type: The media type of the image.
         sizes: The sizes of the image, each ``WIDTHxHEIGHT`` or ``"any"``.
         theme: The background that the icon is designed for.
@@ -387,8 +387,8 @@ class Implementation(BaseMetadata):
     Attributes:
         version: The version of the software.
         description: What the software does. Since 2025-11-25.
-        website_url: The URL of its website. Since 2025-11-25.
-        icons: Its icons. Since 2025-11-25.
+        website_url: The URL of the website of the software. Since 2025-11-25.
+        icons: The icons of the software. Since 2025-11-25.
     """
 
     version: str
@@ -403,7 +403,7 @@ class Annotations(WireModel):
     Attributes:
         audience: The roles that the content is meant for.
         priority: The importance, from 0 (entirely optional) to 1 (effectively required).
-        last_modified: When it was last modified: an ISO 8601 date and time. Since 2025-06-18.
+        last_modified: The time of the last change: an ISO 8601 date and time. Since 2025-06-18.
     """
 
     audience: list[Role | str] | None = None
@@ -416,7 +416,7 @@ class ErrorObject(WireModel):
 
     Attributes:
         code: The error code of JSON-RPC or MCP.
-        message: A short description; untrusted.
+        message: A short description, which is untrusted.
         data: Details, of any JSON type.
     """
 

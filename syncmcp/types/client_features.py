@@ -20,9 +20,9 @@ class ElicitRequestFormParams(RequestParams):
 
     Attributes:
         mode: Absent means a form. Since 2025-11-25.
-        message: The text for the user: what the answers are for.
+        message: The text for the user, which says what the answers are for.
         requested_schema: The schema of the form, which is a flat object schema, exactly as the
-            server sent it; `syncmcp.handlers.forms.Form` reads it.
+            server sent it. `syncmcp.handlers.forms.Form` reads the schema.
     """
 
     mode: Literal["form"] | None = None
@@ -36,8 +36,8 @@ class ElicitRequestURLParams(TaggedModel, RequestParams):
     See client/elicitation#url-mode.
 
     Attributes:
-        message: The text for the user: why to open the URL.
-        url: The URL; must not be opened without the user's consent.
+        message: The text for the user, which says why to open the URL.
+        url: The URL, which must not be opened without the user's consent.
         elicitation_id: Identifies the elicitation in ``notifications/elicitation/complete``.
             Required in 2025-11-25, absent in other revisions.
     """
@@ -73,7 +73,7 @@ class ElicitResult(Result):
 
     @classmethod
     def accept(cls, content: Mapping[str, FormValue] | None = None) -> Self:
-        """The user agrees to open the URL, or submits the form with these values.
+        """Return the result of a user who agrees to open the URL, or submits a form with values.
 
         Raises:
             ValidationError: A value is of a type that no form has (pydantic's error). If a handler
@@ -85,12 +85,12 @@ class ElicitResult(Result):
 
     @classmethod
     def decline(cls) -> Self:
-        """The user declines explicitly."""
+        """Return the result of a user who declines explicitly."""
         return cls(action="decline")
 
     @classmethod
     def cancel(cls) -> Self:
-        """The user dismisses the question without a decision."""
+        """Return the result of a user who dismisses the question without a decision."""
         return cls(action="cancel")
 
 
@@ -200,7 +200,7 @@ class CreateMessageRequestParams(RequestParams):
     tool_choice: ToolChoice | None = None
 
     def preferred_model(self, names: Iterable[str]) -> str | None:
-        """The model that the server hints at (client/sampling#model-preferences).
+        """Return the model that the server hints at (client/sampling#model-preferences).
 
         The hints are tried in order. A hint matches if it is a part of a name, ignoring case.
 
@@ -295,7 +295,7 @@ class InputRequest(WireModel):
         | ElicitRequestURLParams
         | ListRootsRequestParams
     ):
-        """The parameters as the model of the method.
+        """Return the parameters as the model of the method.
 
         Raises:
             ValueError: The parameters do not fit the model, or there is no such question.

@@ -35,9 +35,9 @@ class Resource(BaseMetadata, MetaModel):
 
     Attributes:
         uri: The URI of the resource, exactly as the server wrote it.
-        description: What the resource contains; may be shown to a model.
+        description: What the resource contains. A model may see this text.
         mime_type: The media type of the content.
-        annotations: Hints on its use.
+        annotations: Hints on the use of the resource.
         size: The size of the content in bytes, before any encoding.
         icons: Icons to show. Since 2025-11-25.
     """
@@ -55,9 +55,9 @@ class ResourceTemplate(BaseMetadata, MetaModel):
 
     Attributes:
         uri_template: An RFC 6570 URI template.
-        description: What the resources contain; may be shown to a model.
+        description: What the resources contain. A model may see this text.
         mime_type: The media type, set only if all resources of the template have the same.
-        annotations: Hints on their use.
+        annotations: Hints on the use of the resources.
         icons: Icons to show. Since 2025-11-25.
     """
 
@@ -103,7 +103,7 @@ class ResourceTemplate(BaseMetadata, MetaModel):
 
         Args:
             uri: The URI.
-            unchecked: As with `expand`.
+            unchecked: The same as for `expand`.
 
         Raises:
             syncmcp.errors.UsageError: URIs of this template cannot be matched; see
@@ -287,7 +287,7 @@ class ImageContent(_MediaContent):
     Attributes:
         data: The bytes in base64; see ``decode()``.
         mime_type: The media type, such as ``image/png``.
-        annotations: Hints on its use.
+        annotations: Hints on how to use the block.
     """
 
     type: Literal["image"] = "image"
@@ -299,7 +299,7 @@ class AudioContent(_MediaContent):
     Attributes:
         data: The bytes in base64; see ``decode()``.
         mime_type: The media type, such as ``audio/wav``.
-        annotations: Hints on its use.
+        annotations: Hints on how to use the block.
     """
 
     type: Literal["audio"] = "audio"
@@ -331,7 +331,7 @@ class ToolUseContent(TaggedModel, MetaModel):
     """A tool call that a model asks for (client/sampling#tool-use). Since 2025-11-25.
 
     Attributes:
-        id: Identifies the call; its `ToolResultContent` has it as ``tool_use_id``.
+        id: The id of the call; its `ToolResultContent` has the id as ``tool_use_id``.
         name: The name of the tool.
         input: The arguments of the call.
     """
@@ -343,7 +343,7 @@ class ToolUseContent(TaggedModel, MetaModel):
 
 
 class UnknownContent(MetaModel):
-    """A block of a type that no revision has in this place; all its fields are kept unchanged."""
+    """A block of a type that no revision has in this place. All its fields are kept unchanged."""
 
     type: str
 

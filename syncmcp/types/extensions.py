@@ -34,16 +34,16 @@ class Task(WireModel):
             2025-11-25, and completed since 2026-07-28.
         status_message: A description of the status, for people.
         created_at: When the task was created: an ISO 8601 date and time.
-        last_updated_at: When its state last changed: an ISO 8601 date and time.
+        last_updated_at: When the state of the task last changed: an ISO 8601 date and time.
         ttl: How long the server keeps the task, in milliseconds after ``created_at``; ``None``
             means without limit. 2025-11-25.
         ttl_ms: The same as ``ttl``, since 2026-07-28.
         poll_interval: How long to wait between two polls, in milliseconds. 2025-11-25.
         poll_interval_ms: The same as ``poll_interval``, since 2026-07-28.
-        input_requests: The open questions by key, if the status is ``input_required``; answered
-            with ``tasks/update``. Since 2026-07-28.
-        result: The result of the call, if completed. Since 2026-07-28.
-        error: The error of the call, if failed. Since 2026-07-28.
+        input_requests: The open questions by key, if the status is ``input_required``. The client
+            answers them with ``tasks/update``. Since 2026-07-28.
+        result: The result of the call, if the task has completed. Since 2026-07-28.
+        error: The error of the call, if the task has failed. Since 2026-07-28.
     """
 
     task_id: str
@@ -107,7 +107,7 @@ class Skill(WireModel):
         uri: The URI of the skill's ``SKILL.md``, of any scheme.
         frontmatter: The front matter of that file.
         resources: All files of the skill; ``"dynamic"`` if they have no stable content; ``None`` if
-            the server sends neither, and the skill cannot be loaded.
+            the server sends neither. Then the skill cannot be loaded.
     """
 
     uri: str
@@ -189,10 +189,10 @@ class ReadResourceDirectoryResult(PaginatedResult[Resource]):
 
 
 Words: TypeAlias = Annotated[list[str] | None, Hint]
-"""An optional list of strings; a malformed one is read as absent."""
+"""An optional list of strings; a malformed list is read as absent."""
 
 Address: TypeAlias = Annotated[str | None, Hint]
-"""An optional URL; a malformed one is read as absent."""
+"""An optional URL; a malformed URL is read as absent."""
 
 
 class AuthModel(WireModel):
@@ -205,10 +205,10 @@ class ProtectedResourceMetadata(AuthModel):
     """The protected resource metadata of an MCP server (RFC 9728 §2).
 
     Attributes:
-        resource: The resource identifier of the server.
-        authorization_servers: The issuers whose tokens the server accepts.
-        scopes_supported: The scopes that the server uses.
-        resource_name: The name of the server for people.
+        resource: The resource identifier of the MCP server.
+        authorization_servers: The issuers whose tokens the MCP server accepts.
+        scopes_supported: The scopes that the MCP server uses.
+        resource_name: The name of the MCP server for people.
     """
 
     resource: str
@@ -221,7 +221,7 @@ class AuthorizationServerMetadata(AuthModel):
     """The metadata of an authorization server (RFC 8414 §2, OpenID Connect Discovery §3).
 
     Attributes:
-        issuer: The issuer identifier of the server.
+        issuer: The issuer identifier of the authorization server.
         authorization_endpoint: The URL at which people sign in.
         token_endpoint: The URL at which tokens are issued.
         registration_endpoint: The URL at which clients register (RFC 7591).
@@ -229,7 +229,7 @@ class AuthorizationServerMetadata(AuthModel):
         scopes_supported: The scopes that clients may ask for.
         response_types_supported: The values of ``response_type``.
         grant_types_supported: The grant types.
-        code_challenge_methods_supported: The methods of PKCE; absent means no PKCE.
+        code_challenge_methods_supported: The methods of PKCE. Absent means no PKCE.
         token_endpoint_auth_methods_supported: How clients authenticate at the token endpoint.
         token_endpoint_auth_signing_alg_values_supported: The algorithms for signed assertions of
             clients at the token endpoint.

@@ -38,8 +38,8 @@ class TasksCapability(WireModel):
     See basic/utilities/tasks#capability-negotiation.
 
     Attributes:
-        list: Present if it answers ``tasks/list``.
-        cancel: Present if it answers ``tasks/cancel``.
+        list: Present if the server supports ``tasks/list``.
+        cancel: Present if the server supports ``tasks/cancel``.
         requests: The requests, as nested objects: ``{"tools": {"call": {}}}``.
     """
 
@@ -114,13 +114,13 @@ class ToolAnnotations(WireModel):
     """Untrusted hints on what a tool does (server/tools#tool). Since 2025-03-26.
 
     Attributes:
-        title: The name for people; see `Tool.display_name`.
-        read_only_hint: The tool changes nothing; absent means false.
-        destructive_hint: The tool may delete or overwrite, not only add; absent means true. Has no
-            meaning for a read-only tool.
-        idempotent_hint: Repeating a call with the same arguments changes nothing more; absent means
-            false. Has no meaning for a read-only tool.
-        open_world_hint: The tool interacts with systems outside of the server; absent means true.
+        title: The name of the tool for people; see `Tool.display_name`.
+        read_only_hint: The tool changes nothing. Absent means false.
+        destructive_hint: The tool may delete or overwrite, not only add. Absent means true. The
+            hint has no meaning for a read-only tool.
+        idempotent_hint: Repeating a call with the same arguments changes nothing more. Absent means
+            false. The hint has no meaning for a read-only tool.
+        open_world_hint: The tool interacts with systems outside of the server. Absent means true.
     """
 
     title: str | None = None
@@ -145,10 +145,10 @@ class Tool(BaseMetadata, MetaModel):
 
     Attributes:
         description: What the tool does, for a model.
-        input_schema: The JSON Schema of the arguments, exactly as the server sent it; its dialect
-            is 2020-12 unless it names another.
-        output_schema: The JSON Schema of the structured content. Since 2025-06-18; that of an
-            object before 2026-07-28, of any value since 2026-07-28.
+        input_schema: The JSON Schema of the arguments, exactly as the server sent it. Its dialect
+            is 2020-12 unless the schema names another.
+        output_schema: The JSON Schema of the structured content. Since 2025-06-18. The content is
+            an object before 2026-07-28, and any value since 2026-07-28.
         annotations: Hints on what the tool does. Since 2025-03-26.
         execution: How the tool may be called. Only 2025-11-25.
         icons: Icons to show. Since 2025-11-25.
@@ -207,8 +207,8 @@ class CallToolResult(Result):
     syncmcp.errors.ToolError: tool 'fail' [syncmcp-demo]: as you wish
 
     Attributes:
-        content: Content blocks for a model or a person. The protocol requires the field; if a
-            server omits it, as some do with structured content, it is empty.
+        content: Content blocks for a model or a person. The protocol requires the field, but some
+            servers omit it if there is structured content. Then the list is empty.
         structured_content: An object in 2025-06-18 and 2025-11-25, any JSON value (also null) since
             2026-07-28. ``has_data`` distinguishes null from absent.
         is_error: True if the tool ran and failed; ``content`` describes the error.
@@ -262,7 +262,7 @@ class CallToolResult(Result):
         return [block for block in self.content if isinstance(block, ResourceLink)]
 
     def content_for(self, audience: Role) -> list[ContentBlock]:
-        """The blocks meant for the user or the assistant, the most important ones first.
+        """Return the blocks for the user or the assistant, the most important blocks first.
 
         Audience and priority are hints of the server (server/resources#annotations). Blocks without
         an audience are for both. Blocks without a priority come last, in the server's order.
@@ -319,8 +319,8 @@ class CallToolResult(Result):
             target: A model class, or any type that pydantic can validate, such as ``list[int]``.
 
         Raises:
-            syncmcp.errors.InvalidOutput: There is no structured content, or it does not fit; in the
-                second case the cause is the ``pydantic.ValidationError``.
+            syncmcp.errors.InvalidOutput: There is no structured content, or the content does not
+                fit. In the second case the cause is the ``pydantic.ValidationError``.
             syncmcp.UsageError: `target` is a string.
         """
         if isinstance(target, str):  # pydantic would look it up as a name
@@ -346,7 +346,7 @@ def set_origin(result: CallToolResult, tool: str, server: str) -> None:
 
 
 class PromptArgument(BaseMetadata):
-    """An argument of a prompt; its value is always a string (server/prompts#prompt).
+    """An argument of a prompt, whose value is always a string (server/prompts#prompt).
 
     Attributes:
         description: What the argument means.
@@ -423,7 +423,7 @@ class PromptReference(TaggedModel, BaseMetadata):
 
     Attributes:
         name: The name of the prompt.
-        title: Its name for people. Since 2025-06-18.
+        title: The name of the prompt for people. Since 2025-06-18.
     """
 
     type: Literal["ref/prompt"] = "ref/prompt"
@@ -453,7 +453,7 @@ class Completion(WireModel):
         values: At most 100 values.
         total: The number of all values, including those that are not in ``values``.
         has_more: True if there are more values than in ``values``; ``None`` if the server does not
-            say.
+            say whether there are.
     """
 
     values: list[str]
@@ -491,7 +491,7 @@ class LoggingMessageNotificationParams(MetaModel):
     Attributes:
         level: A ``LoggingLevel``, or another string that the server sent instead.
         logger: The name of the logger, which is a part of the server.
-        data: The message: any JSON value, often a string; untrusted.
+        data: The message: any JSON value, often a string. The message is untrusted.
     """
 
     level: LoggingLevel | str
