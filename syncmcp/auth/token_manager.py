@@ -89,7 +89,7 @@ class CachedLogin:
 
     @property
     def fresh(self) -> bool:
-        """Return whether its token need not be refreshed yet."""
+        """Whether its token need not be refreshed yet."""
         return self.due is None or timing.monotonic() < self.due
 
 

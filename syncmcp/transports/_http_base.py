@@ -149,7 +149,7 @@ class Endpoint:
         raise HttpError(f"the server redirected more than {_MAX_REDIRECTS} times")
 
     def explain(self, error: Exception, exchange: AbortableExchange) -> McpError:
-        """Return the library's error for an `error` in `exchange`, without secrets of the server."""
+        """Return the library's error for `error`, from `exchange`, without the server's secrets."""
         found = explain(error, exchange, self._http.proxy)
         self._config.secrets.clean(found)
         return found
