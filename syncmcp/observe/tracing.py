@@ -1,6 +1,6 @@
 """OpenTelemetry tracing: one span for each request, by the semantic conventions for MCP.
 
-Needs the extra ``opentelemetry``: ``pip install "syncmcp-client[opentelemetry]"``. ::
+The module needs the extra ``opentelemetry``: ``pip install "syncmcp-client[opentelemetry]"``. ::
 
     from syncmcp.observe.tracing import Spans
 
@@ -50,8 +50,8 @@ class Spans(Interceptor):
 
     Args:
         provider: Receives the spans; by default the program's global provider.
-        session_id: Returns `mcp.session.id`, for instance ``lambda: client.session_id``. Not
-            recorded by default: anybody with the id of a session can act as its client.
+        session_id: Returns `mcp.session.id`, for instance ``lambda: client.session_id``. By
+            default, the id is not recorded: anybody with the id of a session can act as its client.
 
     Raises:
         UsageError: OpenTelemetry is not installed.
