@@ -39,10 +39,10 @@ class SignInRequest:
         server: The URL of the MCP server, with the values of its query removed.
         issuer: The issuer of the authorization server that the MCP server names, unchanged. If the
             MCP server names none, this is the origin of the MCP server.
-        page: The origin of the sign-in page, if the page belongs to another site than the issuer,
-            and the issuer does not advertise that it names itself in the redirect (``iss``, RFC
-            9207). The page may then be that of another authorization server, whose code the issuer
-            would get (mix-up, RFC 9700 §4.4). `None` otherwise.
+        page: The origin of the sign-in page, if it belongs to another site than the issuer;
+            otherwise `None`. It is also `None` if the issuer advertises the parameter ``iss`` of
+            the redirect (RFC 9207). Without ``iss``, such a page may be that of another
+            authorization server, whose code the issuer would get (mix-up, RFC 9700 §4.4).
         resource: The resource that the token is for, unchanged, if that is the origin or a parent
             path of the MCP server (RFC 9728 §3.3). All servers there accept the token, and each of
             them can use the token at the others. `None` otherwise.

@@ -173,8 +173,8 @@ class FileStore:
         When the method returns, the change is on the disk.
 
         Raises:
-            AuthError: The errors of `load`; or the value has more than 1 MiB as JSON, or the file
-                cannot be written, or is locked for too long. The file is then unchanged.
+            AuthError: The value has more than 1 MiB as JSON, or the file cannot be read (see
+                `load`) or written, or is locked for too long. The file is then unchanged.
         """
         if value is not None and len(json.dumps(dict(value))) > _LONGEST_ENTRY:
             raise _unusable(f"the entry to store is longer than {_LONGEST_ENTRY:,} bytes")

@@ -84,7 +84,7 @@ class _Inboxes:
 class GroupSubscription:
     """Notifications of changes at the servers of a group; returned by `ClientGroup.listen`.
 
-    This is an iterator of pairs: the name of the server, and a `ChangeEvent`, which has the
+    This is an iterator of pairs: the name of the server, and a `ChangeEvent`. The event has the
     server's own names and URIs, not the keys of the group. The iteration goes on while at least one
     of the servers can send events, and ends as that of a `Subscription`. Several threads may
     iterate; each event goes to one of them.

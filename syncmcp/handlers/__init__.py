@@ -119,9 +119,9 @@ class UrlHandler(Protocol):
         (`HandlerContext.wait_completed`, `HandlerContext.on_completed`). Only if the answer resumes
         the call (`HandlerContext.resumes_call`), first ask the person whether they have finished.
 
-        A call that failed because the visit is required (error -32042, in 2025-11-25) is sent again
-        when the server reports the completion, when the program calls `HandlerContext.completed`,
-        or after a minute.
+        A call may have failed because the visit is required (error -32042, in 2025-11-25). Such a
+        call is sent again when the server reports the completion, when the program calls
+        `HandlerContext.completed`, or after a minute.
         """
         ...
 

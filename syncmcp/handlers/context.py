@@ -51,10 +51,11 @@ def given_name(name: str | None) -> str | None:
 class ServerIdentity:
     """Tells servers apart: default names are shortened, and several servers may have the same one.
 
-    Two identities are equal if the program gave the same name, if any, to the same server. The same
-    server is the same command with the same arguments, directory and names of variables; the same
-    URL, with its query; or the same object in this process. The values of variables and of headers
-    do not count. The `repr` shows no such details, because arguments and URLs may hold secrets.
+    Two identities are equal if the program gave the same name, if any, to the same server. For a
+    command, the same server has the same arguments, directory and names of variables. Otherwise it
+    has the same URL, with its query, or is the same object in this process. The values of variables
+    and of headers do not count. The `repr` shows no such details, because arguments and URLs may
+    hold secrets.
     """
 
     given_name: str | None
@@ -359,9 +360,9 @@ class HandlerContext:
         may cancel the token as well. Then the question is refused, or an elicitation cancelled, at
         once.
 
-        After the consent to a URL, the token is cancelled when no completion of the visit can be
-        reported any more: the session has ended, or the server's messages no longer reach the
-        client. The token can also be cancelled because the person gave up.
+        After the consent to a URL, the token is cancelled when the session has ended, or the
+        server's messages no longer reach the client. Then nobody can report the completion of the
+        visit any more. The token can also be cancelled because the person gave up.
         """
         return self._cancel
 
@@ -419,8 +420,8 @@ class HandlerContext:
             `timeout` has passed, and at once when no report can come any more. That is so if the
             question was not answered with consent, `cancel` was cancelled, or the session has
             ended, which cancels `cancel`. It is also so when the server's messages no longer reach
-            the client: over HTTP, the stream for messages outside of calls was given up, and no
-            call is in flight.
+            the client. Over HTTP, this means that the stream for messages outside of calls was
+            given up, and no call is in flight.
         """
         waiting, visit = Deadline(timeout), visit_of(self)
         # After the consent, perhaps during this wait, the question's limit no longer applies.

@@ -42,9 +42,9 @@ class Spans(Interceptor):
     span. The span itself is a child of the span in which the request is made.
 
     The name of a span is the method, with the name of the tool or prompt. Its attributes are
-    `mcp.method.name`, `jsonrpc.request.id`, the target (`gen_ai.tool.name`, `gen_ai.prompt.name` or
-    `mcp.resource.uri`), `mcp.protocol.version` if the request has it,
-    `gen_ai.operation.name` for tool calls, and `error.type`: the class of the error, or
+    `mcp.method.name`, `jsonrpc.request.id`, and the target (`gen_ai.tool.name`,
+    `gen_ai.prompt.name` or `mcp.resource.uri`). There may also be `mcp.protocol.version`, and
+    `gen_ai.operation.name` for tool calls. `error.type` is the class of the error, or
     ``tool_error`` for a tool that failed. The code of a `ServerError` is
     `rpc.response.status_code`. Arguments and results are not recorded.
 

@@ -72,13 +72,15 @@ def named_files(
     """Return the files and directories of the project that a command names.
 
     A file counts if it is in the directory of the project, or in a work tree that contains the
-    servers file: by its path, or after links are resolved. If the `PATH` has relative directories,
-    a file in the working directory of this process, or in its work trees, also counts. A link that
-    leads out of the project counts by its destination, not by the content there.
+    servers file. Either its path or the path after links are resolved decides. If the `PATH` has
+    relative directories, a file in the working directory of this process, or in its work trees,
+    also counts. A link that leads out of the project counts by its destination, not by the content
+    there.
 
-    Each word is looked up in the directory in which the program would be started, and in each
-    directory of the project that another word names (``--directory DIR``), also with the endings
-    that interpreters add. The values of variables count as words; their `PATH` locates the program.
+    Each word is looked up in the directory in which the program would be started, also with the
+    endings that interpreters add. It is also looked up in each directory of the project that
+    another word names (``--directory DIR``). The values of variables count as words; their `PATH`
+    locates the program.
 
     Raises `OSError` if the directory of this process, or one above the servers file, cannot be
     accessed. Raises `ValueError` for more than `MAX_WORDS` words, counted for each directory.

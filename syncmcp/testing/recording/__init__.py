@@ -354,9 +354,9 @@ class Recording(TransportSource):
     connections are appended. HTTP headers are not recorded.
 
     In messages, secrets are replaced by ``***1``, ``***2`` and so on, each by the same mask
-    wherever it occurs. Secrets are values that look like secrets, values of members whose names are
-    those of secrets (tokens, cursors and request states among them), and all values of the target's
-    environment variables, headers and URL queries.
+    wherever it occurs. Secrets are values that look like secrets, and values of members whose names
+    are those of secrets (tokens, cursors and request states among them). All values of the target's
+    environment variables, headers and URL queries are also secrets.
 
     Args:
         target: The server, as for `syncmcp.connect`.

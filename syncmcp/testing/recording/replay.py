@@ -293,7 +293,7 @@ class Replay(TransportSource):
     param matches any text or number. The params of `initialize` and `server/discover`, and the
     members that a client itself adds to `_meta`, are not compared.
 
-    A `ping` always gets a response. So does a request for a list of tools that was recorded: how
+    A `ping` always gets a response. So does a request for a list of tools that was recorded. How
     often a client lists the tools by itself depends on when it is notified that the list has
     changed.
 
@@ -307,9 +307,9 @@ class Replay(TransportSource):
             send its requests in any order. With ``"recorded"``, all messages keep the order of the
             recording. A client that does not send the same messages in that order waits until its
             own timeouts.
-        normalize: Returns the value to compare. It is called as `normalize(method, params)`, with
-            the params of a request, or with the result of a question, for both the recorded and the
-            current one. It runs on the threads that send.
+        normalize: Returns the value to compare. It is called as `normalize(method, params)`, for
+            both the recorded and the current message. `params` are those of a request, or the
+            result of a question. It runs on the threads that send.
 
     Raises:
         UsageError: The file cannot be read, or is not a recording, or `order` is unknown.

@@ -49,12 +49,12 @@ class ScriptedPeer(Closing):
     ...     print(repr(client.call_tool.future("order").exception()))
     OutcomeUnknown('the in-process server ended the session')
 
-    A client connects to a peer in one of three ways, each started at its first use: `connect` (in
-    memory), `command` (a child process over stdio) and `url` (HTTP). In memory and over stdio, the
-    n-th connection plays the n-th script, and later connections play the last one. Over HTTP, the
-    first script is played once for the whole endpoint. Requests that no step expects get the usual
-    response: notifications 202, GET 405, DELETE 200. After the last step of a script, its
-    connection stays open, and requests get no response: they time out.
+    A client connects to a peer by `connect` (in memory), `command` (a child process over stdio) or
+    `url` (HTTP). Each is started at its first use. In memory and over stdio, the n-th connection
+    plays the n-th script, and later connections play the last one. Over HTTP, the first script is
+    played once for the whole endpoint. Requests that no step expects get the usual response:
+    notifications 202, GET 405, DELETE 200. After the last step of a script, its connection stays
+    open, and requests get no response: they time out.
 
     Close the peer, or use it in a `with` statement. An invalid step ends its script and the
     connection, with the event "failed: ..." in the transcript. Then `close` raises an error that

@@ -35,14 +35,14 @@ class ToolContext(Asker):
     The methods that ask the client a question (`sample`, `elicit`, `elicit_url`, `list_roots`,
     `ask_all`, `request`) block until the answer has come. Before 2026-07-28, the question is a
     request on the stream of this call. In 2026-07-28, the response to the call is `input_required`.
-    Then the thread waits for the client's retry of the request, and goes on with the retry: from
+    Then the thread waits for the client's retry of the request, and goes on with the retry. From
     then on, `request_id`, `meta`, the progress token and the stream are those of the retry.
 
     Attributes:
         call: The request: the latest retry, if the client has sent it again (2026-07-28).
-        cancelled: Set when the client has cancelled the request: by `notifications/cancelled`, by
-            closing the response stream (2026-07-28 over HTTP), by ending the session, or by not
-            sending the retry in time.
+        cancelled: Set when the client has cancelled the request, by `notifications/cancelled` or by
+            closing the response stream (2026-07-28 over HTTP). It is also set if the client ends
+            the session, or does not send the retry in time.
     """
 
     def __repr__(self) -> str:

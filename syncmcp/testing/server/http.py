@@ -117,9 +117,8 @@ class HttpEndpoint(_Endpoint):
 
     Args:
         server: The server.
-        response: The form of responses: "json" (messages before the response are discarded), "sse"
-            (an event stream), or "auto" (JSON, or an event stream if a message precedes the
-            response).
+        response: The form of responses. "json" discards messages before the response, "sse" is an
+            event stream, and "auto" is JSON, or an event stream if a message precedes the response.
         retry_ms: The reconnection time in milliseconds that is sent at the start of resumable event
             streams; `None` sends none.
         keep_alive: The seconds without an event after which a comment is sent on event streams;

@@ -356,7 +356,7 @@ class Server(Dispatcher):
 
         Args:
             deliver: Called with each frame that the server sends (JSON, no newline), on the thread
-                that sends the frame: the caller of `receive`, or the thread of a tool.
+                that sends the frame. That is the caller of `receive`, or the thread of a tool.
             on_close: Called once when the session ends, whichever side ended it.
 
         Returns:

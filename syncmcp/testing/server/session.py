@@ -210,7 +210,7 @@ class Session:
         The method never waits for a tool.
 
         Requests that call no function of the server's author get their response before the method
-        returns, unless they are in a batch whose requests run one after another.
+        returns. In a batch whose requests run one after another, this may be later.
         """
         try:
             message = wire.decode(frame)
