@@ -171,9 +171,9 @@ class ClientGroup:
     remove and close, in any order.
 
     Args:
-        servers: Targets as for `Client`, or clients, by the names of the servers in the group. The
-            path of a servers file is read as by `servers_file.read`. A client that is open already
-            is left open when the group closes.
+        servers: Targets as for `Client`, or clients, by the names of the servers in the group. Or
+            pass the path of a servers file, which is read as by `servers_file.read`. A client that
+            is open already is left open when the group closes.
         require: The servers without which the group does not open: ``"all"``, an iterable of names,
             or ``"any"`` for at least one, if the group has servers.
         name_hook: Returns the key of an item. It is called as ``(name, server)``: `name` is the
