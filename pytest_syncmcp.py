@@ -79,8 +79,8 @@ def pytest_runtest_teardown(item: pytest.Item) -> Generator[None, None, None]:
 def mcp_no_leaks(request: pytest.FixtureRequest) -> None:
     """Fail a test that leaks a thread of the library, a child process, a socket or a pipe.
 
-    Child processes, sockets and pipes are found on Linux only. For all tests of a module:
-    ``pytestmark = pytest.mark.usefixtures("mcp_no_leaks")``.
+    Child processes, sockets and pipes are found on Linux only. To check all tests of a module,
+    write ``pytestmark = pytest.mark.usefixtures("mcp_no_leaks")``.
     """
     from syncmcp.testing.leaks import Footprint
 
@@ -99,7 +99,7 @@ def mcp_server() -> Iterator[Server]:
 
 @pytest.fixture
 def mcp_client_options() -> Mapping[str, Any]:
-    """The options of `mcp_client`, by default none; override this fixture to set some."""
+    """The options of `mcp_client`. There are none by default; override this fixture to set some."""
     return {}
 
 
@@ -107,8 +107,8 @@ def mcp_client_options() -> Mapping[str, Any]:
 def mcp_client(mcp_server: Server, mcp_client_options: Mapping[str, Any]) -> Iterator[Client]:
     """A `syncmcp.Client` of `mcp_server` in memory, closed after the test.
 
-    It connects at its first call, or by `open()`. Register the server's features before that: it
-    declares its capabilities when the client connects.
+    The client connects at its first call, or by `open()`. Register the server's features before
+    that: the server declares its capabilities when the client connects.
     """
     from syncmcp import Client
 
@@ -120,7 +120,7 @@ def mcp_client(mcp_server: Server, mcp_client_options: Mapping[str, Any]) -> Ite
 
 @pytest.fixture
 def mcp_cassette(request: pytest.FixtureRequest) -> Iterator[Cassette]:
-    """A `Cassette`: makes targets that are recorded in the first run and replayed afterwards."""
+    """A `Cassette`, whose targets are recorded in the first run and replayed afterwards."""
     mode = request.config.getoption("--mcp-record") or request.config.getini("mcp_record")
     if mode not in _MODES:
         raise pytest.UsageError(f"mcp_record must be one of {', '.join(_MODES)}, not {mode!r}")
@@ -163,8 +163,8 @@ class Cassette:
         """Return the target to connect to instead of `target`: a `Recording` or a `Replay`.
 
         Args:
-            target: The real server, or a function that returns it and is called only if it is
-                recorded.
+            target: The real server, or a function that returns it. The function is called only to
+                record the server.
             name: A name for the recording, in a test that connects to several servers.
             secrets: See `syncmcp.testing.Recording`.
             mask: See `syncmcp.testing.Recording`.
@@ -188,7 +188,7 @@ class Cassette:
         return recording
 
     def finish(self, *, passed: bool) -> None:
-        """Keep the recordings of a passed test; fail it for requests that were not recorded."""
+        """Keep the recordings of a passed test; fail it if some requests were not recorded."""
         for path, recording in self._recordings.items():
             if passed and recording.path.exists():
                 os.replace(recording.path, path)

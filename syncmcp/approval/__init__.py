@@ -1,11 +1,12 @@
 """Human in the loop: decisions on the questions of servers and on tool calls, with an audit log.
 
-An `Approval` decides before a handler answers a server, and before the answer is sent. Its policy
-allows, denies, or has a reviewer ask a person. Nothing is allowed by default: if a person is
-needed and there is no reviewer, the question is denied.
+An `Approval` decides before a handler answers a server, and before the answer is sent. The policy
+of the `Approval` allows, denies, or has a reviewer ask a person. Nothing is allowed by default: if
+a person is needed and there is no reviewer, the question is denied.
 
-Everything here may be used from any thread. Policies, reviewers and audit callbacks are called on
-the thread of the question (a pool thread), several at the same time.
+Everything here may be used from any thread. Policies, reviewers and audit callbacks run on the
+thread of the question, several at the same time. For a question of a server, that is a handler
+thread. For a tool call, it is the thread that makes the call.
 """
 
 from __future__ import annotations
@@ -94,18 +95,18 @@ class Approval:
 
     Verdicts with `remember` are remembered for the lifetime of this object. One object may serve
     any number of clients; verdicts are remembered separately for each server
-    (`ConnectedServer.identity`), and counts are kept for each server name.
-    It can be pickled if its parts can; a copy has no remembered verdicts and counts from zero.
+    (`ConnectedServer.identity`), and counts are kept for each server name. The object can be
+    pickled if its parts can be pickled. A copy has no remembered verdicts, and counts from zero.
 
     Args:
         policy: Decides first; by default a person is always asked.
         reviewer: Asks a person. Without a reviewer, a question that needs a person is denied.
-        limit: A rate limit for each server; beyond it, everything that counts is denied. Questions
-            that the policy denies do not count, nor read-only tools of trusted servers unless the
-            policy itself allows them.
+        limit: A rate limit for each server. Beyond the limit, everything that counts is denied.
+            Questions that the policy denies do not count. Read-only tools of trusted servers count
+            only if the policy itself allows them.
         audit: Called with a record of every decision, on the thread of the question. If the
-            question is withdrawn or expires while a person is asked, it is called on the thread
-            that ended the question. Its exceptions are logged and have no effect.
+            question is withdrawn or expires while a person is asked, the call is on the thread that
+            ended the question. Exceptions of the callback are logged and have no effect.
 
     Raises:
         UsageError: The policy or reviewer lacks its method, a callback is a coroutine function, or
@@ -155,16 +156,16 @@ class Approval:
     def review_request(self, question: Question, *, asks_person: bool = False) -> Request | Answer:
         """Decide whether `question` may be answered: the first review.
 
-        Blocks while a person is asked.
+        The method blocks while a person is asked.
 
         Args:
             question: The question of a server.
-            asks_person: The handler asks a person itself: if the policy requires a person, the
-                question is allowed without the reviewer.
+            asks_person: Whether the handler asks a person itself. If so, a question for which the
+                policy requires a person is allowed without the reviewer.
 
         Returns:
-            The request for the handler, as edited; or, if the policy or a person has already
-            answered, the answer, which needs no second review.
+            The request for the handler, as edited. If the policy or a person has already answered,
+            this is the answer instead, which needs no second review.
 
         Raises:
             Denied: The question was denied or withdrawn, or it expired.
@@ -175,9 +176,9 @@ class Approval:
     def review_answer(self, question: Question) -> Answer:
         """Decide whether ``question.answer`` may be sent: the second review.
 
-        For answers of models and functions; answers that a person gave need no review. A form that
-        was declined or cancelled discloses nothing and is not reviewed. Blocks while a person is
-        asked.
+        Answers of models and functions need this review; answers that a person gave do not. A form
+        that was declined or cancelled discloses nothing and is not reviewed. The method blocks
+        while a person is asked.
 
         Returns:
             The answer to send, as edited.
@@ -196,7 +197,7 @@ class Approval:
     def record_answer(self, question: Question) -> None:
         """Audit ``question.answer``, which a person gave directly.
 
-        For handlers that ask a person themselves, whose answers need no review.
+        This is for handlers that ask a person themselves: their answers need no review.
 
         Raises:
             UsageError: `question` has no answer to an elicitation.
@@ -219,16 +220,17 @@ class Approval:
     ) -> None:
         """Decide whether a tool may be called.
 
-        Blocks while a person is asked. If the policy requires a person, a tool that a trusted
-        server declares read-only is allowed without asking, and does not count for the limit.
+        The method blocks while a person is asked. If the policy requires a person, a tool that a
+        trusted server declares read-only is allowed without asking, and does not count for the
+        limit.
 
         Args:
             tool: The name of the tool.
             arguments: The arguments of the call.
             annotations: The server's annotations of the tool.
             server: The server that would be called.
-            context: The context of the question during which the call is made; when that question
-                ends, so does this review.
+            context: The context of the question during which the call is made. When that question
+                ends, this review ends, too.
             definition: The tool as the server lists it, for display.
 
         Raises:
@@ -407,7 +409,7 @@ class Approval:
 
 
 def as_approval(given: Approval | Policy) -> Approval:
-    """Return an `Approval` itself, or one made of a policy, without a reviewer.
+    """Return an `Approval` itself, or make one of a policy, without a reviewer.
 
     Raises:
         UsageError: `given` is neither.

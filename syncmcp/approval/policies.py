@@ -33,10 +33,10 @@ if TYPE_CHECKING:
     )
 
 Kind = Literal["sampling", "form", "url", "roots", "tool"]
-"""What a question asks for: sampling, a form, a visit to a URL, the roots, or a tool call."""
+"""The kind of a question: sampling, a form, a visit to a URL, the roots, or a tool call."""
 
 By = Literal["policy", "person", "remembered", "limit", "timeout", "withdrawn", "nobody", "error"]
-"""Who or what decided. ``"nobody"``: a person was needed, and there was no reviewer."""
+"""Who or what decided. ``"nobody"`` means that a person was needed, and there was no reviewer."""
 
 
 class ToolCall(NamedTuple):
@@ -45,8 +45,9 @@ class ToolCall(NamedTuple):
     Attributes:
         tool: The name of the tool.
         arguments: The arguments of the call, by name.
-        annotations: The server's annotations of the tool; meaningless unless the server is trusted.
-        definition: The tool as the server lists it, for display; not to be relied on.
+        annotations: The server's annotations of the tool. They mean nothing unless the server is
+            trusted.
+        definition: The tool as the server lists it, for display. Do not rely on it.
     """
 
     tool: str
@@ -73,16 +74,16 @@ class Question:
     """The subject of a decision.
 
     Attributes:
-        kind: What the question asks for.
-        server: The server that asks; for a tool call, the server to be called. Only its
-            `given_name` and its `identity` are facts.
+        kind: The kind of the question.
+        server: The server that asks; for a tool call, the server to be called. Only the
+            `given_name` and the `identity` of a server are facts.
         request: The parameters of the server's request: `CreateMessageRequestParams` for sampling,
             `ElicitRequestFormParams`, `ElicitRequestURLParams` or `ListRootsRequestParams`. For a
             tool call, the `ToolCall`.
         context: The context of the handler that would answer, if there is one.
         answer: The answer to review, in the second review: `CreateMessageResult` or `ElicitResult`.
-            `None` in the first.
-        roots: The roots that the server would get, if it asks for them.
+            `None` in the first review.
+        roots: The roots that the server would get, if the question asks for roots.
     """
 
     kind: Kind
@@ -115,28 +116,32 @@ class Decision(enum.Enum):
     """The decision of a policy."""
 
     ALLOW = "allow"
-    """Let the handler answer, the answer be sent, or the tool be called."""
+    """Allow the handler to answer, the answer to be sent, or the tool to be called."""
     DENY = "deny"
-    """Refuse the question. For a tool call `Approval.before_call` raises `Denied`. For sampling the
-    server gets an error, or since 2026-07-28 the call of this client raises `Denied`; for a form or
-    a link it gets ``decline``, or ``cancel`` if nobody decided; for roots an empty list."""
+    """Refuse the question.
+
+    For a tool call, `Approval.before_call` raises `Denied`. For sampling, the server gets an error;
+    in 2026-07-28, the call of this client raises `Denied` instead. For a form or a link, the server
+    gets ``decline``, or ``cancel`` if nobody decided. For roots, the server gets an empty list.
+    """
     ASK = "ask"
     """Let a person decide."""
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """The decision of a person; or of a policy that returns more than a `Decision`.
+    """The decision of a person, or of a policy that returns more than a `Decision`.
 
     Attributes:
         allowed: Whether the request, or the answer under review, is allowed.
         request: The edited request, for sampling only; `None` to leave it unchanged.
         answer: In the second review, the edited answer. In the first review, an answer to send
             without calling the handler.
-        reason: The reason, for the log and the audit; a server never sees it.
-        remember: Decide later questions of the same kind from the same server in the same way,
-            without asking. Edits are not repeated. Requests and answers are remembered separately,
-            and tool calls by the name of the tool. Ignored for URLs.
+        reason: The reason, for the log and the audit. A server never sees the reason.
+        remember: Whether to decide later questions of the same kind from the same server in the
+            same way, without asking. Edits are not repeated. Verdicts on requests and on answers
+            are remembered separately, and verdicts on tool calls by the name of the tool. For URLs,
+            `remember` is ignored.
 
     Raises:
         UsageError: `allowed` is neither `True` nor `False`.
@@ -171,7 +176,10 @@ class Verdict:
 
 
 class Policy(Protocol):
-    """Decides without asking a person. An exception is logged and denies the question."""
+    """Decides without asking a person.
+
+    An exception is logged and denies the question.
+    """
 
     def decide(self, question: Question, /) -> Decision | Verdict:
         """Allow, deny or have a person asked; a `Verdict` can also edit, answer or explain."""
@@ -181,9 +189,9 @@ class Policy(Protocol):
 class Reviewer(Protocol):
     """Asks a person, through any user interface.
 
-    Called on pool threads, several at the same time if there are several questions: an interface
-    that shows one question at a time has to queue them. An exception is logged and denies the
-    question.
+    A reviewer is called on the threads of the questions, several at the same time if there are
+    several questions. An interface that shows one question at a time has to queue the others. An
+    exception is logged and denies the question.
 
     A reviewer may have a method ``update(question, text)``, called with a model's partial text.
     """
@@ -192,25 +200,27 @@ class Reviewer(Protocol):
         """Block until the person decides or ``question.context.cancel`` is cancelled.
 
         Raises:
-            Denied: Nobody can be asked here: `by` is ``"nobody"``, as in the record.
+            Denied: Nobody can be asked here. Its `by` is ``"nobody"``, as in the record.
         """
         ...
 
 
 @dataclass(frozen=True)
 class AuditRecord:
-    """The audit record of one decision. Contains no text of a request or an answer.
+    """The audit record of one decision.
+
+    A record contains no text of a request or an answer.
 
     Attributes:
         time: The time of the decision, in UTC.
         server: The name that the program gave the server.
-        kind: What the question asked for.
-        review: Whether the request or the answer was reviewed.
+        kind: The kind of the question.
+        review: Which was reviewed, the request or the answer.
         question: `Question.summary`: counts, a host or the name of a tool.
         decision: ``Decision.ALLOW`` or ``Decision.DENY``.
         by: Who or what decided.
         reason: The reason, if one was given.
-        edited: Whether the request or the answer was changed by the verdict.
+        edited: Whether the verdict changed the request or the answer.
     """
 
     time: datetime
@@ -260,8 +270,9 @@ class Rule:
     Attributes:
         decision: The decision.
         server: The name that the program gave the server; `None` matches every server. A rule that
-            allows never matches the default name of a server, which other servers may have, too,
-            nor a name from a servers file that needs approval; the other rules do.
+            allows never matches the default name of a server, which other servers may have, too.
+            Nor does it match a name from a servers file that needs approval. Other rules match such
+            names.
         kind: The kind of question; `None` matches every kind.
 
     Raises:
@@ -280,7 +291,7 @@ class Rule:
             raise UsageError(f"kind must be one of {', '.join(get_args(Kind))}, not {self.kind!r}")
 
     def fits(self, question: Question) -> bool:
-        """Whether the rule matches `question`."""
+        """Return whether the rule matches `question`."""
         server = question.server
         name = server.given_name if self.decision is Decision.ALLOW else server.name
         return self.server in (None, name) and self.kind in (None, question.kind)
@@ -308,7 +319,8 @@ class Rules:
         otherwise: Decides if no rule matches.
 
     Raises:
-        UsageError: One of `rules` is not a `Rule`, or `otherwise` is neither policy nor decision.
+        UsageError: One of `rules` is not a `Rule`, or `otherwise` is neither a policy nor a
+            decision.
     """
 
     def __init__(
@@ -335,23 +347,25 @@ class Rules:
 class AutoApprove:
     """Allows the questions of one server within a budget, without asking a person.
 
-    Sampling is allowed, request and answer, and so is the list of roots. A form is not shown but
-    answered with the defaults of its schema, if these are a valid answer. Visits to URLs and tool
-    calls are never approved. Forms and roots are approved only if there is a budget of `calls`.
+    The policy allows sampling, both the request and the answer, and the list of roots. A form is
+    not shown, but answered with the defaults of its schema, if the defaults are a valid answer.
+    Visits to URLs and tool calls are never allowed. Forms and roots are allowed only if there is a
+    budget of `calls`.
 
     Args:
-        server: The name that the program gave the server; never a default name, which other servers
-            may have, too, nor a name from a servers file that needs approval.
+        server: The name that the program gave the server. The policy matches neither a default
+            name, which other servers may have, too, nor a name from a servers file that needs
+            approval.
         per: The length of the sliding window of the budget, in seconds.
-        calls: The maximum of questions in `per` seconds; `None` for no limit.
-        tokens: The maximum of tokens (`max_tokens` of requests) in `per` seconds; `None` for no
-            limit.
-        otherwise: Decides on everything else: other servers, other kinds, questions beyond the
+        calls: The maximum number of questions in `per` seconds; `None` for no limit.
+        tokens: The maximum number of tokens (`max_tokens` of requests) in `per` seconds; `None` for
+            no limit.
+        otherwise: Decides on everything else: other servers, other kinds, and questions beyond the
             budget.
 
     Raises:
-        UsageError: Neither `calls` nor `tokens` is given, a number is out of range, or `otherwise`
-            is neither policy nor decision.
+        UsageError: Neither `calls` nor `tokens` is passed, a number is out of range, or `otherwise`
+            is neither a policy nor a decision.
     """
 
     def __init__(

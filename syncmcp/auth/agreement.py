@@ -1,7 +1,7 @@
 """Agreement to sign in at an issuer: the request, and the issuers that a program allows; no I/O.
 
-The MCP server itself names the authorization server. So no person is sent there, and no client is
-registered there, before the program or a person has agreed to it.
+The MCP server itself names the authorization server. So no person is sent to that server, and no
+client is registered there, before the program or a person has agreed.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from syncmcp.handlers.links import Link, UnsafeLink
 from syncmcp.types.extensions import AuthorizationServerMetadata
 
 Allow: TypeAlias = str | Collection[str] | Callable[[str, str], bool]
-"""The issuers that a program allows: one, several, or a function of an MCP server and an issuer."""
+"""One or several allowed issuers, or a function that decides on an MCP server and an issuer."""
 
 _MOST_SHOWN = 300
 
@@ -33,20 +33,22 @@ _HTTP = re.compile("^http:", re.IGNORECASE)
 
 @dataclass(frozen=True)
 class SignInRequest:
-    """A sign-in that has to be agreed to before anything happens at the issuer.
+    """A sign-in that the program or a person has to agree to before it begins.
 
     Attributes:
         server: The URL of the MCP server, with the values of its query removed.
-        issuer: The authorization server that it names, unchanged; its own origin if it names none.
-        page: The origin of the page to sign in at, if it belongs to another site than the issuer,
-            and the issuer does not promise to name itself in the redirect (``iss``, RFC 9207). It
-            may then be the page of another authorization server, whose code the issuer would get
-            (mix-up, RFC 9700 §4.4). `None` otherwise.
-        resource: What the token is for, unchanged, if that is more than the MCP server: its origin
-            or a parent path (RFC 9728 §3.3). All servers there accept the token, and each of them
-            can use it at the others. `None` otherwise.
-        assumed: Whether nothing says that the `issuer` is an authorization server: the MCP server
-            has no metadata, as servers of 2025-03-26 may. It may want a token of another kind.
+        issuer: The issuer of the authorization server that the MCP server names, unchanged. If the
+            MCP server names none, this is the origin of the MCP server.
+        page: The origin of the sign-in page, if it belongs to another site than the issuer;
+            otherwise `None`. It is also `None` if the issuer advertises the parameter ``iss`` of
+            the redirect (RFC 9207). Without ``iss``, such a page may be that of another
+            authorization server, whose code the issuer would get (mix-up, RFC 9700 §4.4).
+        resource: The resource that the token is for, unchanged, if that is the origin or a parent
+            path of the MCP server (RFC 9728 §3.3). All servers there accept the token, and each of
+            them can use the token at the others. `None` otherwise.
+        assumed: Whether `issuer` is only assumed to be an authorization server, because the MCP
+            server has no metadata. Servers of 2025-03-26 may have none. Such a server may want a
+            token of another kind.
     """
 
     server: str
@@ -64,9 +66,9 @@ class SignInRequest:
         *,
         assumed: bool = False,
     ) -> SignInRequest:
-        """The request of the MCP server at `url`, for an issuer with these metadata.
+        """Make the request of the MCP server at `url`, for an issuer with these metadata.
 
-        `resource` is what the token is for; `None` if a stored token does not name it.
+        `resource` is the resource that the token is for; `None` if a stored token does not name it.
         """
         endpoint = metadata.authorization_endpoint
         page = None
@@ -78,7 +80,7 @@ class SignInRequest:
 
     @property
     def text(self) -> str:
-        """What a person has to know before they agree, in ASCII, with escapes for the rest."""
+        """The text for a person who is to agree, in ASCII, with escapes for the rest."""
         text = f"The server {_shown(self.server)}\nwants you to sign in at {_shown(self.issuer)}\n"
         if self.assumed:
             text += "It does not say where: this is its own address.\n"
@@ -102,7 +104,7 @@ class SignInRequest:
 class Allowed:
     """The issuers at which a program allows to sign in: the argument ``allow`` of `OAuth`.
 
-    `issuers` are the given URLs; empty if a function was given.
+    `issuers` are the URLs in `given`. It is empty if `given` is a function.
 
     Raises:
         UsageError: `given` is neither a function nor one or several URLs.
@@ -129,7 +131,10 @@ class Allowed:
                 )
 
     def includes(self, request: SignInRequest) -> bool:
-        """Whether the program allows it; `UsageError` if its function fails."""
+        """Return whether the program allows the sign-in.
+
+        Raises `UsageError` if the program's function fails.
+        """
         if self._decide is not None:
             try:
                 return self._decide(request.server, request.issuer) is True
@@ -139,7 +144,7 @@ class Allowed:
 
 
 def not_agreed(request: SignInRequest, why: str) -> LoginRequired:
-    """Return the error of a sign-in without an agreement; its hint names the option to agree.
+    """Return the error of a sign-in without an agreement; its hint names the option that agrees.
 
     `why` is the beginning of the message.
     """

@@ -18,10 +18,14 @@ SourceLike: TypeAlias = str | Path | Callable[[], str]
 
 
 class SecretSource:
-    """A secret that another system issues and may renew; read for each use. Used from any thread.
+    """A secret that another system issues and may replace; the secret is read for each use.
 
-    Messages call it `name`. `UsageError` if `given` is of another type, or a text that is not one
-    word of visible ASCII.
+    The methods may be called from any thread.
+
+    `name` is the name of the secret in messages.
+
+    Raises `UsageError` if `given` is of another type, or a text that is not one word of visible
+    ASCII.
     """
 
     def __init__(self, given: SourceLike, name: str) -> None:
@@ -41,7 +45,7 @@ class SecretSource:
 
     @property
     def is_fixed(self) -> bool:
-        """True if the secret itself was given, which never changes."""
+        """Whether the program passed the secret itself, which never changes."""
         return isinstance(self._given, str)
 
     def read(self) -> str:
@@ -90,9 +94,9 @@ class Bearer(AuthBase):
     Http('https://example.com/mcp', auth=***)
 
     Args:
-        token: The token; the path of a file that contains it; or a function that returns it, on
-            the thread that makes the request. File and function are read for each request, so
-            the token may change.
+        token: The token, the path of a file that contains it, or a function that returns it. The
+            file is read, or the function called, for each request, so the token may change. The
+            function runs on the thread that makes the request.
 
     Raises:
         UsageError: `token` is of another type, or a text that is not one word of visible ASCII.
@@ -115,6 +119,6 @@ class Bearer(AuthBase):
 
 
 def has_fixed_token(auth: object) -> bool:
-    """True if `auth` is a `Bearer` that puts the same token into every request."""
+    """Return whether `auth` is a `Bearer` that puts the same token into every request."""
     # A subclass may put in something else.
     return type(auth) is Bearer and auth._token.is_fixed

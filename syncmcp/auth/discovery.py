@@ -30,7 +30,7 @@ _RESOURCE = "/.well-known/oauth-protected-resource"
 _OAUTH = "/.well-known/oauth-authorization-server"
 _OPENID = "/.well-known/openid-configuration"
 
-# Servers of 2025-03-26 may answer according to the client's revision. This header names the newest
+# Servers of 2025-03-26 may respond according to the client's revision. This header names the newest
 # one with a handshake. (2025-03-26 basic/authorization#server-metadata-discovery-headers)
 _HEADERS = {"Accept": "application/json", "MCP-Protocol-Version": STATEFUL[0]}
 
@@ -45,7 +45,8 @@ class AuthServer:
         resource: The resource identifier of the MCP server (RFC 8707), unchanged.
         scopes: The scopes in the metadata of the MCP server; `None` if not given.
         metadata: The metadata of the authorization server.
-        published: Whether the authorization server has published metadata; else they are assumed.
+        published: Whether the authorization server has published metadata. Otherwise they are
+            assumed.
     """
 
     resource: str
@@ -59,8 +60,8 @@ def discover(
 ) -> FetchSteps[AuthServer]:
     """Find the authorization server for the MCP server at `url`; `hint` is from its challenge.
 
-    Only `issuer` is acceptable, if it is given; else those in `known` are preferred, the best
-    first.
+    If `issuer` is given, no other authorization server is acceptable. Otherwise those in `known`
+    are preferred, the best first.
 
     Raises:
         DiscoveryFailed: There are no usable metadata, or they must not be used.
@@ -80,10 +81,10 @@ def discover(
 def find_resource(
     url: str, hint: str | None = None
 ) -> FetchSteps[ProtectedResourceMetadata | None]:
-    """The metadata of the MCP server at `url`; `None` if it has none (RFC 9728 §3, §5).
+    """Find the metadata of the MCP server at `url`; return `None` if none exist (RFC 9728 §3, §5).
 
     Raises:
-        DiscoveryFailed: They are about another server, invalid, or temporarily unavailable.
+        DiscoveryFailed: The metadata are about another server, invalid, or temporarily unavailable.
     """
     for metadata_url in _resource_metadata_urls(url, hint):
         response = yield HttpRequest("GET", metadata_url, _HEADERS)
@@ -103,12 +104,14 @@ def find_resource(
 def find_server(
     issuer: str, *, guessed: bool = False
 ) -> FetchSteps[AuthorizationServerMetadata | None]:
-    """The metadata of the authorization server `issuer`; `None` if it has none (RFC 8414 §3).
+    """Find the metadata of the authorization server `issuer`, or return `None` (RFC 8414 §3).
 
-    `guessed`: `issuer` is an assumed origin, and the metadata may add a slash at its end.
+    If `guessed` is true, `issuer` is an assumed origin, and the metadata may add a slash at its
+    end.
 
     Raises:
-        DiscoveryFailed: They are another issuer's, invalid, or temporarily unavailable.
+        DiscoveryFailed: The metadata are those of another issuer, invalid, or temporarily
+            unavailable.
     """
     for metadata_url in _server_metadata_urls(issuer):
         response = yield HttpRequest("GET", metadata_url, _HEADERS)
@@ -139,7 +142,7 @@ def require_pkce(auth_server: AuthServer) -> None:
 def canonical_resource(url: str) -> str:
     """The canonical URI of an MCP server (basic/authorization/index#canonical-server-uri).
 
-    Without user, query and fragment, which are not part of it and may be secret.
+    The URI has no user, query and fragment, which are not part of the resource and may be secret.
     """
     path = split_url(url).path
     return f"{origin_of(url)}{'' if path == '/' else path}"
@@ -227,7 +230,7 @@ def _choose_issuer(listed: Sequence[str], issuer: str | None, known: Sequence[st
 
 
 def _fallback(url: str, issuer: str | None) -> FetchSteps[AuthServer]:
-    """Return the authorization server of a server without metadata: by default its origin.
+    """Return the authorization server of an MCP server without metadata: by default its origin.
 
     (2025-03-26 basic/authorization#fallbacks-for-servers-without-metadata-discovery)
     """
@@ -312,7 +315,7 @@ def select_scope(
     earlier: str | None = None,
     offline: bool = True,
 ) -> str | None:
-    """The scope of an authorization request; `None`: no scope is requested.
+    """Return the scope of an authorization request; `None` to request no scope.
 
     (basic/authorization/index#scope-selection-strategy)
 

@@ -1,7 +1,7 @@
-"""The I/O of signing in: sends the HTTP requests of the steps, to URLs that servers name.
+"""The I/O of signing in: the HTTP requests of the steps, to URLs that servers name.
 
-It uses no cookies, no ``~/.netrc`` and no headers of the MCP server. Bodies have a size limit,
-requests have a deadline, and connections go only to IP addresses that the URL guard allows.
+The module uses no cookies, no ``~/.netrc`` and no headers of the MCP server. Bodies have a size
+limit, requests have a timeout, and connections go only to IP addresses that the URL guard allows.
 """
 
 from __future__ import annotations
@@ -62,15 +62,17 @@ T = TypeVar("T")
 
 
 class Driver:
-    """Runs the steps of signing in for one MCP server. Used from any thread.
+    """Runs the steps of signing in for one MCP server. Methods may be called from any thread.
 
-    The secrets of requests and responses are added to `secrets`, and removed from errors.
+    The driver adds the secrets of requests and responses to `secrets`, and removes them from
+    errors.
 
     Args:
         guard: Decides which URLs and IP addresses are allowed.
-        session: Supplies `proxies`, `verify`, `cert` and `trust_env`; nothing else of it is used.
-            By default they come from the environment, read once for each host.
-        prover: Adds DPoP proofs to token requests; `None`: tokens are not bound to a key.
+        session: Supplies `proxies`, `verify`, `cert` and `trust_env`; nothing else of the session
+            is used. By default the settings come from the environment, which is read once for each
+            host.
+        prover: Adds DPoP proofs to token requests; `None` if tokens are not bound to a key.
     """
 
     def __init__(
@@ -123,7 +125,7 @@ class Driver:
             self.close()
 
     def close(self) -> None:
-        """Close idle connections, unless a request is open. The driver stays usable."""
+        """Close idle connections, unless a request is in flight. The driver stays usable."""
         with self._lock:
             if not self._open_requests:
                 self._adapter.close()

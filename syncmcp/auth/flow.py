@@ -1,7 +1,7 @@
 """Token requests: authorization code with PKCE, refresh, revocation (OAuth 2.1 §4); no I/O.
 
-Also client authentication at the endpoints (OAuth 2.1 §2.4). Times are arguments, in seconds since
-the epoch: this module reads no clock.
+The module also authenticates the client at the endpoints (OAuth 2.1 §2.4). Times are arguments, in
+seconds since the epoch: this module reads no clock.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from syncmcp.errors import AuthError, DiscoveryFailed, RegistrationFailed, Token
 from syncmcp.types.extensions import AuthorizationServerMetadata
 
 ClientAssertion: TypeAlias = Callable[[AuthorizationServerMetadata], str]
-"""Returns a signed client assertion (RFC 7523 §3) for the authorization server it is given."""
+"""A function that returns a signed client assertion (RFC 7523 §3) for an authorization server."""
 
 _JSON = "application/json"
 
@@ -52,7 +52,7 @@ def choose_method(
     """Choose how a client with a secret, with an assertion, or with neither authenticates.
 
     Raises:
-        RegistrationFailed: The server supports no method that the client can use.
+        RegistrationFailed: The authorization server supports no method that the client can use.
     """
     # Without a list, the default is Basic (RFC 8414 §2); such servers have public clients, too.
     listed = server.token_endpoint_auth_methods_supported
@@ -78,10 +78,11 @@ def token_request(
     fields: Mapping[str, str | None],
     assertion: ClientAssertion | None = None,
 ) -> HttpRequest:
-    """A request to the token endpoint; see `form_request`.
+    """Make a request to the token endpoint; see `form_request`.
 
     Raises:
-        RegistrationFailed: The server has no token endpoint, or the client cannot authenticate.
+        RegistrationFailed: The authorization server has no token endpoint, or the client cannot
+            authenticate.
     """
     if not server.token_endpoint:
         raise RegistrationFailed(f"{named(server)} has no token endpoint")
@@ -104,7 +105,7 @@ def form_request(
     *,
     assertion: ClientAssertion | None = None,
 ) -> HttpRequest:
-    """A form POST to an endpoint that requires client authentication; `None` fields are omitted.
+    """Make a form POST to an endpoint that requires client authentication; omit `None` fields.
 
     Raises:
         RegistrationFailed: The client cannot authenticate there.
@@ -146,10 +147,10 @@ _PROBE_BODY = json.dumps({"jsonrpc": "2.0", "id": 0, "method": "ping"}).encode()
 
 @dataclass(frozen=True, repr=False)
 class PendingAuthorization:
-    """An authorization request that waits for its callback, and the values to check that against.
+    """An authorization request that waits for its callback, and the values to check the callback.
 
-    State and verifier (RFC 7636 §4.1) are random, and used for one login only. The issuer is that
-    of validated metadata. (basic/authorization/index#authorization-response-validation)
+    The state and the verifier (RFC 7636 §4.1) are random, and used for one login only. The issuer
+    is that of validated metadata. (basic/authorization/index#authorization-response-validation)
     """
 
     auth_server: AuthServer
@@ -164,7 +165,7 @@ class PendingAuthorization:
         """The authorization request (RFC 6749 §4.1.1, RFC 7636 §4.3, RFC 8707 §2.1).
 
         Raises:
-            DiscoveryFailed: The server has no authorization endpoint.
+            DiscoveryFailed: The authorization server has no authorization endpoint.
         """
         metadata = self.auth_server.metadata
         endpoint = metadata.authorization_endpoint
@@ -254,7 +255,7 @@ def request_token(
 
 
 def authorization_code(pending: PendingAuthorization, callback: Mapping[str, str]) -> str:
-    """The authorization code in a callback, after all checks.
+    """Return the authorization code in a callback, after all checks.
 
     (basic/authorization/index#authorization-response-validation)
 
@@ -299,7 +300,9 @@ def refresh(
     now: float,
     assertion: ClientAssertion | None = None,
 ) -> FetchSteps[Token]:
-    """Refresh a token (RFC 6749 §6); refresh token and scope stay unless the response has new ones.
+    """Refresh a token (RFC 6749 §6).
+
+    The refresh token and the scope stay, unless the response has new ones.
 
     Raises:
         TokenRefused: The response is an error.
@@ -320,10 +323,12 @@ def revoke(
     server: AuthorizationServerMetadata,
     assertion: ClientAssertion | None = None,
 ) -> FetchSteps[None]:
-    """Revoke a token (RFC 7009 §2), the refresh token first; no effect without an endpoint.
+    """Revoke a token (RFC 7009 §2), the refresh token first.
+
+    Without an endpoint for revocation, this does nothing.
 
     Raises:
-        AuthError: The server did not revoke the token.
+        AuthError: The authorization server did not revoke the token.
     """
     if not server.revocation_endpoint:
         return
@@ -348,9 +353,9 @@ def revoke(
 
 
 def read_token(response: HttpResponse, base: Token, now: float) -> Token:
-    """The token in a response of a token endpoint (RFC 6749 §5).
+    """Return the token in a response of a token endpoint (RFC 6749 §5).
 
-    `base` has the known attributes of the token, and the defaults for the others.
+    `base` has the known attributes of the token, and the defaults of the others.
 
     Raises:
         TokenRefused: The response is an error.
@@ -378,7 +383,7 @@ def read_token(response: HttpResponse, base: Token, now: float) -> Token:
 
 
 def string_member(response: HttpResponse, name: str) -> str | None:
-    """A member of the JSON object in a response; `None` unless it is a string."""
+    """Return a member of the JSON object in a response; `None` unless it is a string."""
     value = json_members(response).get(name)
     return value if isinstance(value, str) else None
 
@@ -396,7 +401,7 @@ def _expiry(response: HttpResponse, now: float) -> float | None:
 
 
 def request_refused(what: str, response: HttpResponse) -> TokenRefused:
-    """The error for a request that an endpoint refused; `what` begins the message."""
+    """Return the error for a request that an endpoint refused; `what` begins the message."""
     error, words = (string_member(response, name) for name in ("error", "error_description"))
     return _token_refused(what, error, words, status=response.status)
 
@@ -416,7 +421,7 @@ class TokenNeed(NamedTuple):
     Attributes:
         challenge: The challenge of the MCP server's response.
         refused: The login whose token was refused, if a token was sent.
-        more_scope: Whether the token is valid, and only lacks scope.
+        more_scope: Whether the token is valid, but lacks scope.
     """
 
     challenge: AuthChallenge

@@ -43,7 +43,7 @@ class MachineOptions(TypedDict, total=False):
     Attributes:
         url: The MCP server; by default that of the first request.
         scopes: The scopes to request instead of those in the server's metadata. After a 403 that
-            wants more, those that it names are requested as well.
+            demands more scopes, the scopes that the 403 names are requested as well.
         store: Where tokens are stored; by default in memory.
         session: Supplies proxies and certificates for the authorization server.
         allow_private: Whether any server may name addresses of private networks and of this
@@ -61,10 +61,10 @@ class MachineOptions(TypedDict, total=False):
 
 
 class MachineAuth(TokenAuth):
-    """Base of the grants without a person: the program has the credentials for a token.
+    """Base class of the grants without a person: the program has the credentials for a token.
 
     A refused grant is not tried in another way, nor repeated for the same request. `client_id` is
-    empty if the authorization server needs none.
+    empty if the authorization server needs no client id.
     """
 
     def __init__(
@@ -122,24 +122,28 @@ _ID_JAG_PROFILE = "urn:ietf:params:oauth:grant-profile:id-jag"
 class EnterpriseManaged(MachineAuth):
     """Obtains tokens for an employee from the company's identity provider, without asking them.
 
-    The ID token of the employee's sign-in is exchanged at the identity provider for an ID-JAG (an
-    Identity Assertion JWT Authorization Grant), which the authorization server of the MCP server
-    accepts. The ID-JAG is used once and not stored.
-    (ext-auth enterprise-managed-authorization; RFC 8693, RFC 7523)
+    The object exchanges the ID token of the employee's sign-in at the identity provider for an
+    ID-JAG (an Identity Assertion JWT Authorization Grant). The authorization server of the MCP
+    server accepts the ID-JAG, which is used once and not stored. (ext-auth
+    enterprise-managed-authorization; RFC 8693, RFC 7523)
 
     Args:
-        id_token: The ID token of the employee; the path of a file that contains it; or a function
-            that returns it, on the thread that needs it. File and function are read each time.
-        idp_issuer: The issuer of the identity provider, whose metadata are then fetched; or
-        idp_token_endpoint: the token endpoint of the identity provider.
+        id_token: The ID token of the employee, the path of a file that contains it, or a function
+            that returns it. The file is read, or the function called, for each exchange. The
+            function runs on the thread that needs the token.
+        idp_issuer: The issuer of the identity provider, whose metadata are fetched. Pass either
+            this or `idp_token_endpoint`.
+        idp_token_endpoint: The token endpoint of the identity provider.
         idp_client_id: The client id at the identity provider.
-        idp_client_secret: The client's secret there, or
-        idp_assertion: what signs for the client there: a `PrivateKeyJwt`.
+        idp_client_secret: The client's secret at the identity provider.
+        idp_assertion: A `PrivateKeyJwt` that signs for the client at the identity provider, instead
+            of `idp_client_secret`.
         client_id: The client id at the authorization server of the MCP server.
-        client_secret: The client's secret there, or
-        assertion: what signs for the client there: a `PrivateKeyJwt`.
-        issuer: The only acceptable authorization server. `None` leaves the choice to the MCP
-            server, which then has to be trusted with the ID-JAG.
+        client_secret: The client's secret at the authorization server.
+        assertion: A `PrivateKeyJwt` that signs for the client at the authorization server, instead
+            of `client_secret`.
+        issuer: The issuer of the only acceptable authorization server. `None` leaves the choice to
+            the MCP server: you then have to trust it with the ID-JAG.
         **options: See `MachineOptions`. The `store` is for one employee; the `session` applies to
             both servers.
 
@@ -232,7 +236,7 @@ def _provider_url(issuer: str | None, endpoint: str | None) -> str:
 
 
 def _read_id_jag(response: HttpResponse) -> str:
-    """The ID-JAG in a response of the identity provider (RFC 8693 §2.2.1)."""
+    """Return the ID-JAG in a response of the identity provider (RFC 8693 §2.2.1)."""
     if response.status != 200:
         raise flow.request_refused("the identity provider refused this sign-in", response)
     statement = flow.string_member(response, "access_token")
@@ -259,18 +263,19 @@ class ClientCredentials(MachineAuth):
 
     Args:
         client_id: The client id that was registered with the authorization server.
-        client_secret: The client's secret; or
-        private_key: the client's private key, see `SigningKey` (extra ``oauth``); or
-        assertion: a function that gets the authorization server's metadata, and returns a signed
+        client_secret: The client's secret. Pass exactly one of `client_secret`, `private_key` and
+            `assertion`.
+        private_key: The client's private key; see `SigningKey` (extra ``oauth``).
+        assertion: A function that gets the authorization server's metadata, and returns a signed
             client assertion (RFC 7523), such as a `PrivateKeyJwt`.
-        algorithm: The signature algorithm for `private_key`; by default the first that key and
-            server support.
-        issuer: The only authorization server that receives credentials. `None` leaves the choice
-            to the MCP server, which then has to be trusted with them.
+        algorithm: The signature algorithm for `private_key`; by default the first that both the key
+            and the authorization server support.
+        issuer: The issuer of the only authorization server that receives the credentials. `None`
+            leaves the choice to the MCP server: you then have to trust it with the credentials.
         **options: See `MachineOptions`.
 
     Raises:
-        UsageError: Not exactly one of secret, key and assertion is given, or the key is invalid.
+        UsageError: Not exactly one of secret, key and assertion is passed, or the key is invalid.
     """
 
     def __init__(
@@ -313,14 +318,14 @@ class WorkloadIdentity(MachineAuth):
 
         WorkloadIdentity(Path("/var/run/secrets/tokens/mcp"), issuer="https://login.example")
 
-    The identity is passed on unchanged: its audience has to be configured at the platform.
+    The identity is sent unchanged. Configure its audience at the platform.
 
     Args:
-        assertion: The signed identity; the path of a file that contains it; or a function that
-            returns it, on the thread that needs it. File and function are read each time, because
-            identities expire.
-        issuer: The only authorization server that receives the identity. `None` leaves the choice
-            to the MCP server, which then has to be trusted with the identity.
+        assertion: The signed identity, the path of a file that contains it, or a function that
+            returns it. The file is read, or the function called, for each token, because identities
+            expire. The function runs on the thread that needs the token.
+        issuer: The issuer of the only authorization server that receives the identity. `None`
+            leaves the choice to the MCP server: you then have to trust it with the identity.
         client_id: A client id, if the authorization server requires one.
         **options: See `MachineOptions`.
 

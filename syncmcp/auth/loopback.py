@@ -67,28 +67,29 @@ _SLICE: Final = 0.5 if sys.platform == "win32" else None
 class LoopbackReceiver:
     """Opens a browser, and receives the callback on a port of this computer.
 
-    Exactly one callback is accepted, with the right path, host and `state`. Other requests get an
-    error page and have no effect. The port is open only while a login is in progress.
+    The receiver accepts exactly one callback, with the right path, host and `state`. Other requests
+    get an error page and have no effect. The port is open only while a login is in progress.
 
-    Without a browser on this computer, the URL is shown. The person may open it on another computer
-    and paste the URL that the browser there ends up at. After ten lines that are not an answer, the
-    person is not asked any more.
+    Without a browser on this computer, the receiver shows the URL. The person may open the URL on
+    another computer, and paste the URL that the browser there ends up at. After ten lines that are
+    not an answer, the receiver no longer asks the person.
 
-    The browser runs on a daemon thread, ``syncmcp-redirect[browser]``, and `show` and `ask` on
-    another, ``syncmcp-redirect[prompt]``. Both may outlive the login. A private file leads the
-    browser to the URL, which other users of the computer could read otherwise.
+    The browser is opened on a daemon thread, ``syncmcp-redirect[browser]``. `show` and `ask` run on
+    another, ``syncmcp-redirect[prompt]``. Both threads may outlive the login. A private file leads
+    the browser to the URL. Otherwise other users of the computer could read the URL.
 
     Args:
-        port: The port; 0: any free port, as most authorization servers allow.
-        host: ``"127.0.0.1"``, ``"::1"``, or ``"localhost"`` for both, if the server requires it.
+        port: The port; 0 for any free port, which most authorization servers allow.
+        host: ``"127.0.0.1"`` or ``"::1"``; or ``"localhost"`` for both, if the authorization server
+            requires that name.
         path: The path of the redirect URI.
         open_browser: Whether to open a browser, with `webbrowser`. If ``BROWSER`` is set, the URL
-            is shown, too: such a command may open it on another computer.
+            is also shown, because such a command may open the URL on another computer.
         show: Shows a text to the person, before a prompt or if no browser was opened; by default on
-            stderr. Without `ask` the question whether to sign in is shown at the terminal instead.
-        ask: Shows a prompt and returns the line that the person enters. By default `input`, if
-            stdin is a terminal, and stdout or stderr is one. It ignores input until no line has
-            come for half a second.
+            stderr. Without `ask`, the prompt whether to sign in appears at the terminal instead.
+        ask: Shows a prompt and returns the line that the person enters. The default is `input`, if
+            stdin is a terminal, and stdout or stderr is one. The default ignores input until no
+            line has come for half a second.
 
     Raises:
         UsageError: The arguments make no valid redirect URI, or `show` or `ask` cannot be called
@@ -127,7 +128,7 @@ class LoopbackReceiver:
         show: Callable[[str], object] = print_to_stderr,
         ask: Callable[[str], str] | None = None,
     ) -> LoopbackReceiver:
-        """A receiver for exactly this redirect URI, like ``http://localhost:8765/callback``.
+        """Make a receiver for exactly this redirect URI, like ``http://localhost:8765/callback``.
 
         Args:
             redirect_uri: The redirect URI.
@@ -136,7 +137,8 @@ class LoopbackReceiver:
             ask: See the class.
 
         Raises:
-            UsageError: It is not ``http``, not on this computer, or contains user or query.
+            UsageError: The URI is not ``http``, not on this computer, or contains a user, a query
+                or a fragment.
         """
         shown = redact_url(redirect_uri)
         try:
@@ -157,11 +159,11 @@ class LoopbackReceiver:
         raise UsageError(f"a local redirect URI must be http:// without a query, not {shown!r}")
 
     def agree(self, request: SignInRequest, deadline: Deadline) -> bool:
-        """Ask the person, who answers ``y`` to agree.
+        """Ask the person, who enters ``y`` to agree.
 
         Raises:
-            LoginRequired: There is no `ask` and no terminal; or ten lines were neither a yes nor
-                a no.
+            LoginRequired: There is no `ask` and no terminal, or ten lines were neither a yes nor a
+                no.
             RequestTimeout: The deadline passed.
         """
         ask = self._ask or _terminal_input()
@@ -170,7 +172,7 @@ class LoopbackReceiver:
         return ask_for_agreement(self._show, ask, request, deadline)
 
     def start(self, registered: Sequence[str] = ()) -> Waiting:
-        """Open the port, one of `registered` if possible.
+        """Open the port, that of one of `registered` if possible.
 
         Raises:
             LoginRequired: No port can be opened.

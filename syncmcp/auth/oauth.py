@@ -39,17 +39,17 @@ if TYPE_CHECKING:
 
 
 class OAuth(TokenAuth):
-    """Signs a person in when a server demands it, and refreshes the token.
+    """Signs a person in when a server demands a token, and refreshes the token.
 
     >>> from syncmcp.auth import FileStore, OAuth
     >>> login = OAuth(store=FileStore("tokens.json"))
     >>> syncmcp.Http("https://example.com/mcp", auth=login)  # for `syncmcp.connect`
     Http('https://example.com/mcp', auth=***)
 
-    By default the first request that needs a token asks at the terminal whether to sign in at the
-    issuer that the server names, and opens the browser. A `receiver` replaces that, and `None`
-    disables it. The agreement is stored with the token. The time that a person takes does not count
-    for the timeout of a call.
+    By default, the first request that needs a token asks the person at the terminal whether to sign
+    in at the issuer that the server names. Then the browser opens. A `receiver` replaces both
+    steps, and ``receiver=None`` forbids them. The agreement is stored with the token. The time that
+    a person takes does not count for the timeout of a call.
 
     One object is for one server. All threads that share it sign in once; so do all processes that
     share a `store`.
@@ -58,40 +58,42 @@ class OAuth(TokenAuth):
         url: The MCP server; by default that of the first request.
         client_id: A client id that the authorization server has issued.
         client_secret: The secret of `client_id`.
-        client_metadata_url: The URL where the document of `client_metadata` is published; it is
-            the client id at authorization servers that support that.
+        client_metadata_url: The URL at which you publish the document of `client_metadata`. The URL
+            is the client id at authorization servers that support such documents.
         client_name: The name that the authorization server shows to the person.
-        redirect_uri: Where the browser returns to, if it must be a certain URL of this computer,
-            because the client id was registered with it.
+        redirect_uri: The URL of this computer to which the browser returns, if the client id was
+            registered with a certain one.
         receiver: Asks the person, sends them to the authorization server, and receives the
-            callback; runs on the thread of the call that needs the login. ``"browser"``: a
-            `LoopbackReceiver`.
+            callback, on the thread of the call that needs the login. ``"browser"`` stands for a
+            `LoopbackReceiver`. With `None`, no person can be asked.
         scopes: The scopes to request instead of those in the server's metadata.
         store: Where tokens and registrations are stored; by default in memory.
-        issuer: The only acceptable authorization server, at which nobody has to agree to sign in.
-            Recommended with a `client_id`, required with a `client_secret`, and with a
-            `PrivateKeyJwt` that has an audience.
-        allow: The issuers at which to sign in without asking the person; no other one is used. One,
-            several, or a function that is called as ``(server_url, issuer)``, on the thread of the
-            call that needs the login, or of its refresh; time limits wait for it.
-        login_timeout: How many seconds a person has to agree, and then again to sign in.
+        issuer: The issuer of the only acceptable authorization server. The program agrees to this
+            issuer, so no person is asked. Pass it with a `client_id`; it is required with a
+            `client_secret`, and with a `PrivateKeyJwt` that has an audience.
+        allow: The issuers at which to sign in without asking the person; no other one is used. Pass
+            one, several, or a function that is called as ``(server_url, issuer)``, on the thread of
+            the call that needs the login or its refresh. A timeout does not interrupt the function.
+        login_timeout: The seconds that a person has to agree, and then again to sign in.
         session: Supplies proxies and certificates for the authorization server.
         allow_private: Whether any server may name addresses of private networks and of this
             computer, also with plain ``http``. Addresses of the local link and of cloud metadata
             are always refused.
         dpop: Whether tokens are bound to a key, so that a stolen token is useless (RFC 9449; extra
-            ``oauth``). The key is generated and kept in the store, unless it is given.
-        assertion: Signs for a client that authenticates by a key: a `PrivateKeyJwt`.
+            ``oauth``). With `True`, the key is generated and kept in the store. Or pass your own
+            `SigningKey`.
+        assertion: A `PrivateKeyJwt`, which signs for a client that authenticates by a key.
 
     Raises:
         UsageError: An argument is invalid, or contradicts another one.
 
     Notes:
-        With `allow` or `issuer` nobody is asked. A stored login at another issuer is then not used.
-        With `allow`, the token may be for a parent path of the MCP server
-        (`SignInRequest.resource`). A person is still asked about an issuer whose sign-in page
-        belongs to another site (`SignInRequest.page`), unless the issuer promises the parameter
-        ``iss`` or is named by `issuer`.
+        With `issuer` or `allow`, a stored login at another issuer is not used.
+
+        With `issuer`, no person is asked. With `allow`, a person is asked only about an issuer
+        whose sign-in page belongs to another site (`SignInRequest.page`), unless the issuer
+        advertises the parameter ``iss``. With either, the token may be for a parent path of the MCP
+        server (`SignInRequest.resource`).
     """
 
     def __init__(
@@ -152,15 +154,17 @@ class OAuth(TokenAuth):
         return self._identity.client_id or self._identity.metadata_url or ""
 
     def client_metadata(self, redirect_uris: Sequence[str]) -> dict[str, Any]:
-        """The document to publish as JSON at `client_metadata_url`.
+        """Make the document to publish as JSON at `client_metadata_url`.
 
-        (basic/authorization/client-registration#implementation-requirements)
+        The specification describes the document in "Client Registration", "Implementation
+        Requirements".
 
         Args:
-            redirect_uris: Where the browser may return to.
+            redirect_uris: The URLs to which the browser may return, at least one.
 
         Raises:
-            UsageError: There is no `client_metadata_url`, or a redirect URI is invalid.
+            UsageError: There is no `client_metadata_url`, `redirect_uris` is empty, or a redirect
+                URI is invalid.
         """
         url = self._identity.metadata_url
         if url is None or not redirect_uris:
@@ -225,7 +229,7 @@ class OAuth(TokenAuth):
         """Have the program or the person agree to sign in at this issuer, once.
 
         Raises:
-            LoginRequired: They do not agree, or no person can be asked.
+            LoginRequired: The program or the person does not agree, or no person can be asked.
         """
         if self._issuer is not None:  # discovery accepted no other issuer
             return

@@ -1,6 +1,6 @@
 """Sending a person to the authorization server, and receiving the callback (RFC 8252 §7.3).
 
-Also the pages that a browser gets from `LoopbackReceiver`.
+The module also makes the pages that a browser gets from `LoopbackReceiver`.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ _MOST_PARAMETERS: Final = 32
 _LONGEST_ANSWER: Final = 16 * 1024
 
 MOST_PROMPTS: Final = 10
-"""How often a person is prompted for one answer at most."""
+"""The most prompts for one answer."""
 
 _PROMPT: Final = "Paste the address (or Enter to see the instructions again): "
 _NO_ANSWER: Final = "That is not the answer to this question."
 _QUESTION: Final = "Sign in there? [y/N] "
 
-# The terminal shows one question at a time: otherwise an answer could go to another question.
+# The terminal shows one prompt at a time: otherwise an answer could go to another prompt.
 _terminal: Final = FairLock()
 
 T = TypeVar("T")
@@ -59,12 +59,12 @@ class Waiting(Protocol):
     def receive(self, redirect: Redirect, deadline: Deadline) -> Mapping[str, str]:
         """Send a person to `redirect.url`; return the parameters of the callback.
 
-        They contain the `state` of `redirect`, and a `code` or an `error`; the receiver checks
-        nothing else.
+        The parameters contain the `state` of `redirect`, and a `code` or an `error`. The receiver
+        checks nothing else.
 
         Args:
             redirect: The authorization request.
-            deadline: Until when to wait for the callback.
+            deadline: The time until which to wait for the callback.
 
         Raises:
             LoginRequired: No person can be reached.
@@ -81,13 +81,14 @@ class Receiver(Protocol):
     """Asks people, sends them to authorization servers, and receives the callbacks."""
 
     def agree(self, request: SignInRequest, deadline: Deadline) -> bool:
-        """Ask a person whether to sign in at an issuer; nothing has happened there before.
+        """Ask a person whether to sign in at an issuer.
 
-        It is called once for an issuer, and not for one that the program agrees to.
+        No client was registered there before, and no person was sent there. The method is called
+        once for an issuer, and not for an issuer that the program agrees to.
 
         Args:
-            request: What to agree to; `SignInRequest.text` is written for a person.
-            deadline: Until when to wait for the answer.
+            request: The sign-in to agree to; `SignInRequest.text` is written for a person.
+            deadline: The time until which to wait for the answer.
 
         Returns:
             Whether the person agrees.
@@ -114,7 +115,7 @@ class Receiver(Protocol):
 def check_prompts(
     show: Callable[[str], object], ask: Callable[[str], str] | None
 ) -> Callable[[str], object]:
-    """Return `show` in a form that raises `UsageError` if it fails.
+    """Return `show` in a form that raises `UsageError` if `show` fails.
 
     Raises:
         UsageError: One of the functions cannot be called with one text.
@@ -135,16 +136,16 @@ def _show_by(show: Callable[[str], object], text: str) -> None:
 class PasteReceiver:
     """Shows a URL to a person, who pastes the URL that the browser ends up at.
 
-    For computers without a browser. Nothing listens at the redirect URI: the browser shows an
-    error, but its address bar contains the callback. After ten lines that are not an answer the
+    Use it on computers without a browser. Nothing listens at the redirect URI: the browser shows an
+    error, but its address bar contains the callback. After ten lines that are not an answer, the
     sign-in ends with `LoginRequired`. `show` and `ask` run on a daemon thread,
     ``syncmcp-redirect[prompt]``, which may outlive the login.
 
     Args:
-        show: Shows a text to the person. Without `ask` the question whether to sign in is shown at
-            the terminal instead.
-        ask: Shows a prompt, and returns the line that the person enters. By default `input`; at a
-            terminal it ignores input until no line has come for half a second.
+        show: Shows a text to the person; by default `print`. Without `ask`, the prompt whether to
+            sign in appears at the terminal instead.
+        ask: Shows a prompt, and returns the line that the person enters. The default is `input`,
+            which at a terminal ignores input until no line has come for half a second.
         redirect_uri: The redirect URI that the client is, or will be, registered with.
 
     Raises:
@@ -163,16 +164,17 @@ class PasteReceiver:
         self._redirect_uri = redirect_uri
 
     def agree(self, request: SignInRequest, deadline: Deadline) -> bool:
-        """Ask the person, who answers ``y`` to agree.
+        """Ask the person, who enters ``y`` to agree.
 
         Raises:
-            LoginRequired: The person cannot be asked, or entered ten lines that are neither.
+            LoginRequired: The person cannot be asked, or entered ten lines that are neither a yes
+                nor a no.
             RequestTimeout: The deadline passed.
         """
         return ask_for_agreement(self._show, self._ask, request, deadline)
 
     def start(self, registered: Sequence[str] = ()) -> Waiting:
-        """Start a login. The redirect URI is always that of the constructor."""
+        """Start a login with the redirect URI of the constructor."""
         return _PasteLogin(self._show, self._ask, self._redirect_uri)
 
     def __repr__(self) -> str:
@@ -215,15 +217,16 @@ class _PasteLogin:
 class ConsolePrompt(Generic[T]):
     """Prompts a person for an answer, on a thread of its own, as input cannot be interrupted.
 
-    It ends after `MOST_PROMPTS` lines that are not an answer. Without `ask` it only shows the text:
-    a `show` that opens a dialog may return when the person closes it.
+    The prompt ends after `MOST_PROMPTS` lines that are not an answer. Without `ask`, it only shows
+    the text: a `show` that opens a dialog may return when the person closes the dialog.
 
     Attributes:
         text: The text before the prompt, shown again after an empty line that is not an answer.
-        read: Parses a line; returns `None` if it is not an answer, to prompt the person again.
+        read: Parses a line; returns `None` to prompt the person again, if the line is not an
+            answer.
         ended: Called at the end, on the thread of the prompt.
-        secret: Removed from `failure`.
-        failure: Why no answer can be entered; `None` before that.
+        secret: A text that is removed from `failure`.
+        failure: The reason why no answer can be entered; `None` before that.
     """
 
     show: Callable[[str], object]
@@ -247,7 +250,7 @@ class ConsolePrompt(Generic[T]):
         self._stopped = True
 
     def result(self) -> T | None:
-        """Return the parsed answer, `None` without one; raise the error of a failed `show`."""
+        """Return the parsed answer, or `None`; raise the error of a failed `show`."""
         if self._error is not None:
             raise self._error
         return self._answer
@@ -312,8 +315,9 @@ def ask_for_agreement(
     """Prompt until the person answers yes or no; return whether they agree to the sign-in.
 
     With `ask_at_terminal`, the text is shown on the screen of the prompt, not by `show`: a person
-    must not agree without having seen it. `LoginRequired` without any input, or after
-    `MOST_PROMPTS` lines that are not an answer.
+    must not agree without having seen the text.
+
+    Raises `LoginRequired` without any input, or after `MOST_PROMPTS` lines that are not an answer.
     """
     ended = threading.Event()
     shown = show_at_terminal if ask is ask_at_terminal else show
@@ -335,14 +339,15 @@ def ask_for_agreement(
 
 
 def _read_agreement(line: str) -> bool | None:
-    """Return whether a line is a yes; `None` if it is neither yes nor no. An empty line is a no."""
+    """Return whether a line is a yes; `None` if neither yes nor no. An empty line is a no."""
     return {"y": True, "yes": True, "": False, "n": False, "no": False}.get(line.lower())
 
 
 def parse_callback(text: str, state: str) -> Mapping[str, str] | None:
-    """Return the parameters of a callback, from a URL or only its query.
+    """Return the parameters of a callback, from a URL or only the query of a URL.
 
-    `None` if it is not the callback of this login. The `state` is compared in constant time.
+    The result is `None` if this is not the callback of this login. The `state` is compared in
+    constant time.
     """
     if len(text) > _LONGEST_ANSWER:
         return None
@@ -382,7 +387,7 @@ def check_browser_url(url: str) -> None:
 
 
 def login_timed_out(deadline: Deadline) -> RequestTimeout:
-    """The error of a login that was not completed in time."""
+    """Return the error of a login that was not completed in time."""
     limit = deadline.seconds
     text = f"nobody signed in within {limit or 0.0:g} s (option login_timeout)"
     return RequestTimeout(text, kind="login", seconds=limit, delivery="not_sent")
@@ -426,7 +431,7 @@ PAGE_NOT_FOUND: Final = (
 
 
 def page(content: tuple[HTTPStatus, str, str]) -> bytes:
-    """The whole HTTP response with a page that loads no resources and runs no scripts."""
+    """Return a whole HTTP response with a page that loads no resources and runs no scripts."""
     status, title, text = content
     body = (
         '<!doctype html><html lang="en"><head><meta charset="utf-8">'

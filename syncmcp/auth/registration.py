@@ -1,8 +1,8 @@
 """Client registration at an authorization server; no I/O.
 
-In order of preference: the user's client id, the URL of a client metadata document, dynamic
-registration (RFC 7591). If none is possible, an error asks the user for a client id.
-(basic/authorization/client-registration)
+The identity of the client is, in this order, the user's client id, the URL of a client metadata
+document, or a dynamic registration (RFC 7591). If all three are impossible, an error asks the user
+for a client id. (basic/authorization/client-registration)
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class ClientIdentity:
     Attributes:
         client_id: A client id that an authorization server has issued.
         client_secret: The secret of `client_id`.
-        metadata_url: The URL of a client metadata document, which serves as client id.
+        metadata_url: The URL of a client metadata document. The URL is also the client id.
         name: The name that authorization servers show to people.
         has_key: Whether the client authenticates by a signed assertion (``private_key_jwt``).
     """
@@ -91,7 +91,7 @@ def identify(auth_server: AuthServer, identity: ClientIdentity) -> Registration 
 
 
 def is_usable(registration: Registration, issuer: str, redirect_uri: str, now: float) -> bool:
-    """Whether a stored registration can be used for a login at `issuer` with `redirect_uri`."""
+    """Return whether a stored registration fits a login at `issuer` with `redirect_uri`."""
     return (
         registration.issuer == issuer
         and redirect_uri in registration.redirect_uris
@@ -105,8 +105,8 @@ def register(
     """Register the client with an authorization server (RFC 7591 §3).
 
     Raises:
-        RegistrationFailed: The server has no registration endpoint, refuses the client, or
-            registers it in a way that this library does not support.
+        RegistrationFailed: The authorization server has no registration endpoint, refuses the
+            client, or registers the client in a way that this library does not support.
         DiscoveryFailed: The assumed authorization server does not exist.
     """
     server = auth_server.metadata
@@ -134,7 +134,7 @@ def register(
 
 
 def client_metadata(name: str, redirect_uris: Sequence[str], method: str) -> dict[str, Any]:
-    """The client metadata for a registration (RFC 7591 §2)."""
+    """Return the client metadata for a registration (RFC 7591 §2)."""
     return {
         "client_name": name,
         "redirect_uris": list(redirect_uris),
@@ -147,7 +147,7 @@ def client_metadata(name: str, redirect_uris: Sequence[str], method: str) -> dic
 
 
 def is_loopback(url: str) -> bool:
-    """Whether a redirect URI leads to this computer (RFC 8252 §7.3)."""
+    """Return whether a redirect URI leads to this computer (RFC 8252 §7.3)."""
     parts = split_url(url)
     return parts.scheme == "http" and parts.hostname in ("localhost", "127.0.0.1", "::1")
 
@@ -182,8 +182,9 @@ def _registration_request(url: str, metadata: Mapping[str, Any], scope: str | No
 def _auth_method_to_request(server: AuthorizationServerMetadata) -> str:
     """Return the authentication method to request: none, if possible, as a local program is public.
 
-    Otherwise the first usable one that the server lists. Servers on the official Python SDK let
-    only clients with ``client_secret_post`` revoke tokens, even if they list others after it.
+    Otherwise this is the first usable method that the authorization server lists. Servers on the
+    official Python SDK let only clients with ``client_secret_post`` revoke tokens, even if they
+    list other methods after it.
     """
     listed = server.token_endpoint_auth_methods_supported
     if listed is None or "none" in listed:

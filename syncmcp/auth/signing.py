@@ -1,6 +1,6 @@
 """Signatures of the client: private keys, client assertions (RFC 7523), DPoP proofs (RFC 9449).
 
-All three are signed JSON Web Tokens (RFC 7519). Needs the extra ``oauth``:
+Assertions and proofs are signed JSON Web Tokens (RFC 7519). The module needs the extra ``oauth``:
 ``pip install "syncmcp-client[oauth]"``.
 """
 
@@ -47,18 +47,21 @@ _RSA_BITS: Final = 2048
 
 
 class SigningKey:
-    """A private key for signatures; its `repr` shows no secret. Used from any thread.
+    """A private key for signatures.
+
+    The `repr` shows no secret. The methods may be called from any thread.
 
     Args:
         key: The key in unencrypted PEM, as `str` or `bytes`; the path of a PEM file; or a JSON Web
-            Key as a mapping. EC (P-256, P-384, P-521), Ed25519, or RSA with at least 2,048 bits.
+            Key as a mapping. The type is EC (P-256, P-384, P-521), Ed25519, or RSA with at least
+            2,048 bits.
         algorithm: The signature algorithm; by default the first that the key supports and the
             server accepts.
         key_id: The ``kid`` by which the server distinguishes the keys of the client.
 
     Raises:
-        UsageError: The key is not such a private key, or does not support `algorithm`; or the
-            packages of the extra ``oauth`` are not installed.
+        UsageError: The key is not such a private key, or does not support `algorithm`; or the extra
+            ``oauth`` is not installed.
     """
 
     def __init__(
@@ -84,8 +87,7 @@ class SigningKey:
         """Generate a key for an algorithm.
 
         Raises:
-            UsageError: The algorithm is unknown, or the packages of the extra ``oauth`` are not
-                installed.
+            UsageError: The algorithm is unknown, or the extra ``oauth`` is not installed.
         """
         require_joserfc()
         from joserfc import jwk
@@ -104,13 +106,13 @@ class SigningKey:
         return dict(self._key.as_dict(private=False))
 
     def choose(self, accepted: Collection[str] | None) -> str | None:
-        """The algorithm to sign with, of those that the server accepts.
+        """Choose the algorithm to sign with, of those that the server accepts.
 
         Args:
-            accepted: The algorithms that the server accepts; `None`: unknown.
+            accepted: The algorithms that the server accepts; `None` if they are unknown.
 
         Returns:
-            `None` if the key supports none of them.
+            The algorithm, or `None` if the key supports no accepted algorithm.
         """
         return next((one for one in self._algorithms if accepted is None or one in accepted), None)
 
@@ -135,7 +137,7 @@ class SigningKey:
         return jwt.encode({**named, "alg": algorithm}, dict(claims), self._key, registry=Chosen())
 
     def to_json(self) -> dict[str, Any]:
-        """The key as a JSON Web Key with its private half, for a store that keeps secrets."""
+        """Return the key as a JSON Web Key with its private half, for a store of secrets."""
         return dict(self._key.as_dict(private=True))
 
     def __repr__(self) -> str:
@@ -180,7 +182,7 @@ def _load_key(given: str | bytes | Path | Mapping[str, Any]) -> ECKey | OKPKey |
 
 
 def _pem_kind(pem: str | bytes) -> Any:
-    """The type of the private key in a PEM text, as a JSON Web Key names it."""
+    """Return the type of the private key in a PEM text, as a JSON Web Key names it."""
     from cryptography.hazmat.primitives.asymmetric import ec, rsa
     from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
@@ -212,19 +214,20 @@ class PrivateKeyJwt:
     """Authenticates a client by a signed assertion (``private_key_jwt``, RFC 7523 §2.2, §3).
 
     Pass it as ``assertion=`` of `OAuth` or of one of the other grants. Each request gets a new
-    assertion. Used from any thread.
+    assertion. The object may be called from any thread.
 
     Args:
         client_id: The client id, or the URL of the client's metadata document.
         key: The client's private key; see `SigningKey`.
-        algorithm: The signature algorithm; by default the first that key and server support.
-        audience: The ``aud`` claim, for servers that expect another one than their issuer, such as
-            their token endpoint. Give `issuer` as well: any other server that gets such an
-            assertion could use it there.
+        algorithm: The signature algorithm; by default the first that both the key and the
+            authorization server support.
+        audience: The ``aud`` claim, for authorization servers that expect another one than their
+            issuer, such as their token endpoint. Pass `issuer` to `OAuth` or the grant as well.
+            Otherwise another server that gets such an assertion could use it at the audience.
         key_id: The ``kid`` by which the server distinguishes the keys of the client.
 
     Raises:
-        UsageError: The key is invalid, or the packages of the extra ``oauth`` are not installed.
+        UsageError: The key is invalid, or the extra ``oauth`` is not installed.
     """
 
     def __init__(
@@ -248,7 +251,7 @@ class PrivateKeyJwt:
             server: The metadata of the authorization server.
 
         Raises:
-            RegistrationFailed: The server accepts no algorithm that the key supports.
+            RegistrationFailed: The authorization server accepts no algorithm that the key supports.
         """
         accepted = server.token_endpoint_auth_signing_alg_values_supported
         algorithm = self._key.choose(accepted)
@@ -286,12 +289,13 @@ _LONGEST_NONCE: Final = 1024
 
 
 class DPoPProver:
-    """Binds tokens to a key by DPoP proofs (RFC 9449). Used from any thread.
+    """Binds tokens to a key by DPoP proofs (RFC 9449). Methods may be called from any thread.
 
-    A proof shows that the sender of a token has the key that the token was issued for: `key`, or a
-    key that is generated and stored, so that all processes use the same. `name` returns the MCP
-    server and the client of that key. `UsageError` if the packages of the extra ``oauth`` are not
-    installed.
+    A proof shows that the sender of a token has the key that the token was issued for. This is
+    `key`, or a key that is generated and stored, so that all processes use the same key. `name`
+    returns the MCP server and the client of the stored key.
+
+    Raises `UsageError` if the extra ``oauth`` is not installed.
     """
 
     def __init__(

@@ -23,9 +23,10 @@ class HttpRequest:
 
     Attributes:
         headers: The headers, without those for framing.
-        token: Whether this is a request to a token endpoint. If tokens are bound to a key, it gets
-            a DPoP proof, and is repeated once if the server demands a nonce.
-        algorithms: The algorithms that the server accepts for the proof; `None`: unknown.
+        token: Whether this is a request to a token endpoint. If tokens are bound to a key, such a
+            request gets a DPoP proof, and is repeated once if the server demands a nonce.
+        algorithms: The algorithms that the server accepts for the proof; `None` if they are
+            unknown.
         renew: Makes an equal request, if this one contains something that can be used only once.
     """
 
@@ -43,7 +44,7 @@ class HttpRequest:
 
 @dataclass(frozen=True, repr=False)
 class HttpResponse:
-    """The response to an `HttpRequest`; names of headers are in lower case, the body is whole."""
+    """The response to an `HttpRequest`, with names of headers in lower case, and the whole body."""
 
     status: int
     headers: Mapping[str, str] = field(default_factory=dict[str, str])
@@ -59,7 +60,7 @@ class Redirect:
 
     Attributes:
         url: The URL of the authorization request (RFC 6749 §4.1.1), already checked.
-        redirect_uri: Where the callback goes.
+        redirect_uri: The URI to which the callback goes.
         state: The `state` that the callback must contain, which distinguishes it from other
             requests.
     """
@@ -95,7 +96,7 @@ MAX_CHALLENGE = 16 * 1024
 
 @dataclass(frozen=True)
 class Challenge:
-    """One challenge of a ``WWW-Authenticate`` header; scheme and names in lower case."""
+    """One challenge of a ``WWW-Authenticate`` header, with scheme and names in lower case."""
 
     scheme: str
     parameters: dict[str, str] = field(default_factory=dict[str, str])
@@ -105,8 +106,8 @@ class Challenge:
 class AuthChallenge:
     """The Bearer and DPoP challenges of a response, combined (RFC 6750 §3, RFC 9728 §5.1).
 
-    `resource_metadata` is the URL of the resource's metadata, `scope` what the request needs, and
-    `error` the code for the token; `None` if not given.
+    `resource_metadata` is the URL of the resource's metadata, `scope` the scope that the request
+    needs, and `error` the error code for the token. Each is `None` if the response has none.
     """
 
     resource_metadata: str | None = None
@@ -147,7 +148,7 @@ def _after(pattern: re.Pattern[str], text: str, position: int) -> int:
 
 
 def auth_challenge(header: str | None) -> AuthChallenge | None:
-    """The Bearer and DPoP challenges of a header, combined; `None` if there are none."""
+    """Combine the Bearer and DPoP challenges of a header; return `None` if there are none."""
     found = [one.parameters for one in parse_challenges(header or "") if one.scheme in _SCHEMES]
     if not found:
         return None
@@ -162,13 +163,13 @@ _MAX_SHOWN = 300
 
 
 def json_members(response: HttpResponse) -> dict[str, Any]:
-    """The JSON object in a response's body; empty if the body is anything else."""
+    """Return the JSON object in a response's body; an empty one if the body is anything else."""
     value = json_body(response)
     return value if isinstance(value, dict) else {}
 
 
 def json_body(response: HttpResponse) -> Any:
-    """The JSON value in a response's body; `None` if the body is not valid JSON."""
+    """Return the JSON value in a response's body; `None` if the body is not valid JSON."""
     try:
         value: Any = json.loads(response.body)
         # A lone surrogate cannot be encoded into a request.
@@ -182,16 +183,16 @@ _MAX_CODE = 80
 
 
 def error_code(code: object) -> str | None:
-    """Return the error code of a response; `None` if it has none, or one that is too long."""
+    """Return the error code of a response; `None` if the code is missing or too long."""
     return (
         (printable(code, "") or None) if isinstance(code, str) and len(code) <= _MAX_CODE else None
     )
 
 
 def printable(words: object, otherwise: str) -> str:
-    """A server's text for an error message: one line, printable, shortened, secrets removed.
+    """Return a server's text for an error message: one line, printable, shortened, secrets removed.
 
-    It is `otherwise` if `words` is not a text, or is empty.
+    The result is `otherwise` if `words` is not a text, or is empty.
     """
     text = words if isinstance(words, str) else ""
     shown = "".join(one if one.isprintable() else " " for one in text[:_MAX_SHOWN])

@@ -1,7 +1,7 @@
-"""Where tokens and client registrations are stored: in memory, in a file, in the system's keyring.
+"""Stores of tokens and client registrations: in memory, in a file, in the system's keyring.
 
 A store maps strings to JSON objects. A key names an issuer, or a resource (its URL, with a digest
-of the query) and a client, and is not secret; most values are.
+of the query) and a client. Keys are not secret; most values are secret.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class TokenStore(Protocol):
     """
 
     def load(self, key: str) -> dict[str, Any] | None:
-        """Return the value saved last under `key`, by any process; `None` if there is none.
+        """Return the value that any process saved last under `key`; `None` if it does not exist.
 
         Raises:
             AuthError: The store cannot be read.
@@ -40,23 +40,23 @@ class TokenStore(Protocol):
     def save(self, key: str, value: Mapping[str, Any] | None) -> None:
         """Save `value` atomically; `None` deletes the entry.
 
-        Must complete even if the HTTP exchange on this thread is aborted: the server no longer
-        accepts the token that the new one replaces.
+        The method must complete even if the HTTP exchange on this thread is aborted: the
+        authorization server no longer accepts the token that the new one replaces.
 
         Raises:
             AuthError: The store cannot be written.
         """
 
     def lock(self, key: str, deadline: Deadline) -> AbstractContextManager[None]:
-        """Return a context manager that holds the exclusive lock of `key`; not reentrant.
+        """Return a context manager that holds the exclusive lock of `key`.
 
-        `load` and `save` ignore the lock. It is released when the process that holds it ends, in
-        whatever way.
+        The lock is not reentrant. `load` and `save` ignore the lock. When the process that holds
+        the lock ends, in whatever way, the lock is released.
 
         Args:
             key: The key to lock.
-            deadline: Until when to wait for the lock. The wait also ends when the HTTP exchange on
-                this thread is aborted.
+            deadline: The time until which to wait for the lock. The wait also ends when the HTTP
+                exchange on this thread is aborted.
 
         Raises:
             RequestTimeout: The lock was not free by `deadline`.
@@ -66,7 +66,7 @@ class TokenStore(Protocol):
 
 
 class MemoryStore:
-    """Stores tokens in memory, for this process, until it ends."""
+    """Stores tokens in memory, until this process ends."""
 
     def __init__(self) -> None:
         # JSON text, so that changing a saved or loaded object does not change the stored one.
@@ -74,13 +74,13 @@ class MemoryStore:
         self._key_locks: dict[str, FairLock] = {}
 
     def load(self, key: str) -> dict[str, Any] | None:
-        """Return the value saved under `key`; `None` if there is none."""
+        """Return the value saved under `key`; `None` if it does not exist."""
         text = self._texts.get(key)
         value: dict[str, Any] | None = None if text is None else json.loads(text)
         return value
 
     def save(self, key: str, value: Mapping[str, Any] | None) -> None:
-        """Save `value` under `key`; `None` deletes."""
+        """Save `value` under `key`; `None` deletes the entry."""
         if value is None:
             self._texts.pop(key, None)
         else:
@@ -135,17 +135,18 @@ class FileStore:
 
         login = OAuth(store=FileStore("~/.config/example/tokens.json"))
 
-    The file is created with mode 0600, and its directory, if it is missing, with 0700. Each change
-    replaces the whole file atomically, so that neither a crash nor a full disk leaves half of it.
-    A file that other users could read, or that is not a token store, is refused and left as it is.
-    The lock files are in a directory next to it, whose name ends with ``.locks``. Windows has no
-    such modes: there the directory's permissions decide.
+    The file is created with mode 0600, and its directory, if it does not exist, with 0700. Each
+    change replaces the whole file atomically, so that neither a crash nor a full disk leaves half a
+    file. A file that other users could read, or that is not a token store, is refused and left as
+    it is. The lock files are in a directory next to the file, whose name ends with ``.locks``.
+    Windows has no such modes: there the directory's permissions decide.
 
-    The lock of a key is exclusive on one computer. On a network file system that depends on the
-    file system.
+    The lock of a key is exclusive on one computer. On a network file system, exclusion depends on
+    the file system.
 
     Args:
-        path: The file; ``~`` stands for the home directory. A symbolic link is resolved once, here.
+        path: The file; ``~`` stands for the home directory. The constructor resolves symbolic
+            links.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
@@ -157,7 +158,7 @@ class FileStore:
         return self._file.path
 
     def load(self, key: str) -> dict[str, Any] | None:
-        """Return the value saved last under `key`, by any process; `None` if there is none.
+        """Return the value that any process saved last under `key`; `None` if it does not exist.
 
         Raises:
             AuthError: The file cannot be read, belongs to another user, can be read by another
@@ -167,11 +168,13 @@ class FileStore:
             return self._file.read().get(key)
 
     def save(self, key: str, value: Mapping[str, Any] | None) -> None:
-        """Save `value` under `key`; `None` deletes. It is on the disk when this returns.
+        """Save `value` under `key`; `None` deletes the entry.
+
+        When the method returns, the change is on the disk.
 
         Raises:
-            AuthError: As with `load`, or the value has more than 1 MiB as JSON, or the file cannot
-                be written, or is locked for too long; the file is then unchanged.
+            AuthError: The value has more than 1 MiB as JSON, or the file cannot be read (see
+                `load`) or written, or is locked for too long. The file is then unchanged.
         """
         if value is not None and len(json.dumps(dict(value))) > _LONGEST_ENTRY:
             raise _unusable(f"the entry to store is longer than {_LONGEST_ENTRY:,} bytes")
@@ -212,7 +215,7 @@ class Keyring(Protocol):
     """The functions used of the package `keyring` or of one of its backends."""
 
     def get_password(self, service: str, username: str, /) -> str | None:
-        """Return a secret; `None` if there is none."""
+        """Return a secret; `None` if it does not exist."""
 
     def set_password(self, service: str, username: str, password: str, /) -> None:
         """Store a secret."""
@@ -224,10 +227,10 @@ class Keyring(Protocol):
 class KeyringStore:
     """Stores each entry as a secret of the user's keyring, shared by the user's processes.
 
-    The keyring of the desktop is Keychain, Secret Service, KWallet or Credential Locker. Needs the
-    extra ``keyring``: ``pip install "syncmcp-client[keyring]"``. The keyring may ask the person to
-    unlock it, and calls block until the person has done so. Windows stores short secrets only;
-    there a long entry is split into several secrets.
+    The keyring of the desktop is Keychain, Secret Service, KWallet or Credential Locker. The class
+    needs the extra ``keyring``: ``pip install "syncmcp-client[keyring]"``. The keyring may ask the
+    person to unlock it, and calls block until the person has done so. Windows stores short secrets
+    only; there a long entry is split into several secrets.
 
     A keyring has no locks, so the locks are files in the user's state directory
     (``~/.local/state/syncmcp``, or the system's equivalent).
@@ -237,7 +240,7 @@ class KeyringStore:
         backend: The keyring; by default the one that the package `keyring` chooses.
 
     Raises:
-        UsageError: The package `keyring` is not installed, and no `backend` was given.
+        UsageError: The package `keyring` is not installed, and no `backend` was passed.
     """
 
     _max_length: ClassVar[int | None] = _LONGEST_ON_WINDOWS if sys.platform == "win32" else None
@@ -256,7 +259,7 @@ class KeyringStore:
         self._locks = KeyLocks(state_directory() / f"{_file_name(service)}.locks")
 
     def load(self, key: str) -> dict[str, Any] | None:
-        """Return the value saved last under `key`, by any process; `None` if there is none.
+        """Return the value that any process saved last under `key`; `None` if it does not exist.
 
         Raises:
             AuthError: The keyring cannot be read, or the entry was not written by this class.
@@ -274,7 +277,7 @@ class KeyringStore:
         return value
 
     def save(self, key: str, value: Mapping[str, Any] | None) -> None:
-        """Save `value` under `key`; `None` deletes.
+        """Save `value` under `key`; `None` deletes the entry.
 
         Raises:
             AuthError: The keyring cannot be written, or the present entry was not written by this

@@ -57,11 +57,11 @@ _OF_PROCESS = frozenset({"_store", "_lock", "_manager", "prover", "secrets"})
 
 
 class TokenAuth(AuthBase):
-    """Base of the ways to obtain tokens; one object is for one MCP server.
+    """Base class of the ways to obtain tokens; one object is for one MCP server.
 
-    Use it as ``auth=`` of `Http` or of `requests`. Any number of threads may share it: one of them
-    obtains a token, the others wait for it. Waiting ends with the deadline or the cancel of the
-    call that needs the token.
+    Use it as ``auth=`` of `Http` or of `requests`. Any number of threads may share the object: one
+    of them obtains a token, the others wait for it. The wait ends with the timeout or the
+    cancellation of the call that needs the token.
 
     `OAuth` describes the arguments.
 
@@ -164,9 +164,9 @@ class TokenAuth(AuthBase):
     ) -> tuple[AuthServer, str | None]:
         """Find the authorization server, and choose the scope to request there.
 
-        `bound`: the credentials belong to one authorization server. `offline`: request a refresh
-        token, if the server supports that. `preferred` are the issuers to prefer after that of the
-        last login.
+        `bound` means that the credentials belong to one authorization server. `offline` means to
+        request a refresh token, if the authorization server supports that. `preferred` are the
+        issuers to prefer after that of the last login.
 
         Raises:
             AuthError: The credentials belong to another server; or the server demands more scope,
@@ -203,10 +203,13 @@ class TokenAuth(AuthBase):
 
     @property
     def token(self) -> Token | None:
-        """The current token, in memory or else in the store; `None` if there is none.
+        """The current token, from memory or else from the store.
+
+        The value is `None` if neither has a token that the settings allow. Without `url`, it is
+        `None` before the first request.
 
         Raises:
-            AuthError: The store cannot be read, or holds no login.
+            AuthError: The store cannot be read, or its entry is not a valid login.
         """
         if self._manager is None:
             return None
@@ -214,10 +217,10 @@ class TokenAuth(AuthBase):
         return None if cached is None else cached.login.token
 
     def login(self) -> Token:
-        """Obtain a new token now, even if there is one; resets all limits and denied scopes.
+        """Obtain a new token now, even if a token exists; reset all limits and denied scopes.
 
         Raises:
-            UsageError: No `url` was given, and no request was made.
+            UsageError: No `url` was passed, and no request was made.
             AuthError: No token can be obtained.
             TransportError: A server could not be reached.
         """
@@ -236,14 +239,16 @@ class TokenAuth(AuthBase):
     def logout(self) -> None:
         """Remove the token, and revoke it if the authorization server supports that (RFC 7009).
 
-        The token is removed even if an error is raised. Waits for a sign-in in progress, also that
-        of another process with the same store: it ends at its `login_timeout`, or when the client
-        that needs it is closed.
+        If the authorization server cannot revoke the token, the token is removed nevertheless. The
+        method waits for a sign-in in progress, also that of another process with the same store.
+        Such a sign-in ends at its `login_timeout`, or when the client that needs it is closed.
 
         Raises:
-            UsageError: No `url` was given, and no request was made.
-            AuthError: The authorization server did not revoke the token.
+            UsageError: No `url` was passed, and no request was made.
+            AuthError: The store cannot be used, or its entry is not a valid login; or the
+                authorization server did not revoke the token.
             TransportError: The authorization server could not be reached.
+            RequestTimeout: Another thread or process held the login for five minutes.
         """
         manager = self._bound_manager()
         manager.limits.reset()
@@ -299,7 +304,7 @@ class TokenAuth(AuthBase):
         return DPoPProver(self._store, lambda: f"{filed_under(self)} {self._client_label}", key)
 
     def _manager_for(self, url: str) -> TokenManager:
-        """The manager for the server at `url`, made for the first URL.
+        """Return the manager for the server at `url`; make it for the first URL.
 
         Raises:
             UsageError: This object is for another server.
@@ -354,17 +359,17 @@ def _filing_name(url: str) -> str:
 
 
 def filed_under(auth: TokenAuth) -> str:
-    """Return the name of the server of `auth` in keys of stores; not secret."""
+    """Return the name of the server of `auth` in keys of stores. The name is not secret."""
     return _filing_name(auth._bound_manager().url)
 
 
 def client_label_of(auth: TokenAuth) -> str:
-    """Return the label that distinguishes the logins of clients at one server; not secret."""
+    """Return the label that distinguishes the logins of clients at one server, not secret."""
     return auth._client_label
 
 
 def publishes_sign_in(auth: TokenAuth) -> bool:
-    """Return whether metadata of `auth`'s server or origin name an issuer; a challenge may, too."""
+    """Return whether metadata of `auth`'s server or origin name an issuer, as a challenge may."""
     manager = auth._bound_manager()
     return manager.driver.run(discover(manager.url, issuer=auth._issuer)).published
 
@@ -390,7 +395,7 @@ class UnauthorizedHook:
         Raises:
             AuthError: No usable token can be obtained.
             TransportError: A server could not be reached.
-            RequestTimeout: It took too long.
+            RequestTimeout: The new token or the repeated request took too long.
             ExchangeAborted: The exchange on this thread was aborted.
         """
         try:
@@ -407,7 +412,7 @@ class UnauthorizedHook:
         return response
 
     def _login_for_retry(self, response: requests.Response) -> Login | None:
-        """The login to repeat the request with; `None` if that would not help."""
+        """Return the login to repeat the request with; `None` if that would not help."""
         request = response.request
         needs_nonce = self.prover is not None and self.prover.needs_nonce(response)
         # After a redirect to another origin, that server must not get a token.
@@ -438,7 +443,7 @@ class UnauthorizedHook:
     def _after_401(
         self, request: requests.PreparedRequest, challenge: steps.AuthChallenge | None
     ) -> Login | None:
-        """One refresh, then one login (RFC 6750 §3.1: invalid_token)."""
+        """Return the login of one refresh, then of one sign-in (RFC 6750 §3.1: invalid_token)."""
         if self.used is not None and not self._refreshed and not self._logged_in:
             cached = self.tokens.refresh(self.used)
             if cached is not None:

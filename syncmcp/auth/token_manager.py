@@ -1,4 +1,4 @@
-"""The tokens of one MCP server: cached, refreshed, obtained by one thread for all, within limits.
+"""The tokens of one MCP server: one thread obtains and refreshes them for all, within limits.
 
 A server that refuses every token must not cause a sign-in for each request: a `SignInLimiter`
 counts the sign-ins.
@@ -78,7 +78,8 @@ class CachedLogin:
 
     Attributes:
         login: The login.
-        due: When to refresh its token, by `time.monotonic()`; `None`: when the server refuses it.
+        due: When to refresh its token, by `time.monotonic()`; `None` to wait until the server
+            refuses the token.
         own: Whether this process obtained the token; `False` if it was read from the store.
     """
 
@@ -93,18 +94,19 @@ class CachedLogin:
 
 
 class TokenCache:
-    """The current login of one client at one MCP server. Used from any thread.
+    """The current login of one client at one MCP server. Methods may be called from any thread.
 
-    Kept in memory, and under `key` in the store that other processes may share. Every method that
-    uses the store raises `AuthError` if the store fails, or holds no login.
+    The login is kept in memory, and under `key` in the store that other processes may share. Every
+    method that uses the store raises `AuthError` if the store fails, or if the entry is not a valid
+    login.
 
     Args:
-        store: Where the login is stored.
+        store: The store of the login.
         key: The login's key in the store.
         accepts: Returns whether a login at an issuer may be used. It is called for each login that
             is read from the store, on the thread that reads it. A refused login counts as absent.
-        bound: Whether tokens must be bound to a key of the client (RFC 9449); bearer tokens are
-            then refused, and DPoP tokens otherwise.
+        bound: Whether tokens must be bound to a key of the client (RFC 9449). If so, bearer tokens
+            are refused, and otherwise DPoP tokens.
     """
 
     def __init__(
@@ -131,7 +133,7 @@ class TokenCache:
         return self._store.lock(self._key, Deadline(_TURN_SECONDS))
 
     def current(self) -> CachedLogin | None:
-        """The login in memory, else the stored one."""
+        """Return the login in memory, or else the stored one."""
         with self._lock:
             cached = self._current
         if cached is None and (cached := self.stored()) is not None:
@@ -141,7 +143,7 @@ class TokenCache:
         return cached
 
     def stored(self) -> CachedLogin | None:
-        """The login in the store, whichever process stored it."""
+        """Return the login in the store, whichever process stored it."""
         value = self._store.load(self._key)
         if value is None:
             return None
@@ -153,7 +155,7 @@ class TokenCache:
         return CachedLogin(login, due, own=False)
 
     def other_than(self, used: Login | None) -> CachedLogin | None:
-        """The login in memory, unless it has the same token as `used`."""
+        """Return the login in memory, unless it has the same token as `used`."""
         with self._lock:
             cached = self._current
         return None if cached is None or cached.login.same_token(used) else cached
@@ -170,7 +172,7 @@ class TokenCache:
         """Make a new login the current one, and store it.
 
         If the store fails, the login is used anyway, and `save_again` stores it later: the
-        authorization server no longer accepts the tokens that it replaces.
+        authorization server no longer accepts the earlier tokens.
 
         Raises:
             AuthError: The token is a bearer token where a DPoP token is required, or the other way
@@ -204,7 +206,7 @@ class TokenCache:
                 self._current = later
 
     def discard_refresh_token(self, login: Login) -> CachedLogin | None:
-        """Remove a used refresh token, unless the store has a newer login: then return that."""
+        """Remove a used refresh token; if the store has a newer login, only return that."""
         newer = self.load_other_than(login)
         if newer is not None:
             return newer
@@ -232,7 +234,7 @@ class TokenCache:
 
 
 class SignInLimiter:
-    """Limits how often a person is asked to sign in. Used from any thread.
+    """Limits how often a person is asked to sign in. Methods may be called from any thread.
 
     A sign-in for more scope (a step-up) that was denied is not repeated.
     (basic/authorization/index#step-up-authorization-flow; security best practices, scope
@@ -265,7 +267,7 @@ class SignInLimiter:
         )
 
     def record_login(self) -> None:
-        """Count a sign-in: a person is asked now."""
+        """Count a sign-in, for which a person is asked now."""
         now = timing.monotonic()
         with self._lock:
             self._all.append(now)
@@ -337,16 +339,18 @@ def _single_flight() -> SingleFlight[CachedLogin]:
 
 @dataclass(eq=False, repr=False)
 class TokenManager:
-    """Refreshes and obtains the tokens of one client at one MCP server. Used from any thread.
+    """Refreshes and obtains the tokens of one client at one MCP server.
 
-    At any time one thread does that, and the others wait for its outcome. Every method that returns
-    a login raises `AuthError` if there is no usable token, and `TransportError` if it cannot reach
-    the authorization server. It raises `RequestTimeout` if the server is too slow, and
-    `ExchangeAborted` if the exchange on this thread was aborted.
+    Methods may be called from any thread. At any time one thread does the work, and the others wait
+    for the outcome.
+
+    Every method that returns a login raises `AuthError` if there is no usable token, and
+    `TransportError` if the authorization server cannot be reached. It raises `RequestTimeout` if
+    the server is too slow, and `ExchangeAborted` if the exchange on this thread was aborted.
 
     Attributes:
         url: The MCP server, without user and fragment.
-        obtain: Signs in; runs on one thread at a time, with the login locked.
+        obtain: Signs in. It runs on one thread at a time, with the login locked.
         client_rejected: Called when the authorization server does not know the client any more.
         assertion: Signs for a client that authenticates by a key.
     """
@@ -361,11 +365,11 @@ class TokenManager:
     _flight: SingleFlight[CachedLogin] = field(default_factory=_single_flight, init=False)
 
     def is_for(self, url: str) -> bool:
-        """Whether the tokens may be sent to `url`."""
+        """Return whether the tokens may be sent to `url`."""
         return origin_of(url) == origin_of(self.url)
 
     def usable(self) -> Login | None:
-        """The current login, refreshed first if its token is about to expire."""
+        """Return the current login; refresh it first if its token is about to expire."""
         cached = self.cache.current()
         if cached is None:
             return None
@@ -383,7 +387,7 @@ class TokenManager:
     def refresh(self, used: Login) -> CachedLogin | None:
         """Return a login with another token than `used`; `None` if a new sign-in is needed.
 
-        The refresh continues when the call that needs it ends: a lost answer loses the login.
+        The refresh continues when the call that needs it ends: a lost response loses the login.
         """
         return self._flight.run(
             lambda: self.cache.other_than(used), partial(self._refresh, used), detached=True
@@ -429,7 +433,7 @@ class TokenManager:
     def sign_in(self, need: TokenNeed, *, always: bool = False) -> Login:
         """Return the login of a new sign-in, by this thread or another one.
 
-        `always`: sign in even if another thread or process has obtained a token.
+        With `always`, sign in even if another thread or process has obtained a token.
         """
         cache = self.cache
 
@@ -447,7 +451,7 @@ class TokenManager:
         return cached.login
 
     def step_up(self, need: TokenNeed, operation: str) -> Login:
-        """The login of a sign-in for more scope, which `operation` needs."""
+        """Return the login of a sign-in for more scope, which `operation` needs."""
         other = self.cache.other_than(need.refused)
         if other is not None and not missing_scopes(need.challenge.scope, other.login.token.scope):
             return other.login

@@ -31,7 +31,7 @@ class _Record:
 
     @classmethod
     def from_json(cls: type[R], value: Mapping[str, Any]) -> R:
-        """Read a stored JSON object; unknown members, of later versions, are ignored.
+        """Read a stored JSON object; ignore unknown members, which later versions may have added.
 
         Raises:
             TypeError: A required member is missing.
@@ -65,8 +65,8 @@ class Token(_Record):
         access_token: The secret that is sent in the header of each request.
         token_type: ``"Bearer"`` or ``"DPoP"``, in the server's spelling.
         expires_at: When the token expires, in seconds since the epoch; `None` if unknown.
-        refresh_token: The secret that obtains the next token; `None` if there is none.
-        scope: The granted scope: as the server names it, else the requested one.
+        refresh_token: The secret that obtains the next token; `None` if the server issued none.
+        scope: The granted scope as the server names it, or else the requested scope.
         requested: The requested scope, which a step-up extends.
         issuer: The issuer of the token: the authorization server's identifier.
         resource: The MCP server that the token is for (RFC 8707), as in the requests for it.
@@ -86,7 +86,7 @@ class Token(_Record):
     client_id: str | None = None
 
     def expired(self, now: float) -> bool:
-        """Whether the token has expired at `now`, in seconds since the epoch.
+        """Return whether the token has expired at `now`, in seconds since the epoch.
 
         A token without a known expiry never expires.
         """
@@ -99,10 +99,10 @@ class Registration(_Record):
 
     Attributes:
         client_id: The client id, valid at this authorization server only.
-        auth_method: How the client authenticates at the token endpoint; `None`: chosen from the
-            server's metadata.
+        auth_method: How the client authenticates at the token endpoint; `None` to choose a method
+            from the authorization server's metadata.
         redirect_uris: The registered redirect URIs; empty if unknown.
-        expires_at: When the secret expires, in seconds since the epoch; `None`: never.
+        expires_at: When the secret expires, in seconds since the epoch; `None` if it never expires.
     """
 
     _secret = frozenset({"client_secret"})
@@ -117,7 +117,7 @@ class Registration(_Record):
 
 @dataclass(frozen=True)
 class Login:
-    """A token, and the client and server that refresh or revoke it; all of one issuer."""
+    """A token, and the client and authorization server that refresh or revoke it."""
 
     token: Token
     registration: Registration
@@ -155,5 +155,5 @@ class Login:
         return login
 
     def same_token(self, other: Login | None) -> bool:
-        """Whether `other` has the same access token."""
+        """Return whether `other` has the same access token."""
         return other is not None and self.token.access_token == other.token.access_token

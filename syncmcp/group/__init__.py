@@ -86,7 +86,7 @@ def _of_group(told: str, first: str) -> str:
 
 
 class Routed(Generic[P, R]):
-    """Descriptor of a group's operation: its first argument decides which server gets it."""
+    """Descriptor of a group's operation: its first argument decides which server gets the call."""
 
     def __init__(self, operation: Operation[P, R], find: Find) -> None:
         self.operation = operation
@@ -111,12 +111,12 @@ class Routed(Generic[P, R]):
 
     @property
     def future(self) -> Callable[Concatenate[ClientGroup, P], RequestFuture[R]]:
-        """`future` as a function of a group and the arguments."""
+        """The `future` as a function of a group and the arguments."""
         return from_class("future", self)
 
     @property
     def stream(self) -> Callable[Concatenate[ClientGroup, P], ResultStream[R]]:
-        """`stream` as a function of a group and the arguments."""
+        """The `stream` as a function of a group and the arguments."""
         return from_class("stream", self)
 
 
@@ -166,18 +166,18 @@ class ClientGroup:
     ['one_add', 'one_echo', 'one_greet']
     3
 
-    A group opens on `with` or `open()`, all servers in parallel; it may be opened again after
+    A group opens all servers in parallel, on `with` or `open()`. It may be opened again after
     `close()`. A failed server does not affect the others: see `status`. Any thread may call, add,
     remove and close, in any order.
 
     Args:
         servers: Targets as for `Client`, or clients, by the names of the servers in the group. Or
-            the path of a file of servers, which is read as by `servers_file.read`. A client that
+            pass the path of a servers file, which is read as by `servers_file.read`. A client that
             is open already is left open when the group closes.
-        require: The servers without which the group does not open: ``"any"``: at least one, if
-            the group has servers; ``"all"``; or an iterable of names.
-        name_hook: Called as ``(name, server)``, returns the key of an item: `name` is its name, URI
-            or URI template, `server.name` the server's name in the group.
+        require: The servers without which the group does not open: ``"all"``, an iterable of names,
+            or ``"any"`` for at least one, if the group has servers.
+        name_hook: Returns the key of an item. It is called as ``(name, server)``: `name` is the
+            item's name, URI or URI template, and `server.name` the server's name in the group.
         per_server: Options for the clients of single servers, by name; they override `options`.
         close_timeout: The longest time to close all servers together, in seconds.
         options: The options of `Client`, for all clients that the group creates. The context of a
@@ -190,8 +190,8 @@ class ClientGroup:
         ServersFileError: The file cannot be read.
 
     Notes:
-        The key of a tool or prompt is its name, of a resource its URI, of a template its URI
-        template. The group puts the server's name and ``_`` before a key
+        The key of a tool or prompt is its name. The key of a resource is its URI, and that of a
+        template its URI template. The group puts the server's name and ``_`` before a key
 
         - that two servers use (for tools and prompts, also in letters that look alike);
         - that is the name of another server, or begins with this name and ``_``;
@@ -199,13 +199,13 @@ class ClientGroup:
 
         A key does not change while the item exists, unless you add a server whose name is the
         beginning of the key. The group omits an item that cannot have a key of its own; the log and
-        `status` name it. It fetches a list again when the server notifies that the list has
-        changed.
+        `status` name the item. The group fetches a list again when the server notifies that the
+        list has changed.
 
-        One thread at a time calls the `name_hook`: those that open, add and refresh, and a pool
-        thread after a list has changed. The hook must not add servers to the group, or refresh it.
-        The group omits an item for which the hook fails, or returns the key of another item. A hook
-        that ignores the server, and so makes one key for two servers, is a `UsageError`.
+        One thread at a time calls the `name_hook`: a thread that opens, adds or refreshes, or a
+        pool thread after a list has changed. The hook must not add servers to the group, or refresh
+        the group. The group omits an item if the hook fails or returns the key of another item. A
+        hook that ignores the server, and so makes one key for two servers, leads to a `UsageError`.
     """
 
     call_tool = Routed(Client.call_tool, by_key("tools"))
@@ -255,10 +255,12 @@ class ClientGroup:
     # -- opening and closing ---------------------------------------------------------------------
 
     def open(self) -> Self:
-        """Connect to all servers in parallel; idempotent.
+        """Connect to all servers in parallel.
 
-        Each server gets its `open_timeout`, which includes fetching its lists. Threads that open
-        the group at the same time share one opening, and its outcome.
+        The method is idempotent.
+
+        Each server gets its `open_timeout`, which includes the time to fetch its lists. Threads
+        that open the group at the same time share one opening, and its outcome.
 
         Raises:
             RequiredServersFailed: A required server could not be opened.
@@ -270,9 +272,11 @@ class ClientGroup:
         return self
 
     def close(self, timeout: float | None = None) -> None:
-        """Close all clients that the group opened, in parallel; idempotent.
+        """Close all clients that the group opened, in parallel.
 
-        Calls in flight fail with `ClosedError`. May be called from any thread.
+        The method is idempotent.
+
+        Calls in flight fail with `ClosedError`. The method may be called from any thread.
 
         Args:
             timeout: The longest time to take, in seconds; `close_timeout` by default.
@@ -311,22 +315,34 @@ class ClientGroup:
 
     @property
     def tools(self) -> Mapping[str, Tool]:
-        """The tools of all servers by key, which is their `name`; `ClosedError` if not open."""
+        """The tools of all servers by key, which is their `name`.
+
+        Raises `ClosedError` if the group is not open.
+        """
         return self._state.shown("tools")
 
     @property
     def resources(self) -> Mapping[str, Resource]:
-        """The resources of all servers by key; `ClosedError` if not open."""
+        """The resources of all servers by key.
+
+        Raises `ClosedError` if the group is not open.
+        """
         return self._state.shown("resources")
 
     @property
     def resource_templates(self) -> Mapping[str, ResourceTemplate]:
-        """The resource templates of all servers by key; `ClosedError` if not open."""
+        """The resource templates of all servers by key.
+
+        Raises `ClosedError` if the group is not open.
+        """
         return self._state.shown("resource_templates")
 
     @property
     def prompts(self) -> Mapping[str, Prompt]:
-        """The prompts of all servers by key, which is their `name`; `ClosedError` if not open."""
+        """The prompts of all servers by key, which is their `name`.
+
+        Raises `ClosedError` if the group is not open.
+        """
         return self._state.shown("prompts")
 
     def tool(self, name: str, **options: Unpack[CallOptions]) -> ToolFunction:
@@ -378,7 +394,7 @@ class ClientGroup:
     def add(self, name: str, source: Source, **options: Any) -> Client:
         """Add a server to an open group: connect to it, and merge its items.
 
-        Waits if another thread is opening the group, and fails with it.
+        If another thread is opening the group, the method waits, and fails if that opening fails.
 
         Args:
             name: The name of the server in the group.
@@ -399,7 +415,7 @@ class ClientGroup:
         return self._state.add(name, source, options)
 
     def remove(self, name: str, timeout: float | None = None) -> None:
-        """Remove a server from the group, and close its client unless the program opened that.
+        """Remove a server from the group, and close its client, unless the program opened it.
 
         Args:
             name: The name of the server in the group.
@@ -413,7 +429,7 @@ class ClientGroup:
     def refresh(self) -> None:
         """Fetch the lists of all servers again, for servers that do not notify of changes.
 
-        Lists that cannot be fetched stay as they are; the failure is logged.
+        Lists that cannot be fetched stay as they are, and the failure is logged.
 
         Raises:
             UsageError: Two items would have the same key; nothing is changed.
@@ -440,8 +456,8 @@ class ClientGroup:
         Leaving the iteration cancels the calls that are in flight.
 
         Args:
-            start: Starts one call, and returns its future. An `McpError` that it raises becomes the
-                exception of the future.
+            start: Starts one call, and returns its future. If `start` raises an `McpError`, this
+                becomes the exception of the future.
             servers: The names of the servers; by default all that are open.
             timeout: The longest time for the whole iteration, in seconds; `None` for no limit.
 
@@ -467,7 +483,7 @@ class ClientGroup:
             timeout: The longest time for each server, in seconds.
 
         Returns:
-            The error of each server by its name; `None` for those that answered.
+            The error of each server by its name; `None` for a server that responded.
 
         Raises:
             UsageError: The group has no open server of that name.
@@ -497,8 +513,8 @@ class ClientGroup:
                 for name, event in changes:
                     print(name, event)
 
-        Requests are sent in parallel: to each server for the list changes that it declares, and
-        for a resource only to its server. Servers that refuse are in `GroupSubscription.errors`.
+        Requests are sent in parallel: to each server for the list changes that the server declares,
+        and for a resource only to its server. `GroupSubscription.errors` names servers that refuse.
         Servers that are added later are not included.
 
         Args:

@@ -2,7 +2,7 @@
 
 Servers choose the names of their items; the program chooses the names of the servers. So a key that
 begins with a server's name belongs to that server, whatever names other servers give to their
-items. An item that cannot get a unique key is left out; all others stay.
+items. An item that cannot get a unique key is left out; all other items stay.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ IDENTITY: Final[Mapping[Kind, str]] = MappingProxyType(
 """The attribute that identifies an item within its server."""
 
 NameHook: TypeAlias = "Callable[[str, ConnectedServer], str]"
-"""Returns the key of an item, given its name (or URI, or URI template) and its server."""
+"""A function that returns the key of an item for its name (or URI, or URI template) and server."""
 
 LONGEST_NAME: Final = 256
 """The longest name of a tool or prompt in a group, in characters."""
@@ -79,7 +79,7 @@ class Lists(NamedTuple):
 
 
 class LeftOut(NamedTuple):
-    """An item that the group omits, and the reason; `error` if the `NameHook` failed."""
+    """An item that the group omits, the reason, and the `error` if the `NameHook` failed."""
 
     server: str
     kind: Kind
@@ -133,8 +133,8 @@ class Assignment:
     def run(self) -> dict[str, Offered]:
         """Return all items of the kind by key: those of other servers, and those of the updates.
 
-        Raises a `UsageError` if the hook ignores the server, and so gives items of two servers the
-        same key.
+        Raises a `UsageError` if the hook ignores the server, and so returns the same key for items
+        of two servers.
         """
         offered = [*self._displaced, *self._usable()]
         given = self._by_hook(offered) if self._hook is not None else self._by_name(offered)
@@ -205,10 +205,12 @@ class Assignment:
         return given
 
     def _by_hook(self, offered: list[Offered]) -> dict[tuple[str, str], str]:
-        """Make keys with the hook. If items get the same key, one that has it already keeps it.
+        """Make keys with the hook.
 
-        Otherwise the item with the shortest name gets it: a key is made of the names of server and
-        item, and the shorter the item's name, the less of the key the server has chosen.
+        If several items get the same key, an item that already has the key keeps it.
+
+        Otherwise the item with the shortest name gets the key. A key is made of the names of server
+        and item: the shorter the item's name, the less of the key the server has chosen.
         """
         keyed: list[tuple[Offered, str]] = []
         for item in offered:
@@ -277,7 +279,7 @@ class Looks(dict[str, str]):
 
 
 def is_free_for(looks: Looks, key: str, server: str, servers: Collection[str]) -> bool:
-    """Whether no other server owns a key: its name would be the key, or begin it before a `_`.
+    """Return whether no other server owns a key: its name is the key, or begins it before a `_`.
 
     If several servers' names match, the longest counts. Names that look alike count as equal.
     """
@@ -315,7 +317,7 @@ class Catalog:
 
     @cached_property
     def shown(self) -> dict[Kind, Mapping[str, Any]]:
-        """For each kind, the models to show, by key; tools and prompts have their keys as names."""
+        """The models to show, by kind and key; tools and prompts have their keys as names."""
         return {
             kind: MappingProxyType(
                 _Shown(kind, {key: _with_key(kind, key, item) for key, item in items.items()})
@@ -326,8 +328,9 @@ class Catalog:
     def with_servers(self, updates: Mapping[str, Lists], hook: NameHook | None) -> Catalog:
         """Add servers, or replace their items.
 
-        Items keep their present keys; `Assignment` decides the keys of other items. Raises a
-        `UsageError` if `Assignment` does, or if the hook failed for all items.
+        Items keep their present keys; `Assignment` decides the keys of other items.
+
+        Raises a `UsageError` if `Assignment` raises one, or if the hook failed for all items.
         """
         servers = tuple(dict.fromkeys((*self.servers, *updates)))
         offers: dict[Kind, Mapping[str, Offered]] = {}
@@ -361,7 +364,7 @@ class Catalog:
     def route(self, kind: Kind, what: Any) -> tuple[Offered, Any]:
         """Find an item, and the argument with which to request it from its server.
 
-        `what` is a key, a model in `shown`, or a model from elsewhere (a resource link, say).
+        `what` is a key, a model in `shown`, or a model from elsewhere, such as a resource link.
         """
         for key, model in self.shown[kind].items():
             if model is what:
@@ -376,12 +379,12 @@ class Catalog:
         return found, what if kind == "resources" else found.model
 
     def find_with_model(self, kind: Kind, key: str) -> tuple[Offered, Any]:
-        """Find an item, and the model of it that its server sent."""
+        """Find an item, and the model of the item that its server sent."""
         found = self.find(kind, key)
         return found, found.model
 
     def _find_readable(self, uri: str) -> Offered:
-        """Find a resource by URI, listed or matching the template of exactly one server."""
+        """Find a resource by URI, which is listed or matches a template of exactly one server."""
         try:
             return self.find("resources", uri)
         except UsageError:
@@ -399,10 +402,11 @@ class Catalog:
                 yield item
 
     def find(self, kind: Kind, key: str) -> Offered:
-        """Find an item by its key, or by its name at its server if that is unique.
+        """Find an item by its key, or by its name at its server if the name is unique.
 
-        A name that begins with another server's name does not count. Raises a `UsageError` if no
-        server has the item, or several do.
+        A name that begins with another server's name does not count.
+
+        Raises a `UsageError` if no server or several servers have the item.
         """
         offers = self.offers[kind]
         found = offers.get(key)

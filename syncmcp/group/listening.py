@@ -39,7 +39,10 @@ class _Inboxes:
         self.errors: dict[str, McpError] = {}
 
     def next(self, limit: float | None) -> tuple[str, ChangeEvent] | None:
-        """Wait for an event; `None` once no more can come, `TimeoutError` after `limit` seconds."""
+        """Wait for an event; return `None` once no more can come.
+
+        Raises `TimeoutError` after `limit` seconds.
+        """
         deadline = Deadline(limit)
         for name in list(self._active):  # Ctrl-C may have interrupted an earlier call
             self._look_at(name)
@@ -81,9 +84,10 @@ class _Inboxes:
 class GroupSubscription:
     """Notifications of changes at the servers of a group; returned by `ClientGroup.listen`.
 
-    An iterator of pairs: the name of the server, and a `ChangeEvent`, which has the server's own
-    names and URIs, not the keys of the group. It goes on while at least one of the servers can send
-    events, and ends as a `Subscription` does. Several threads may iterate; each event goes to one.
+    This is an iterator of pairs: the name of the server, and a `ChangeEvent`. The event has the
+    server's own names and URIs, not the keys of the group. The iteration goes on while at least one
+    of the servers can send events, and ends as that of a `Subscription`. Several threads may
+    iterate; each event goes to one of them.
     """
 
     def __init__(
@@ -119,7 +123,7 @@ class GroupSubscription:
 
     @property
     def errors(self) -> Mapping[str, McpError]:
-        """The errors of servers that refused, or whose subscription was lost, by name."""
+        """The errors of servers that refused, or whose subscription was lost, by server name."""
         return MappingProxyType(dict(self._inboxes.errors))
 
     def __iter__(self) -> Self:
@@ -153,7 +157,9 @@ class GroupSubscription:
         return last >= 0
 
     def close(self, timeout: float | None = None) -> None:
-        """End the subscription, from any thread: waiting threads are woken, and iteration ends.
+        """End the subscription, from any thread.
+
+        Waiting threads are woken, and their iteration ends.
 
         Args:
             timeout: The longest time to unsubscribe at the servers, in seconds; by default the

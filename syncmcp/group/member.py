@@ -50,7 +50,7 @@ Source: TypeAlias = Target | Client
 """A server for a group: a target as for `Client`, or a client."""
 
 State = Literal["opening", "open", "lost", "failed", "disabled", "closed"]
-"""The state of a server. ``"lost"``: the connection is lost; the next call opens another one."""
+"""The state of a server. If ``"lost"``, the next call opens another connection."""
 
 
 ENDED_STATES: Final = frozenset({"failed", "disabled", "closed"})
@@ -76,7 +76,7 @@ class ServerStatus(NamedTuple):
 class GroupMember:
     """A server of a group. The group's lock guards its attributes.
 
-    Its own options override those that all clients of the group share.
+    The options of a member override those that all clients of the group share.
     """
 
     def __init__(
@@ -107,7 +107,10 @@ class GroupMember:
         return self.client is not None and not self._closed
 
     def create_client(self) -> Client:
-        """Create the client. May ask a person for approval of a server named by a file."""
+        """Create the client.
+
+        The method may ask a person for approval of a server named by a servers file.
+        """
         if isinstance(self.source, Client):
             self._owns_client = core_of(self.source).connection is None
             self.client = self.source
@@ -123,7 +126,7 @@ class GroupMember:
         return self.client
 
     def is_same_server(self, other: GroupMember) -> bool:
-        """Whether both members are the same server: one client, or equal targets."""
+        """Return whether both members are the same server: one client, or equal targets."""
         if self.client is None or other.client is None:
             return False
         if self.client is other.client:
@@ -147,7 +150,7 @@ class GroupMember:
         self.state, self.error = "failed", error
 
     def open(self, changed: Callable[[Lists], object]) -> Lists:
-        """Connect, subscribe to changes, and fetch the lists. Blocks.
+        """Connect, subscribe to changes, and fetch the lists; block until then.
 
         After each change, `changed` is called with the new lists, on a pool thread.
         """
@@ -220,7 +223,7 @@ def fetch(name: str, client: Client, deadline: Deadline | None = None) -> Lists:
 def declared_changes(
     client: Client, wanted: ChangeFilter, undeclared: Undeclared | None = None
 ) -> ChangeFilter:
-    """Return the part of `wanted` that the server declares, or all of it with ``"try"``."""
+    """Return the part of `wanted` that the server declares, or all of `wanted` with ``"try"``."""
     if core_of(client).resolve({"undeclared": undeclared}).undeclared == "try":
         return wanted
     capabilities = client.server.capabilities
@@ -248,7 +251,7 @@ _NAMED_CALLBACKS: Final = ("on_log", "on_progress", "on_notification")
 
 
 class GroupOptions:
-    """The options of a group's clients, which share stateful ones (`approval`, `roots`).
+    """The options of a group's clients, which share stateful options (`approval`, `roots`).
 
     The options of a single server override the shared ones.
 
@@ -307,7 +310,7 @@ class GroupOptions:
     def create_member(
         self, name: str, source: Source, own: Mapping[str, Any] | None = None
     ) -> GroupMember:
-        """Create a member of the group, with the stored options unless it has its `own`."""
+        """Create a member of the group, with the stored options, unless it has its `own`."""
         options = self._own.get(name, {}) if own is None else own
         _check_own(options, f"the server {name!r}")
         if options and isinstance(source, Client):
@@ -324,7 +327,7 @@ def _hint(word: str, known: Set[str]) -> str:
 
 
 def check_server_name(name: object) -> None:
-    """Refuse a name with hidden characters: keys begin with it, and people read keys."""
+    """Refuse a name with hidden characters: keys begin with the name, and people read keys."""
     text(name, "the name of a server")
     if visible(str(name)) != name:
         raise UsageError(f"the name of a server has control or hidden characters: {name!a}")
@@ -359,7 +362,7 @@ def run_all(
 ) -> dict[str, R | McpError]:
     """Run jobs on threads of their own; return the result or error of each.
 
-    Jobs that have not ended within `limit` seconds continue, and are missing in the result. Any
+    Jobs that have not ended within `limit` seconds continue, and are not in the result. An
     exception that is not an `McpError` is raised.
     """
     # Idle threads end at once (`linger`), so that the pool needs no closing after an interrupt.

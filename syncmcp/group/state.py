@@ -32,7 +32,7 @@ _log = logger("syncmcp.group")
 _CLOSE_GRACE: Final = 1.0
 
 Require: TypeAlias = "Literal['all', 'any'] | Iterable[str]"
-"""The servers without which a group does not open; `()` for none."""
+"""The servers without which a group does not open; `()` if it needs no server."""
 
 
 class RequiredServersFailed(ConnectFailed):
@@ -87,10 +87,10 @@ class _OpenClients(dict[str, Client]):
 
 
 class GroupState:
-    """The servers of a group. Used from any thread.
+    """The servers of a group. Methods may be called from any thread.
 
-    `sources` are those of the argument, with added servers and without removed ones. `limit` is the
-    longest time to close a server whose opening failed, in seconds.
+    `sources` has the servers of the argument, with added servers and without removed servers.
+    `limit` is the longest time to close a server whose opening failed, in seconds.
     """
 
     def __init__(
@@ -250,7 +250,7 @@ class GroupState:
     def route(self, find: Callable[[Catalog], tuple[Offered, T]]) -> tuple[Client, str, T]:
         """Return the client and the name of an item's server, and the argument that `find` returns.
 
-        Raises a `ClosedError` if the group is not open, or the server was just removed.
+        Raises a `ClosedError` if the group is not open, or if the server was just removed.
         """
         catalog = self.catalog
         with self._lock:
@@ -446,7 +446,7 @@ class GroupState:
     def _on_change(
         group_ref: weakref.ref[GroupState], member_ref: weakref.ref[GroupMember], lists: Lists
     ) -> None:
-        """Publish the new lists of a server; runs on a pool thread of its client."""
+        """Publish the new lists of a server, on a pool thread of its client."""
         self, member = group_ref(), member_ref()
         if self is None or member is None:
             return
@@ -457,7 +457,7 @@ class GroupState:
         self._publish_change(member)
 
     def _publish_change(self, member: GroupMember) -> None:
-        """Merge the lists of an open member; on a pool thread."""
+        """Merge the lists of an open member, on a pool thread."""
         try:
             self._publish([member])
         except ClosedError:

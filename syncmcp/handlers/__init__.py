@@ -1,4 +1,4 @@
-"""Handlers: the callbacks that answer a server's requests and receive its notifications."""
+"""Handlers: the callbacks that answer a server's questions and receive its notifications."""
 
 from __future__ import annotations
 
@@ -47,7 +47,9 @@ _QUESTION = ("request", "context")
 
 
 class SamplingHandler(Protocol):
-    """Answers a sampling request with a model (spec: "Sampling"). Runs on a pool thread; may block.
+    """Answers a sampling request with a model (spec: "Sampling").
+
+    It runs on a handler thread, and may block.
 
     ::
 
@@ -56,8 +58,8 @@ class SamplingHandler(Protocol):
             return syncmcp.types.CreateMessageResult(role="assistant", content=words, model="echo")
 
     Every handler that answers a question may `raise Refused(code, message, data)`. Any other
-    exception is logged and passed to `on_handler_error`; the server only learns that the handler
-    failed, not why.
+    exception is logged and passed to `on_handler_error`. The server learns that the handler failed,
+    but not why.
     """
 
     def __call__(
@@ -68,7 +70,9 @@ class SamplingHandler(Protocol):
 
 
 class FormHandler(Protocol):
-    """Answers a form (spec: "Elicitation", form mode). Runs on a pool thread; may block.
+    """Answers a form (spec: "Elicitation", form mode).
+
+    It runs on a handler thread, and may block.
 
     ::
 
@@ -77,8 +81,8 @@ class FormHandler(Protocol):
             return syncmcp.types.ElicitResult.accept({"name": "Ada"})
 
     Fields that are missing in an accepted answer get the defaults of the form. An answer that is
-    not valid for the form is not sent: an `InvalidAnswer` is logged and passed to
-    `on_handler_error`, and in 2026-07-28 raised by the call that the server interrupted.
+    not valid for the form is not sent. Instead, an `InvalidAnswer` is logged and passed to
+    `on_handler_error`. In 2026-07-28, the call that the server interrupted raises it, too.
     """
 
     def __call__(
@@ -89,7 +93,9 @@ class FormHandler(Protocol):
 
 
 class UrlHandler(Protocol):
-    """Sends a person to a URL (spec: "Elicitation", URL mode). Runs on a pool thread; may block.
+    """Sends a person to a URL (spec: "Elicitation", URL mode).
+
+    It runs on a handler thread, and may block.
 
     ::
 
@@ -108,21 +114,22 @@ class UrlHandler(Protocol):
     def __call__(self, request: ElicitRequestURLParams, context: HandlerContext, /) -> ElicitResult:
         """Return ``ElicitResult.accept()`` for consent, ``.decline()`` or ``.cancel()``.
 
-        Accepting means consent to the visit, not its completion. Return as soon as the person has
-        agreed: the server may wait for the consent. Completion is reported later
-        (`HandlerContext.wait_completed`, `HandlerContext.on_completed`). Only if the
-        answer resumes the call (`HandlerContext.resumes_call`), first ask the person whether they
-        have finished.
+        To accept means consent to the visit, not its completion. Return as soon as the person has
+        agreed: the server may wait for the consent. The server reports the completion later
+        (`HandlerContext.wait_completed`, `HandlerContext.on_completed`). Only if the answer resumes
+        the call (`HandlerContext.resumes_call`), first ask the person whether they have finished.
 
-        A call that failed because the visit is required (error -32042, in 2025-11-25) is sent again
-        when the server reports the completion, when the program calls `HandlerContext.completed`,
-        or after a minute.
+        A call may have failed because the visit is required (error -32042, in 2025-11-25). Such a
+        call is sent again when the server reports the completion, when the program calls
+        `HandlerContext.completed`, or after a minute.
         """
         ...
 
 
 class RootsHandler(Protocol):
-    """Lists the roots for a server (spec: "Roots"). Runs on a pool thread; may block.
+    """Lists the roots for a server (spec: "Roots").
+
+    It runs on a handler thread, and may block.
 
     ::
 
@@ -137,10 +144,13 @@ class RootsHandler(Protocol):
 
 
 class RequestHandler(Protocol):
-    """Answers a request of a method unknown to the library. Runs on a pool thread; may block."""
+    """Answers a request of a method unknown to the library.
+
+    It runs on a handler thread, and may block.
+    """
 
     def __call__(self, params: dict[str, Any], context: HandlerContext, /) -> Any:
-        """Return the result: a dict, a model, or `None` for an empty one."""
+        """Return the result: a dict, a model, or `None` for an empty result."""
         ...
 
 
@@ -155,8 +165,8 @@ class NotificationHandler(Protocol):
 class LogHandler(Protocol):
     """Receives the server's log messages, on a pool thread, in the order of their arrival.
 
-    Since 2026-07-28 a server sends none before `Client.set_log_level`, or to a call without
-    `log_level`. An exception is logged, and later messages are received as well.
+    In 2026-07-28, a server sends no messages before `Client.set_log_level`, or to a call without
+    `log_level`. An exception of the handler is logged, and later messages are received as well.
 
     ::
 
@@ -182,7 +192,7 @@ class Sampling:
     Any handler with attributes named `tools` and `context` declares the same.
 
     Args:
-        handler: Called as ``(request, context)`` on a pool thread; see `SamplingHandler`.
+        handler: Called as ``(request, context)`` on a handler thread; see `SamplingHandler`.
         tools: Whether the model may use the tools that the server sends with a request.
         context: Whether the handler honours `include_context`.
     """
@@ -220,10 +230,11 @@ class Elicitation:
         client = syncmcp.Client(server, elicitation=syncmcp.Elicitation(form, visit))
 
     Args:
-        form: Called as ``(request, context)`` on a pool thread, answers a form; see `FormHandler`.
-        url: Called as ``(request, context)`` on a pool thread, sends a person to a URL; see
-            `UrlHandler`.
-        asks_person: Whether both handlers ask a person themselves, so that no reviewer has to.
+        form: Answers a form. It is called as ``(request, context)`` on a handler thread; see
+            `FormHandler`.
+        url: Sends a person to a URL. It is called as ``(request, context)`` on a handler thread;
+            see `UrlHandler`.
+        asks_person: Whether both handlers ask a person themselves, so that no reviewer has to ask.
     """
 
     form: FormHandler | None = None
@@ -257,7 +268,7 @@ AnyElicitation = FormHandler | Elicitation | ElicitationUI
 
 
 class Handlers:
-    """The handlers that answer a server: of a client, or of one call as its option `handlers`.
+    """The handlers of a client, or of one call that has them as its option `handlers`.
 
     >>> def form(request, context):
     ...     print(request.message)
@@ -267,18 +278,21 @@ class Handlers:
     Sign up for a maths fact a day.
     {'action': 'decline'}
 
-    A client runs each handler on a thread of its pool, several at one time (`max_handlers`); the
-    thread that made the call waits. A handler may block, and may call the client. It may
-    `raise Refused(code, message)`; another exception is logged, and the server learns of a failure.
+    A client runs each handler on a handler thread, which is a thread of its pool. At most
+    `max_handlers` run at one time, not counting those that wait for the library. The thread that
+    made the call waits. A handler may block, and may call the client. A handler may `raise
+    Refused(code, message)`. Any other exception is logged, and the server learns that the handler
+    failed.
 
     Args:
-        sampling: Called as ``(request, context)``, answers with a model: takes
-            `CreateMessageRequestParams`, returns a `CreateMessageResult`. See `SamplingHandler`.
-        elicitation: Called as ``(request, context)``, answers a form: takes
-            `ElicitRequestFormParams`, returns an `ElicitResult`. See `FormHandler`. For URLs, too,
-            give an `Elicitation`.
-        roots: Called as ``(context)``, returns an iterable of paths, ``file:`` URIs or `Root`
-            models. See `RootsHandler`.
+        sampling: Answers with a model. It is called as ``(request, context)``, gets
+            `CreateMessageRequestParams`, and returns a `CreateMessageResult`. See
+            `SamplingHandler`.
+        elicitation: Answers a form. It is called as ``(request, context)``, gets
+            `ElicitRequestFormParams`, and returns an `ElicitResult`. See `FormHandler`. To answer
+            URLs, too, pass an `Elicitation`.
+        roots: Lists the roots. It is called as ``(context)``, and returns an iterable of paths,
+            ``file:`` URIs or `Root` models. See `RootsHandler`.
         approval: Reviews the requests and answers of the other handlers: an `Approval`, or a policy
             with a method ``decide(question)`` that returns a `Decision`.
     """
@@ -339,7 +353,7 @@ def replaced(handlers: Handlers, **changed: Any) -> Handlers:
 
 
 def merged(handlers: Handlers, others: Handlers) -> Handlers:
-    """Return a copy of `handlers` in which `others` replaces missing ones."""
+    """Return a copy of `handlers` in which `others` replaces missing handlers."""
     form = others if handlers.elicitation.form is None else handlers
     url = others if handlers.elicitation.url is None else handlers
     both = Handlers(

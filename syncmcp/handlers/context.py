@@ -1,4 +1,4 @@
-"""The context that a handler is given with a question, and the server that asks it."""
+"""The context that a handler gets with a question, and the server that asks the question."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ __all__ = ["CausingCall", "ConnectedServer", "HandlerContext", "ProgressHandler"
 class FileChosenName(str):
     """The name of a server that a guarded file chose, rather than the program.
 
-    It is shown, compared and stored like any other name. Copies of a mapping and pickles keep this
-    type, so every client can distinguish the name from one that the program wrote itself.
+    The name is shown, compared and stored like any other name. Copies of a mapping and pickles keep
+    this type, so every client can distinguish the name from one that the program wrote itself.
     """
 
     __slots__ = ()
@@ -51,14 +51,15 @@ def given_name(name: str | None) -> str | None:
 class ServerIdentity:
     """Tells servers apart: default names are shortened, and several servers may have the same one.
 
-    Equal if the program gave the same name, if any, to the same server: the same command with the
-    same arguments, directory and names of variables; the same URL, with its query; or the same
-    object in this process. The values of variables and of headers do not count. The `repr` shows
-    none of these, since arguments and URLs may hold secrets.
+    Two identities are equal if the program gave the same name, if any, to the same server. For a
+    command, the same server has the same arguments, directory and names of variables. Otherwise it
+    has the same URL, with its query, or is the same object in this process. The values of variables
+    and of headers do not count. The `repr` shows no such details, because arguments and URLs may
+    hold secrets.
     """
 
     given_name: str | None
-    """`None` if the program gave no name, or a guarded file chose it."""
+    """The name that the program gave, if any; `None` for a name from a guarded file."""
 
     target: Hashable = None
 
@@ -109,10 +110,11 @@ class ConnectedServer:
     The declarations are for display; the library neither verifies nor trusts them.
 
     Attributes:
-        name: The name that the program gave the server: the only name to show as a fact. By default
-            the command or the URL, shortened and with secrets removed: then it does not tell
-            servers apart.
-        identity: Equal if, and only if, it is the same server, whatever its name.
+        name: The name that the program gave the server: the only name to show as a fact. The
+            default is the command or the URL, shortened and with secrets removed. A default name
+            does not tell servers apart.
+        identity: Equal for two objects if the program gave the same name, if any, to the same
+            server. Default names do not count.
         trusted: Whether the program chose to trust the server's annotations of its tools.
         revision: The negotiated protocol revision.
     """
@@ -137,13 +139,14 @@ class ConnectedServer:
     def given_name(self) -> str | None:
         """The name that the program gave the server.
 
-        `None` if `name` is a default name, or was chosen by a file of servers that needs approval.
+        The value is `None` if `name` is a default name, or if a servers file that needs approval
+        chose the name.
         """
         return self.identity.given_name
 
     @property
     def info(self) -> Implementation | None:
-        """Name and version as the server declared them; `None` if missing or malformed."""
+        """The name and version that the server declared; `None` if missing or malformed."""
         meta = self._result.get("_meta")
         declared = self._result.get("serverInfo")
         if isinstance(meta, dict):
@@ -181,7 +184,7 @@ class ConnectedServer:
         """The server's settings of an extension.
 
         Raises:
-            NotSupported: One side did not declare it; the message says which.
+            NotSupported: One side did not declare the extension; the message says which side.
         """
         settings = self.extensions.get(identifier)
         if settings is not None:
@@ -204,7 +207,7 @@ class ConnectedServer:
 
 
 def is_named_by_file(server: ConnectedServer) -> bool:
-    """Whether a file of servers that needs approval chose the name of a server."""
+    """Return whether a servers file that needs approval chose the name of a server."""
     return isinstance(server.name, FileChosenName)
 
 
@@ -255,8 +258,8 @@ class HandlerContext:
             return ElicitResult.decline()
 
     Args:
-        client: See the property; `None` if the question comes from no single server.
-        server: See the property; `None` likewise.
+        client: See the property; `None` if the question does not come from a single server.
+        server: See the property; `None` if the question does not come from a single server.
         method: See the attribute.
         call: See the attribute.
         cancel: See the property; a new token by default.
@@ -267,12 +270,13 @@ class HandlerContext:
 
     Attributes:
         method: The method of the question, ``"sampling/createMessage"`` for example.
-        call: The client's request that caused the question. `None` unless it is known for certain:
-            in 2026-07-28, on a request's own stream over HTTP, or if no other request is in flight.
-        resumes_call: Whether the answer resumes `call`: always in 2026-07-28, where the answer is
-            all that a server receives, and after error -32042 (2025-11-25), when the call is sent
-            again. A handler should then ask a person who visits a URL whether they have finished.
-            Otherwise the server expects only the consent.
+        call: The client's request that caused the question; `None` if it is not known for certain.
+            It is known in 2026-07-28, on a request's own stream over HTTP, and if no other request
+            is in flight.
+        resumes_call: Whether the answer resumes `call`. It always does in 2026-07-28, where the
+            server receives nothing but the answer, and after error -32042 (2025-11-25), when the
+            call is sent again. A handler should then ask a person who visits a URL whether they
+            have finished. Otherwise the server expects only the consent.
     """
 
     __slots__ = (
@@ -336,7 +340,9 @@ class HandlerContext:
 
     @property
     def server(self) -> ConnectedServer:
-        """The server that asks. Only its `name` is a fact; it declared the rest itself.
+        """The server that asks.
+
+        Only its `name` is a fact; the server declared the rest itself.
 
         Raises:
             UsageError: There is no single server: the model works for a group.
@@ -349,13 +355,14 @@ class HandlerContext:
     def cancel(self) -> CancelToken:
         """The token that is cancelled when the answer is no longer wanted.
 
-        It is cancelled when the server cancels the question, the connection ends, the client is
-        closed, the call that caused the question ends, or `human_timeout` has passed. A handler may
-        cancel it as well: then the question is refused, or an elicitation cancelled, at once.
+        The token is cancelled when the server cancels the question, the connection ends, the client
+        is closed, the call that caused the question ends, or `human_timeout` has passed. A handler
+        may cancel the token as well. Then the question is refused, or an elicitation cancelled, at
+        once.
 
-        After the consent to a URL it is cancelled when no completion of the visit can be reported
-        any more: the session has ended, or the server's messages no longer reach the client. It can
-        also be cancelled because the person gave up.
+        After the consent to a URL, the token is cancelled when the session has ended, or the
+        server's messages no longer reach the client. Then nobody can report the completion of the
+        visit any more. The token can also be cancelled because the person gave up.
         """
         return self._cancel
 
@@ -368,14 +375,14 @@ class HandlerContext:
     ) -> None:
         """Send the server the progress of the answer.
 
-        Does nothing if the server did not ask for progress, and in 2026-07-28. If there are more
-        than 20 reports in a second, the server gets the newest, a little later.
+        The method does nothing if the server did not ask for progress, and in 2026-07-28. If there
+        are more than 20 reports in a second, the server gets the newest, a little later.
         (basic/utilities/progress)
 
         Args:
-            progress: Should grow with each report; a value that does not is sent as slightly more
-                than the last one.
-            total: The final value of `progress`, if known.
+            progress: The progress so far, which should grow with each report. A value that does not
+                grow is sent as slightly more than the last one.
+            total: The final value of `progress`, if it is known.
             message: A description of the current step.
 
         Raises:
@@ -389,7 +396,7 @@ class HandlerContext:
     def show(self, text: str) -> None:
         """Show the partial text of a model to the person who will review it.
 
-        Does nothing if there is no display.
+        Without a display, the method does nothing.
         """
         if self._show is not None:
             self._show(text)
@@ -399,21 +406,22 @@ class HandlerContext:
         visit_of(self).settle(done=True)
 
     def wait_completed(self, timeout: float | None = None) -> bool:
-        """Wait for the completion of the visit to a URL, at most `timeout` seconds; on any thread.
+        """Wait for the completion of the visit to a URL, at most `timeout` seconds.
 
-        In 2025-11-25 servers may report the completion (``notifications/elicitation/complete``),
-        most of them after the consent; the report may never come. So return the consent first, and
-        wait elsewhere: a handler that waits before it returns keeps the consent from the server,
-        until `human_timeout` at most. See
-        client/elicitation#completion-notifications-for-url-mode-elicitation.
+        The method may be called on any thread. In 2025-11-25, servers may report the completion
+        (``notifications/elicitation/complete``), usually after the consent; the report may never
+        come. So return the consent first, and wait elsewhere. A handler that waits before it
+        returns keeps the consent from the server, until `human_timeout` at most. See "Elicitation",
+        "Completion Notifications for URL Mode Elicitation" in the specification.
 
         Returns:
-            Whether the visit is completed. `True` at once if the server has reported it, even if
-            it did so before it asked again with the same id. `False` when `timeout` has passed, and
-            at once when no report can come any more: the question was not answered with consent,
-            `cancel` was cancelled, or the session has ended, which cancels `cancel`. The same
-            happens when the server's messages no longer reach the client: over HTTP the stream for
-            messages outside of calls was given up, and no call is in flight.
+            Whether the visit is completed. `True` comes at once if the server has reported the
+            completion, even if the server then asked again with the same id. `False` comes when
+            `timeout` has passed, and at once when no report can come any more. That is so if the
+            question was not answered with consent, `cancel` was cancelled, or the session has
+            ended, which cancels `cancel`. It is also so when the server's messages no longer reach
+            the client. Over HTTP, this means that the stream for messages outside of calls was
+            given up, and no call is in flight.
         """
         waiting, visit = Deadline(timeout), visit_of(self)
         # After the consent, perhaps during this wait, the question's limit no longer applies.
@@ -423,18 +431,18 @@ class HandlerContext:
         return visit.done
 
     def on_completed(self, callback: Callable[[bool], object]) -> Callable[[], None]:
-        """Call `callback` once, with the result that `wait_completed` without a limit would have.
+        """Call `callback` once, with the result that `wait_completed` without a timeout would have.
 
         The call may come long after the handler has returned. The argument is `False` if no
-        completion can be reported any more; at the latest when the session ends, or the server's
-        messages no longer reach the client. For a question without a URL that is the end of the
-        question.
+        completion can be reported any more. This is the case at the latest when the session ends,
+        or when the server's messages no longer reach the client. For a question without a URL, it
+        is the case when the question ends.
 
         Args:
-            callback: Runs on a pool thread of the client, in the context variables of the caller
-                of this method. It may block, and call the client. Its exceptions are logged. If
-                there is no single client (the model works for a group), it runs on the thread that
-                settles the visit.
+            callback: Called on a pool thread of the client, with the context variables of the
+                caller of this method. The callback may block, and call the client. Its exceptions
+                are logged. If there is no single client (the model works for a group), the callback
+                runs on the thread that settles the visit.
 
         Returns:
             A function that removes the callback.

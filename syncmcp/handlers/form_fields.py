@@ -147,7 +147,7 @@ def read_number(text: str) -> int | float | None:
 
 
 def asks_for_a_secret(*texts: str) -> bool:
-    """Guess from the words of a field if it asks for a password, a key, a card or the like."""
+    """Guess from the words of a field whether it asks for a password, a key, a card or the like."""
     for text in texts:
         words = [word.lower() for word in _WORD.findall(_CAMEL.sub(" ", _plain(text)))]
         spaced = f" {' '.join(words)} "
@@ -181,7 +181,7 @@ def _plain(text: str) -> str:
 
 
 Kind = Literal["string", "number", "integer", "boolean", "choice", "choices"]
-"""The type of a field; ``"choice"`` is one of its options, ``"choices"`` a list of them."""
+"""The type of a field; a ``"choice"`` is one of its options, ``"choices"`` a list of options."""
 
 Value: TypeAlias = "str | int | float | bool | list[str]"
 """The answer to a field, as it is sent."""
@@ -221,11 +221,11 @@ class Option(NamedTuple):
 class Bounds(NamedTuple):
     """The minimum and maximum of a field.
 
-    They bound the number of characters of a text, the value of a number, the number of choices.
+    They limit the number of characters of a text, the value of a number, or the number of choices.
 
     Attributes:
-        minimum: The smallest value or count, inclusive; `None` for no bound.
-        maximum: The largest value or count, inclusive; `None` for no bound.
+        minimum: The smallest value or count, inclusive; `None` for no limit.
+        maximum: The largest value or count, inclusive; `None` for no limit.
     """
 
     minimum: int | float | None = None
@@ -241,16 +241,16 @@ class Field:
 
     Attributes:
         name: The key of the field in the content of an answer.
-        label: The text to show to people: the title, or the name if there is none.
+        label: The text to show to people: the title, or the name of a field without a title.
         description: A longer text for people, or `None`.
         required: Whether the field must be answered.
         kind: The type of the answer.
         format: The format of a text, or `None`.
-        pattern: A regular expression that a text must match, anywhere unless it has anchors; or
-            `None`.
+        pattern: A regular expression that a text must match, or `None`. Without anchors, the match
+            may be anywhere in the text.
         options: The options of a choice, in the order to show them.
-        default: The value that is sent if none is given, or `ABSENT`. A default that is not valid
-            for its own field counts as absent: it could not be sent.
+        default: The value that is sent without an answer, or `ABSENT`. A default that is not valid
+            for its own field counts as absent, because it could not be sent.
         bounds: The minimum and maximum.
     """
 
@@ -269,8 +269,8 @@ class Field:
     def secret(self) -> bool:
         """Whether the field seems to ask for a password, a key, a card or the like.
 
-        Servers must not ask for secrets in a form; warn the person. This is a guess from the words
-        of the field, not a protection. Always `False` for choices and booleans.
+        Servers must not ask for secrets in a form, so warn the person. The value is a guess from
+        the words of the field, not a protection. It is always `False` for choices and booleans.
         """
         typed = self.kind in ("string", "number", "integer")
         return typed and asks_for_a_secret(self.name, self.label, self.description or "")
@@ -293,8 +293,8 @@ class Field:
     def parse(self, text: str) -> Value:
         """Parse an answer that a person typed.
 
-        An option is named by its value or its title; several are separated by lines or commas. A
-        date and time without an offset is in this computer's time zone.
+        An option is named by its value or its title. Several options are separated by line ends or
+        commas. A date and time without an offset is in this computer's time zone.
 
         Raises:
             ValueError: The text is not valid for this field; the message is a sentence for a
@@ -368,14 +368,14 @@ class Field:
         return None if beyond is None else f"Choose {beyond}, not {len(chosen)}."
 
     def _beyond(self, size: float) -> str | None:
-        """Return the bound that a size or number exceeds, as text; `None` if it is within both."""
+        """Return the limit that a size or number exceeds, as text; `None` if it is within both."""
         least, most = self.bounds
         if least is not None and size < least:
             return f"at least {self.sized(least)}"
         return f"at most {self.sized(most)}" if most is not None and size > most else None
 
     def sized(self, bound: float) -> str:
-        """Return a bound as text; for a text field, with the unit."""
+        """Return a limit as text; for a text field, with the unit."""
         return counted(int(bound), "characters") if self.kind == "string" else f"{bound}"
 
     def _choice(self, text: str) -> str | None:
@@ -405,7 +405,10 @@ def read_pattern(pattern: str) -> Pattern:
 
 
 def is_unicode(text: str) -> bool:
-    """Whether a text can be sent as UTF-8: JSON can escape lone surrogates, UTF-8 cannot."""
+    """Return whether UTF-8 can encode a text.
+
+    JSON can escape lone surrogates, but UTF-8 cannot encode them.
+    """
     try:
         text.encode()
     except UnicodeEncodeError:

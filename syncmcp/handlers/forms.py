@@ -1,8 +1,8 @@
 """Forms that a server asks a person to fill in (spec: "Elicitation").
 
-A form is a flat object schema of texts, numbers, booleans and choices. `Form.read` parses that
-whole subset of JSON Schema, in the variants of all revisions, and refuses any other schema. A form
-that is shown in part would ask another question than the server did.
+The schema of a form is a flat object of texts, numbers, booleans and choices. `Form.read` parses
+that whole subset of JSON Schema, in the variants of all revisions, and refuses any other schema. A
+form that is shown in part would ask another question than the server asked.
 
 All texts of a form come from a server. Show them as data; do not rely on them.
 """
@@ -98,8 +98,8 @@ class UnsupportedForm(UsageError):
     """A schema outside of the subset that forms can use.
 
     Attributes:
-        field: The name of the field concerned; `None` if the form as a whole is.
-        reason: What is outside of the subset.
+        field: The name of the field concerned; `None` if the error concerns the form as a whole.
+        reason: The part of the schema that is outside of the subset.
     """
 
     field: str | None = None
@@ -109,12 +109,12 @@ class UnsupportedForm(UsageError):
 class InvalidAnswer(UsageError):
     """An answer is not valid for its question or its form, and was not sent.
 
-    If a handler gave the answer, the error is passed to `on_handler_error`; in 2026-07-28 the call
-    that the server interrupted raises it, too. If the program answers itself, `Client.resume`
-    raises it.
+    If a handler gave the answer, the error is passed to `on_handler_error`; in 2026-07-28, the call
+    that the server interrupted raises the error, too. If the program answers itself,
+    `Client.resume` raises the error.
 
     Attributes:
-        problems: The problems by the names of the fields, in sentences for a person.
+        problems: The problems, in sentences for a person, by the names of the fields.
     """
 
     problems: Mapping[str, str] = MappingProxyType({})
@@ -165,7 +165,7 @@ class Form:
         return cls(tuple(_with_default(field, properties[field.name]) for field in bare))
 
     def defaults(self) -> dict[str, Value]:
-        """The defaults of the fields that have one."""
+        """Return the defaults of the fields that have a default."""
         return {
             field.name: list(field.default) if isinstance(field.default, list) else field.default
             for field in self.fields
@@ -173,11 +173,14 @@ class Form:
         }
 
     def with_defaults(self, content: Mapping[str, Value]) -> dict[str, Value]:
-        """Return `content` with the defaults of the fields that are missing in it."""
+        """Return `content` with the defaults of the fields that `content` lacks."""
         return {**self.defaults(), **content}
 
     def problems(self, content: Mapping[str, object]) -> dict[str, str]:
-        """The problems of an answer by field, in sentences for a person; empty if it is valid."""
+        """Return the problems of an answer, in sentences for a person, by field.
+
+        The result is empty if the answer is valid.
+        """
         found: dict[str, str] = {}
         for field in self.fields:
             if field.name in content:

@@ -1,7 +1,8 @@
 """Links: checked URLs to which a server sends a person (spec: "Elicitation").
 
-`Link.read` decides whether a URL may be shown as a link, and lists what is suspicious about it.
-This module opens no URL, fetches none and resolves no host. Since 2025-11-25.
+`Link.read` decides whether a URL may be shown as a link, and lists what is suspicious about the
+URL. This module opens no URL, fetches no URL and resolves no host. Servers send links since
+2025-11-25.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ class UnsafeLink(UsageError):
     """A URL that must neither be shown as a link nor opened.
 
     Attributes:
-        reason: Why the URL is refused.
+        reason: The reason why the URL is refused.
     """
 
     reason: str = ""
@@ -59,7 +60,7 @@ class UnsafeLink(UsageError):
 
 @dataclass(frozen=True)
 class Link:
-    """A URL that may be shown to a person, and be opened once the person has agreed.
+    """A URL that may be shown to a person, and opened once the person has agreed.
 
     >>> from syncmcp.handlers.links import Link
     >>> link = Link.read("https://login.example.com:8443/pay?id=7")
@@ -67,8 +68,8 @@ class Link:
     ('login.example.com', 'It leads to an unusual port: 8443.')
 
     Attributes:
-        url: The whole URL, unchanged. It has no spaces, control or invisible characters, and
-            non-ASCII characters only in the host.
+        url: The whole URL, unchanged. It has no spaces, and no control or invisible characters.
+            Non-ASCII characters are only in the host.
         host: The host as the network sees it: lower case, Punycode, no brackets, no port.
         parts: The URL in three parts, before, in and after the host, so that a user interface can
             highlight the host.
@@ -85,7 +86,7 @@ class Link:
         """Parse a URL: ``https``, or ``http`` to this computer (``localhost``, loopback addresses).
 
         Raises:
-            UnsafeLink: It is not such a URL, or it is written in a misleading way.
+            UnsafeLink: The text is not such a URL, or is written in a misleading way.
         """
         _check_characters(url)
         web = _match_web_url(url)
@@ -115,7 +116,7 @@ def host_warnings(host: str) -> list[str]:
     """Return warnings for a person about the host of a URL, in sentences.
 
     Args:
-        host: A name, or an address, of IPv6 in brackets.
+        host: A name or an address. An address of IPv6 is in brackets.
     """
     try:
         return _Host.read(host).warnings()

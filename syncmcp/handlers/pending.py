@@ -46,8 +46,8 @@ class InputRequired(Generic[R]):
     Attributes:
         method: The method of the interrupted request: ``"tools/call"``, ``"prompts/get"`` or
             ``"resources/read"``.
-        questions: The questions, by key. Empty if the server only wants the request to be sent
-            again later.
+        questions: The questions, by key. There are none if the server only wants the request to be
+            sent again later.
     """
 
     def __init__(
@@ -77,7 +77,7 @@ class InputRequired(Generic[R]):
         """Restore an object from the return value of `to_json`.
 
         Raises:
-            UsageError: `data` is not such a value.
+            UsageError: `data` is not a value that `to_json` returned.
         """
         try:
             method, params = data["method"], data["params"]

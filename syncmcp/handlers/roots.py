@@ -42,7 +42,7 @@ RootLike: TypeAlias = "Root | str | os.PathLike[str]"
 """A root, or the path or ``file:`` URI of one."""
 
 RootSource: TypeAlias = "Callable[[HandlerContext], Iterable[RootLike]]"
-"""Returns roots. Called each time a server requests them, on the thread that answers the server."""
+"""A function that returns roots, called on a handler thread each time a server requests them."""
 
 Status = Literal["ok", "missing", "unreadable"]
 
@@ -71,7 +71,7 @@ class RootStatus(NamedTuple):
 
 
 class Roots:
-    """The roots of a client. May be changed and read at any time, from any thread.
+    """The roots of a client, which may be changed and read at any time, from any thread.
 
     ::
 
@@ -80,7 +80,8 @@ class Roots:
 
     Args:
         items: Roots, paths or ``file:`` URIs; all must exist and be readable.
-        source: A function that returns more roots. Called each time a server requests the roots.
+        source: A function that returns more roots. It is called each time a server requests the
+            roots.
 
     Raises:
         UsageError: An item is not a valid root (see `to_root`), or `source` is not callable or is
@@ -125,7 +126,9 @@ class Roots:
         return root
 
     def remove(self, item: RootLike) -> Root:
-        """Remove a root and return it. The file or directory need not exist any more.
+        """Remove a root and return it.
+
+        The file or directory need not exist any more.
 
         Raises:
             UsageError: There is no such root.
@@ -139,7 +142,7 @@ class Roots:
         return root
 
     def replace(self, items: Iterable[RootLike]) -> None:
-        """Replace all added roots by a new list; the source stays.
+        """Replace all added roots by a new list, and keep the source.
 
         The replacement is atomic for other threads. Servers are notified once, and not at all if
         both lists are equal, including order and names.
@@ -160,8 +163,8 @@ class Roots:
     def current(self, context: HandlerContext) -> list[Root]:
         """The roots to send to a server now, including those of the source.
 
-        A root that is missing or unreadable at the moment is left out, and logged. Runs the source
-        on the calling thread.
+        A root that does not exist or is unreadable at the moment is left out, and logged. The
+        source runs on the calling thread.
 
         Raises:
             UsageError: The source returned something that is not a valid root (see `to_root`).
@@ -184,7 +187,7 @@ class Roots:
         Exceptions of the callback are logged.
 
         Returns:
-            A function that removes the callback; idempotent.
+            A function that removes the callback. The function is idempotent.
 
         Raises:
             UsageError: `callback` is a coroutine function, or not callable.
@@ -210,7 +213,7 @@ class Roots:
                 _log.exception("a callback for changed roots failed")
 
     def list(self) -> list[RootStatus]:
-        """The added roots in order, each with its status; without those of the source."""
+        """Return the added roots in order, each with its status, without those of the source."""
         with self._lock:
             roots = [*self._roots.values()]
         found = ((root, Path(path_of(root.uri))) for root in roots)
@@ -241,7 +244,8 @@ def to_root(value: RootLike, name: str | None = None) -> Root:
         name: A name to show to people; by default a `Root` keeps its own.
 
     Raises:
-        UsageError: The value is none of these, or the path is missing or unreadable.
+        UsageError: The value is not a root, a path or such a URI, or the path does not exist or is
+            unreadable.
     """
     root, path, status = _look_at(value)
     if status != "ok":
@@ -261,14 +265,14 @@ def _look_at(value: RootLike) -> RootStatus:
 
 
 def path_of(uri: str, flavour: type[PurePath] = PurePath) -> PurePath:
-    """The path of a ``file:`` URI, without access to the file system.
+    """Return the path of a ``file:`` URI, without access to the file system.
 
     Args:
         uri: The URI of a root.
         flavour: `PurePosixPath` or `PureWindowsPath`; the one of this computer by default.
 
     Raises:
-        UsageError: It is not a valid URI of a root (see `to_root`).
+        UsageError: `uri` is not a valid URI of a root (see `to_root`).
     """
     scheme, colon, rest = uri.partition(":")
     if not colon or scheme.lower() != "file":
@@ -301,10 +305,10 @@ def path_of(uri: str, flavour: type[PurePath] = PurePath) -> PurePath:
 
 
 def uri_of(path: PurePath) -> str:
-    r"""The canonical ``file:`` URI of an absolute path, without access to the file system.
+    r"""Return the canonical ``file:`` URI of an absolute path, without access to the file system.
 
     Raises:
-        UsageError: The path is relative, or one of another computer (``\\host\share``).
+        UsageError: The path is relative, or a path of another computer (``\\host\share``).
     """
     drive, rest = "", path.as_posix()
     if isinstance(path, PureWindowsPath):
@@ -318,11 +322,11 @@ def uri_of(path: PurePath) -> str:
 
 
 def contains(roots: Iterable[RootLike] | Roots, path: str | os.PathLike[str]) -> bool:
-    """Whether a path is inside the roots, after all symbolic links are resolved.
+    """Return whether a path is inside the roots, after all symbolic links are resolved.
 
-    For hosts that restrict which files they access for a server. The links are resolved at the time
-    of the call: an attacker who can change them afterwards can still escape, so open a checked path
-    without delay.
+    This is for hosts that restrict which files they access for a server. The links are resolved at
+    the time of the call. An attacker who can change the links afterwards can still escape, so open
+    a checked path without delay.
 
     Args:
         roots: Roots, paths or URIs, or a `Roots` (without the roots of its source).
@@ -369,7 +373,7 @@ def _absolute(text: str) -> PurePath:
 
 
 def _scheme(text: str) -> str | None:
-    """The scheme if the text is a URI: `file:...` or anything with `://`; `None` for a path."""
+    """Return the scheme if the text is a URI: `file:...` or anything with `://`; else `None`."""
     found = _SCHEME.match(text)
     if found is None:
         return None
@@ -396,7 +400,7 @@ def _checked_items(items: object) -> Iterator[RootLike]:
 
 
 def is_plain_list(handler: RootsHandler | None) -> bool:
-    """Whether a handler runs no code of the program: that of a `Roots` without a source."""
+    """Return whether a handler is that of a `Roots` without a source, and so runs no user code."""
     if getattr(handler, "__func__", None) is not Roots.current:
         return False
     roots: Roots = handler.__self__  # type: ignore[union-attr]

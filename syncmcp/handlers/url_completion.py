@@ -17,7 +17,7 @@ from syncmcp.errors import McpError, UrlElicitationRequired
 
 _log = logger("syncmcp.connection")
 
-# Bounds the known ids and the open visits of one session, which the server could otherwise make
+# Limits the known ids and the open visits of one session, which the server could otherwise make
 # grow without limit: the oldest are evicted.
 MAX_VISITS = 1_024
 
@@ -26,7 +26,7 @@ Run: TypeAlias = Callable[[Callable[[], object]], object]
 
 
 def run_inline(job: Callable[[], object]) -> None:
-    """Run a callback in this thread; its exceptions are logged."""
+    """Run a callback on this thread, and log its exceptions."""
     try:
         job()
     except Exception:  # the other callbacks of the visit have to run, too
@@ -34,12 +34,12 @@ def run_inline(job: Callable[[], object]) -> None:
 
 
 class UrlVisit:
-    """One visit to a URL. Settled once: it is completed, or no report can come any more.
+    """One visit to a URL, settled once: it is completed, or no report can come any more.
 
     Attributes:
-        run: Runs callbacks; by default in the thread that settles the visit.
-        agreed: Whether the person's consent was sent, or is about to be. From then on the time
-            limit of the question no longer applies to the visit.
+        run: Runs callbacks, by default on the thread that settles the visit.
+        agreed: Whether the person's consent was sent, or is about to be sent. From then on, the
+            timeout of the question no longer applies to the visit.
     """
 
     def __init__(self, run: Run = run_inline) -> None:
@@ -129,7 +129,7 @@ class UrlVisits:
     def register_from_error(self, error: McpError) -> None:
         """Register the ids in an error -32042, which asks for visits; ignore other errors.
 
-        Called by the reader: a completion right after the error may be read before the caller of
+        The reader calls this: a completion right after the error may be read before the caller of
         the failed request has looked at the error.
         """
         if isinstance(error, UrlElicitationRequired):
@@ -141,7 +141,8 @@ class UrlVisits:
     def start(self, *elicitation_ids: str) -> UrlVisit:
         """Create the visit for a question that is handed to a handler.
 
-        It is completed when all of its ids are completed; a visit without ids never is.
+        The visit is completed when all of its ids are completed. A visit without ids is never
+        completed.
         """
         visit = UrlVisit(self._run)
         keys = [_key(each) for each in elicitation_ids]
@@ -160,7 +161,7 @@ class UrlVisits:
         return visit
 
     def complete(self, elicitation_id: object) -> None:
-        """Handle the report that an id is completed. Ids that were never registered are ignored."""
+        """Handle the report that an id is completed; ignore ids that were never registered."""
         key = _key(elicitation_id) if type(elicitation_id) is str else None
         settled: list[UrlVisit] = []
         with self._lock:
@@ -187,7 +188,7 @@ class UrlVisits:
         self.cancel_all(reason)
 
     def cancel_all(self, reason: str) -> None:
-        """Settle all open visits as not completed; later ones are not affected."""
+        """Settle all open visits as not completed; later visits are not affected."""
         with self._lock:
             visits, self._visits = list(self._visits), {}
         for visit in visits:

@@ -1,6 +1,6 @@
 """Adapters to providers of models: MCP data in the format of each, and sampling handlers.
 
-The formats need no package of a provider; each handler needs one, which an extra installs. No such
+The formats need no package of a provider. Each handler needs one, which an extra installs. No such
 package is imported before it is used.
 """
 

@@ -50,7 +50,7 @@ def new_id() -> str:
 def as_messages(
     given: Iterable[types.SamplingMessage | types.PromptMessage],
 ) -> Iterator[types.SamplingMessage | types.PromptMessage]:
-    """Yield the messages of a program; raise `UsageError` for those in a provider's format."""
+    """Yield the messages of a program; raise `UsageError` for messages in a provider's format."""
     for message in given:
         if not isinstance(message, (types.SamplingMessage, types.PromptMessage)):
             raise UsageError(
@@ -69,7 +69,7 @@ def data_url(mime_type: str | None, data: str) -> str:
 
 
 def from_data_url(url: Any) -> tuple[str, str]:
-    """Return the media type and the base64 of a `data:` URL; others are `Unrepresentable`."""
+    """Return the media type and the base64 of a `data:` URL; other URLs are `Unrepresentable`."""
     found = _DATA_URL.fullmatch(url) if isinstance(url, str) else None
     if found is None:
         raise Unrepresentable("only media inside the message can be converted, not URLs")
@@ -128,8 +128,9 @@ def merge_text(blocks: Iterable[Any]) -> list[Any]:
 def parse_arguments(tool: str, given: Any, *, cut_off: bool = False) -> dict[str, Any] | None:
     """Return the arguments of a tool call, as a model wrote them in JSON, or parsed already.
 
-    Returns `None` for incomplete JSON if the answer was `cut_off` at its token limit. Raises
-    `InvalidOutput` if they are not a JSON object.
+    The result is `None` for incomplete JSON, if the answer was `cut_off` at its token limit.
+
+    Raises `InvalidOutput` if the arguments are not a JSON object.
     """
     if isinstance(given, str):
         try:
@@ -164,13 +165,14 @@ class ModelFormat(ABC):
     """Converts MCP data into the format of a provider, and back.
 
     Data of the provider are plain dicts, as in its HTTP API: no package of the provider is needed.
-    Names of tools and arguments that the provider does not accept, and schemas, are adapted in
-    requests, and the changes are reversed in answers; so use one format object for a request and
-    its answer. Its only state is the tools; it is thread-safe. Use one of the formats below: this
-    base class is not meant for subclasses of your own.
+    Requests have adapted schemas, and adapted names of tools and arguments that the provider does
+    not accept. The changes are reversed in answers, so use one format object for a request and its
+    answer. The only state of the object is the tools. Its methods may be called from any thread.
+    Use one of the subclasses in this package: the base class is not meant for subclasses of your
+    own.
 
     Args:
-        tools: The tools that are offered to the model.
+        tools: The tools that the model gets.
 
     Raises:
         UsageError: Two tools have the same name.
@@ -198,17 +200,17 @@ class ModelFormat(ABC):
 
     @abstractmethod
     def render_tools(self) -> list[dict[str, Any]]:
-        """The tools as definitions of the provider."""
+        """Return the tools as definitions of the provider."""
 
     @abstractmethod
     def render_choice(self, choice: types.ToolChoice) -> Any:
-        """The tool choice: whether the model may or must use tools."""
+        """Return the tool choice: whether the model may or must use tools."""
 
     @abstractmethod
     def render_messages(
         self, messages: Iterable[types.SamplingMessage | types.PromptMessage]
     ) -> list[dict[str, Any]]:
-        """The messages of a sampling request, or of a prompt.
+        """Return the messages of a sampling request, or of a prompt.
 
         Raises:
             Unrepresentable: The provider's format cannot represent a content. In the result of a
@@ -219,7 +221,7 @@ class ModelFormat(ABC):
     def render_request(
         self, request: types.CreateMessageRequestParams, model: str
     ) -> dict[str, Any]:
-        """The body of a request. `request.tools` is ignored: the format has its own tools.
+        """Return the body of a request. `request.tools` is ignored: the format has its own tools.
 
         Args:
             request: The sampling request.
@@ -232,7 +234,7 @@ class ModelFormat(ABC):
     def render_result(
         self, use: types.ToolUseContent, result: types.CallToolResult
     ) -> list[dict[str, Any]]:
-        """The messages that give the result of a tool to the model.
+        """Return the messages that pass the result of a tool to the model.
 
         Args:
             use: The tool use of the model, from `parse_answer`.
@@ -255,7 +257,7 @@ class ModelFormat(ABC):
         return self.render_messages([asked, told])[before:]
 
     def render_contents(self, contents: Iterable[types.ResourceContents]) -> list[dict[str, Any]]:
-        """Contents of a resource as content of a user message.
+        """Return contents of a resource as content of a user message.
 
         Raises:
             Unrepresentable: The provider accepts no data of that type.
@@ -267,32 +269,33 @@ class ModelFormat(ABC):
 
     @abstractmethod
     def parse_tools(self, definitions: Iterable[dict[str, Any]]) -> list[types.Tool]:
-        """The tools of definitions; for tools of this format, the original `Tool` objects."""
+        """Return the tools of definitions: for tools of this format, the original objects."""
 
     @abstractmethod
     def parse_messages(self, messages: Iterable[dict[str, Any]]) -> list[types.SamplingMessage]:
-        """The messages of a conversation, without system and developer messages.
+        """Return the messages of a conversation, without system and developer messages.
 
         Raises:
-            Unrepresentable: MCP has no such content, or the content is given by URL only.
+            Unrepresentable: MCP has no such content, or the provider's data have only the URL of
+                the content.
             InvalidOutput: The arguments of a tool call are not a JSON object.
         """
 
     @abstractmethod
     def parse_request(self, body: dict[str, Any]) -> types.CreateMessageRequestParams:
-        """A request as a sampling request; fields that MCP does not have are omitted."""
+        """Return a request as a sampling request, without fields that MCP does not have."""
 
     @abstractmethod
     def parse_answer(self, answer: dict[str, Any]) -> types.CreateMessageResult:
-        """The answer of a model as a sampling result.
+        """Return the answer of a model as a sampling result.
 
         Raises:
-            InvalidOutput: The arguments of a tool call are not a JSON object, or no answer is
-                included.
+            InvalidOutput: The arguments of a tool call are not a JSON object, or the data contain
+                no answer.
         """
 
     def parse_calls(self, answer: dict[str, Any]) -> list[types.ToolUseContent]:
-        """The tool calls in the answer of a model: ``call_tool(use.name, use.input)``."""
+        """Return the tool calls in the answer of a model: ``call_tool(use.name, use.input)``."""
         blocks = self.parse_answer(answer).blocks
         return [block for block in blocks if isinstance(block, types.ToolUseContent)]
 

@@ -33,9 +33,10 @@ class Model:
     Attributes:
         name: The provider's name of the model.
         aliases: Other names that match hints of a server: those of similar models, for example.
-        cheapness: From 0 to 1, the cheapest; only relative to the other models, like the rest.
-        speed: From 0 to 1.
-        intelligence: From 0 to 1.
+        cheapness: A number from 0 to 1; 1 is the cheapest. The three numbers count only in relation
+            to those of the other models.
+        speed: A number from 0 to 1; 1 is the fastest.
+        intelligence: A number from 0 to 1; 1 is the most intelligent.
     """
 
     name: str
@@ -55,9 +56,10 @@ class Model:
 def choose_model(models: Sequence[Model], preferences: types.ModelPreferences | None) -> Model:
     """Return the model for a request (spec: sampling, "Model Preferences").
 
-    Hints are tried first, in order: a hint matches a model if it is a substring of its name or an
-    alias, ignoring case. If none matches, the model with the highest sum of cheapness, speed and
-    intelligence is chosen, each weighted by the server's priority; among equals, the first.
+    Hints are tried first, in order. A hint matches a model if the hint is a substring of the
+    model's name or of an alias, ignoring case. If no hint matches, the model with the highest sum
+    of cheapness, speed and intelligence is chosen, each weighted by the server's priority. Among
+    equals, the first is chosen.
     """
     if preferences is None:
         return models[0]
@@ -76,7 +78,7 @@ def choose_model(models: Sequence[Model], preferences: types.ModelPreferences | 
 
 
 SystemPrompt = Literal["use", "append", "ignore"]
-"""How the system prompt of a server is used."""
+"""The ways to use the system prompt of a server."""
 
 PROGRESS_PAUSE: Final = 0.5
 """The shortest time between two progress notifications to the server, in seconds."""
@@ -89,11 +91,11 @@ class Accumulator(Protocol):
     """Accumulates the events of a stream into an answer."""
 
     def add(self, event: Any, /) -> str:
-        """Add one event; return the text in it."""
+        """Add one event; return the text in the event."""
         ...
 
     def answer(self) -> dict[str, Any] | None:
-        """The complete answer; `None` if the stream ended early."""
+        """Return the complete answer; `None` if the stream ended early."""
         ...
 
 
@@ -117,37 +119,39 @@ class ModelSampling(ABC):
 
         client = syncmcp.Client(server, sampling=AnthropicSampling(name, max_tokens=1000))
 
-    The answer is streamed: a reviewer sees the partial answer, a server that asked for progress is
-    notified of it. `context.cancel` ends the answer at once; the provider's request is closed at
-    the next event of its stream, on a thread for which no call waits. Exceptions of the provider's
-    package are raised to the caller: the server only learns that the handler failed.
+    The answer is streamed: a reviewer sees the partial answer, and a server that asked for progress
+    is notified of the progress. `context.cancel` ends the answer at once. The provider's request is
+    closed at the next event of its stream, on a thread for which no call waits. Exceptions of the
+    provider's package are raised to the caller: the server only learns that the handler failed.
 
-    Thread-safe. Can be pickled if `client` can, or was omitted.
+    The object may be called from any thread. It can be pickled if `client` can be pickled, or was
+    omitted.
 
     Attributes:
         models: The models to choose from.
-        tools: Whether servers may send tools along.
+        tools: Whether servers may send tools with a request.
 
     Args:
-        model: The model, or several to choose from by the preferences of the server; the first is
-            the default. See `Model`.
+        model: The model, or several models, of which the preferences of the server choose one; the
+            first is the default. See `Model`.
         client: A client object of the provider's package, which has its own key, URLs, proxies and
-            time limits.
+            timeouts.
         system: Your own system prompt.
-        system_prompt: How the server's system prompt is used: ``"use"`` it instead of yours,
-            ``"append"`` it to yours, or ``"ignore"`` it.
-        max_tokens: The upper limit for the tokens of an answer; a lower limit of the server counts.
-        max_temperature: The upper limit for the temperature; a lower one of the server counts.
-        tools: Whether servers may send tools along for the model.
-        options: Fields of the provider's request that override those of this class; `None` omits
+        system_prompt: How the server's system prompt is used. ``"use"`` replaces yours by it,
+            ``"append"`` appends it to yours, and ``"ignore"`` ignores it.
+        max_tokens: The upper limit for the tokens of an answer. A lower limit of the server counts.
+        max_temperature: The upper limit for the temperature. A lower temperature of the server
+            counts.
+        tools: Whether servers may send tools for the model with a request.
+        options: Fields of the provider's request, which override those of this class; `None` omits
             a field.
 
     Raises:
-        UsageError: An argument is invalid; or the provider's package is not installed.
+        UsageError: An argument is invalid, or the provider's package is not installed.
     """
 
     context: ClassVar = False
-    """The handler adds no context of other servers to a request (`includeContext`)."""
+    """`False`: the handler adds no context of other servers to a request (`includeContext`)."""
 
     # The provider's package, the extra that installs it, and an attribute that its client has.
     _package: ClassVar[str]
@@ -322,13 +326,13 @@ class _End(NamedTuple):
 def _stream_events(begin: Callable[[], Any], cancel: CancelToken) -> Iterator[Any]:
     """Yield the events of a streamed call of a provider's package.
 
-    The call runs on a daemon thread of its own, with the caller's context variables. When it is
-    cancelled, or the iterator is closed, the thread is abandoned: no thread waits for it, and later
-    events and errors are discarded. It closes the stream at the next event, because no package lets
-    another thread interrupt a thread that waits for bytes.
+    The call runs on a daemon thread of its own, with the caller's context variables. When the call
+    is cancelled, or the iterator is closed, the thread is abandoned: no thread waits for it, and
+    later events and errors are discarded. The thread closes the stream at the next event, because
+    no package lets another thread interrupt a thread that waits for bytes.
 
     `begin` makes the call and returns its stream, an iterable with `close`. Errors of the package
-    are raised here; `RequestCancelled` if `cancel` was cancelled.
+    are raised here, and `RequestCancelled` if `cancel` was cancelled.
     """
     items: SimpleQueue[Any] = SimpleQueue()
     abandoned = threading.Event()

@@ -1,4 +1,4 @@
-"""The tools offered to a model, with names and schemas adapted to the rules of its provider."""
+"""The tools of a model, with names and schemas adapted to the rules of its provider."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class NameRule:
     """The rule of a provider for names.
 
     Attributes:
-        max_length: The maximal length, in characters.
+        max_length: The maximum length, in characters.
         extra_characters: Characters allowed besides ASCII letters and digits, ``_`` and ``-``.
         begins_with_letter: Whether the first character must be a letter or ``_``.
     """
@@ -48,7 +48,7 @@ class NameRule:
         )
 
     def fit(self, name: str, attempt: int = 0) -> str:
-        """Return an accepted name itself, or a similar one with a digest that `attempt` varies."""
+        """Return an accepted name itself, or a similar name with a digest that `attempt` varies."""
         if not attempt and self.accepts(name):
             return name
         seed = f"{attempt}:{name}".encode("utf-8", "surrogatepass")
@@ -104,7 +104,7 @@ class NameMap:
 
 
 MAX_DEPTH: Final = 64
-"""The maximal nesting of subschemas; deeper ones are replaced by ``{}``."""
+"""The maximum nesting of subschemas; deeper ones are replaced by ``{}``."""
 
 MAX_GROWTH: Final = 4
 """The most that inlined references may add to a schema, as a multiple of its own size."""
@@ -145,7 +145,8 @@ class SchemaRules:
     Attributes:
         keys: The rule for names of properties; `None` for any name.
         not_at_root: Keywords that are allowed anywhere but at the root.
-        keywords: The allowed keywords; `None` for all. Others are moved into the description.
+        keywords: The allowed keywords; `None` for all. Other keywords are moved into the
+            description.
         has_combinators: Whether ``oneOf``, ``allOf``, ``const`` and siblings of ``$ref`` are
             allowed.
     """
@@ -315,7 +316,7 @@ class AdaptedSchema:
         return [beside, found]
 
     def _may_add(self, schema: dict[str, Any]) -> bool:
-        """Whether a referenced schema may be inlined; after the first refusal, none may."""
+        """Return whether a referenced schema may be inlined; after the first refusal, none may."""
         if self._left is None:
             self._left = MAX_GROWTH * _size(self._original)
         self._left = max(self._left - _size(schema, self._left), 0)
@@ -465,7 +466,7 @@ class ToolTable:
         return types.ToolUseContent(id=id, name=name, input=arguments)
 
     def tool_for(self, name: str, description: str | None, schema: dict[str, Any]) -> types.Tool:
-        """Return the tool of a definition: the original one if known, else a new one."""
+        """Return the tool of a definition: the original tool if it is known, or else a new one."""
         known = self._tools.get(self._names.from_provider(name))
         if known is not None:
             return known.tool

@@ -251,7 +251,7 @@ class AnthropicSampling(ModelSampling):
     """Lets an Anthropic model answer for a server, or be the model of a `ToolLoop`.
 
     See `ModelSampling`. `client` is an `anthropic.Anthropic`, or a client of the same package for
-    another cloud; by default one with the key of the environment (``ANTHROPIC_API_KEY``).
+    another cloud. The default has the key of the environment (``ANTHROPIC_API_KEY``).
     """
 
     _package = "anthropic"

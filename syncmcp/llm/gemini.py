@@ -75,7 +75,7 @@ class GeminiFormat(ModelFormat):
     )
 
     def render_tools(self) -> list[dict[str, Any]]:
-        """See `ModelFormat.render_tools`: one tool, with the functions in it."""
+        """Return one tool, with the functions in it; see `ModelFormat.render_tools`."""
         functions = self._definitions("parametersJsonSchema")
         return [{"functionDeclarations": functions}] if functions else []
 
@@ -86,7 +86,7 @@ class GeminiFormat(ModelFormat):
     def render_messages(
         self, messages: Iterable[types.SamplingMessage | types.PromptMessage]
     ) -> list[dict[str, Any]]:
-        """See `ModelFormat.render_messages`: the contents."""
+        """Return the contents; see `ModelFormat.render_messages`."""
         rendered: list[dict[str, Any]] = []
         names: dict[str, str] = {}
         for message in as_messages(messages):
@@ -265,8 +265,8 @@ class GeminiAccumulator:
 class GeminiSampling(ModelSampling):
     """Lets a Gemini model answer for a server, or be the model of a `ToolLoop`.
 
-    See `ModelSampling`. `client` is a `google.genai.Client`; by default one that finds its key in
-    the environment (``GEMINI_API_KEY``). `options` are fields of its `GenerateContentConfig`.
+    See `ModelSampling`. `client` is a `google.genai.Client`. The default finds its key in the
+    environment (``GEMINI_API_KEY``). `options` are fields of its `GenerateContentConfig`.
     """
 
     _package = "google.genai"

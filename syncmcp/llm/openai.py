@@ -102,7 +102,7 @@ class OpenAIResponsesFormat(_OpenAIFormat):
     def render_messages(
         self, messages: Iterable[types.SamplingMessage | types.PromptMessage]
     ) -> list[dict[str, Any]]:
-        """See `ModelFormat.render_messages`: the items of ``input``."""
+        """Return the items of ``input``; see `ModelFormat.render_messages`."""
         rendered: list[dict[str, Any]] = []
         for message in as_messages(messages):
             parts: list[dict[str, Any]] = []
@@ -123,7 +123,7 @@ class OpenAIResponsesFormat(_OpenAIFormat):
     def render_request(
         self, request: types.CreateMessageRequestParams, model: str
     ) -> dict[str, Any]:
-        """See `ModelFormat.render_request`. There are no stop sequences."""
+        """See `ModelFormat.render_request`. The API has no stop sequences."""
         body: dict[str, Any] = {
             "model": model,
             "input": self.render_messages(request.messages),
@@ -476,14 +476,13 @@ class OpenAIChatAccumulator:
 class OpenAISampling(ModelSampling):
     """Lets an OpenAI model answer for a server, or be the model of a `ToolLoop`.
 
-    See `ModelSampling` for the other arguments. For other providers with an API like OpenAI's, pass
-    a client with their `base_url`; most support only ``api="chat"``.
+    For other providers with an API like OpenAI's, pass a client with their `base_url`; most such
+    providers support only ``api="chat"``.
 
     Args:
         model: See `ModelSampling`.
-        client: An `openai.OpenAI`; by default one with the key of the environment
-            (``OPENAI_API_KEY``).
-        api: Responses, or Chat Completions.
+        client: An `openai.OpenAI`. The default has the key of the environment (``OPENAI_API_KEY``).
+        api: ``"responses"`` for Responses, or ``"chat"`` for Chat Completions.
         settings: The other arguments of `ModelSampling`.
 
     Raises:

@@ -1,6 +1,6 @@
 """A dump of what a client is doing at this moment: ``print(client.dump())`` when something hangs.
 
-A dump sends nothing to the server, and holds locks only while it copies a table.
+To make a dump sends nothing to the server, and holds locks only while a table is copied.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ _HERE = str(Path(__file__).parent.parent) + os.sep
 
 
 class Dump:
-    """What a client was doing at one moment; `str()` of it is text for people.
+    """The activity of a client at one moment; `str(dump)` is text for people.
 
     Control and hidden characters of the server are visible in that text, and cannot end a line.
 
-    Secrets are removed if their names show that they are secrets, or if they were given as such
-    (headers, a server's environment). The frames contain arguments and results: read the dump
+    Secrets are removed if their names show that they are secrets, or if they were passed as secrets
+    (headers, a server's environment). The frames contain arguments and results, so read the dump
     before you send it to others.
 
     Attributes:
-        facts: The same as plain values that can be converted to JSON: ``client``, ``calls``,
+        facts: The same facts as plain values that can be converted to JSON: ``client``, ``calls``,
             ``questions``, ``queues``, ``threads``, ``frames``, ``server``.
     """
 
@@ -52,7 +52,7 @@ class Dump:
 def threads(label: str, waiting: CodeType) -> Iterator[dict[str, Any]]:
     """Yield the client's threads, threads that all clients share, and others that run library code.
 
-    `waiting` is the code of the function in which threads wait for an answer; its local variable
+    `waiting` is the code of the function in which threads wait for a response; its local variable
     ``call`` is the call.
     """
     stacks: Mapping[int, FrameType] = sys._current_frames()
@@ -91,7 +91,7 @@ def _outside(stack: FrameType | None) -> FrameType | None:
 
 
 def _awaited(stack: FrameType, waiting: CodeType) -> str | None:
-    """Return the request whose answer a thread waits for, if it waits for one."""
+    """Return the request for whose response a thread waits, if it waits for one."""
     frame: FrameType | None = stack
     while frame is not None:
         if frame.f_code is waiting:

@@ -1,4 +1,4 @@
-"""Log messages and progress of a server, passed on to `logging` and to progress bars."""
+"""Log messages and progress of a server, for `logging` and for progress bars."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ LEVELS = {
 """The `logging` levels for those of RFC 5424. Any other level is logged as DEBUG."""
 
 LONGEST = 10_000
-"""The most characters of one log message that become part of a record."""
+"""The maximum number of characters of one log message that become part of a record."""
 
 
 class LogRecords:
@@ -36,8 +36,8 @@ class LogRecords:
     Each message becomes one line, in which control and hidden characters are visible. The line
     begins with the name of the server's logger in brackets. That name creates no logger here,
     because a server may use any number of names. Records have the attributes `mcp_level`,
-    `mcp_logger` and `mcp_data`: the fields of the message, unchanged. Secrets in it are not
-    masked: what a server logs is data.
+    `mcp_logger` and `mcp_data`: the fields of the message, unchanged. Secrets in a message are not
+    masked: the messages of a server are data.
 
     Args:
         logger: Receives the records; its level decides which of them are logged.

@@ -34,28 +34,28 @@ _log = logger("syncmcp.observe.metrics")
 class Metrics(Protocol):
     """Receives metrics. Implement all three methods.
 
-    Many threads call them at the same time, among them the thread that reads a connection. A method
-    must not block: it would delay the calls of the client. Exceptions are logged, and do not
+    Many threads call the methods at the same time, among them the thread that reads a connection. A
+    method must not block: it would delay the calls of the client. Exceptions are logged, and do not
     fail a call.
     """
 
     def request(self, server: str, method: str, seconds: float, error: str | None) -> object:
-        """Called when a request of the client has ended.
+        """Record that a request of the client has ended.
 
         Args:
             server: The name of the server in logs and errors.
             method: The method of the request.
-            seconds: The seconds since the request was sent; 0 if it was not sent.
-            error: The name of the class of its error; `None` if it has a result.
+            seconds: The seconds since the request was sent; 0 if the request was not sent.
+            error: The name of the class of its error; `None` if the request has a result.
         """
         ...
 
     def frame(self, server: str, direction: Literal["sent", "received"], size: int) -> object:
-        """Called when a message of `size` bytes was handed to the connection, or came from it."""
+        """Record a message of `size` bytes that was handed to the connection, or came from it."""
         ...
 
     def repetition(self, server: str, method: str) -> object:
-        """Called before a failed request is sent again."""
+        """Record that a failed request is about to be sent again."""
         ...
 
 

@@ -1,6 +1,6 @@
 """OpenTelemetry tracing: one span for each request, by the semantic conventions for MCP.
 
-Needs the extra ``opentelemetry``: ``pip install "syncmcp-client[opentelemetry]"``. ::
+The module needs the extra ``opentelemetry``: ``pip install "syncmcp-client[opentelemetry]"``. ::
 
     from syncmcp.observe.tracing import Spans
 
@@ -42,16 +42,16 @@ class Spans(Interceptor):
     span. The span itself is a child of the span in which the request is made.
 
     The name of a span is the method, with the name of the tool or prompt. Its attributes are
-    `mcp.method.name`, `jsonrpc.request.id`, the target (`gen_ai.tool.name`, `gen_ai.prompt.name` or
-    `mcp.resource.uri`), `mcp.protocol.version` if the request has it,
-    `gen_ai.operation.name` for tool calls, and `error.type`: the class of the error, or
+    `mcp.method.name`, `jsonrpc.request.id`, and the target (`gen_ai.tool.name`,
+    `gen_ai.prompt.name` or `mcp.resource.uri`). There may also be `mcp.protocol.version`, and
+    `gen_ai.operation.name` for tool calls. `error.type` is the class of the error, or
     ``tool_error`` for a tool that failed. The code of a `ServerError` is
     `rpc.response.status_code`. Arguments and results are not recorded.
 
     Args:
         provider: Receives the spans; by default the program's global provider.
-        session_id: Returns `mcp.session.id`, for instance ``lambda: client.session_id``. Not
-            recorded by default: anybody with the id of a session can act as its client.
+        session_id: Returns `mcp.session.id`, for instance ``lambda: client.session_id``. By
+            default, the id is not recorded: anybody with the id of a session can act as its client.
 
     Raises:
         UsageError: OpenTelemetry is not installed.

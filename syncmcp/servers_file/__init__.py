@@ -9,8 +9,8 @@
         ...
 
 A file outside of the person's own settings may have come with a project, and so from an untrusted
-author. Before a person has approved, its servers are neither started nor contacted, and none of its
-variables are expanded.
+author. Before a person has approved, the servers of such a file are neither started nor contacted,
+and no variables are expanded.
 """
 
 from __future__ import annotations
@@ -70,8 +70,8 @@ _SHOWN = 60
 def parse(text: str) -> Any:
     """Parse JSON with comments and trailing commas.
 
-    A number that no float holds is infinite, and ``NaN`` is accepted: an entry that has one is
-    invalid, but the other entries can be used.
+    A number that no float holds becomes infinite, and ``NaN`` is accepted. An entry with such a
+    number is invalid, but the other entries can be used.
 
     Raises:
         ValueError: The text is invalid, has a duplicate key, or is nested too deeply.
@@ -114,7 +114,7 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 class _KeyTwice(ValueError):
-    """An object has a key twice: removing comments and commas would not help."""
+    """An object has a key twice, so to remove comments and commas would not help."""
 
 
 def _integer(digits: str) -> int | float:
@@ -126,7 +126,7 @@ MAX_BYTES: Final = 4 * 1024 * 1024
 
 
 class ServersFile(Mapping[str, ServerEntry]):
-    """The servers of a file by name, in the file's order: a mapping, returned by `read`.
+    """A mapping of names to the servers of a file, in the file's order; returned by `read`.
 
     >>> from pathlib import Path
     >>> from syncmcp import servers_file
@@ -136,15 +136,17 @@ class ServersFile(Mapping[str, ServerEntry]):
     (['web'], True)
 
     A name in a guarded file proves nothing, so rules and budgets that allow something do not match
-    it. They match a name that the program gives: as `name=` of a client, or as a key of a group
-    that differs from the name in the file. Another name raises `KeyError`, which lists the names.
+    such a name. They match a name that the program gives: as `name=` of a client, or as a key of a
+    group that differs from the name in the file.
+
+    To look up an unknown name raises a `KeyError`, which lists the names.
 
     Attributes:
         path: The path of the file.
-        guarded: Whether its servers need approval: the file is not the person's own (see `read`),
-            and not trusted.
-        inputs: The inputs that the file declares (VS Code): descriptions by the ids that
-            ``${input:...}`` uses.
+        guarded: Whether the servers need approval, because the file is neither the person's own
+            (see `read`) nor trusted.
+        inputs: The inputs that the file declares (VS Code): their descriptions by the ids in
+            ``${input:...}``.
     """
 
     def __init__(
@@ -183,7 +185,7 @@ class EditorFile(NamedTuple):
     Attributes:
         editor: The editor that reads the file.
         scope: Whether the file is the person's own, or belongs to a project.
-        path: Where the file is.
+        path: The path of the file.
     """
 
     editor: Literal["Claude Desktop", "VS Code", "Cursor"]
@@ -201,7 +203,9 @@ def read(
     confine: Sequence[str] = (),
     approvals: str | os.PathLike[str] | None = None,
 ) -> ServersFile:
-    """Read the servers of a file. Nothing is started, contacted or expanded.
+    """Read the servers of a file.
+
+    Nothing is started, contacted or expanded.
 
     ::
 
@@ -211,13 +215,14 @@ def read(
         with syncmcp.connect(servers["files"]) as client:
             print(client.list_tools().tools)
 
-    The servers of a file need approval unless it is the person's own: directly in the settings of
-    Claude Desktop, VS Code or Cursor, or in the folder ``syncmcp`` next to these; in no work tree
-    of a version control system; and not writable by other users of the computer. Symbolic links
-    are resolved before that is decided.
+    The servers of a file need approval unless the file is the person's own. Such a file is directly
+    in the settings of Claude Desktop, VS Code or Cursor, or in the directory ``syncmcp`` next to
+    these. It is in no work tree of a version control system, and other users of the computer cannot
+    write to it. Both its path and its path with all symbolic links resolved must fulfil these
+    conditions.
 
-    An invalid server becomes an entry like the others: it has a `ServerEntry.problem`, and fails
-    when it is used.
+    An invalid server becomes an entry like the others. Such an entry has a `ServerEntry.problem`,
+    and fails when it is used.
 
     With `confine`, an entry is invalid
 
@@ -227,20 +232,22 @@ def read(
       podman, sandbox-exec, sudo).
 
     The library adds ``--`` for bwrap, firejail, nsjail, runuser, setpriv, systemd-run and unshare,
-    unless it is among the words. Variables of an entry do not reach the sandbox itself: a
-    ``/bin/sh`` inside it sets them for the command.
+    unless ``--`` is among the words. Variables of an entry do not reach the sandbox itself: a
+    ``/bin/sh`` inside the sandbox sets the variables for the command.
 
     Args:
-        path: The path of the file, with ``~`` for the home directory. Comments and trailing commas
-            in its JSON are accepted.
-        approve: Asks a person about a server that needs approval. Called when the server is first
-            used, on the thread that uses it. An approval is stored under a digest of the entry.
-        trust: Trust the file: no approval is needed, and none is stored. For scripts.
+        path: The path of the file, with ``~`` for the home directory. The JSON may have comments
+            and trailing commas.
+        approve: Asks a person about a server that needs approval. It is called when the server is
+            first used, on the thread that uses the server. An approval is stored under a digest of
+            the entry.
+        trust: Whether to trust the file, for scripts: no approval is needed, and none is stored.
         variables: The values of ``${VAR}`` and ``${env:VAR}``; by default the environment.
         inputs: The values of ``${input:...}`` by id (VS Code).
         confine: A sandbox through which every command of the file is started: a program and its
-            arguments. Write absolute paths: it is started in the directory that an entry names.
-        approvals: The file that stores approvals; by default one in the user's state folder. Do
+            arguments. Write absolute paths, because the sandbox is started in the directory that an
+            entry names.
+        approvals: The file that stores approvals; by default one in the user's state directory. Do
             not name a file in a project: the project could bring its own approvals.
 
     Raises:
@@ -276,7 +283,7 @@ def known_files(project: str | os.PathLike[str] | None = None) -> list[EditorFil
     Files of the person come before files of the project.
 
     Args:
-        project: The folder of a project; by default the current directory.
+        project: The directory of a project; by default the current directory.
     """
     home = Path.home()
     settings = settings_folder(home)

@@ -1,7 +1,7 @@
 """Warnings of a review: properties of a command and its variables that often mean harm.
 
-`VARIABLES` and `PROGRAMS` are the tables of docs/warnings.md. A command without a
-warning may be harmful: the tables name common dangers, not all.
+`VARIABLES` and `PROGRAMS` are the tables of docs/warnings.md. A command without a warning may be
+harmful: the tables name common dangers, not all dangers.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ def _names(text: str) -> tuple[str, ...]:
 
 
 class Variables(NamedTuple):
-    """Environment variables, ignoring case (``*``: any characters), and what each decides."""
+    """Environment variables, ignoring case (``*`` is any characters), and what each decides."""
 
     names: tuple[str, ...]
     effect: str
@@ -28,8 +28,9 @@ class Variables(NamedTuple):
 class Programs(NamedTuple):
     """Programs by the last part of their path, ignoring case, and endings such as ``.exe``.
 
-    If there are `words`, one of them has to follow (``*``: any characters). With `before_script`,
-    it must be one of the interpreter's own options, which come before the script.
+    If there are `words`, one of them has to follow (``*`` stands for any characters). With
+    `before_script`, that word must be one of the interpreter's own options, which come before the
+    script.
     """
 
     names: tuple[str, ...]
@@ -227,7 +228,7 @@ _TEXTS = (
     (_CREDENTIALS, "It names files that hold credentials."),
     (r"(?:^|[\s=\"'])\\\\[^\\\s]", "It names a place on another computer."),
 )
-# The longest command that is searched for dangers, in characters: bounds the time of the patterns.
+# The longest command that is searched for dangers, in characters: limits the time of the patterns.
 # A person would not read a longer one anyway.
 _MAX_COMMAND = 4_000
 
@@ -265,7 +266,7 @@ _PLAIN = re.compile(r"[A-Za-z0-9_.:-]{1,60}")
 
 
 def is_telling(variable: str) -> bool:
-    """Whether a variable is in the table, so that a person has to see its whole value."""
+    """Return whether a variable is in the table, so that a person has to see its whole value."""
     return _kind(variable) is not None
 
 

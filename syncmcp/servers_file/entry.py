@@ -29,10 +29,10 @@ from syncmcp.servers_file.review import (
 )
 
 Approve = Callable[[ServerReview], bool]
-"""Asks a person whether a server may be used; runs on the thread that is about to use it."""
+"""A function that asks a person about a server, on the thread that is about to use the server."""
 
 MAX_DEPTH: Final = 64
-"""The most levels of objects and lists in an entry."""
+"""The maximum number of levels of objects and lists in an entry."""
 
 _SCALARS: Final = (str, int, float, type(None))
 
@@ -55,7 +55,8 @@ _Names: TypeAlias = tuple[Path, Path, tuple[str, ...], Mapping[str, str], str | 
 class NotApproved(Denied):
     """A server that a guarded file names is not approved; it was neither started nor contacted.
 
-    Also raised at a start if a file that the command names has changed since the approval.
+    The error is also raised at a start if a file that the command names has changed since the
+    approval.
 
     Attributes:
         review: The description of the server to approve.
@@ -66,7 +67,7 @@ class NotApproved(Denied):
 
 @dataclass(frozen=True)
 class FileRules:
-    """The settings for all servers of a file; those of a `guarded` file need approval."""
+    """The settings for all servers of a file. The servers of a `guarded` file need approval."""
 
     file: Path
     guarded: bool
@@ -90,10 +91,10 @@ class _ParsedEntry(NamedTuple):
 
 
 class ServerEntry:
-    """One server of a file; a target for `syncmcp.connect`.
+    """One server of a file, which is a target for `syncmcp.connect`.
 
-    Nothing is expanded, started or contacted before `target` is called, which the constructor of
-    `Client` does.
+    Nothing is expanded, started or contacted before `target` is called. The constructor of `Client`
+    calls `target`.
 
     Attributes:
         name: The server's name in the file.
@@ -145,10 +146,13 @@ class ServerEntry:
         return not self._rules.guarded or self.review().digest in self._rules.approved
 
     def approve(self, review: ServerReview | None = None) -> None:
-        """Store the approval of a person. It covers what `review` describes, and nothing else.
+        """Store the approval of a person.
+
+        The approval covers the server as `review` describes it, and nothing else.
 
         Args:
-            review: What the person has seen; by default the server as it is now.
+            review: The description that the person has seen; by default that of the server as it is
+                now.
 
         Raises:
             ServersFileError: The entry is invalid, or the approval cannot be stored.
@@ -156,7 +160,9 @@ class ServerEntry:
         self._rules.approved.add(self.review() if review is None else review)
 
     def forget(self) -> None:
-        """Discard all stored approvals of the server, also for earlier entries; idempotent.
+        """Discard all stored approvals of the server, also for earlier entries.
+
+        The method is idempotent.
 
         Raises:
             ServersFileError: The stored approvals cannot be changed.
@@ -164,7 +170,9 @@ class ServerEntry:
         self._rules.approved.remove(self.name, self.file)
 
     def review(self) -> ServerReview:
-        """Describe the server for the person who is to approve it. Reads the files that it names.
+        """Describe the server for the person who is to approve it.
+
+        The method reads the files that the command of the server names.
 
         Raises:
             ServersFileError: The entry is invalid.
@@ -187,7 +195,9 @@ class ServerEntry:
         )
 
     def target(self) -> Stdio | Http:
-        """Make the target to connect to, with all placeholders expanded. May ask for approval.
+        """Make the target to connect to, with all placeholders expanded.
+
+        The method may ask a person for approval.
 
         Raises:
             NotApproved: The server is not approved, or the person who was asked refused.
@@ -262,7 +272,7 @@ class ServerEntry:
 
     def _facts(self) -> list[Any]:
         """Return what the digest covers besides the files that the command names."""
-        # The path of the file is included: the same command in another folder may start another
+        # The path of the file is included: the same command in another directory may start another
         # program. So is the name, which `forget` looks for.
         return [str(self.file), self.name, self._rules.confine, self.stated]
 
@@ -451,7 +461,7 @@ def _json_kind(value: object) -> str:
 
 
 def _is_open_to_all(folder: Path) -> bool:
-    """Whether all users may create files in a folder, but not change others', as in ``/tmp``."""
+    """Return whether a directory is like ``/tmp``: all may create files, but not change others'."""
     try:
         mode = folder.stat().st_mode
     except OSError:  # the start will report it
@@ -463,7 +473,8 @@ def _is_open_to_all(folder: Path) -> bool:
 class _Unchanged:
     """Checks before each start that the files that a command names are still as approved.
 
-    It can be pickled with the target; an entry may have an `approve` function, which cannot.
+    It can be pickled with the target. An entry may have an `approve` function, which cannot be
+    pickled.
     """
 
     review: ServerReview
@@ -520,8 +531,8 @@ def sandbox_line(confine: Sequence[str]) -> tuple[str, ...]:
     """Return the words that come before the command of an entry.
 
     A program with a directory in its name becomes absolute: otherwise it would be looked up in the
-    directory that the entry names. The separator ``--`` is added if the program has one, unless it
-    is among the words.
+    directory that the entry names. The separator ``--`` is added if the program has one, unless the
+    separator is among the words.
     """
     if not confine:
         return ()
@@ -534,7 +545,7 @@ def sandbox_line(confine: Sequence[str]) -> tuple[str, ...]:
 
 
 def _ends_own_options(line: Sequence[str]) -> bool:
-    """Whether no program of a sandbox line reads a word after the line as its own option."""
+    """Return whether no program of a sandbox line reads a word after the line as its own option."""
     words = list(line)
     if "--" in words:  # another program may follow, as in `bwrap ... -- nice`
         words = words[len(words) - words[::-1].index("--") :]

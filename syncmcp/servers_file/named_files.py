@@ -1,8 +1,8 @@
-"""The files of a project: files of servers, and the files that a server's command names.
+"""The files of a project: servers files, and the files that a server's command names.
 
 An approval covers the contents of the files that a command names. Otherwise the next pull could
-replace an approved program by another. Files that these files load, and other files in named
-directories, are not covered.
+replace an approved program by another. An approval does not cover files that these files load, and
+other files in named directories.
 """
 
 from __future__ import annotations
@@ -71,17 +71,19 @@ def named_files(
 ) -> NamedFiles:
     """Return the files and directories of the project that a command names.
 
-    A file counts if it is in the folder of the project or in a work tree that contains the file of
-    servers: by its path, or after links are resolved. If the `PATH` has relative directories, so
-    does a file in the working directory of this process, or in its work trees. A link that leads
-    out of the project counts by its destination, not by the content there.
+    A file counts if it is in the directory of the project, or in a work tree that contains the
+    servers file. Either its path or the path after links are resolved decides. If the `PATH` has
+    relative directories, a file in the working directory of this process, or in its work trees,
+    also counts. A link that leads out of the project counts by its destination, not by the content
+    there.
 
-    Each word is looked up in the directory in which the program would be started, and in each
-    directory of the project that another word names (``--directory DIR``), also with the endings
-    that interpreters add. The values of variables count as words; their `PATH` locates the program.
+    Each word is looked up in the directory in which the program would be started, also with the
+    endings that interpreters add. It is also looked up in each directory of the project that
+    another word names (``--directory DIR``). The values of variables count as words; their `PATH`
+    locates the program.
 
-    Raises `OSError` if the directory of this process, or one above the file of servers, cannot be
-    accessed, and `ValueError` for more than `MAX_WORDS` words, counted for each directory.
+    Raises `OSError` if the directory of this process, or one above the servers file, cannot be
+    accessed. Raises `ValueError` for more than `MAX_WORDS` words, counted for each directory.
     """
     base = os.path.join(folder, os.path.expanduser(cwd or "."))
     # All work trees: the marker of a nested one may have come with the project.
@@ -113,7 +115,7 @@ class _Digests:
     """The digests of the files that a command names; a file with many names is read only once.
 
     Args:
-        roots: The folders of the project.
+        roots: The directories of the project.
 
     Attributes:
         by_path: The digests by the paths of the files.
@@ -185,8 +187,8 @@ def _paths(folder: str, word: str, roots: ProjectFolders) -> Iterator[str]:
 def _readings(path: str, roots: ProjectFolders) -> Iterator[str]:
     """Yield the files that a path may name, except those on other computers.
 
-    Some programs remove a folder and the ``..`` after it from the path. The system follows a link
-    first: then ``..`` is the folder above the link's target.
+    Some programs remove a directory and the ``..`` after it from the path. The system follows a
+    link first: then ``..`` is the directory above the link's target.
     """
     plain = os.path.abspath(path)
     if _is_elsewhere(plain, roots):
@@ -205,7 +207,7 @@ _HOSTS: Final = ("/net/", "/Network/Servers/")
 
 
 def _is_elsewhere(path: str, roots: ProjectFolders) -> bool:
-    r"""Whether examining a path would contact another computer (``\\host\share`` of Windows).
+    r"""Return whether a look at a path would contact another computer (``\\host\share``, Windows).
 
     Windows would send it the person's user name and a proof of the password, before any approval.
     """
@@ -216,7 +218,7 @@ def _is_elsewhere(path: str, roots: ProjectFolders) -> bool:
 
 
 def _trees(file: Path) -> set[Path]:
-    """Return the folder of a file and the work trees that contain it, without the root ``/``."""
+    """Return the directory of a file and the work trees that contain it, without the root ``/``."""
     folder = file.parent
     return {each for each in (folder, *work_trees(file)) if each != each.parent}
 
@@ -354,7 +356,7 @@ def _unread(path: str) -> str:
     return f"unreadable: {status.st_size} bytes of {status.st_mtime_ns}"
 
 
-# -- which files of servers are a person's own; every other one may have come with a project -------
+# -- which servers files are a person's own; every other one may have come with a project ----------
 
 MARKERS: Final = (
     ".git",
@@ -369,11 +371,11 @@ MARKERS: Final = (
     "_FOSSIL_",
     "CVS",
 )
-"""Names of folders or files that mark the root of a work tree of a version control system."""
+"""Names of directories or files that mark the root of a work tree of a version control system."""
 
 
 def settings_folder(home: Path) -> Path:
-    """Return the folder in which programs store the settings of the person."""
+    """Return the directory in which programs store the settings of the person."""
     # Not by `platformdirs`, which follows the XDG variables on macOS: editors do not.
     if sys.platform == "win32":
         return Path(os.environ.get("APPDATA") or home / "AppData" / "Roaming")
@@ -384,11 +386,11 @@ def settings_folder(home: Path) -> Path:
 
 
 def is_own(file: Path) -> bool:
-    """Whether a file belongs to the person's settings, so that its servers need no approval.
+    """Return whether a file belongs to the person's settings, so that its servers need no approval.
 
-    Such a file is directly in a settings folder of an editor or of syncmcp, in no work tree, and
+    Such a file is directly in a settings directory of an editor or of syncmcp, in no work tree, and
     not writable by other users of the computer. Both its path and its path with all symbolic links
-    resolved must be so. The working directory of the process does not matter.
+    resolved must fulfil this. The working directory of the process does not matter.
     """
     try:
         paths = (file, Path(os.path.realpath(file)))
@@ -404,20 +406,24 @@ def is_own(file: Path) -> bool:
 
 
 def work_trees(path: Path) -> list[Path]:
-    """Return the roots of the work trees around `path`; `OSError` if a folder is inaccessible."""
+    """Return the roots of the work trees around `path`.
+
+    Raises `OSError` if a directory is inaccessible.
+    """
     return [folder for folder in path.parents if any(_has(folder, name) for name in MARKERS)]
 
 
 class ProjectFolders:
-    """The folders of a project, compared by path, by resolved path, and by identity.
+    """The directories of a project, compared by path, by resolved path, and by identity.
 
-    A folder may have several names in a file system, for example if the case of letters is ignored.
+    A directory may have several names in a file system, for example if the case of letters is
+    ignored.
 
     Args:
         folders: Absolute paths.
 
     Attributes:
-        drives: On Windows, the drives and shares of the folders.
+        drives: On Windows, the drives and shares of the directories.
     """
 
     def __init__(self, folders: Iterable[Path]) -> None:
@@ -427,24 +433,24 @@ class ProjectFolders:
         self.drives = {os.path.splitdrive(path)[0] for path in self._paths}
 
     def contain(self, path: str) -> bool:
-        """Whether a path is below one of the folders."""
+        """Return whether a path is below one of the directories."""
         return self.name(path) or any(
             identity_of(str(parent)) in self._identities for parent in Path(path).parents
         )
 
     def name(self, path: str) -> bool:
-        """Whether a path is below one of the folders by its text, without file system access."""
+        """Return whether a path is below one of the directories, by its text only."""
         return any(os.path.normcase(str(parent)) in self._paths for parent in Path(path).parents)
 
     def are_or_contain(self, folder: str) -> bool:
-        """Whether a folder is one of these, or below one, by its path or its resolved path."""
+        """Return whether a directory is one of these, or below one, by path or resolved path."""
         return any(
             self.contain(os.path.join(name, "file")) for name in (folder, os.path.realpath(folder))
         )
 
 
 def identity_of(path: str) -> tuple[int, int] | None:
-    """Return a value that is equal for all names of a file or folder; `None` if unknown."""
+    """Return a value that is equal for all names of a file or directory; `None` if unknown."""
     try:
         status = os.stat(path)
     except OSError:  # it does not exist, or is inaccessible
@@ -463,7 +469,7 @@ def _is_in_settings(path: Path) -> bool:
         settings / "syncmcp",
         home / ".cursor",
     )
-    # By identity: a folder may have several names in a file system.
+    # By identity: a directory may have several names in a file system.
     return any(folder.is_dir() and os.path.samefile(path.parent, folder) for folder in folders)
 
 

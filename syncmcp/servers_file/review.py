@@ -21,7 +21,7 @@ from syncmcp.servers_file.dangers import command_warnings, is_telling
 
 
 class ServersFileError(UsageError):
-    """A file of servers, one of its entries, or the file of approvals cannot be used.
+    """A servers file, one of its entries, or the file of approvals cannot be used.
 
     Attributes:
         file: The path of the file.
@@ -40,7 +40,7 @@ _PROJECT_FOLDERS: Final = (".vscode", ".cursor")
 
 
 def project_folder(file: Path) -> Path:
-    """Return the folder of the project that a file of servers belongs to."""
+    """Return the directory of the project to which a servers file belongs."""
     return file.parent.parent if file.parent.name in _PROJECT_FOLDERS else file.parent
 
 
@@ -65,14 +65,14 @@ class PlaceholderValues:
     inputs: Mapping[str, str] = field(default_factory=dict)
 
     def expand(self, text: str) -> str:
-        """Return `text` with all placeholders replaced, or raise `MissingValue`; not recursive."""
+        """Return `text` with placeholders replaced, not recursively, or raise `MissingValue`."""
         return _PLACEHOLDER.sub(lambda match: self._value(match.group(1), match.group()), text)
 
     def secrets_in(self, text: str, *, defaults: bool = True) -> dict[str, str]:
         """Return the values of variables and inputs in `text`, by name, that may be secrets.
 
-        Absolute paths are omitted, unless their name suggests a secret; without `defaults`, so are
-        values that the file shows as defaults.
+        Absolute paths are omitted, unless their name suggests a secret. Without `defaults`, values
+        that the file shows as defaults are omitted, too.
         """
         found = {}
         for content in _PLACEHOLDER.findall(text):
@@ -169,13 +169,14 @@ class ServerReview:
     Attributes:
         server: The server's name in the file.
         file: The path of the file.
-        kind: ``"stdio"``: a program would be started; ``"http"``: a URL would be contacted.
+        kind: ``"stdio"`` if a program would be started, ``"http"`` if a URL would be contacted.
         command: The program and its arguments, after the sandbox command if there is one.
         url: The URL, or `None`.
         env: The environment variables that the program would get in addition to the usual ones.
         headers: The headers that would be sent with each request.
-        cwd: The working directory of the program, as the file has it; by default the folder of the
-            file, or the one above ``.vscode`` or ``.cursor``. A relative one is relative to that.
+        cwd: The working directory of the program, as in the file. The default is the directory of
+            the file, or the one above ``.vscode`` or ``.cursor``. A relative path is relative to
+            the default.
         digest: The digest under which the approval is stored.
         files: The files of the project that the command names. Their contents are part of the
             digest.
@@ -205,7 +206,10 @@ class ServerReview:
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """Suspicious properties, one sentence each. A server without warnings may be malicious."""
+        """Suspicious properties, one sentence each.
+
+        A server without warnings may be malicious, too.
+        """
         return tuple(self._command_warnings() if self.kind == "stdio" else self._url_warnings())
 
     def _command_warnings(self) -> list[str]:
@@ -316,11 +320,11 @@ _MAX_FILE_BYTES: Final = 4 * 1024 * 1024
 
 
 class ApprovedServers:
-    """The digests of approved servers in a private JSON file; safe for threads and processes.
+    """The digests of approved servers in a private JSON file, shared by threads and processes.
 
-    By default ``approved-servers.json`` in the user's state directory, which is created, with mode
-    0700, if it is missing. All methods raise `ServersFileError` if the file cannot be used, or
-    another user could have written it.
+    The default is ``approved-servers.json`` in the user's state directory. The directory is
+    created, with mode 0700, if it does not exist. All methods raise `ServersFileError` if the file
+    cannot be used, or if another user could have written it.
     """
 
     def __init__(self, path: Path | None = None) -> None:
@@ -332,7 +336,7 @@ class ApprovedServers:
             return digest in self._file.read()
 
     def add(self, review: ServerReview) -> None:
-        """Store an approval durably: the file is synced before this returns."""
+        """Store an approval durably: the file is synced before the method returns."""
         with self._as_own_errors(), self._file.change() as approved:
             approved[review.digest] = {
                 "server": review.server,

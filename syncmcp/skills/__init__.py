@@ -10,8 +10,9 @@ Loading needs the extra ``skills``: ``pip install "syncmcp-client[skills]"``. ::
             print(skill.name, skill.description)
         loaded = skills.load(skill)
 
-The content of a skill is untrusted text of a server: a person has to allow the actions it asks for.
-The checks here prove that its files match its entry, not that its instructions are safe to follow.
+The content of a skill is untrusted text of a server: a person has to allow the actions that it asks
+for. The checks here prove that the files of a skill match its entry, not that its instructions are
+safe to follow.
 """
 
 from __future__ import annotations
@@ -60,18 +61,19 @@ if TYPE_CHECKING:
 __all__ = ["EXTENSION", "LoadedSkill", "Problem", "SkillRefused", "Skills", "problem"]
 
 EXTENSION: Final = "io.modelcontextprotocol/skills"
-"""For `extensions=` of `Client`, with `{}` as its settings."""
+"""The identifier of the extension, for `extensions=` of `Client`, with `{}` as its settings."""
 
 
 class Skills:
     """The skills of the server that a client is connected to.
 
     Client and server must declare the extension: `Client(extensions={EXTENSION: {}})`. Otherwise
-    every method raises `NotSupported` before anything is sent (for an extension that the server
-    does not declare, unless the option `undeclared` is ``"try"``). All methods raise the errors of
-    requests. A skill is read only when it is loaded, and its files only when they are requested.
+    every method raises `NotSupported` before anything is sent. If only the server does not declare
+    the extension, the option ``undeclared="try"`` sends nevertheless. All methods raise the errors
+    of requests. A skill is read only when it is loaded, and its files only when they are requested.
 
-    Any thread may call the methods. All take the options of `CallOptions` as keyword arguments.
+    Any thread may call the methods. All methods take the options of `CallOptions` as keyword
+    arguments.
     """
 
     def __init__(self, client: Client) -> None:
@@ -87,12 +89,12 @@ class Skills:
     ) -> builtins.list[Skill]:
         """List the entries of all pages, in the server's order.
 
-        A server may have skills that it does not list; `get` finds them. The list may contain
-        several entries with the same name: show their URIs, too. `problem` says why an entry
-        cannot be loaded.
+        A server may have skills that it does not list; `get` finds such skills. The list may
+        contain several entries with the same name, so show their URIs, too. `problem` says why an
+        entry cannot be loaded.
 
         Args:
-            max_pages: The most pages to fetch; the client's `max_pages` by default.
+            max_pages: The maximum number of pages to fetch; the client's `max_pages` by default.
             options: `timeout`, `cancel`, `on_progress` and others; see `CallOptions`.
 
         Raises:
@@ -108,13 +110,13 @@ class Skills:
         """Fetch the present entry of one skill, listed or not.
 
         Args:
-            uri: The URI of its ``SKILL.md``, of any scheme. The server decides whether a resource
-                is a skill, not the scheme.
+            uri: The URI of its ``SKILL.md``, of any scheme. The server, not the scheme, decides
+                whether a resource is a skill.
             options: `timeout`, `cancel`, `on_progress` and others; see `CallOptions`.
 
         Raises:
             InvalidParams: The server has no such skill.
-            InvalidOutput: The server answered with the entry of another skill.
+            InvalidOutput: The server returned the entry of another skill.
         """
         text(uri, "uri")
         self._settings(options)
@@ -134,18 +136,18 @@ class Skills:
     ) -> LoadedSkill:
         """Read the ``SKILL.md`` of a skill, and no other file, and verify it with the entry.
 
-        First have a person approve the skill, and show them `Skill.server`.
+        Have a person approve the skill first, and show them `Skill.server`.
 
         Args:
             skill: The entry, from `list` or `get`.
-            dynamic: Also load skills whose files are generated and have no digests: only the
-                frontmatter is verified.
+            dynamic: Whether to load also skills whose files are generated and have no digests. Only
+                their frontmatter is verified.
             options: `timeout`, `cancel`, `on_progress` and others; see `CallOptions`.
 
         Raises:
             SkillRefused: The entry is invalid, or the file does not match it.
-            UsageError: The entry is one of another server; or PyYAML is not installed: install
-                ``syncmcp-client[skills]``. Nothing was sent.
+            UsageError: The entry is one of another server, or PyYAML is not installed (the extra
+                ``skills`` installs it). Nothing was sent.
         """
         check_installed()
         self._settings(options)
@@ -167,12 +169,12 @@ class Skills:
     ) -> builtins.list[Resource]:
         """List the present entries of any directory of the server, not recursively.
 
-        The list does not extend a skill: a file that is missing in the entry of a skill does not
-        belong to it; see `LoadedSkill.directory`.
+        The list does not extend a skill: a file that is not in the entry of a skill does not belong
+        to the skill; see `LoadedSkill.directory`.
 
         Args:
             uri: The URI of the directory, without a trailing slash.
-            max_pages: The most pages to fetch; the client's `max_pages` by default.
+            max_pages: The maximum number of pages to fetch; the client's `max_pages` by default.
             options: `timeout`, `cancel`, `on_progress` and others; see `CallOptions`.
 
         Raises:
@@ -221,14 +223,14 @@ class LoadedSkill:
     """A skill whose ``SKILL.md`` was read and matches its entry; returned by `Skills.load`.
 
     Files are read on request, each verified with the entry, and cached. After a file that does not
-    match the entry, all further reads fail: load the skill again. Any thread may use it.
+    match the entry, all further reads fail: load the skill again. Any thread may call the methods.
 
     Attributes:
-        skill: A copy of the entry that it was loaded with, which files are verified with.
-        verified: Whether its files are verified; `False` if they are ``"dynamic"``.
+        skill: A copy of the entry with which the skill was loaded, and its files are verified.
+        verified: Whether the files are verified; `False` if they are ``"dynamic"``.
         text: The whole text of ``SKILL.md``.
-        body: The text without the frontmatter: the instructions. Tell a model which server they
-            come from.
+        body: The text without the frontmatter: the instructions. Tell a model from which server the
+            instructions come.
     """
 
     def __init__(
@@ -257,7 +259,7 @@ class LoadedSkill:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The paths of the entry's files, relative to the skill; if dynamic, only ``SKILL.md``."""
+        """The paths of the entry's files, relative to the skill; only ``SKILL.md`` if dynamic."""
         return (MANIFEST,) if self._files is None else tuple(self._files)
 
     def read(self, name: str, **options: Unpack[CallOptions]) -> bytes:
@@ -269,8 +271,8 @@ class LoadedSkill:
             options: `timeout`, `cancel`, `on_progress` and others; see `CallOptions`.
 
         Raises:
-            SkillRefused: The entry has no such file (nothing was sent), or the file does not match
-                the entry.
+            SkillRefused: The entry has no such file, and nothing was sent; or the file does not
+                match the entry.
         """
         text(name, "name")
         path = path_of(name)
@@ -284,14 +286,17 @@ class LoadedSkill:
         """Read a file of the skill as UTF-8 text; see `read`.
 
         Raises:
-            SkillRefused: The file is not UTF-8, or as for `read`.
+            SkillRefused: The file is not UTF-8, or `read` raises this error.
         """
         return self._decoded(self.read(name, **options), name)
 
     def directory(self, name: str = "", **options: Unpack[CallOptions]) -> list[str]:
-        """List a directory of the skill, not recursively; names of directories end with a slash.
+        """List a directory of the skill, not recursively.
 
-        The list comes from the entry, without a request; for a dynamic skill from the server.
+        Names of directories end with a slash.
+
+        The list comes from the entry, without a request. For a dynamic skill, it comes from the
+        server.
 
         Args:
             name: The path of the directory, relative to the skill; by default the skill's own.

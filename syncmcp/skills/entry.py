@@ -18,15 +18,15 @@ if TYPE_CHECKING:
     from syncmcp.types import Skill, SkillResource
 
 MAX_FILES: Final = 512
-"""The most files of a skill that is loaded."""
+"""The maximum number of files of a skill that is loaded."""
 
 MAX_BYTES: Final = 16 * 1024 * 1024
-"""The most bytes of all files of one skill together."""
+"""The maximum number of bytes of all files of one skill together."""
 
 Problem: TypeAlias = Literal[
     "entry", "limit", "dynamic", "unlisted", "content", "size", "digest", "frontmatter"
 ]
-"""Why a skill is refused: see `SkillRefused`."""
+"""The reasons to refuse a skill; see `SkillRefused`."""
 
 MANIFEST: Final = "SKILL.md"
 _SHOWN: Final = 1000
@@ -37,17 +37,17 @@ _DIGEST: Final = re.compile("sha256:[0-9a-f]{64}")
 class SkillRefused(ProtocolError):
     """A skill, or one of its files, does not match its entry; do not use any part of the skill.
 
-    If the skill has merely changed, `Skills.get` returns the new entry, which has to be approved
-    again.
+    If the skill has merely changed, `Skills.get` returns the new entry, which a person has to
+    approve again.
 
     Attributes:
         skill: The URI of the skill.
         file: The URI of the file concerned, or `None`.
-        problem: ``"entry"``: the entry is invalid; ``"limit"``: too many files or bytes;
-            ``"dynamic"``: the files cannot be verified, and `dynamic` of `Skills.load` was not set;
-            ``"unlisted"``: there is no such file in the entry; ``"content"``: the file cannot be
-            read as the expected type; ``"size"``, ``"digest"``, ``"frontmatter"``: differs from
-            the entry.
+        problem: The reason. ``"entry"``: the entry is invalid. ``"limit"``: there are too many
+            files or bytes. ``"dynamic"``: the files cannot be verified, and `dynamic` of
+            `Skills.load` was not set. ``"unlisted"``: there is no such file in the entry.
+            ``"content"``: the file cannot be read as the expected type. ``"size"``, ``"digest"`` or
+            ``"frontmatter"``: this differs from the entry.
     """
 
     skill: str = ""
@@ -59,7 +59,7 @@ class SkillRefused(ProtocolError):
 
 
 def problem(skill: Skill) -> str | None:
-    """The reason, for a person, why an entry is invalid; `None` if the skill can be loaded.
+    """Return why an entry is invalid, for a person; `None` if the skill can be loaded.
 
     `Skills.load` raises a `SkillRefused` with the same message.
     """
@@ -108,7 +108,10 @@ def files_of(skill: Skill) -> dict[str, SkillResource] | None:
 
 
 def root_of(skill: Skill) -> str:
-    """The URI of the skill's directory, without a trailing slash; `SkillRefused` if it has none."""
+    """Return the URI of the skill's directory, without a trailing slash.
+
+    Raises `SkillRefused` if the URI of the skill does not end with the name of the manifest.
+    """
     root, _, last = skill.uri.rpartition("/")
     if last != MANIFEST or not root or root.endswith("/") or {"?", "#"} & set(root):
         raise refusal(skill, "entry", f"has a URI that does not end with a name and /{MANIFEST}")
@@ -147,7 +150,7 @@ def _is_plain(segment: str) -> bool:
 
 
 def uri_below(root: str, path: str) -> str:
-    """The URI of a path relative to the root."""
+    """Return the URI of a path relative to the root."""
     return f"{root}/{quote(path, safe=_UNQUOTED)}" if path else root
 
 
@@ -194,7 +197,7 @@ def check_installed() -> None:
 
 
 def split(text: str) -> tuple[str, str]:
-    """Split a file into its frontmatter and the rest; `BadFrontmatter` if it has none."""
+    """Split a file into its frontmatter and the rest; raise `BadFrontmatter` if it has none."""
     opening = _FENCE.match(text)
     if opening is None:
         raise BadFrontmatter("does not begin with frontmatter")

@@ -10,9 +10,9 @@ protocol. `FaultProxy` is a proxy in front of any HTTP server that cuts, delays 
 exchanges. These servers, peers and proxies share no protocol code with the client, so that each is
 an independent check of the other.
 
-`Recording` writes the messages of a connection to a file, and `Replay` plays them without a server.
+`Recording` writes the messages of a connection to a file. `Replay` plays them without a server.
 
-The submodules are imported when one of their names is first used.
+A submodule is imported when one of its names is first used.
 """
 
 from __future__ import annotations

@@ -182,8 +182,9 @@ def demo_server(
 
     Args:
         name: The server's name.
-        revisions: The protocol revisions it speaks.
-        page_size: Entries in one page of a list; `None` sends all entries in one page.
+        revisions: The protocol revisions that the server speaks.
+        page_size: The number of entries in one page of a list; `None` sends all entries in one
+            page.
     """
     server = Server(
         name,

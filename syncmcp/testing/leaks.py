@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 
 PATIENCE = 2.0
-"""Seconds after which a resource that a test has left open counts as a leak."""
+"""The seconds after which a resource that a test has left open counts as a leak."""
 
 # Seconds to wait before the garbage collector runs, which takes longer than most tests.
 _COLLECT_AFTER = 0.5
@@ -66,7 +66,7 @@ class Footprint:
         self.channels = open_channels()
 
     def grown_since(self, earlier: Footprint) -> list[str]:
-        """Return what this snapshot has and `earlier` has not, one text for each resource."""
+        """Return the resources of this snapshot that `earlier` does not have, one text for each."""
         threads = sorted(thread.name for thread in self.threads - earlier.threads)
         processes = sorted(self.processes - earlier.processes)
         channels = sorted(self.channels - earlier.channels)
@@ -79,11 +79,12 @@ class Footprint:
     def left_behind(self, patience: float = PATIENCE) -> list[str]:
         """Return the leaks since this snapshot, one text for each resource.
 
-        A resource is a leak if it still exists after `patience` seconds. If any is left after half
-        a second, the garbage collector runs, which closes clients that the test has abandoned.
+        A resource is a leak if it still exists after `patience` seconds. If any resource is left
+        after half a second, the garbage collector runs. This closes clients that the test has
+        abandoned.
 
         Args:
-            patience: Seconds to wait at most until all new resources are gone.
+            patience: The longest time to wait until all new resources are gone, in seconds.
         """
         early = min(patience, _COLLECT_AFTER)
         if not self._wait_gone(early):
@@ -92,7 +93,7 @@ class Footprint:
         return self._wait_gone(patience - early)
 
     def _wait_gone(self, seconds: float) -> list[str]:
-        """Wait until all new resources are gone, `seconds` at most; return those that are left."""
+        """Wait until all new resources are gone, at most `seconds`; return those that are left."""
         deadline = time.monotonic() + seconds
         while leaks := Footprint().grown_since(self):
             left = deadline - time.monotonic()

@@ -62,8 +62,9 @@ class Watched:
         """Wait until `predicate(self)` is true; return whether it became so.
 
         Args:
-            predicate: Called on this thread, after each change, with the lock held; must not block.
-            timeout: Seconds to wait at most.
+            predicate: Called on this thread, after each change, with the lock held. It must not
+                block.
+            timeout: The longest time to wait, in seconds.
         """
         with self.changed:
             return self.changed.wait_for(lambda: predicate(self), timeout)
@@ -79,7 +80,7 @@ class Listener:
     """Accepts connections on loopback until it is closed, and serves each on a thread of its own.
 
     `accept` is called on the listener's thread with each connection and its number, from 0. It
-    returns a function that serves the connection; then the listener closes the connection.
+    returns a function that serves the connection. After that, the listener closes the connection.
     """
 
     def __init__(
@@ -103,7 +104,10 @@ class Listener:
             return list(self._open)
 
     def stop(self) -> None:
-        """Stop listening; connections stay open. Idempotent."""
+        """Stop listening; connections stay open.
+
+        The method is idempotent.
+        """
         with self._lock:
             if self.closing:
                 return
@@ -119,7 +123,7 @@ class Listener:
                 connection.shutdown(how)
 
     def close(self, how: int = socket.SHUT_RDWR) -> None:
-        """Stop listening, shut down every connection and wait for the threads."""
+        """Stop listening, shut down every connection, and wait for the threads."""
         self.stop()
         self.drop(how)
         with self._lock:
@@ -188,7 +192,7 @@ class HeadTooLong(ValueError):
 
 
 def read_request_head(stream: BinaryIO) -> RequestHead | None:
-    """Read the head of the next request; `None` at the end of the stream. Raises `ValueError`."""
+    """Read the head of the next request; `None` at the end of the stream; raise `ValueError`."""
     start = stream.readline(_MAX_LINE_SIZE)
     if not start:
         return None

@@ -2,8 +2,8 @@
 
 A script is a list of steps, which are played in order on one connection (over HTTP: on the whole
 endpoint). The functions of this module return steps. In a value that a step sends, the strings
-`"$id"` and `"$token"` are replaced by the id and the progress token of the message that the step
-answers::
+`"$id"` and `"$token"` are replaced by the id and the progress token of the message to which the
+step responds::
 
     from syncmcp.testing import ScriptedPeer, script as s
 
@@ -50,16 +50,16 @@ __all__ = [
 ]
 
 Step = dict[str, Any]
-"""What a function of this module returns."""
+"""A step: the type of the return values of this module's functions."""
 
 Script = Sequence[Step]
 """The steps of one connection."""
 
 ID = "$id"
-"""Stands for the id of the request that is answered."""
+"""Stands for the id of the request to which a step responds."""
 
 PROGRESS_TOKEN = "$token"  # noqa: S105 - a placeholder, no secret
-"""Stands for the progress token of the request that is answered."""
+"""Stands for the progress token of the request to which a step responds."""
 
 
 def _given(**members: Any) -> dict[str, Any]:
@@ -70,25 +70,27 @@ def _given(**members: Any) -> dict[str, Any]:
 
 
 def expect(method: str, *, label: str | None = None) -> Step:
-    """Wait for a message of this method. The steps after this one answer it.
+    """Wait for a message of this method.
+
+    The steps after this one respond to the message.
 
     Messages of other methods are kept until an `expect` of their own.
 
     Args:
-        method: The method; "response" for the answer to a request of the script; "batch" for a
-            batch; over HTTP also "GET" and "DELETE".
-        label: A name by which later steps can answer this message (`to=`).
+        method: The method; "response" for the client's response to a request of the script; "batch"
+            for a batch; over HTTP also "GET" and "DELETE".
+        label: A name by which later steps can respond to this message (`to=`).
     """
     return {"do": "expect", "method": method, "label": label}
 
 
 def reply(result: Any, *, to: str | None = None) -> Step:
-    """Answer with a result. `to` is the label of the message; see `message`."""
+    """Respond with a result. `to` is the label of the message; see `message`."""
     return message({"jsonrpc": "2.0", "id": ID, "result": result}, to=to)
 
 
 def error(code: int, text: str, data: Any = None, *, to: str | None = None) -> Step:
-    """Answer with a JSON-RPC error. `to` is the label of the message; see `message`."""
+    """Respond with a JSON-RPC error. `to` is the label of the message; see `message`."""
     body = _given(code=code, message=text, data=data)
     return message({"jsonrpc": "2.0", "id": ID, "error": body}, to=to)
 
@@ -102,7 +104,7 @@ def notify(method: str, params: Any = None, *, to: str | None = None) -> Step:
 def progress(
     value: float, total: float | None = None, text: str | None = None, *, to: str | None = None
 ) -> Step:
-    """Send `notifications/progress` for the message that is being answered."""
+    """Send `notifications/progress` for the message with the label `to`; see `message`."""
     params = _given(progressToken=PROGRESS_TOKEN, progress=value, total=total, message=text)
     return notify("notifications/progress", params, to=to)
 
@@ -110,7 +112,7 @@ def progress(
 def request(
     method: str, params: Any = None, *, identifier: str | int = 1, to: str | None = None
 ) -> Step:
-    """Send the client a request; `expect("response")` waits for its response.
+    """Send the client a request; `expect("response")` waits for the client's response.
 
     Steps after that `expect` still answer the message before it if they name its label::
 
@@ -139,12 +141,12 @@ def input_required(
     *,
     to: str | None = None,
 ) -> Step:
-    """Answer with an `input_required` result: questions to answer in a retry (2026-07-28).
+    """Respond with an `input_required` result: questions to answer in a retry (2026-07-28).
 
     Args:
         questions: Method and params of each question, by key; `None` leaves out `inputRequests`.
         state: The `requestState`; `None` leaves it out.
-        to: The label of the message to answer; see `message`.
+        to: The label of the message to respond to; see `message`.
     """
     asked = None
     if questions is not None:
@@ -158,7 +160,7 @@ def message(value: Any, *, to: str | None = None, final: bool = True) -> Step:
 
     Args:
         value: The value; `"$id"` and `"$token"` in it are replaced.
-        to: The label of the message to answer; by default the message of the last `expect`.
+        to: The label of the message to respond to; by default the message of the last `expect`.
         final: Whether the HTTP response ends with it.
     """
     return {"do": "message", "value": value, "to": to, "final": final}
@@ -170,10 +172,11 @@ def handshake(
     """Return the steps of an ordinary handshake.
 
     Args:
-        revision: The revision to speak; 2026-07-28 answers `server/discover` instead.
+        revision: The revision to speak. With 2026-07-28, the step responds to `server/discover`
+            instead.
         capabilities: The server's capabilities; by default tools, resources, prompts and logging.
-        probe: Whether the client sends `server/discover` first, as it does with ``mode="auto"``;
-            it is answered with the error -32601 (not with 2026-07-28). Without that answer such a
+        probe: Whether the client sends `server/discover` first, as it does with ``mode="auto"``.
+            The response is the error -32601 (not with 2026-07-28). Without that response, such a
             client waits for `probe_timeout`, 10 seconds, before it sends `initialize`.
     """
     offered = capabilities
@@ -234,14 +237,14 @@ def cut(code: int = 0, *, reset: bool = False, to: str | None = None) -> Step:
 
     Args:
         code: The exit code of the process (stdio).
-        reset: Send a TCP reset instead of an orderly end (HTTP).
-        to: The label of the message on whose connection this happens (HTTP).
+        reset: Whether to send a TCP reset instead of an orderly end (HTTP).
+        to: The label of the message whose connection ends (HTTP).
     """
     return {"do": "cut", "code": code, "reset": reset, "to": to}
 
 
 def silence() -> Step:
-    """Send nothing more; wait until the client ends the connection."""
+    """Send nothing more, and wait until the client ends the connection."""
     return {"do": "silence"}
 
 
@@ -259,7 +262,7 @@ def stderr(data: bytes) -> Step:
 
 
 def stop_reading() -> Step:
-    """Stop reading stdin, which stays open; as the first step, nothing is read at all."""
+    """Stop reading stdin, which stays open. As the first step, it reads nothing at all."""
     return {"do": "stop_reading"}
 
 
@@ -267,7 +270,7 @@ def stop_reading() -> Step:
 
 
 def accept(status: int = 202, *, to: str | None = None) -> Step:
-    """Answer with a status and no body; over other transports this does nothing."""
+    """Respond with a status and no body; over other transports, do nothing."""
     return {"do": "accept", "status": status, "to": to}
 
 
@@ -283,9 +286,9 @@ def head(
     Args:
         status: The status code.
         headers: The headers; the default `content-type` is that of an event stream.
-        chunked: Whether the body is sent in chunks. If not, it ends with the connection (`cut`),
-            unless the headers have a length.
-        to: The label of the message to answer; see `message`.
+        chunked: Whether the body is sent in chunks. If not, the body ends with the connection
+            (`cut`), unless the headers have a length.
+        to: The label of the message to respond to; see `message`.
     """
     return {"do": "head", "status": status, "headers": headers or {}, "chunked": chunked, "to": to}
 
@@ -307,11 +310,11 @@ def event(
 
     Args:
         value: The data: a JSON value, in which `"$id"` is replaced, or a `str` that is sent as it
-            is; `None` leaves the data out, `""` makes a priming event.
+            is. `None` leaves the data out; `""` makes a priming event.
         identifier: The event id.
         retry: The reconnection time, in milliseconds.
         kind: The event type.
-        to: The label of the message to answer; see `message`.
+        to: The label of the message to respond to; see `message`.
     """
     return {
         "do": "event",

@@ -93,8 +93,8 @@ class Endpoint:
     ) -> MutableMapping[str, Any]:
         """Return the headers of one request.
 
-        `extra` come from the dialect and the call, `own` from the transport. `negotiated` includes
-        the headers of the handshake.
+        `extra` comes from the dialect and the call, and `own` from the transport. `negotiated`
+        includes the headers of the handshake.
 
         Raises:
             UsageError: The user's function failed, or headers cannot be sent.
@@ -149,7 +149,7 @@ class Endpoint:
         raise HttpError(f"the server redirected more than {_MAX_REDIRECTS} times")
 
     def explain(self, error: Exception, exchange: AbortableExchange) -> McpError:
-        """The library's error for `error`, raised in `exchange`, without secrets of the server."""
+        """Return the library's error for `error`, from `exchange`, without the server's secrets."""
         found = explain(error, exchange, self._http.proxy)
         self._config.secrets.clean(found)
         return found
@@ -191,7 +191,7 @@ _POSTING_THREADS = 4
 
 
 class HttpSender(Transport):
-    """Runs one HTTP exchange for each frame, until it ends, expires or is cancelled."""
+    """Runs one HTTP exchange for each frame, until the exchange ends, expires or is cancelled."""
 
     blocking = True
     ordered = False
@@ -250,7 +250,7 @@ class HttpSender(Transport):
             self._receiver.failed(out, error)
 
     def post(self, out: Outgoing) -> None:
-        """Send `out` on a thread of the pool; a failure is logged."""
+        """Send `out` on a thread of the pool, and log a failure."""
         try:
             self._post_pool.submit(partial(self._send_logged, out))
         except RuntimeError as error:  # no thread can be started while the interpreter ends

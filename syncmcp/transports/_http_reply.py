@@ -62,7 +62,7 @@ def session_id(response: requests.Response) -> str | None:
 
 
 def is_rpc_response(body: bytes) -> bool:
-    """Whether the body of an error response is a JSON-RPC response, or a batch of them."""
+    """Return whether the body of an error response is one or several JSON-RPC responses."""
     try:
         found = from_json(body)
     except ValueError:
@@ -83,14 +83,14 @@ def error_for(
     secrets: Secrets,
     path_hint: str = "",
 ) -> HttpError | SessionLost:
-    """The error for an error status, or for a 200 whose body is neither JSON nor events.
+    """Return the error for an error status, or for a 200 whose body is neither JSON nor events.
 
     Args:
         response: The response.
         sent: The headers of the request.
         body: The part of the response body that was read.
         secrets: The secrets to mask, because the server may repeat them.
-        path_hint: A hint about the URL's path; by default a general one if the path may be wrong.
+        path_hint: A hint about the URL's path; by default a general hint, if the path may be wrong.
     """
     status = response.status_code
     excerpt = _excerpt(body, secrets)
@@ -135,7 +135,10 @@ def error_for(
 
 
 def _says_no_session(body: bytes) -> bool:
-    """Whether a 400 without a request id means "unknown session": some servers do not use 404."""
+    """Return whether a 400 without a request id means "unknown session".
+
+    Some servers do not use 404 for this.
+    """
     try:
         message = from_json(body)
     except ValueError:
@@ -149,7 +152,10 @@ def _says_no_session(body: bytes) -> bool:
 
 
 def retry_after(response: requests.Response) -> float | None:
-    """Seconds to wait before another attempt (RFC 9110 10.2.3); `None` if the server names none."""
+    """Return the seconds to wait before another attempt (RFC 9110 10.2.3), or `None`.
+
+    It is `None` if the server names no time.
+    """
     value: str = response.headers.get("Retry-After", "").strip()
     if value.isascii() and value.isdigit():
         return float(value[:_RETRY_DIGITS])
@@ -169,13 +175,14 @@ def _date(value: str) -> float | None:
 
 
 def redirect_target(response: requests.Response, method: str, url: str) -> str | None:
-    """The URL to follow a redirect to; `None` if the response is not a redirect.
+    """Return the URL to follow a redirect to; `None` if the response is not a redirect.
 
-    Only redirects to the same origin are followed, because the request contains secrets; and only
-    redirects that keep the method and the body.
+    A redirect is followed only to the same origin, because the request contains secrets, and only
+    if the redirect keeps the method and the body.
 
     Raises:
-        HttpError: The redirect must not be followed. Names the target without its secrets.
+        HttpError: The redirect must not be followed. The error names the target of the redirect
+            without its secrets.
     """
     status = response.status_code
     location: str | None = response.headers.get("Location")
@@ -205,18 +212,19 @@ def redirect_target(response: requests.Response, method: str, url: str) -> str |
 MAX_ADDRESS = 16_384
 """The longest URL for messages that a server may name (2024-11-05), in characters.
 
-Removing the secrets from its query takes thirty times its size in memory.
+To remove the secrets from its query takes thirty times the size of the URL in memory.
 """
 
 
 def post_url(url: str, named: bytes) -> str:
-    """Return the URL that messages are posted to, from the event `endpoint` (2024-11-05).
+    """Return the URL to which messages are posted, from the event `endpoint` (2024-11-05).
 
     The specification allows any origin. The client accepts only the origin of the stream, at `url`:
     another one would receive the client's secrets.
 
     Raises:
-        ProtocolError: `named` is not a URL, too long, contains a user, or leads to another origin.
+        ProtocolError: `named` is not a URL, is too long, contains a user, or leads to another
+            origin.
     """
     if len(named) > MAX_ADDRESS:
         raise ProtocolError(f"the server's event `endpoint` has more than {MAX_ADDRESS:,} bytes")
@@ -258,7 +266,7 @@ _CHECKED_LINES = 256
 
 
 class EventStream:
-    """Parses one event stream (`text/event-stream`): takes bytes, yields data of `message` events.
+    """Parses one event stream (`text/event-stream`) from bytes to the data of `message` events.
 
     This class splits the stream into events, and sseclient-py parses the fields of each. Alone,
     sseclient-py has no limit, yields an incomplete last event, fails on a byte order mark, and
@@ -268,10 +276,10 @@ class EventStream:
     Spec: basic/transports, "Streamable HTTP"; WHATWG HTML, "Server-sent events".
 
     Attributes:
-        last_id: The `Last-Event-ID` to resume from: the id of the last complete event that had
-            one; `None` if there is none, or after an event with an empty `id`.
+        last_id: The `Last-Event-ID` to resume from: the id of the last complete event with an id.
+            `None` before such an event, and after an event with an empty `id`.
         endpoint: The data of the first event `endpoint`, with which the stream of a server of
-            2024-11-05 begins; `None` before it.
+            2024-11-05 begins; `None` before that event.
         empty: Whether no byte has been received, on any connection.
     """
 
@@ -310,7 +318,7 @@ class EventStream:
         return _retry(lines.removeprefix(_BOM) if self._first else lines, self._retry)
 
     def feed(self, chunk: bytes) -> Iterator[bytes]:
-        """Parse the next bytes, yield the data of each `message` event that they complete.
+        """Parse the next bytes, and yield the data of each `message` event that they complete.
 
         Events without data, or of another type, yield nothing, but their `id` and `retry` are used.
 

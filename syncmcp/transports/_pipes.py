@@ -54,7 +54,7 @@ class WriterOwner(Protocol):
     label: str
 
     def start_thread(self, role: str, target: Callable[[], None]) -> threading.Thread:
-        """Start a thread; raises `RuntimeError` when the interpreter is exiting."""
+        """Start a thread; raise `RuntimeError` when the interpreter is exiting."""
         ...
 
     def broken_pipe(self, delivery: Delivery, wait: float) -> ConnectionLost:
@@ -74,8 +74,8 @@ class WriterOwner(Protocol):
 class StdinWriter:
     """Writes whole frames in order, without blocking the senders.
 
-    The sender's thread writes. When the pipe is full, the rest and all later frames are queued for
-    a writer thread, which is started then. The queued requests and notifications of the program may
+    The sender's thread writes. When the pipe is full, a writer thread is started, and the rest and
+    all later frames are queued for it. The queued requests and notifications of the program may
     take a small multiple of `max_frame`, the longest frame in bytes. For the answers and automatic
     notifications of the library, the sender has a `Budget` of its own (`Outgoing.backlog`).
     """
@@ -182,7 +182,7 @@ class StdinWriter:
         self._watch_progress(out)
 
     def _is_owed(self, out: Outgoing) -> bool:
-        """Return whether the library sends `out` by itself: no call's deadline ends its wait."""
+        """Return whether the library sends `out` by itself: no call's timeout ends its wait."""
         return out.backlog is not None and out.backlog is not self._backlog
 
     def _watch_progress(self, out: Outgoing) -> None:
@@ -313,7 +313,7 @@ class TruncatedLine(bytes):
 
 
 class LineReader:
-    """Splits chunks of bytes into lines, in linear time and bounded memory.
+    """Splits chunks of bytes into lines, in linear time and limited memory.
 
     A line ends at the byte 0x0A only: JSON strings may contain the other line ends of
     `str.splitlines`. One carriage return before it is removed. Lines of more than `limit` bytes are
@@ -388,11 +388,13 @@ _LONGEST_LINE = 64 * 1024
 
 
 class StderrSink:
-    """Receives one server's stderr: stores its end for errors, and passes lines to the user.
+    """Receives one server's stderr; stores its end for errors, and passes lines to the user.
 
-    Used by the thread that reads stderr, except for `tail`. Secrets are redacted in `tail` and in
-    the log. Other targets belong to the user, and a sign-in link there must stay usable. `OSError`
-    if the file that `target` names cannot be opened.
+    Only the thread that reads stderr calls the methods, except `tail`. Secrets are redacted in
+    `tail` and in the log. Other targets belong to the user, and a sign-in link there must stay
+    usable.
+
+    Raises `OSError` if the file that `target` names cannot be opened.
     """
 
     def __init__(self, target: Stderr, label: str, secrets: Secrets) -> None:
@@ -445,7 +447,10 @@ class StderrSink:
                 self._close_file()
 
     def tail(self) -> str:
-        """The last lines, secrets removed. Called from any thread."""
+        """Return the last lines, secrets removed.
+
+        It may be called from any thread.
+        """
         with self._lock:
             kept = bytes(self._recent)
         text = kept.decode("utf-8", "replace")

@@ -365,7 +365,10 @@ _LIBRARY_PATHS = ("DYLD_LIBRARY_PATH", "LD_LIBRARY_PATH")
 
 
 class _Watcher:
-    """A running watcher process, and the pipe to it. `OSError` if it could not be started."""
+    """A running watcher process, and the pipe to it.
+
+    Raises `OSError` if the process could not be started.
+    """
 
     def __init__(self, interpreter: str) -> None:
         # This process leaves the read end open. Otherwise a write to a killed watcher would raise
@@ -406,7 +409,10 @@ class _Watcher:
             return False
 
     def end(self) -> None:
-        """Kill and reap it. May be repeated after Ctrl-C."""
+        """Kill and reap it.
+
+        The call may be repeated after Ctrl-C.
+        """
         if self._runs():
             os.kill(self._pid, signal.SIGKILL)
             self._runs(0)
@@ -419,7 +425,10 @@ class _Watcher:
 
 
 class Watch:
-    """The running servers of this process, and their watcher. Used from any thread."""
+    """The running servers of this process, and their watcher.
+
+    Methods may be called from any thread.
+    """
 
     def __init__(self) -> None:
         # Not held while a watcher is started, because a file system may block that. Reentrant: a
@@ -433,7 +442,7 @@ class Watch:
     def add(self, mark: str) -> None:
         """Register a mark: the watcher ends the processes with it when this process dies.
 
-        Called before the server is started, so that no server runs without a watcher.
+        Call this before the server is started, so that no server runs without a watcher.
         """
         with self._lock:
             self._servers[mark] = 0

@@ -46,7 +46,7 @@ _INTERPRETERS = 5
 
 
 class Process(Protocol):
-    """A running server: its three pipes, and the process tree that it is the root of.
+    """A running server: its three pipes, and the process tree below it.
 
     Each pipe is used and closed by one thread. The other methods may be called on any thread.
     """
@@ -55,13 +55,14 @@ class Process(Protocol):
     """Whether `write` blocks while the pipe is full, and so needs a thread of its own."""
 
     def read_output(self) -> bytes:
-        """Wait for bytes on the server's stdout; empty at its end or after `end_output`."""
+        """Wait for bytes on the server's stdout; return none at its end or after `end_output`."""
         ...
 
     def read_errors(self) -> bytes | None:
-        """Wait for bytes on the server's stderr; empty at its end or after `end_errors`.
+        """Wait for bytes on the server's stderr; return none at its end or after `end_errors`.
 
-        Returns `None` once, when the server's own process has exited, if the system reports that.
+        The method returns `None` once, when the server's own process has exited, if the system
+        reports that.
         """
 
     def write(self, data: bytes | memoryview, taken: list[int]) -> None:
@@ -75,7 +76,7 @@ class Process(Protocol):
         """
 
     def wait_writable(self) -> bool:
-        """Wait until `write` can write something; `False` after `end_input`."""
+        """Wait until `write` can write something; return `False` after `end_input`."""
         ...
 
     def end_input(self) -> None:
@@ -88,7 +89,7 @@ class Process(Protocol):
         """Do the same for `read_errors`."""
 
     def close_input(self) -> None:
-        """Close the server's stdin: it sees the end of its input."""
+        """Close the server's stdin, so that the server sees the end of its input."""
 
     def close_output(self) -> None:
         """Close our end of its stdout."""
@@ -97,7 +98,7 @@ class Process(Protocol):
         """Close our end of its stderr."""
 
     def wait(self, timeout: float | None) -> int | None:
-        """The exit status (negative: a signal); `None` after `timeout` seconds without one.
+        """Wait for the exit status (negative for a signal); return `None` after `timeout` seconds.
 
         If possible, the process is not reaped, so that `terminate` and `kill` cannot hit another
         process with a reused process id.
@@ -117,7 +118,10 @@ class Process(Protocol):
         """Kill the whole process tree, even if its root has exited, and reap the root."""
 
     def release(self) -> None:
-        """Free the remaining resources; no other method is called afterwards."""
+        """Free the remaining resources.
+
+        No other method is called afterwards.
+        """
 
     def discard_in_child(self) -> None:
         """In a forked child: close all descriptors, without effect on the process."""
@@ -157,7 +161,8 @@ def _is_safe(name: str, windows: bool) -> bool:
 def search_path(env: Mapping[str, str], *, windows: bool = sys.platform == "win32") -> str:
     """Return the `PATH` that the server will have, or the system's default.
 
-    On Windows it is empty by default, because the system's default begins with the current folder.
+    On Windows, it is empty by default, because the system's default begins with the current
+    directory.
     """
     return _variable(env, "PATH", "" if windows else os.defpath, windows)
 
@@ -172,8 +177,9 @@ def _variable(env: Mapping[str, str], name: str, default: str, windows: bool) ->
 def locate(command: str, env: Mapping[str, str], cwd: str | None) -> str:
     """Find the file to run.
 
-    A command without a directory is searched only in the server's `PATH`; Windows itself would
-    search the current folder first. Relative paths are relative to the server's working directory.
+    A command without a directory is searched only in the server's `PATH`. Windows itself would
+    search the current directory first. Relative paths are relative to the server's working
+    directory.
 
     Raises:
         FileNotFoundError: No directory of the `PATH` contains the command.
@@ -245,8 +251,8 @@ def reach(command: str, cwd: str | None) -> None:
 def make_pipes() -> tuple[list[int], list[int]]:
     """Return the client's ends of a server's stdin, stdout and stderr, and the server's ends.
 
-    Plain descriptors, because the file objects of `Popen` would close the descriptors a second time
-    when garbage-collected. They are not inheritable, by default.
+    The ends are plain descriptors, because the file objects of `Popen` would close the descriptors
+    a second time when garbage-collected. By default, descriptors are not inheritable.
     """
     ours: list[int] = []
     theirs: list[int] = []

@@ -173,8 +173,8 @@ def _belongs(pid: int, marks: Iterable[bytes], groups: set[int], end: float) -> 
 def add_descendants(members: list[Member], *roots: int) -> None:
     """Add the living descendants of `members` and of `roots`, also those whose mark cannot be read.
 
-    Only on Linux with pidfds. Descendants are found by the ids of their parents: a process whose
-    parent has exited has another parent, and is not found.
+    This works only on Linux with pidfds. Descendants are found by the ids of their parents: a
+    process whose parent has exited has another parent, and is not found.
     """
     if sys.platform != "linux":
         return
@@ -211,8 +211,8 @@ def _origin(pid: int) -> tuple[int, bytes]:
 def _has_mark(pid: int, marks: Iterable[bytes], end: float) -> bool:
     """Return whether the process was started with one of the marks.
 
-    Waits until `end` for a process in `execve`, which has no environment yet: its parent, by which
-    it could be found, may have exited.
+    The function waits until `end` for a process in `execve`, which has no environment yet: its
+    parent, by which it could be found, may have exited.
     """
     try:
         while not (variables := _environment(pid)) and _begins_program(pid):

@@ -31,7 +31,7 @@ _KILL_WAIT = 1.0
 # these characters it could be made to run other commands.
 _UNSAFE_FOR_BATCH = frozenset('"%&|<>^!').union(map(chr, range(32))) - {"\t"}
 
-# Keeps that interpreter, and other programs, from looking for commands in the current folder first.
+# Keeps that interpreter, and other programs, from searching the current directory first.
 _SKIP_CURRENT_FOLDER = "NoDefaultCurrentDirectoryInExePath"
 
 
@@ -78,7 +78,7 @@ class WindowsProcess:
         return b"" if self._output_ended else os.read(self._stdout, _CHUNK)
 
     def read_errors(self) -> bytes | None:
-        """Never `None`: only the pipe is watched."""
+        """Read from stderr, and never return `None`: only the pipe is watched."""
         return b"" if self._errors_ended else os.read(self._stderr, _CHUNK)
 
     def write(self, data: bytes | memoryview, taken: list[int]) -> None:
@@ -90,11 +90,11 @@ class WindowsProcess:
         return not self._input_ended
 
     def end_input(self) -> None:
-        """A blocked write ends when the server exits."""
+        """Do nothing: a blocked write ends when the server exits."""
         self._input_ended = True
 
     def end_output(self) -> None:
-        """A blocked read ends when the last process of the tree has exited."""
+        """Do nothing: a blocked read ends when the last process of the tree has exited."""
         self._output_ended = True
 
     def end_errors(self) -> None:
@@ -145,7 +145,7 @@ class WindowsProcess:
             job.close()
 
     def discard_in_child(self) -> None:
-        """Never called: Windows has no fork."""
+        """Do nothing, and never be called: Windows has no fork."""
 
 
 def check_arguments(argv: Sequence[str]) -> None:
@@ -164,7 +164,7 @@ def check_arguments(argv: Sequence[str]) -> None:
 
 
 def without_current_folder(env: Mapping[str, str]) -> Mapping[str, str]:
-    """Return `env` with the setting that excludes the current folder from program searches."""
+    """Return `env` with the setting that excludes the current directory from program searches."""
     if any(name.upper() == _SKIP_CURRENT_FOLDER.upper() for name in env):
         return env
     return {**env, _SKIP_CURRENT_FOLDER: "1"}

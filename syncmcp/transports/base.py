@@ -1,8 +1,8 @@
 """The interface between a connection and its transport.
 
 A transport sends and receives frames: the bytes of one JSON-RPC message, or of a batch. The
-connection has the request table, the handlers and the models. A transport is opened once and used
-from any thread. A new connection gets a new transport.
+connection has the request table, the handlers and the models. A transport is opened once, and may
+be used from any thread. A new connection gets a new transport.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ class Outgoing:
     Attributes:
         body: The encoded message, without a line end.
         method: The method of a request or notification; `None` for a response.
-        id: The id of a request, else `None`.
+        id: The id of a request, or `None`.
         ids: The ids of all requests in the frame: `id` alone, or those of a batch; empty if the
             frame contains no request.
         headers: HTTP headers that the dialect and the call add; other transports ignore them.
         deadline: The deadline of the call; an HTTP exchange is aborted soon after it.
         status: The HTTP status of an error response, set before `Receiver.receive` gets its body;
-            else 0.
+            otherwise 0.
         state: Private to the transport: how far the frame has been sent.
         backlog: The budget that counts the frame while it waits to be sent, if any.
         batch: The batch frame that contains this frame, if it is sent in one.
@@ -57,21 +57,26 @@ class Outgoing:
     submitted: bool = False
 
     def enter(self, backlog: Budget) -> None:
-        """Count the frame in `backlog` until `leave`; `LimitExceeded` if it does not fit."""
+        """Count the frame in `backlog` until `leave`; raise `LimitExceeded` if it does not fit."""
         backlog.admit(len(self.body))
         self.backlog = backlog
 
     def leave(self) -> None:
-        """Stop counting the frame, which was sent or discarded. Idempotent, from any thread."""
+        """Stop counting the frame, which was sent or discarded.
+
+        The method is idempotent, and may be called from any thread.
+        """
         backlog, self.backlog = self.backlog, None
         if backlog is not None:
             backlog.give(len(self.body))
 
 
 class Receiver(Protocol):
-    """The callbacks of a connection for its transport. Each may be called on any thread.
+    """The callbacks of a connection for its transport.
 
-    None of them blocks, runs user code or raises.
+    Each may be called on any thread.
+
+    No callback blocks, runs user code or raises.
     """
 
     def receive(self, frame: bytes, out: Outgoing | None = None) -> bool:
@@ -86,8 +91,8 @@ class Receiver(Protocol):
             read.
 
         Raises:
-            LimitExceeded: The frame has too many values or messages; none was handled. The
-                transport treats it like a frame that is too long.
+            LimitExceeded: The frame has too many values or messages, and no message was handled.
+                The transport treats the frame like one that is too long.
         """
         ...
 
@@ -104,14 +109,15 @@ class Receiver(Protocol):
     def messages_missed(self) -> None:
         """Report that messages outside of requests may be missing.
 
-        Their stream was interrupted, or opened late. It is open now.
+        The stream of these messages was interrupted, or opened late. It is open now.
         """
 
     def server_stream_ended(self, *, opened: bool) -> None:
         """Report that the stream for messages outside of requests ended and is not reopened.
 
         Args:
-            opened: Whether the server had opened such a stream. Requests can still be sent.
+            opened: Whether the server had opened such a stream. Requests can still be sent in
+                either case.
         """
 
     def failed(self, out: Outgoing, error: McpError) -> None:
@@ -122,7 +128,10 @@ class Receiver(Protocol):
 
 
 class Transport(ABC):
-    """Sends frames to one server and receives its frames. Methods with a body here are optional."""
+    """Sends frames to one server and receives its frames.
+
+    Methods with a body here are optional.
+    """
 
     label: str
     """The server's name in errors and thread names: its command or URL, secrets removed."""
@@ -130,8 +139,9 @@ class Transport(ABC):
     blocking: bool
     """Whether `send` of a request blocks, mostly until the exchange has ended.
 
-    `True` for HTTP, where an exchange runs on the caller's thread; `False` where `send` only
-    writes. With HTTP+SSE, `send` blocks for the POST, and a reader thread receives the response.
+    It is `True` for HTTP, where an exchange runs on the caller's thread, and `False` where `send`
+    only writes. With HTTP+SSE, `send` blocks for the POST, and a reader thread receives the
+    response.
     """
 
     ordered: bool
@@ -161,8 +171,8 @@ class Transport(ABC):
     def send(self, out: Outgoing) -> None:
         """Send a request, notification or response.
 
-        A failure of a request's exchange is reported to `Receiver.failed`, not raised. Returns by
-        `out.deadline`, or as soon as `cancel` is called.
+        A failure of a request's exchange is reported to `Receiver.failed`, not raised. The method
+        returns by `out.deadline`, or as soon as `cancel` is called.
 
         Raises:
             McpError: The frame could not be sent, and `Receiver.failed` was not called.
@@ -172,31 +182,34 @@ class Transport(ABC):
     def post(self, out: Outgoing) -> None:
         """Send a notification or response without ever blocking, from any thread.
 
-        Calls `out.leave` once the frame was sent or discarded, unless this method raises.
+        The transport calls `out.leave` once the frame was sent or discarded, unless this method
+        raises.
         """
 
     @abstractmethod
     def cancel(self, out: Outgoing) -> Delivery:
         """Abort the exchange of `out`, whose outcome is not needed any more.
 
-        Never blocks. Idempotent.
+        The method never blocks, and is idempotent.
 
         Returns:
-            ``"not_sent"`` if no byte of the frame was sent, and none will be; else ``"unknown"``.
+            ``"not_sent"`` if no byte of the frame was sent or will be sent; otherwise
+            ``"unknown"``.
         """
 
     def describe(self) -> str:
         """Return a hint at the server's state, for the error of a request without a response.
 
-        Called on any thread. Secrets are removed. Empty if the transport has no hint.
+        The method may be called on any thread. Secrets are removed. The hint is empty if the
+        transport has none.
         """
         return ""
 
     def skipped(self, frame: bytes) -> None:  # noqa: B027
-        """Record a received frame with an invalid message that answers no open request."""
+        """Record a received frame with an invalid message that answers no request in flight."""
 
     def stderr_tail(self) -> str:
-        """The last lines that a child process wrote to its stderr, secrets removed."""
+        """Return the last lines that a child process wrote to its stderr, secrets removed."""
         return ""
 
     @property
@@ -214,7 +227,10 @@ class Transport(ABC):
 
     @abstractmethod
     def close(self, deadline: Deadline) -> None:
-        """End the connection and free all resources by `deadline`. Idempotent."""
+        """End the connection and free all resources by `deadline`.
+
+        The method is idempotent.
+        """
 
 
 class ForkedTransport(Transport):
@@ -259,12 +275,12 @@ class TransportSource(Protocol):
 
     @property
     def label(self) -> str:
-        """Its name in errors and logs, secrets removed."""
+        """The name of the target in errors and logs, secrets removed."""
         ...
 
     @property
     def behind(self) -> Stdio | Http | InProcessServer | None:
-        """The real server behind this target; `None` if there is none."""
+        """The real server behind this target; `None` for a target without a server."""
 
     def transport(self, inner: Transport | None) -> Transport:
         """Make an unopened transport; `inner` is the transport to the server `behind`, if any."""
@@ -272,7 +288,7 @@ class TransportSource(Protocol):
 
 
 def reader_failed(label: str, error: Exception) -> ConnectionLost:
-    """The error of a connection whose reader thread raised an unexpected exception.
+    """Return the error of a connection whose reader thread raised an unexpected exception.
 
     The exception is logged with its traceback, which the errors of the calls do not show.
     """

@@ -113,10 +113,11 @@ class ReconnectPolicy:
 class ServerStream:
     """The listening stream: server messages outside of requests, read on a thread of its own.
 
-    Only stateful revisions have it. When it ends, it is reopened; see `ReconnectPolicy`. It resumes
-    after the `last_id` of `events`. Without an id, the receiver is notified that messages may be
-    missing. `session_lost` is called when the server no longer knows the session. `answered` is set
-    when the server has accepted or refused the stream, or when the thread has ended.
+    Only stateful revisions have this stream. When the stream ends, it is reopened; see
+    `ReconnectPolicy`. It resumes after the `last_id` of `events`. Without an id, the receiver is
+    notified that messages may be missing. `session_lost` is called when the server no longer knows
+    the session. `answered` is set when the server has accepted or refused the stream, or when the
+    thread has ended.
     """
 
     endpoint: Endpoint
@@ -221,7 +222,7 @@ class HttpTransport(HttpSender):
     def __init__(self, config: Http, max_in_flight: int = 256, *, rejoin: bool = True) -> None:
         """Prepare the transport, with connections for `max_in_flight` requests at once.
 
-        `rejoin`: start in the session that `config` names.
+        With `rejoin`, start in the session that `config` names.
         """
         super().__init__(config, max_in_flight + _STREAMS)
         self._resume_session = rejoin
@@ -232,7 +233,7 @@ class HttpTransport(HttpSender):
         self._session_lost = False
 
     def open(self, receiver: Receiver, deadline: Deadline) -> None:
-        """Prepare for sending; the server is not contacted.
+        """Prepare for sending, without contact with the server.
 
         Raises:
             UsageError: The URL or a setting cannot be used.
@@ -288,9 +289,9 @@ class HttpTransport(HttpSender):
             self._server_stream.answered.wait(deadline.remaining())
 
     def close(self, deadline: Deadline) -> None:
-        """Abort all exchanges, end the session with DELETE, close the connections.
+        """Abort all exchanges, end the session with DELETE, and close the connections.
 
-        The DELETE delays this by half a second at most.
+        The DELETE delays the method by half a second at most.
         """
         self._abort_exchanges()
         if not hasattr(self, "_endpoint"):
@@ -374,7 +375,7 @@ class HttpTransport(HttpSender):
     def _error_for(
         self, response: requests.Response, headers: Mapping[str, Any], body: bytes
     ) -> HttpError | SessionLost:
-        """The error for an unexpected response; a lost session is reported as well."""
+        """Return the error for an unexpected response; report a lost session as well."""
         error = reply.error_for(response, headers, body, self._secrets)
         if isinstance(error, SessionLost):
             self._on_session_lost()

@@ -104,7 +104,7 @@ class SseTransport(HttpSender):
         return ""
 
     def close(self, deadline: Deadline) -> None:
-        """Abort all exchanges and the stream, close the connections. Does not block."""
+        """Abort all exchanges and the stream, and close the connections, without blocking."""
         self._abort_exchanges()
         if hasattr(self, "_endpoint"):
             self._endpoint.close()
@@ -213,7 +213,7 @@ class _Stream:
         """Read up to the event `endpoint` and return its data.
 
         Raises:
-            ConnectionLost: The stream ended before it.
+            ConnectionLost: The stream ended before that event.
             ProtocolError: The stream begins with a message.
         """
         for piece in self._pieces:

@@ -1,8 +1,8 @@
 """The stdio transport: a server as a child process, one JSON-RPC message per line.
 
-Two threads read stdout and stderr. The thread that sends a frame writes it, unless the pipe is
-full: then a third thread is started, which writes the queued frames. Spec:
-``basic/transports/stdio``. The tests run the POSIX code; the Windows code was not run on Windows.
+Two threads read stdout and stderr. The thread that sends a frame writes it. If the pipe is full, a
+third thread is started, which writes the queued frames. Spec: basic/transports, "stdio". The tests
+run the POSIX code; the Windows code was not run on Windows.
 """
 
 from __future__ import annotations
@@ -334,7 +334,10 @@ class StdioTransport(Transport):
         return None
 
     def skipped(self, frame: bytes) -> None:
-        """Count a line of stdout that is not a message; log the first one and show it in errors."""
+        """Count a line of stdout that is not a message.
+
+        The first such line is logged, and shown in errors.
+        """
         self.noise += 1
         if self.noise > 1 and not _log.isEnabledFor(logging.DEBUG):
             return
@@ -387,11 +390,11 @@ class StdioTransport(Transport):
             sink.close()
 
     def stderr_tail(self) -> str:
-        """The last lines that the server wrote to its stderr, secrets removed."""
+        """Return the last lines that the server wrote to its stderr, secrets removed."""
         return "" if self._stderr is None else self._stderr.tail()
 
     def describe(self) -> str:
-        """The skipped lines on stdout, and the end of stderr."""
+        """Return the skipped lines on stdout, and the end of stderr."""
         facts = [self._noise_said()]
         tail = "" if self._stderr is None else self._stderr.tail()[-_TAIL_DESCRIBED:].strip()
         if tail:
@@ -407,7 +410,7 @@ class StdioTransport(Transport):
     # -- writing
 
     def send(self, out: Outgoing) -> None:
-        """Write a frame, or queue it if the pipe is full. Never blocks.
+        """Write a frame, or queue it if the pipe is full, without blocking.
 
         The failure of a queued request is reported to `Receiver.failed`.
 
@@ -439,7 +442,10 @@ class StdioTransport(Transport):
             self._receiver.lost(self._lost(text, None))
 
     def input_closed(self) -> None:
-        """Report the connection as lost. Replacing or closing it ends the process."""
+        """Report the connection as lost.
+
+        To replace or close the connection ends the process.
+        """
         if self._receiver is not None and not self._closing:
             text = "the server closed its stdin"
             self._receiver.lost(self._lost(text, None))
@@ -449,8 +455,9 @@ class StdioTransport(Transport):
     def close(self, deadline: Deadline) -> None:
         """End the server: close its stdin, wait, terminate its process tree, wait, kill the rest.
 
-        Called from any thread, including the transport's own, a signal handler or a finalizer.
-        Starts no thread. A second caller waits for the first one, or until its own deadline.
+        The method may be called from any thread, including the transport's own, a signal handler or
+        a finalizer. It starts no thread. A second caller waits for the first one, or until its own
+        deadline.
         """
         me = threading.get_ident()
         mine = False
@@ -569,7 +576,7 @@ def start(argv: Sequence[str], env: Mapping[str, str], cwd: str | None) -> Proce
     """Start a server on this system, without a shell.
 
     Raises:
-        OSError: It could not be started.
+        OSError: The server could not be started.
         ValueError: An argument or environment variable cannot be passed to a process.
     """
     with delaying_forks():

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from syncmcp.approval import Question
 
 RUN: Final = "run"
-"""What a person types to allow a call that may change something."""
+"""The word that a person types to allow a call that may change something."""
 
 # The limits of an overview: the number of arguments, the characters of a name and of a value.
 _MOST_ARGUMENTS = 20
@@ -23,7 +23,7 @@ _MOST_OF_VALUE = 300
 
 
 def wants_word(question: Question) -> bool:
-    """Whether a person must type a word to allow `question`: a tool may change something.
+    """Return whether a person must type a word to allow `question`: a tool may change something.
 
     A call needs no word if a trusted server declares the tool read-only. The annotation of any
     other server proves nothing.
@@ -47,7 +47,7 @@ def arguments_parts(call: ToolCall) -> Iterator[str]:
 
 
 def arguments_overview(call: ToolCall) -> str:
-    """Return the arguments of a call, one on each line, with long ones cut in the middle."""
+    """Return the arguments of a call, one on each line, with long arguments cut in the middle."""
     lines = [f"{name}: {value}" for name, value in overview_pairs(call, _as_json)]
     if (left_out := len(call.arguments) - len(lines)) > 0:
         lines.append(f"… ({left_out:,} more arguments)")
@@ -61,7 +61,7 @@ def overview_pairs(call: ToolCall, write: Callable[[Any], str]) -> Iterator[tupl
 
 
 def both_ends(text: str, limit: int) -> str:
-    """Cut `text` in its middle to at most `limit` characters, and say how many are missing."""
+    """Cut `text` in its middle to at most `limit` characters, and say how many were cut out."""
     left_out = len(text) - limit
     if left_out <= 0:
         return text

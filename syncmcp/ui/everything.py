@@ -1,7 +1,7 @@
 """The whole content that a person approves, as one text: no part may be approved unseen.
 
-A summary omits parts, and the author of a request can know which. This text is made from the JSON
-that is sent, whatever its members are, so no member is omitted.
+A summary omits parts, and the author of a request can know which parts. This text is made from the
+JSON that is sent, whatever its members are, so no member is omitted.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def check_length(question: Question) -> None:
     """Refuse a question that is too long for a person to read in full.
 
     Raises:
-        UsageError: It has more than `MOST_SHOWN` characters.
+        UsageError: The question has more than `MOST_SHOWN` characters.
     """
     request, answer = question.request, question.answer
     parts: Iterable[str]
@@ -73,9 +73,10 @@ def roots_text(question: Question) -> str:
 
 
 def _shown(sent: RequestParams | CreateMessageResult) -> dict[str, Any]:
-    """Return what is sent, with the lengths of pictures and sounds instead of their base64.
+    """Return the content that is sent, with lengths of pictures and sounds instead of their base64.
 
-    Only in content blocks: elsewhere a server could present any text as the data of a picture.
+    This is done only in content blocks: elsewhere a server could present any text as the data of a
+    picture.
     """
     wire = sent.to_wire()
     if isinstance(sent, CreateMessageRequestParams):

@@ -90,14 +90,15 @@ class Cut(Fault):
 class Hold(Fault):
     """Stops the exchange until `Planned.release` is called; then it goes on.
 
-    It also ends when the client disconnects, which the proxy cannot notice at "connect" and
+    The fault also ends when the client disconnects. The proxy cannot notice that at "connect" and
     "request", where it does not read.
 
     Attributes:
-        seconds: Seconds after which the exchange goes on without a release; `None` for no limit.
+        seconds: The seconds after which the exchange goes on without a release; `None` for no
+            limit.
 
     Raises:
-        ValueError: As for `Fault`; or `seconds` is not a number of seconds.
+        ValueError: See `Fault`; or `seconds` is not a number of seconds.
     """
 
     seconds: float | None = None
@@ -113,12 +114,12 @@ class Drip(Fault):
 
     Attributes:
         size: The number of bytes in one piece.
-        every: Seconds before each piece; `None` sends one piece for each `Planned.release`.
+        every: The seconds before each piece; `None` sends one piece for each `Planned.release`.
 
     Raises:
-        ValueError: As for `Fault`; or the point is before the response, `size` is less than 1, or
+        ValueError: See `Fault`; or the point is before the response, `size` is less than 1, or
             `every` is not a number of seconds.
-        TypeError: As for `Fault`; or `size` is not an `int`.
+        TypeError: See `Fault`; or `size` is not an `int`.
     """
 
     size: int = 1
@@ -135,13 +136,16 @@ class Drip(Fault):
 
 
 class Planned:
-    """A queued fault, returned by `FaultProxy.queue`. Its methods may be called from any thread.
+    """A queued fault, returned by `FaultProxy.queue`.
+
+    The methods may be called from any thread.
 
     Attributes:
         fault: The fault.
-        exchange: The exchange to which it was assigned; `None` before that, and at "connect".
-        happened: Whether the exchange has reached the point of the fault. It may become true just
-            after the client's error: `wait` waits for it.
+        exchange: The exchange to which the fault was assigned; `None` before that, and at
+            "connect".
+        happened: Whether the exchange has reached the point of the fault. The value may become true
+            just after the client's error; `wait` waits for it.
     """
 
     def __init__(
@@ -163,19 +167,22 @@ class Planned:
         self._wake: Callable[[], None] | None = None
 
     def wait(self, timeout: float = 10.0) -> None:
-        """Wait until the fault has happened; a `Cut`, until the connections are cut.
+        """Wait until the fault has happened; for a `Cut`, until the connections are cut.
 
         Args:
-            timeout: Seconds to wait at most.
+            timeout: The longest time to wait, in seconds.
 
         Raises:
-            TimeoutError: It did not happen in time.
+            TimeoutError: The fault did not happen in time.
         """
         if not self._log.wait_for(lambda _: self.happened, timeout):
             raise TimeoutError(f"{self!r} did not happen within {timeout:g} s")
 
     def release(self, times: int = 1) -> None:
-        """End a `Hold`, or send that many pieces of a `Drip`; may be called in advance."""
+        """End a `Hold`, or send that many pieces of a `Drip`.
+
+        The method may be called in advance.
+        """
         with self._log.changed:
             self._releases += times
             wake = self._wake
@@ -231,14 +238,14 @@ class Exchange:
         connection: The number of the client's connection, from 0.
         verb: The HTTP method.
         path: The request's target.
-        headers: The request's headers, names in lower case.
+        headers: The request's headers, with names in lower case.
         method: The JSON-RPC method in the body, or `None`.
         body: The request's body, as far as it was read.
         sent: Whether the whole request was sent to the server.
         status: The HTTP status of the response, or `None` before it was read.
         passed: The number of bytes of the response's body that were sent to the client.
         ended: How the exchange ended: "complete", "cut", "reset", "client left", "server left" or
-            "closed"; `None` before that. "complete" is set shortly after the last byte was sent.
+            "closed"; `None` before the end. "complete" is set shortly after the last byte was sent.
     """
 
     number: int
@@ -255,7 +262,10 @@ class Exchange:
 
     @property
     def message(self) -> Any:
-        """The body, decoded from JSON; raises `ValueError` if it is not JSON."""
+        """The body, decoded from JSON.
+
+        Raises `ValueError` if the body is not JSON.
+        """
         return json.loads(self.body)
 
 

@@ -20,15 +20,15 @@ _CLOSE_SECONDS = 10.0
 
 
 class UnusedFaults(AssertionError):
-    """A queued fault never happened: no exchange matched it, or none reached its point."""
+    """A queued fault never happened: no exchange matched it or reached its point."""
 
 
 class FaultProxy(Closing):
     """A proxy between a client and an HTTP server that injects queued faults into their exchanges.
 
-    Each connection is passed on by a thread of its own, without change where there is no fault. An
-    exchange has at most one fault: the first of the queued faults that are due. The others happen
-    in later exchanges that match.
+    A thread of its own passes on each connection, without change where there is no fault. An
+    exchange has at most one fault: the first of the queued faults that are due. The other faults
+    happen in later exchanges that match.
 
     >>> from syncmcp.testing import Cut, FaultProxy, demo_server, serve_http
     >>> with serve_http(demo_server()) as http, FaultProxy(http.url) as proxy:
@@ -38,18 +38,19 @@ class FaultProxy(Closing):
     ...     print(type(error).__name__, proxy.sends("tools/call"))
     OutcomeUnknown 1
 
-    Close it, or use it in a `with` statement.
+    Close the proxy, or use it in a `with` statement.
 
     Args:
         target: The URL of the server, ``http://``.
-        tls: If given, clients connect with TLS; the proxy connects to the server without.
+        tls: If it is passed, clients connect with TLS. The proxy connects to the server without
+            TLS.
 
     Attributes:
         url: The URL that clients connect to.
 
     Raises:
-        TypeError: The target is not a string, or `tls` is something else.
-        ValueError: It is not an ``http://`` URL.
+        TypeError: The target is not a string, or `tls` has another type.
+        ValueError: The target is not an ``http://`` URL.
     """
 
     def __init__(self, target: str, *, tls: ssl.SSLContext | None = None) -> None:
@@ -79,14 +80,14 @@ class FaultProxy(Closing):
             fault: A `Cut`, `Hold` or `Drip`.
             verb: Only requests with this HTTP method match.
             method: Only requests whose body has this JSON-RPC method match.
-            nth: The fault happens in the n-th matching exchange from now on; at "connect", on the
-                n-th connection.
+            nth: The number of the matching exchange from now on in which the fault happens; at
+                "connect", the number of the connection.
 
         Returns:
             The queued fault, with methods to wait until it happens and to release it.
 
         Raises:
-            TypeError: `fault` or `nth` is something else.
+            TypeError: `fault` or `nth` has another type.
             ValueError: `nth` is less than 1, or a fault at "connect" has a verb or a method.
         """
         if not isinstance(fault, Fault):
@@ -105,7 +106,7 @@ class FaultProxy(Closing):
     def retarget(self, target: str) -> None:
         """Connect to another server from the next exchange on.
 
-        Running exchanges stay with the previous server.
+        Exchanges in progress stay with the previous server.
 
         Args:
             target: The URL of the server, with the same path as the first one.
@@ -161,7 +162,7 @@ class FaultProxy(Closing):
 
     @property
     def open_connections(self) -> int:
-        """The number of open connections; one that was cut counts until its client closes it."""
+        """The number of open connections; a cut connection counts until its client closes it."""
         with self._log.changed:
             return len(self._relays)
 
@@ -174,15 +175,18 @@ class FaultProxy(Closing):
         """Wait until `predicate(proxy)` is true; return whether it became so.
 
         Args:
-            predicate: Called on this thread, after each change, with a lock held; must not block.
-            timeout: Seconds to wait at most.
+            predicate: Called on this thread, after each change, with a lock held. It must not
+                block.
+            timeout: The longest time to wait, in seconds.
         """
         return self._log.wait_for(lambda _: predicate(self), timeout)
 
     # Closing
 
     def close(self) -> None:
-        """Stop listening, end all connections and wait for their threads. Idempotent.
+        """Stop listening, end all connections, and wait for their threads.
+
+        The method is idempotent.
 
         Raises:
             UnusedFaults: A queued fault has never happened.

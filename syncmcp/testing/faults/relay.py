@@ -33,7 +33,7 @@ class _ByteReader:
         self.buffer = b""
 
     def read_head(self) -> _Head | None:
-        """Read the head of the next message; `None` at the end. Raises `EOFError` within a head."""
+        """Read the head of the next message; `None` at the end; raise `EOFError` within a head."""
         if not self.buffer and not self._fill_buffer():
             return None
         return _Head.of(self._read_until(b"\r\n\r\n"))
@@ -104,7 +104,7 @@ def request_framing(head: _Head) -> Framing:
 
 
 def body_pieces(source: _ByteReader, head: _Head, framing: Framing) -> Iterator[bytes]:
-    """Yield a body as it is received, without chunk sizes. Raises `EOFError` if it is cut."""
+    """Yield a body as it is received, without chunk sizes; raise `EOFError` if it is cut."""
     if framing == "length":
         yield from _read_exactly(source, head.length)
     elif framing == "end":
@@ -138,7 +138,7 @@ def frame_piece(piece: bytes, framing: Framing) -> tuple[bytes, int]:
 def split_events(body: Iterable[bytes]) -> Iterator[tuple[bytes, bool]]:
     """Split an event stream after each blank line; yield each part and whether it is an event.
 
-    Comments are not events, and neither is the rest after the last blank line.
+    Comments are not events. The rest after the last blank line is not an event, either.
     """
     rest = b""
     for piece in body:
@@ -399,7 +399,7 @@ class Relay:
             self._wait_for_release(planned, fault.seconds)
 
     def _wait_for_release(self, planned: Planned, seconds: float | None) -> None:
-        """Wait for a release, `seconds` at most."""
+        """Wait for a release, at most `seconds`."""
         until = None if seconds is None else time.monotonic() + seconds
         reads = planned.fault.at not in ("connect", "request")
         while not planned._take_release():

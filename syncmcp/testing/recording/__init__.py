@@ -87,7 +87,7 @@ _FLAGS = os.O_RDWR | os.O_CREAT | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_B
 
 
 class Entry(NamedTuple):
-    """One line: an event of a connection."""
+    """One line, which is an event of a connection."""
 
     kind: str
     value: Any
@@ -97,7 +97,9 @@ class Entry(NamedTuple):
 
 
 class RecordingFile:
-    """A recording that is being written. Its methods may be called from any thread.
+    """A recording that is being written.
+
+    The methods may be called from any thread.
 
     While a connection is open, the file is open and locked against other writers.
     """
@@ -114,7 +116,7 @@ class RecordingFile:
         self._connections = 0
 
     def begin_connection(self) -> int:
-        """Begin a connection and return its number. Raises `OSError`; `UsageError` if locked."""
+        """Begin a connection and return its number; raise `OSError`, or `UsageError` if locked."""
         with self._lock:
             if self._process != os.getpid():
                 # After a fork, the file and its lock belong to the parent process.
@@ -143,7 +145,7 @@ class RecordingFile:
             self._write(line)
 
     def end_connection(self) -> None:
-        """End a connection; after the last one the file is closed."""
+        """End a connection; after the last one, close the file."""
         with self._lock:
             self._open_connections -= 1
             if self._open_connections == 0 and self._file is not None:
@@ -272,8 +274,9 @@ _WORD = re.compile(r"[$_]?[A-Za-z]+(?:_[A-Za-z]+)*")
 class _SecretMasks:
     """Replaces each secret by a numbered mask, the same mask at each occurrence.
 
-    Different cursors, for example, get different masks. Not thread-safe. In names of members that
-    are words, only `secrets` are masked: a secret `of_target` may equal a name of the protocol.
+    Different cursors, for example, get different masks. The class is not thread-safe. In names of
+    members that are words, only `secrets` are masked: a secret `of_target` may equal a name of the
+    protocol.
     """
 
     def __init__(
@@ -346,21 +349,21 @@ class Recording(TransportSource):
     ...     print(client.call_tool("add", {"a": 1, "b": 2}).text)
     3
 
-    ``syncmcp.connect(Recording(target, path))``. Each message is written as a line of the file at
-    once, so that the file of an interrupted program has the messages so far. The first connection
-    replaces an existing file; later connections are appended. HTTP headers are not recorded.
+    Each message is written as a line of the file at once, so that the file of an interrupted
+    program has the messages so far. The first connection replaces an existing file; later
+    connections are appended. HTTP headers are not recorded.
 
     In messages, secrets are replaced by ``***1``, ``***2`` and so on, each by the same mask
-    wherever it occurs: values that look like secrets, values of members whose names are those of
-    secrets (tokens, cursors and request states among them), and all values of environment
-    variables, headers and URL queries that the target was given.
+    wherever it occurs. Secrets are values that look like secrets, and values of members whose names
+    are those of secrets (tokens, cursors and request states among them). All values of the target's
+    environment variables, headers and URL queries are also secrets.
 
     Args:
         target: The server, as for `syncmcp.connect`.
-        path: The file; its directory is created if necessary.
-        secrets: Other values to mask wherever they occur; each has at least six characters.
-        mask: Called with each text; returns it with ``***`` in place of other secrets. Runs on the
-            threads that send and read, and must not block.
+        path: The file, whose directory is created if necessary.
+        secrets: Other values to mask wherever they occur. Each has at least six characters.
+        mask: Called with each text; returns the text with ``***`` in place of other secrets. It
+            runs on the threads that send and read, and must not block.
 
     Raises:
         UsageError: The target cannot be recorded (a `Recording` or `Replay`, or HTTP with a
@@ -432,7 +435,7 @@ class Recording(TransportSource):
 class _Recorder(Transport):
     """Wraps a transport, and records what it sends and receives.
 
-    It is the transport of the connection, and the receiver of the wrapped transport.
+    The object is the transport of the connection, and the receiver of the wrapped transport.
     """
 
     def __init__(
@@ -468,7 +471,10 @@ class _Recorder(Transport):
         self._inner.wait_listening(deadline)
 
     def open(self, receiver: Receiver, deadline: Deadline) -> None:
-        """See `Transport`. Raises `UsageError` if another client is recording to the file."""
+        """See `Transport`.
+
+        Raises `UsageError` if another client is recording to the file.
+        """
         self._receiver = receiver
         self._inner.label = self.label  # The connection may have changed the label.
         try:
@@ -579,7 +585,7 @@ class _Recorder(Transport):
             self._receiver.lost(lost)
 
     def _stop(self) -> None:
-        """End the connection in the file, once, whatever threads call this."""
+        """End the connection in the file, once, whatever threads call the method."""
         with self._lock:
             was_recording, self._recording = self._recording, False
         if was_recording:

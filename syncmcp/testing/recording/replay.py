@@ -51,7 +51,7 @@ _ERROR_CLASSES: dict[str, type[McpError]] = {
     and issubclass(kind, (TransportError, ProtocolError, LimitExceeded, ClosedError))
 }
 
-# The answer to a `server/discover` for which no answer was recorded.
+# The response to a `server/discover` for which no response was recorded.
 _METHOD_NOT_FOUND = {"code": -32601, "message": "Method not found"}
 
 # The state of a request that was withdrawn before it was sent.
@@ -73,7 +73,7 @@ class _ReplayTransport(Transport):
         self._lock = threading.RLock()
         self._closed = False
         self._thread: threading.Thread | None = None
-        # Answers that the replay makes by itself: to `ping`, repeated lists and `server/discover`.
+        # Responses that the replay makes itself: to `ping`, repeated lists and `server/discover`.
         self._local_replies: deque[tuple[dict[str, Any], Outgoing]] = deque()
         # The current request and its id, by recorded id; the current token, by recorded token.
         self._outgoing: dict[int, Outgoing] = {}
@@ -102,7 +102,7 @@ class _ReplayTransport(Transport):
         self._handle_sent(out)
         self._wake.put(True)
         if self.blocking and out.id is not None:
-            # Set by the answer, by `close`, or by `cancel` when the call has timed out.
+            # Set by the response, by `close`, or by `cancel` when the call has timed out.
             while not over.wait(out.deadline.remaining()) and not out.deadline.expired:
                 pass
 
@@ -178,7 +178,7 @@ class _ReplayTransport(Transport):
                 raise
             recorded = {}
         if method == "server/discover" and not self._state.has_end(recorded.get("id")):
-            # No answer was recorded. With an error the client need not wait for its timeout.
+            # No response was recorded. With an error the client need not wait for its timeout.
             refusal = {"jsonrpc": "2.0", "id": id, "error": _METHOD_NOT_FOUND}
             self._local_replies.append((refusal, out))
             return
@@ -262,7 +262,7 @@ class _ReplayTransport(Transport):
             if type(token) in (int, str):
                 changed["progressToken"] = self._tokens.get(token, token)  # type: ignore[arg-type]
         if method == "notifications/cancelled" and not self._state.stateful:
-            # This is the id of a client's request; up to 2025-11-25, the id of a server's request.
+            # This is the id of a client's request; before 2026-07-28, the id of a server's request.
             changed["requestId"] = self._current_id(member.get("requestId"))
         meta = member.get("_meta")
         if isinstance(meta, dict) and SUBSCRIPTION_ID in meta:
@@ -284,30 +284,32 @@ def error_from_json(facts: Any) -> McpError:
 
 
 class Replay(TransportSource):
-    """A target that answers as a recorded server did: ``syncmcp.connect(Replay(path))``.
+    """A target that responds as a recorded server did: ``syncmcp.connect(Replay(path))``.
 
-    A request is answered with the answer that was recorded for the same method and params. Before
-    it, the client receives the notifications of the request in their order, and its questions,
-    which have to be answered as in the recording. If the same request was recorded several times,
-    its answers are used one after another. A mask such as ``***1`` in a recorded param matches any
-    text or number. The params of `initialize` and `server/discover`, and the members that a client
-    itself adds to `_meta`, are not compared. A `ping` is always answered, and so is a list of tools
-    that was recorded: how often a client lists the tools by itself depends on when it is notified
-    that the list has changed.
+    A request gets the response that was recorded for the same method and params. Before the
+    response, the client receives the notifications of the request in their order, and its
+    questions, which the client has to answer as in the recording. If the same request was recorded
+    several times, its responses are used one after another. A mask such as ``***1`` in a recorded
+    param matches any text or number. The params of `initialize` and `server/discover`, and the
+    members that a client itself adds to `_meta`, are not compared.
 
-    The n-th connection plays the n-th recorded connection, and later ones the last. A call whose
-    request was not recorded fails with `NotRecorded`. One that timed out or was cancelled when it
-    was recorded gets no answer: it waits for its own timeout.
+    A `ping` always gets a response. So does a request for a list of tools that was recorded. How
+    often a client lists the tools by itself depends on when it is notified that the list has
+    changed.
+
+    The n-th connection plays the n-th recorded connection, and later connections play the last one.
+    A call whose request was not recorded fails with `NotRecorded`. A call that timed out or was
+    cancelled in the recording gets no response: it waits for its own timeout.
 
     Args:
-        path: A file that a `Recording` has written. It is read by the constructor.
-        order: ``"causal"``: the messages of one request keep their order, and the client may send
-            its requests in any order. ``"recorded"``: all messages keep the order of the
-            recording; a client that does not send the same messages in that order waits until its
+        path: A file that a `Recording` has written. The constructor reads the file.
+        order: With ``"causal"``, the messages of one request keep their order, and the client may
+            send its requests in any order. With ``"recorded"``, all messages keep the order of the
+            recording. A client that does not send the same messages in that order waits until its
             own timeouts.
-        normalize: Called as `normalize(method, params)` with the params of a request, or with the
-            result of a question, both of the recorded and of the current one, before these are
-            compared; returns the value to compare. Runs on the threads that send.
+        normalize: Returns the value to compare. It is called as `normalize(method, params)`, for
+            both the recorded and the current message. `params` are those of a request, or the
+            result of a question. It runs on the threads that send.
 
     Raises:
         UsageError: The file cannot be read, or is not a recording, or `order` is unknown.
@@ -353,7 +355,7 @@ class Replay(TransportSource):
 
     @property
     def unexpected(self) -> list[NotRecorded]:
-        """The errors for requests and answers that were not recorded, even if they were caught."""
+        """The errors for requests and answers that were not recorded, including caught errors."""
         with self._lock:
             return list(self._unexpected)
 

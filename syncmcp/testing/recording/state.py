@@ -89,7 +89,7 @@ def _shorten(value: Any) -> str:
 
 
 def member_at(value: Any, *names: str) -> Any:
-    """Follow `names` into nested objects; return `None` if one is absent."""
+    """Follow `names` into nested objects; return `None` if a name is absent."""
     found = value
     for name in names:
         if not isinstance(found, dict):
@@ -290,8 +290,8 @@ class NotRecorded(UsageError):
 
     Attributes:
         differences: A line for each difference to the most similar recorded request of the same
-            method, or to the recorded answer. Empty if no request of this method was recorded, or
-            if all equal ones have been played.
+            method, or to the recorded answer. There are no lines if no request of this method was
+            recorded, or if all equal requests have been played.
     """
 
     differences: tuple[str, ...] = ()
@@ -321,7 +321,10 @@ def with_endings(recorded: Iterable[Entry]) -> list[Entry]:
 
 
 class ReplayState:
-    """The state of one connection that is played. Not thread-safe."""
+    """The state of one connection that is played.
+
+    The class is not thread-safe.
+    """
 
     def __init__(self, entries: list[Entry], order: Order, normalize: Normalize | None) -> None:
         self.entries = entries
@@ -344,7 +347,7 @@ class ReplayState:
         """The error with which opening the connection failed, as JSON, or `None`."""
 
     def has_end(self, recorded_id: Any) -> bool:
-        """Return whether the request with this recorded id was answered or failed."""
+        """Return whether the request with this recorded id has a response or has failed."""
         return recorded_id in self._schedule.ended
 
     @property
@@ -370,7 +373,7 @@ class ReplayState:
         return next((entry.value for entry in self.entries if entry.kind == kind), {})
 
     def request(self, method: str, params: Any) -> dict[str, Any]:
-        """Return the recorded request that matches, and mark it as sent. Raises `NotRecorded`."""
+        """Return the recorded request that matches, and mark it as sent; raise `NotRecorded`."""
         asked = self._comparable(method, params)
         fitting: int | None = None
         for position in self._left(self._requests.get(method, ())):
@@ -388,7 +391,7 @@ class ReplayState:
         return message
 
     def repeated_list(self, method: str, params: Any) -> dict[str, Any] | None:
-        """Return the newest answer that was recorded for this list of tools, or `None`.
+        """Return the newest response that was recorded for this list of tools, or `None`.
 
         A client may list the tools more often than the recorded client did: if its threads run in
         another order, its list becomes outdated at another moment.
@@ -413,7 +416,7 @@ class ReplayState:
             self._schedule.mark_done(position)
 
     def answer(self, message: dict[str, Any]) -> None:
-        """Record that the client has answered a question. Raises `NotRecorded` if it differs."""
+        """Record that the client has answered a question; raise `NotRecorded` if it differs."""
         id = id_of(message)
         position = self._schedule.answers.get(id)
         if id is None or position is None or position in self._schedule.done:

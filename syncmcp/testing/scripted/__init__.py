@@ -23,10 +23,10 @@ class Received:
     Attributes:
         message: The decoded JSON; the text if it was not JSON; `None` without a body.
         method: The JSON-RPC method; "response" for a response, "batch" for an array, "invalid" for
-            anything else; over HTTP the HTTP method if there is no body.
+            anything else. Over HTTP, it is the HTTP method if there is no body.
         connection: The number of its connection, from 0.
-        http: HTTP method and path, over HTTP; otherwise `None`.
-        headers: The request's headers, names in lower case, over HTTP; otherwise empty.
+        http: The HTTP method and path, over HTTP; otherwise `None`.
+        headers: The request's headers, with names in lower case, over HTTP; otherwise empty.
     """
 
     message: Any
@@ -37,7 +37,10 @@ class Received:
 
 
 class Transcript(Watched):
-    """What a scripted peer has received, and its events. May be used from any thread."""
+    """The messages that a scripted peer has received, and its events.
+
+    A transcript may be used from any thread.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -58,9 +61,9 @@ class Transcript(Watched):
     def events(self) -> list[str]:
         """All other events so far, in order.
 
-        "connected", "disconnected" (the client ended a connection), "finished" (a script was
-        played to its end), "failed: REASON" (a step was invalid where it was played), and of child
-        processes "started: PID", "exited".
+        The events are "connected", "disconnected" (the client ended a connection), "finished" (a
+        script was played to its end), and "failed: REASON" (a step was invalid where it was
+        played). Those of child processes are "started: PID" and "exited".
         """
         with self.changed:
             return list(self._events)
@@ -70,14 +73,14 @@ class Transcript(Watched):
         return [received.method for received in self.received]
 
     def wait_event(self, event: str, count: int = 1, timeout: float = 10.0) -> bool:
-        """Wait until `event` has happened `count` times; return false after `timeout` seconds."""
+        """Wait until `event` has happened `count` times; return `False` after `timeout` seconds."""
         return self.wait_for(lambda seen: seen.events.count(event) >= count, timeout)
 
     def wait_received(self, method: str, count: int = 1, timeout: float = 10.0) -> list[Received]:
         """Wait until `count` messages of `method` were received; return all of that method.
 
         Raises:
-            TimeoutError: They were not received within `timeout` seconds.
+            TimeoutError: The messages were not received within `timeout` seconds.
         """
         if not self.wait_for(lambda seen: seen.methods().count(method) >= count, timeout):
             raise TimeoutError(f"{method} came {self.methods().count(method)} times, not {count}")
@@ -100,9 +103,10 @@ def open_gate(transcript: Transcript, name: str) -> None:
 
 
 class Channel:
-    """Sends the answers to one message of the client; this class: as lines, in memory or stdio.
+    """Sends the responses to one message of the client. This class sends lines.
 
-    The methods for steps have the names of the steps, and return the bytes to write.
+    It is for connections in memory or over stdio. The methods for steps have the names of the
+    steps, and return the bytes to write.
     """
 
     place = "in memory"
@@ -111,11 +115,11 @@ class Channel:
         self.inbox = inbox
 
     def write(self, data: bytes) -> None:
-        """Write bytes unchanged. Raises `OSError` if the client has disconnected."""
+        """Write bytes unchanged; raise `OSError` if the client has disconnected."""
         raise NotImplementedError
 
     def wait(self, seconds: float | None) -> None:
-        """Wait for `seconds` (`None`: no limit). Raises `ScriptEnded`; over HTTP `ClientGone`."""
+        """Wait for `seconds` (`None` for no limit); raise `ScriptEnded`, over HTTP `ClientGone`."""
         self.inbox.wait(seconds)
 
     # Steps
@@ -133,7 +137,7 @@ class Channel:
 
 @dataclass(frozen=True)
 class Incoming:
-    """A message from the client, with the channel for its answers."""
+    """A message from the client, with the channel for its responses."""
 
     message: Any
     method: str
@@ -141,7 +145,7 @@ class Incoming:
 
     @property
     def is_request(self) -> bool:
-        """Whether the client waits for an answer."""
+        """Whether the client waits for a response."""
         return isinstance(self.message, dict) and {"id", "method"} <= self.message.keys()
 
 
@@ -184,7 +188,7 @@ class Inbox:
     def take(self, method: str) -> Incoming:
         """Wait for a message of `method` and remove it.
 
-        Raises `ScriptEnded`; `ScriptError` if requests have come that no step has expected.
+        Raises `ScriptEnded`, or `ScriptError` if requests have come that no step has expected.
         """
         with self.transcript.changed:
             try:
@@ -223,14 +227,14 @@ class Player:
         self._labels: dict[str, Incoming] = {}
 
     def play(self) -> None:
-        """Play the script to its end on this thread. Raises `ScriptEnded` and `ScriptError`."""
+        """Play the script to its end on this thread; raise `ScriptEnded` and `ScriptError`."""
         for step in self._script:
             # The transcript shows the disconnection; the script continues with its next step.
             with suppress(ClientGone):
                 self._play(step, lambda channel, data: channel.write(data))
 
     def cut(self) -> None:
-        """End the connection of the message that is answered."""
+        """End the connection of the message to which the step responds."""
         if (channel := self._channel) is not None:
             with suppress(ScriptEnded):
                 cast("Any", channel).cut(code=0, reset=False)
@@ -311,7 +315,7 @@ def encode(value: Any) -> bytes:
 
 
 def _fill_placeholders(value: Any, incoming: Incoming | None) -> Any:
-    """Replace the placeholders in `value` by values of the message that is answered."""
+    """Replace the placeholders in `value` by values of the message to which the step responds."""
     if isinstance(value, dict):
         return {name: _fill_placeholders(inner, incoming) for name, inner in value.items()}
     if isinstance(value, list):

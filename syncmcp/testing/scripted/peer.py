@@ -50,25 +50,25 @@ class ScriptedPeer(Closing):
     ...     print(repr(client.call_tool.future("order").exception()))
     OutcomeUnknown('the in-process server ended the session')
 
-    A client connects to a peer in one of three ways, each started at its first use: `connect` (in
-    memory), `command` (a child process over stdio) and `url` (HTTP). In memory and over stdio the
-    n-th connection plays the n-th script, and later connections play the last one. Over HTTP the
-    first script is played once for the whole endpoint. Requests that it does not `expect` anywhere
-    are answered as usual: notifications with 202, GET with 405, DELETE with 200. After the last
-    step of a script its connection stays open, and requests get no answer: they time out.
+    A client connects to a peer by `connect` (in memory), `command` (a child process over stdio) or
+    `url` (HTTP). Each is started at its first use. In memory and over stdio, the n-th connection
+    plays the n-th script, and later connections play the last one. Over HTTP, the first script is
+    played once for the whole endpoint. Requests that no step expects get the usual response:
+    notifications 202, GET 405, DELETE 200. After the last step of a script, its connection stays
+    open, and requests get no response: they time out.
 
-    Close it, or use it in a `with` statement. An invalid step ends its script and the connection,
-    with the event "failed: ..." in the transcript, and `close` raises
-    an error that says what is wrong.
+    Close the peer, or use it in a `with` statement. An invalid step ends its script and the
+    connection, with the event "failed: ..." in the transcript. Then `close` raises an error that
+    says what is wrong.
 
     Args:
         scripts: The scripts, at least one.
 
     Attributes:
-        transcript: The messages received and the events; has methods to wait for them.
+        transcript: The messages received and the events, with methods to wait for them.
 
     Raises:
-        TypeError: A script has something else than steps.
+        TypeError: A script contains something other than steps.
         ValueError: There is no script.
     """
 
@@ -106,7 +106,7 @@ class ScriptedPeer(Closing):
         Args:
             deliver: Called with each frame, on the thread that plays the script, once its line is
                 complete.
-            on_close: Called once if the script cuts the connection, on that thread.
+            on_close: Called once, on the same thread, if the script cuts the connection.
         """
         inbox = Inbox(self.transcript)
         number, script = self._next_script()
@@ -117,7 +117,7 @@ class ScriptedPeer(Closing):
 
     @property
     def command(self) -> list[str]:
-        """The command line of the peer as a stdio server; may be run several times."""
+        """The command line of the peer as a stdio server, which may be run several times."""
         with self._lock:
             if self._control is None:
                 self._control = Listener(self._accept_process)
@@ -167,8 +167,8 @@ class ScriptedPeer(Closing):
         The program that started a child process must end it.
 
         Raises:
-            ScriptError: A script had an invalid step; or it waited for a message, and requests had
-                come that no step before expected.
+            ScriptError: A script had an invalid step; or a script waited for a message, and
+                requests had come that no step before expected.
         """
         with self._lock:
             played, listeners = list(self._played), [self._control]
@@ -237,11 +237,17 @@ class ScriptedConnection:
         return f"<ScriptedConnection {self._number}>"
 
     def receive(self, frame: bytes) -> None:
-        """Process one frame of the client: JSON without a newline. Never blocks."""
+        """Process one frame of the client: JSON without a newline.
+
+        The method never blocks.
+        """
         self._channel.inbox.receive(frame, self._channel, self._number)
 
     def close(self) -> None:
-        """End the connection from the client's side. Idempotent."""
+        """End the connection from the client's side.
+
+        The method is idempotent.
+        """
         inbox = self._channel.inbox
         if inbox.close():
             inbox.transcript.add_event("disconnected")

@@ -1,7 +1,7 @@
 """A scripted peer as a child process: the process, and its channel in the peer.
 
 The peer plays the script. The process obeys the orders that the peer sends over a connection on
-loopback, and confirms each. It reports the lines that it reads from stdin.
+loopback, and confirms each order. It reports the lines that it reads from stdin.
 """
 
 from __future__ import annotations

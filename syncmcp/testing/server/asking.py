@@ -38,7 +38,7 @@ _GIVEN_UP = "no longer waited for"
 
 @dataclass(frozen=True, eq=False)
 class Round:
-    """An `input_required` result with its `requestState`, and the retry that is waited for."""
+    """An `input_required` result with its `requestState`, and the awaited retry."""
 
     call: Call
     keys: frozenset[str]
@@ -60,7 +60,10 @@ class Rounds:
         self._ended: dict[str, str] = {}
 
     def open(self, call: Call, keys: frozenset[str]) -> Round:
-        """Open a round. Called before its result is sent: the retry may follow at once."""
+        """Open a round.
+
+        Call this before its result is sent: the retry may follow at once.
+        """
         opened = Round(call, keys)
         with self._lock:
             self._open[opened.state] = opened
@@ -68,7 +71,7 @@ class Rounds:
         return opened
 
     def wait(self, opened: Round, timeout: float) -> Call:
-        """Wait for the retry. Raises `TimeoutError`; `Withdrawn` if no retry can come."""
+        """Wait for the retry; raise `TimeoutError`, or `Withdrawn` if no retry can come."""
         try:
             return opened.retry.result(timeout)
         except FutureTimeout:
@@ -77,7 +80,10 @@ class Rounds:
         return opened.retry.result()  # Another thread has removed the round and sets its outcome.
 
     def remove(self, opened: Round, why: str = _GIVEN_UP) -> bool:
-        """Remove a round; return whether it was open. If so, the caller must set its outcome."""
+        """Remove a round; return whether it was open.
+
+        If it was open, the caller must set its outcome.
+        """
         with self._lock:
             known = self._open.pop(opened.state, None) is not None
             self._ended[opened.state] = why
@@ -98,7 +104,7 @@ class Rounds:
             return str(call.params.get(STATE)) in self._open
 
     def resume(self, call: Call) -> None:
-        """Pass a retry to the thread that waits for it. Raises `RpcError` if no thread does."""
+        """Pass a retry to the thread that waits for it; raise `RpcError` if no thread waits."""
         state = call.params.get(STATE)
         with self._lock:
             opened = self._open.get(state) if isinstance(state, str) else None
@@ -140,7 +146,7 @@ def _retry_key(call: Call) -> tuple[str, Message]:
 
 
 def _retry_problems(opened: Round, call: Call) -> list[str]:
-    """Return violations of the protocol in a retry that do not prevent an answer."""
+    """Return violations of the protocol in a retry that do not prevent a response."""
     faults: list[str] = []
     if opened.call.session is not None and call.request_id == opened.call.request_id:
         faults.append(f"{call.method}: the retry has the id of the request before")
@@ -206,7 +212,7 @@ class Asker:
                 question.cancel("another question failed")
 
     def _round(self, questions: Mapping[str, Asked], timeout: float) -> Mapping[str, Any]:
-        """Answer with `input_required`, wait for the retry, and return its answers by key."""
+        """Respond with `input_required`, wait for the retry, and return its answers by key."""
         rounds = self._rounds
         with self._round_lock:
             call = self.call

@@ -45,9 +45,9 @@ class AuthorizationServer(Closing):
     """An OAuth 2.1 authorization server on loopback, for `serve_http(authorization_server=...)`.
 
     It serves `OAuth`, not `ClientCredentials`: it registers every client and grants authorization
-    without a password. It checks PKCE with S256, the redirect URI and the resource; codes and
+    without a password. It checks PKCE with S256, the redirect URI and the resource. Codes and
     refresh tokens are valid once. A request with another `Host` or `Origin` than loopback gets 403.
-    It is not safe enough for anything but tests.
+    Use it for nothing but tests and demos: it is not safe.
 
     >>> import threading, urllib.request
     >>> from syncmcp.auth import LoopbackReceiver, OAuth
@@ -64,14 +64,14 @@ class AuthorizationServer(Closing):
     3
 
     Args:
-        port: The port; 0 picks a free one.
+        port: The port; 0 picks a free port.
         lifetime: The lifetime of access tokens, in seconds.
         scopes: The `scopes_supported` of its metadata, and the default scope of a grant.
 
     Attributes:
         issuer: Its URL.
         lifetime: The lifetime of access tokens from now on, in seconds.
-        agrees: Whether authorization requests are granted; if false, the answer is
+        agrees: Whether authorization requests are granted. If not, the response is
             ``access_denied``.
         granted: The type of each grant so far, such as ``"authorization_code"``.
     """
@@ -108,11 +108,11 @@ class AuthorizationServer(Closing):
                 kept.clear()
 
     def close(self) -> None:
-        """Stop listening, and wait for the requests being answered."""
+        """Stop listening, and wait for the requests in progress."""
         self._listener.close(socket.SHUT_RD)
 
     def refusal(self, headers: Mapping[str, str], resource: str) -> HttpReply | None:
-        """Return the 401 reply to a request without a valid token, or `None` if it is authorized.
+        """Return the 401 for a request without a valid token, or `None` if it is authorized.
 
         Args:
             headers: The request's headers, names in lower case.

@@ -19,7 +19,7 @@ QUESTION_TIMEOUT = 300.0
 
 
 def check_level(level: object) -> str:
-    """Return `level` if it is a log level of the protocol. Raises `RpcError` (-32602)."""
+    """Return `level` if it is a log level of the protocol; raise `RpcError` (-32602)."""
     if not isinstance(level, str) or level not in LEVELS:
         raise RpcError(INVALID_PARAMS, f"Unknown log level: {level!r}")
     return level
@@ -28,21 +28,21 @@ def check_level(level: object) -> str:
 class ToolContext(Asker):
     """The context of a request that is being served.
 
-    A parameter annotated `ToolContext` of a tool, prompt or resource function receives it. Its
-    methods may be called from any thread. After the request was answered or cancelled they send
-    nothing.
+    A parameter annotated `ToolContext` of a tool, prompt or resource function receives the context.
+    The methods may be called from any thread. After the request has ended, by a response or a
+    cancellation, they send nothing.
 
     The methods that ask the client a question (`sample`, `elicit`, `elicit_url`, `list_roots`,
-    `ask_all`, `request`) block until the answer has come. Up to 2025-11-25 the
-    question is a request on the stream of this call. In 2026-07-28 the call is answered with
-    `input_required`, the thread waits for the client's retry of the request and goes on with it:
-    from then on `request_id`, `meta`, the progress token and the stream are those of the retry.
+    `ask_all`, `request`) block until the answer has come. Before 2026-07-28, the question is a
+    request on the stream of this call. In 2026-07-28, the response to the call is `input_required`.
+    Then the thread waits for the client's retry of the request, and goes on with the retry. From
+    then on, `request_id`, `meta`, the progress token and the stream are those of the retry.
 
     Attributes:
         call: The request: the latest retry, if the client has sent it again (2026-07-28).
-        cancelled: Set when the client has cancelled the request: by `notifications/cancelled`, by
-            closing the response stream (2026-07-28 over HTTP), by ending the session, or by not
-            sending the retry in time.
+        cancelled: Set when the client has cancelled the request, by `notifications/cancelled` or by
+            closing the response stream (2026-07-28 over HTTP). It is also set if the client ends
+            the session, or does not send the retry in time.
     """
 
     def __repr__(self) -> str:
@@ -65,12 +65,12 @@ class ToolContext(Asker):
 
     @property
     def revision(self) -> str:
-        """The protocol revision the request is served under."""
+        """The protocol revision of the request."""
         return self.call.revision
 
     @property
     def meta(self) -> Message:
-        """The request's `_meta` (`{}` when absent)."""
+        """The request's `_meta`; `{}` if absent."""
         return wire.meta_of(self.call.params)
 
     @property
@@ -85,7 +85,7 @@ class ToolContext(Asker):
 
     @property
     def cancel_reason(self) -> str | None:
-        """The reason given with `notifications/cancelled`, if any."""
+        """The reason in `notifications/cancelled`, if any."""
         return self.call.cancel_reason
 
     @property
@@ -95,12 +95,12 @@ class ToolContext(Asker):
 
     @property
     def session_id(self) -> str | None:
-        """The session's id over HTTP, `None` over other transports or without a session."""
+        """The session's id over HTTP; `None` over other transports, or without a session."""
         return self.session.id if self.session is not None else None
 
     @property
     def batch(self) -> tuple[int, int] | None:
-        """Position and size `(index, size)` when the request came in a JSON-RPC batch."""
+        """The position and size `(index, size)` of the request in a JSON-RPC batch, or `None`."""
         return self.call.batch
 
     # Notifications
@@ -111,9 +111,9 @@ class ToolContext(Asker):
         """Send `notifications/progress`, if the request has a progress token.
 
         Args:
-            progress: The progress so far; must grow from call to call.
+            progress: The progress so far, which must grow from call to call.
             total: The progress at the end, if known.
-            message: A short text for people (not sent in 2024-11-05, which does not have it).
+            message: A short text for people. It is not sent in 2024-11-05, which does not have it.
         """
         token = self.meta.get("progressToken")
         if not wire.is_identifier(token):
@@ -125,8 +125,9 @@ class ToolContext(Asker):
     def log(self, level: str, data: Any, logger: str | None = None) -> None:
         """Send `notifications/message`, if the client wants messages of this level.
 
-        Stateful revisions: at or above the level of `logging/setLevel`, or "info" without one.
-        2026-07-28: at or above the level in the request's `_meta`; nothing is sent without one.
+        In stateful revisions, the client wants messages at or above the level of
+        `logging/setLevel`, by default "info". In 2026-07-28, it wants messages at or above the
+        level in the request's `_meta`; without that level, nothing is sent.
 
         Args:
             level: One of "debug", "info", "notice", "warning", "error", "critical", "alert" and
@@ -151,13 +152,13 @@ class ToolContext(Asker):
         self.call.notify(method, params)
 
     def describe_task(self, message: str) -> None:
-        """Set the status message of the task in which the tool runs; otherwise does nothing."""
+        """Set the status message of the task in which the tool runs, if it runs in a task."""
 
     def close_stream(self, retry_ms: int | None = None) -> None:
         """Close the HTTP event stream of this call while the call goes on (2025-11-25, polling).
 
-        The client reconnects with `Last-Event-ID` and receives the events that it missed. With
-        other revisions and transports this does nothing.
+        The client reconnects with `Last-Event-ID`, and receives the events that it missed. With
+        other revisions and transports, the method does nothing.
 
         Args:
             retry_ms: The reconnection time to send, in milliseconds; `None` sends none.
@@ -197,7 +198,7 @@ class ToolContext(Asker):
             tools: Tools that the model may call (2025-11-25 and newer).
             tool_choice: Whether the model may or must call one (2025-11-25 and newer).
             timeout: Seconds to wait at most.
-            progress: As for `ask` (not in 2026-07-28).
+            progress: See `ask` (not in 2026-07-28).
             params: Any other params, in camel case (`temperature`, `modelPreferences`, ...).
 
         Returns:
@@ -205,7 +206,7 @@ class ToolContext(Asker):
 
         Raises:
             MissingCapability: The client did not declare the capability for this.
-            RpcError, TimeoutError, Withdrawn, ConnectionError: As `ask_all`.
+            RpcError, TimeoutError, Withdrawn, ConnectionError: See `ask_all`.
         """
         if isinstance(messages, str):
             messages = [{"role": "user", "content": {"type": "text", "text": messages}}]
@@ -227,14 +228,14 @@ class ToolContext(Asker):
             message: The text that is shown with the form.
             schema: The JSON Schema of the content: a flat object.
             timeout: Seconds to wait at most.
-            progress: As for `ask` (not in 2026-07-28).
+            progress: See `ask` (not in 2026-07-28).
 
         Returns:
             The result: `action`, and `content` if that is "accept".
 
         Raises:
             MissingCapability: The client did not declare form elicitation.
-            RpcError, TimeoutError, Withdrawn, ConnectionError: As `ask_all`.
+            RpcError, TimeoutError, Withdrawn, ConnectionError: See `ask_all`.
         """
         params: Message = {"message": message, "requestedSchema": dict(schema)}
         if since(self.revision, "2025-11-25"):
@@ -255,17 +256,17 @@ class ToolContext(Asker):
         Args:
             message: The text that is shown with the URL.
             url: The URL.
-            elicitation_id: The id for `complete_elicitation`; a new one unless given
-                (2025-11-25; newer revisions have none).
+            elicitation_id: The id for `complete_elicitation`; by default a new id (2025-11-25;
+                newer revisions have none).
             timeout: Seconds to wait at most.
-            progress: As for `ask` (not in 2026-07-28).
+            progress: See `ask` (not in 2026-07-28).
 
         Returns:
-            The result; its `action` says whether the user agreed.
+            The result, whose `action` says whether the user agreed.
 
         Raises:
             MissingCapability: The client did not declare URL elicitation.
-            RpcError, TimeoutError, Withdrawn, ConnectionError: As `ask_all`.
+            RpcError, TimeoutError, Withdrawn, ConnectionError: See `ask_all`.
         """
         params: Message = {"message": message, "mode": "url", "url": url}
         if self.revision == "2025-11-25":
@@ -273,10 +274,10 @@ class ToolContext(Asker):
         return self._ask(("elicitation/create", params), timeout, progress)
 
     def complete_elicitation(self, elicitation_id: str) -> None:
-        """Send `notifications/elicitation/complete` (2025-11-25; otherwise does nothing).
+        """Send `notifications/elicitation/complete`, in 2025-11-25 only.
 
-        It tells the client that the user has done what `elicit_url` or an error -32042 asked for.
-        It may be sent after the call was answered, on the session's own stream.
+        The notification tells the client that the user has done what `elicit_url` or an error
+        -32042 asked for. It may be sent after the call has ended, on the session's own stream.
         """
         if self.revision != "2025-11-25" or self.session is None:
             return
@@ -289,7 +290,7 @@ class ToolContext(Asker):
 
         Raises:
             MissingCapability: The client did not declare roots.
-            RpcError, TimeoutError, Withdrawn, ConnectionError: As `ask_all`.
+            RpcError, TimeoutError, Withdrawn, ConnectionError: See `ask_all`.
         """
         roots = self._ask(("roots/list", None), timeout, None).get("roots")
         return roots if isinstance(roots, list) else []
@@ -320,12 +321,12 @@ class ToolContext(Asker):
     ) -> dict[str, Message]:
         """Ask several questions at once and return the results by key.
 
-        In 2026-07-28 one `input_required` result has all of them; questions that a retry does not
-        answer are asked again. Up to 2025-11-25 they are concurrent requests.
+        In 2026-07-28, one `input_required` result has all questions; questions that a retry does
+        not answer are asked again. Before 2026-07-28, the questions are concurrent requests.
 
         Args:
             questions: Method and params of each question, by key.
-            timeout: Seconds to wait for each answer, or for a retry.
+            timeout: The longest time to wait for each answer, or for a retry, in seconds.
 
         Raises:
             MissingCapability: The client did not declare the capability for a question.
@@ -339,11 +340,11 @@ class ToolContext(Asker):
     def pause_round(self, *, timeout: float = QUESTION_TIMEOUT) -> None:
         """Have the client retry its request, without a question (2026-07-28).
 
-        The call is answered with an `input_required` result that has no questions. In other
-        revisions this does nothing.
+        The response to the call is an `input_required` result that has no questions. In other
+        revisions, the method does nothing.
 
         Args:
-            timeout: Seconds to wait for the retry.
+            timeout: The longest time to wait for the retry, in seconds.
 
         Raises:
             TimeoutError: No retry came in time.
@@ -355,9 +356,9 @@ class ToolContext(Asker):
     def request(
         self, method: str, params: Message | None = None, *, timeout: float = 30.0
     ) -> Message:
-        """Send the client any request and wait for its result (up to 2025-11-25).
+        """Send the client any request, and wait for its result (before 2026-07-28).
 
-        For tests of how a client treats a server that violates the protocol: neither the client's
+        Use it to test how a client treats a server that violates the protocol: neither the client's
         capabilities nor its answer are checked.
 
         Args:

@@ -61,7 +61,7 @@ class Listeners:
         self._unacknowledged: dict[Call, list[tuple[str, Message]]] = {}
 
     def open(self, call: Call, known_tasks: Callable[[list[Any], Call], list[str]]) -> None:
-        """Acknowledge a listen request and keep it open until it is cancelled or ended.
+        """Acknowledge a listen request, and keep it open until it is cancelled or ended.
 
         `known_tasks` returns which of the requested tasks the client may listen for.
         """
@@ -106,7 +106,7 @@ class Listeners:
             call.notify(method, tagged)
 
     def end(self) -> None:
-        """End every subscription in order: each listen request is answered with its result."""
+        """End every subscription in order: each listen request gets its result."""
         with self._lock:
             calls = list(self._open)
         for call in calls:
@@ -130,7 +130,7 @@ def _new_pool() -> DaemonPool:
 
 
 class Dispatcher:
-    """Admits requests and runs the handler of the method of each; the base of `Server`."""
+    """Admits requests and runs the handler of each request's method; the base class of `Server`."""
 
     instructions: str | None
     ttl_ms: int | None
@@ -192,7 +192,7 @@ class Dispatcher:
     # Admission
 
     def _negotiate(self, wanted: object) -> tuple[str, Message]:
-        """Return the revision and the result of an `initialize`. Raises `RpcError` (-32022)."""
+        """Return the revision and the result of an `initialize`; raise `RpcError` (-32022)."""
         if not self.stateful:
             raise self._unsupported(wanted)
         revision = wanted if isinstance(wanted, str) and wanted in self.stateful else None
@@ -201,7 +201,7 @@ class Dispatcher:
         return revision, {"protocolVersion": revision, "serverInfo": self.info, **offer}
 
     def _admit(self, message: Message, outlet: Outlet, session: Session) -> Call:
-        """Decide the revision of a session's request and return it as a call. Raises `RpcError`."""
+        """Decide the revision of a session's request and return it as a call; raise `RpcError`."""
         method, revision = message["method"], session.revision
         if self._is_stateless(message, in_session=revision is not None):
             return self._admit_stateless(message, outlet, session)
@@ -268,7 +268,7 @@ class Dispatcher:
     def _start(self, call: Call) -> None:
         """Serve a call on this thread, or on a worker thread if its handler may block.
 
-        A retry that a tool waits for is passed to the thread of that tool.
+        A retry for which a tool waits is passed to the thread of that tool.
         """
         call.add_done_callback(self.call_ended)
         self.stats._count(running=1)
@@ -291,8 +291,8 @@ class Dispatcher:
             self.answer(call, wire.error_reply(call.request_id, error))
 
     def answer(self, call: Call, message: Message) -> bool:
-        """Answer a call and count the answer; return whether the call was still open."""
-        # Counted before it is sent: a test that has received the answer must find it counted.
+        """Respond to a call and count the response; return whether the call was still open."""
+        # Counted before it is sent: a test that has received the response must find it counted.
         failed = "error" in message
         self.stats._count(replies=1, errors=failed)
         if call.answer(message):
@@ -301,7 +301,7 @@ class Dispatcher:
         return False
 
     def call_ended(self, call: Call) -> None:
-        """Count a call that was answered or cancelled; called when it ends."""
+        """Count a call that has ended with a response or a cancellation."""
         self.stats._count(running=-1, cancelled=call.cancelled.is_set())
 
     def run_job(self, job: Callable[[], None]) -> None:

@@ -1,4 +1,4 @@
-"""HTTP replies and event streams (WHATWG server-sent events), with replay of missed events."""
+"""HTTP responses and event streams (WHATWG server-sent events), with replay of missed events."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _POLL_SECONDS = 0.05
 
 @dataclass(frozen=True)
 class Event:
-    """One message on a stream; a `final` one is the answer, which ends the stream."""
+    """One message on a stream; a `final` message is the response, which ends the stream."""
 
     data: bytes
     number: int
@@ -28,7 +28,7 @@ class Event:
 
 @dataclass(frozen=True)
 class Pause:
-    """The server closes the stream before the answer; the client may resume it."""
+    """The server closes the stream before the response; the client may resume the stream."""
 
     retry_ms: int | None
 
@@ -79,7 +79,8 @@ class EventStream:
     def attach(self, after: int | None) -> queue.SimpleQueue[Item]:
         """Return a queue of the stored messages after number `after`, and of all later messages.
 
-        `None`: after the last message that any reader has delivered. An earlier reader ends.
+        If `after` is `None`, this is the last message that any reader has delivered. An earlier
+        reader ends.
         """
         reader: queue.SimpleQueue[Item] = queue.SimpleQueue()
         with self._lock:
@@ -115,10 +116,10 @@ class EventStream:
 class EventBody(Iterator[bytes]):
     """The body of an event-stream response: an iterator of chunks, each of whole events.
 
-    It starts after message number `after`; `None`: after the last delivered message. While it
-    waits, it calls `gone` every 50 ms, which returns whether the client has closed the connection.
-    After `keep_alive` seconds without an event, it sends a comment. `prelude` is sent first.
-    `ended` is true after the last chunk.
+    The body starts after message number `after`, or, if that is `None`, after the last delivered
+    message. While it waits, the body calls `gone` every 50 ms, which returns whether the client has
+    closed the connection. After `keep_alive` seconds without an event, a comment is sent. `prelude`
+    is sent first. `ended` is true after the last chunk.
     """
 
     def __init__(
@@ -144,7 +145,7 @@ class EventBody(Iterator[bytes]):
     def enable_ids(self, *, priming: bool, retry_ms: int | None) -> None:
         """Send an id with each event, so that the stream can be resumed.
 
-        With `priming` it begins with an event that has an id and no data (2025-11-25).
+        With `priming`, the stream begins with an event that has an id and no data (2025-11-25).
         """
         self._with_ids = True
         if priming:
@@ -172,7 +173,7 @@ class EventBody(Iterator[bytes]):
         return item
 
     def wait_final(self) -> Event | None:
-        """Wait for the answer, and discard messages before it; `None` if the stream ends first."""
+        """Wait for the response, and discard messages before it; `None` if the stream ends."""
         item = self._first.pop() if self._first else self._next_item(None)
         while isinstance(item, Event) and not item.final:
             item = self._next_item(None)
@@ -204,12 +205,15 @@ class EventBody(Iterator[bytes]):
         return chunk
 
     def close(self) -> None:
-        """Stop reading, from any thread; a blocked reader wakes up. Idempotent."""
+        """Stop reading, from any thread; a blocked reader wakes up.
+
+        The method is idempotent.
+        """
         self._close_once(whole=False)
         self._queue.put(None)
 
     def _next_item(self, limit: float | None) -> Item:
-        """Wait for the next item while the client is connected. Raises `queue.Empty`."""
+        """Wait for the next item while the client is connected; raise `queue.Empty`."""
         if self._gone is None:
             return self._queue.get(timeout=limit)
         deadline = None if limit is None else time.monotonic() + limit

@@ -1,6 +1,6 @@
 """The features of a server: tools, resources, templates, prompts, completion and skills.
 
-Every method of `Features` that answers a request has the signature `(params, context) -> result`.
+Every method of `Features` that handles a request has the signature `(params, context) -> result`.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ class InvalidArguments(Exception):
 class Binding:
     """A function with its name and texts for people, and the pydantic model of its parameters.
 
-    The base of tools, resources and prompts. A parameter annotated `ToolContext` is not in the
-    schema and receives the context. `**kwargs` accepts any other argument.
+    This is the base class of tools, resources and prompts. A parameter annotated `ToolContext` is
+    not in the schema and receives the context. `**kwargs` accepts any other argument.
 
     Attributes:
         key: The key in its registry: the name, or the URI of a resource.
@@ -132,7 +132,7 @@ _logger = logging.getLogger(__name__)
 
 
 class Tool(Binding):
-    """A function offered as a tool; a `task_support` of `None` means "forbidden"."""
+    """A function as a tool; a `task_support` of `None` means "forbidden"."""
 
     def __init__(
         self,
@@ -283,7 +283,7 @@ class Resource(Binding):
                 raise TypeError(text)
 
     def match(self, uri: str) -> Mapping[str, str] | None:
-        """Return the values of the template's variables in `uri`, `None` if it does not match."""
+        """Return the values of the template's variables in `uri`; `None` if it does not match."""
         template = self._uri_template
         if template is None:
             return {} if uri == self.key else None
@@ -337,7 +337,10 @@ def _file(root: str, path: str, content: str | bytes) -> Message:
 
 
 class Features:
-    """The registries of one server. Entries may be added and removed while it runs."""
+    """The registries of one server.
+
+    Entries may be added and removed while the server runs.
+    """
 
     def __init__(self, page_size: int | None) -> None:
         if page_size is not None and page_size < 1:
@@ -408,7 +411,7 @@ class Features:
             raise RpcError(wire.INVALID_PARAMS, f"Invalid arguments for {name}: {error}") from error
 
     def complete(self, params: Message, context: ToolContext) -> Message:
-        """Answer `completion/complete`; without a completer there are no values."""
+        """Handle `completion/complete`; without a completer there are no values."""
         ref, argument = params.get("ref"), params.get("argument")
         if not isinstance(ref, dict) or not isinstance(argument, dict):
             raise RpcError(wire.INVALID_PARAMS, "params.ref and params.argument must be objects")
@@ -477,7 +480,7 @@ class Features:
     def page(
         self, name: str, registry: dict[str, Any], params: Message, context: ToolContext
     ) -> Message:
-        """Answer a list request with a page of the descriptions of `registry`'s values."""
+        """Return the result of a list request: a page of descriptions of `registry`'s values."""
         entries = [entry.describe(context.revision) for entry in registry.copy().values()]
         return self.paginate(name, entries, params)
 

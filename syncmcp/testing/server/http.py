@@ -33,7 +33,7 @@ EVENTS = "text/event-stream"
 
 Gone = Callable[[], bool]
 
-# The HTTP statuses of JSON-RPC errors in 2026-07-28; up to 2025-11-25 the status is 200.
+# The HTTP statuses of JSON-RPC errors in 2026-07-28; before, the status is 200.
 _STATUSES = {
     wire.METHOD_NOT_FOUND: 404,
     wire.HEADER_MISMATCH: 400,
@@ -43,7 +43,7 @@ _STATUSES = {
 
 
 class _Refused(Exception):
-    """A request is answered with this error."""
+    """A request gets this error as its response."""
 
     def __init__(self, status: int, text: str | RpcError, identifier: Any = None) -> None:
         super().__init__(status, text)
@@ -74,7 +74,7 @@ class _Endpoint:
     def _answer(
         self, headers: Mapping[str, str], handle: Callable[[dict[str, str]], HttpReply]
     ) -> HttpReply:
-        """Answer a request by `handle`, which gets the headers with names in lower case."""
+        """Respond to a request by `handle`, which gets the headers with names in lower case."""
         given = {name.lower(): value.strip(" \t") for name, value in headers.items()}
         foreign = None
         if self._allowed_hosts is not None:
@@ -113,23 +113,22 @@ class _Endpoint:
 
 
 class HttpEndpoint(_Endpoint):
-    """The Streamable HTTP endpoint of a server, to be called by any HTTP server, from any thread.
+    """The Streamable HTTP endpoint of a server, which any HTTP server may call, from any thread.
 
     Args:
         server: The server.
-        response: How requests are answered: "json" (messages before the answer are discarded),
-            "sse" (an event stream), or "auto" (JSON, or an event stream if a message precedes the
-            answer).
-        retry_ms: The reconnection time in milliseconds that is sent at the start of event streams
-            which can be resumed; `None` sends none.
-        keep_alive: Seconds without an event after which a comment is sent on event streams; `None`
-            for never.
+        response: The form of responses. "json" discards messages before the response, "sse" is an
+            event stream, and "auto" is JSON, or an event stream if a message precedes the response.
+        retry_ms: The reconnection time in milliseconds that is sent at the start of resumable event
+            streams; `None` sends none.
+        keep_alive: The seconds without an event after which a comment is sent on event streams;
+            `None` for never.
         event_limit: The number of messages stored for replay in each event stream, and of the
             streams of a session that can be resumed.
         allowed_hosts: The host names accepted in `Host` and `Origin`; `None` accepts all.
 
     Raises:
-        ValueError: `response` is something else.
+        ValueError: `response` has another value.
     """
 
     def __init__(
@@ -153,18 +152,23 @@ class HttpEndpoint(_Endpoint):
     def handle_post(
         self, headers: Mapping[str, str], body: bytes, *, gone: Gone | None = None
     ) -> HttpReply:
-        """Answer a POST. Waits for the answer, unless the response is an event stream.
+        """Respond to a POST.
+
+        The method waits for the result, unless the response is an event stream.
 
         Args:
             headers: The request's headers.
             body: The request's body.
-            gone: Called every 50 ms while waiting; returns whether the client has closed the
-                connection. Without it that is noticed only when writing fails.
+            gone: Returns whether the client has closed the connection. It is called every 50 ms
+                while waiting. Without `gone`, a closed connection is noticed only when writing
+                fails.
         """
         return self._answer(headers, partial(self._post, body, gone))
 
     def handle_get(self, headers: Mapping[str, str], *, gone: Gone | None = None) -> HttpReply:
-        """Answer a GET: the session's own event stream, or, with `Last-Event-ID`, a resumed one.
+        """Respond to a GET with the session's own event stream.
+
+        With `Last-Event-ID`, the response resumes an earlier stream.
 
         Args:
             headers: The request's headers.
@@ -173,7 +177,7 @@ class HttpEndpoint(_Endpoint):
         return self._answer(headers, partial(self._get, gone))
 
     def handle_delete(self, headers: Mapping[str, str]) -> HttpReply:
-        """Answer a DELETE: end the session, its calls and streams."""
+        """Respond to a DELETE: end the session, its calls and streams."""
         return self._answer(headers, self._delete)
 
     def close(self) -> None:
@@ -338,7 +342,7 @@ class HttpEndpoint(_Endpoint):
     def _reply(
         self, body: EventBody, outlet: _PostOutlet, as_events: Callable[[EventBody], HttpReply]
     ) -> HttpReply:
-        """Answer as JSON or with an event stream, as `response` demands."""
+        """Respond with JSON or an event stream, as `response` demands."""
         if self._response == "sse":
             return as_events(body)
         if self._response == "auto":
@@ -350,12 +354,12 @@ class HttpEndpoint(_Endpoint):
     def _json_reply(self, body: EventBody, outlet: _PostOutlet) -> HttpReply:
         answer = body.wait_final()
         if answer is None:
-            # Cancelled: an event stream that ends without an answer.
+            # Cancelled: an event stream that ends without a response.
             return HttpReply(200, {"content-type": EVENTS})
         return HttpReply(outlet.status, {"content-type": JSON}, answer.data)
 
     def _resumable(self, found: _HttpSession, body: EventBody) -> HttpReply:
-        """Answer with an event stream that can be resumed."""
+        """Respond with an event stream that can be resumed."""
         found.add(body.stream)
         body.enable_ids(priming=found.polling, retry_ms=self._retry_ms)
         return self._events(body)
@@ -382,7 +386,7 @@ class _HttpSession:
             stream.finish()
 
     def add(self, stream: EventStream) -> None:
-        """Make a stream resumable; beyond the limit, the oldest stream no longer is."""
+        """Make a stream resumable; beyond the limit, the oldest stream is no longer resumable."""
         with self._lock:
             self._streams[stream.name] = stream
             if len(self._streams) > self._limit:
@@ -461,7 +465,7 @@ _START, _END = "=?base64?", "?="
 
 
 def _check_headers(headers: Mapping[str, str], message: Message, tools: Mapping[str, Tool]) -> None:
-    """Compare the headers (names in lower case) with the body. Raises `RpcError` (-32020)."""
+    """Compare the headers (names in lower case) with the body; raise `RpcError` (-32020)."""
     params = message.get("params")
     params = params if isinstance(params, dict) else {}
     version = wire.meta_of(params).get(wire.PROTOCOL_VERSION)
@@ -521,12 +525,12 @@ _SESSION_PARAMETER = "session"
 
 
 class SseEndpoint(_Endpoint):
-    """The two HTTP+SSE endpoints of a server, to be called by any HTTP server, from any thread.
+    """The two HTTP+SSE endpoints of a server, which any HTTP server may call, from any thread.
 
     Args:
         server: The server.
         messages: The URL for messages that is sent on the stream, relative to the stream's URL.
-        keep_alive: Seconds without an event after which a comment is sent; `None` for never.
+        keep_alive: The seconds without an event after which a comment is sent; `None` for never.
         allowed_hosts: The host names accepted in `Host` and `Origin`; `None` accepts all.
     """
 
@@ -542,7 +546,7 @@ class SseEndpoint(_Endpoint):
         self._messages = messages
 
     def handle_get(self, headers: Mapping[str, str], *, gone: Gone | None = None) -> HttpReply:
-        """Answer a GET: open a session, whose event stream is the response.
+        """Respond to a GET: open a session, whose event stream is the response.
 
         Args:
             headers: The request's headers.
@@ -551,7 +555,9 @@ class SseEndpoint(_Endpoint):
         return self._answer(headers, lambda _: self._open(gone))
 
     def handle_post(self, headers: Mapping[str, str], body: bytes, query: str) -> HttpReply:
-        """Answer a POST: process a message; its answer is sent on the session's event stream.
+        """Respond to a POST: process a message.
+
+        The JSON-RPC response is sent on the session's event stream.
 
         Args:
             headers: The request's headers.

@@ -1,4 +1,4 @@
-"""An HTTP/1.1 server on loopback, for a function that answers requests."""
+"""An HTTP/1.1 server on loopback, for a function that responds to requests."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ class HttpRequest(NamedTuple):
     headers: Mapping[str, str]
     body: bytes = b""
     gone: Callable[[], bool] | None = None
-    """Returns whether the client has closed the connection; does not block."""
+    """A function that returns whether the client has closed the connection, without blocking."""
 
 
 Answer = Callable[[HttpRequest], HttpReply]
 
 
 def listen_http(answer: Answer, port: int = 0) -> Listener:
-    """Return a listener whose connections are answered by `answer`, on their own threads."""
+    """Return a listener that responds by `answer`, with a thread for each connection."""
 
     def serve(connection: socket.socket) -> None:
         # Tests have clients that disconnect during a request; that is not an error here.
@@ -63,7 +63,7 @@ def find_foreign_host(headers: Mapping[str, str], allowed: Container[object]) ->
 
 
 class _Connection:
-    """Answers the requests of one connection, one after another."""
+    """Responds to the requests of one connection, one after another."""
 
     def __init__(self, connection: socket.socket, answer: Answer) -> None:
         self._socket = connection
@@ -72,7 +72,7 @@ class _Connection:
         self._closing = False
 
     def serve(self) -> None:
-        """Answer until either side ends the connection."""
+        """Respond until either side ends the connection."""
         with self._socket.makefile("rb") as stream:
             while not self._closing:
                 try:

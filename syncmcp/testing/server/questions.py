@@ -1,4 +1,4 @@
-"""Questions that a server asks its client: what they require, and which answers are valid."""
+"""Questions that a server asks its client: the required capabilities, and the valid answers."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _SINCE = {
 class MissingCapability(RpcError):
     """The client did not declare a capability that a question needs.
 
-    The code is -32021, before 2026-07-28 -32600.
+    The code is -32021; before 2026-07-28, it is -32600.
 
     Attributes:
         feature: The capability, for example "sampling.tools".
@@ -47,9 +47,9 @@ class MissingCapability(RpcError):
 
 
 class UrlElicitationRequired(RpcError):
-    """A tool needs the user to visit URLs first: code -32042, 2025-11-25 only.
+    """A tool needs the user to visit URLs first. The code is -32042, in 2025-11-25 only.
 
-    Raised by a tool; the client is expected to call it again afterwards.
+    A tool raises it. The client is expected to call the tool again afterwards.
 
     Args:
         elicitations: Message and URL of each elicitation, by its id.
@@ -110,7 +110,7 @@ def _needs(method: str, params: Message) -> list[str]:
     return []
 
 
-# Requests of the server to its client (up to 2025-11-25).
+# Requests of the server to its client (before 2026-07-28).
 
 
 Progress = Callable[[float, "float | None", "str | None"], object]
@@ -121,10 +121,12 @@ class Withdrawn(Exception):
 
 
 class Question:
-    """An open request of the server to its client. Its methods may be called from any thread.
+    """A request of the server to its client.
+
+    The methods may be called from any thread.
 
     Attributes:
-        id: The request's id; also its progress token, if it was given one.
+        id: The request's id, which is also its progress token, if it has one.
     """
 
     def __init__(
@@ -152,13 +154,13 @@ class Question:
         Progress callbacks run on this thread.
 
         Args:
-            timeout: Seconds to wait at most; each progress notification restarts them. Then the
-                question is withdrawn.
+            timeout: The longest time to wait, in seconds; each progress notification restarts it.
+                Then the question is withdrawn.
 
         Raises:
             RpcError: The client answered with an error.
             TimeoutError: No answer came in time.
-            Withdrawn: The question was withdrawn, or the call it belongs to has ended.
+            Withdrawn: The question was withdrawn, or the call to which it belongs has ended.
             ConnectionError: The session has ended.
         """
         while True:
@@ -184,7 +186,7 @@ class Question:
         return True
 
     def answered(self, message: Message) -> None:
-        """Accept the client's response; called by the session."""
+        """Accept the client's response, on behalf of the session."""
         self._inbox.put(message)
 
     def progressed(self, params: Message) -> str | None:

@@ -80,21 +80,22 @@ class Server(Dispatcher):
         version: The server's version.
         title: The server's name for display.
         instructions: The instructions that clients receive when they connect.
-        revisions: The protocol revisions it speaks.
-        page_size: Entries in one page of a list; `None` sends all entries in one page.
-        capabilities: Capability objects, by name; each is added to the capabilities derived from
+        revisions: The protocol revisions that the server speaks.
+        page_size: The number of entries in one page of a list; `None` sends all entries in one
+            page.
+        capabilities: Capability objects, by name. Each is added to the capabilities derived from
             the registered features, or replaces the derived one of its name.
-        ttl_ms: The `ttlMs` of cacheable results: milliseconds a client may cache them
+        ttl_ms: The `ttlMs` of cacheable results: the milliseconds for which a client may cache them
             (2026-07-28); `None` leaves it out. The attribute may be set to another value at any
-            time, and a handler of `on_request` may put its own `ttlMs` and `cacheScope` into its
+            time. A handler of `on_request` may put its own `ttlMs` and `cacheScope` into its
             result.
-        cache_scope: The `cacheScope` of cacheable results (2026-07-28); `None` leaves it out. May
-            be set as `ttl_ms`.
-        batches: How batches are handled (2025-03-26).
+        cache_scope: The `cacheScope` of cacheable results (2026-07-28); `None` leaves it out. The
+            attribute may be set, as `ttl_ms`.
+        batches: The settings for batches (2025-03-26).
 
     Attributes:
-        stats: Counters of requests, answers, sessions and violations of the protocol;
-            `stats.wait_for(...)` waits for a condition on them.
+        stats: Counters of requests, responses, sessions and violations of the protocol;
+            `stats.wait_for(...)` waits for a condition on the counters.
         tasks: The tasks of tools that run as tasks, and their settings.
     """
 
@@ -147,15 +148,15 @@ class Server(Dispatcher):
         meta: Mapping[str, Any] | None = None,
         task_support: TaskSupport | None = None,
     ) -> Callable[[F], F]:
-        """Register the decorated function as a tool; replaces a tool of the same name.
+        """Register the decorated function as a tool, in place of a tool of the same name.
 
-        Arguments are validated with the signature, and unknown ones are ignored. A given input
+        The server validates arguments with the signature, and ignores unknown ones. A given input
         schema is only listed: `validate_input=True` of a client enforces it.
 
-        Unless given, the name is the function's, the input schema is derived from the signature,
-        the description is the docstring, and the output schema is derived from a structured return
+        By default, the name is the function's, and the description is its docstring. The input
+        schema is derived from the signature, and the output schema from a structured return
         annotation (a pydantic model, a dataclass, a `TypedDict`, `dict[...]`). A parameter
-        annotated `ToolContext` receives the context of the call and is not part of the schema.
+        annotated `ToolContext` receives the context of the call, and is not part of the schema.
 
         The function returns text, any JSON value, a pydantic model, a dataclass, content blocks, or
         a whole result (a `CallToolResult`, or a dict with a `content` list). An exception becomes a
@@ -163,13 +164,13 @@ class Server(Dispatcher):
 
         The `annotations` are JSON, such as ``{"readOnlyHint": True}``, or a `ToolAnnotations`.
 
-        With `task_support` "optional" or "required" the tool runs as a task if the client asks for
-        one (2025-11-25) or declares the extension for tasks (2026-07-28); see `tasks`.
+        With `task_support` "optional" or "required", the tool runs as a task if the client asks for
+        a task (2025-11-25) or declares the extension for tasks (2026-07-28); see `tasks`.
 
         Raises:
-            TypeError: It is used without parentheses, as ``@server.tool``; or `annotations`,
-                `meta` or a schema is something else.
-            ValueError: There is no such `task_support`.
+            TypeError: The decorator is used without parentheses, as ``@server.tool``; or
+                `annotations`, `meta` or a schema has another type.
+            ValueError: `task_support` has another value.
         """
         make = partial(
             Tool,
@@ -189,7 +190,7 @@ class Server(Dispatcher):
         self.tool(**options)(function)
 
     def remove_tool(self, name: str) -> None:
-        """Remove a tool; raises `KeyError` if there is none of that name."""
+        """Remove a tool; raise `KeyError` if no tool has this name."""
         del self.features.tools[name]
         self.list_changed("tools")
 
@@ -204,11 +205,11 @@ class Server(Dispatcher):
     ) -> Callable[[F], F]:
         """Register the decorated function as the resource `uri`.
 
-        The function is called for each `resources/read`. It has no parameters (or one annotated
-        `ToolContext`) and returns text, bytes, a JSON value, or the whole list of `contents`.
+        The function is called for each `resources/read`. It has no parameters, or one annotated
+        `ToolContext`. It returns text, bytes, a JSON value, or the whole list of `contents`.
 
         Raises:
-            ValueError: `uri` has variables, which `resource_template` is for.
+            ValueError: `uri` has variables; use `resource_template` instead.
         """
         _check_uri(uri, "resource")
         if "{" in uri:
@@ -229,10 +230,10 @@ class Server(Dispatcher):
     ) -> Callable[[F], F]:
         """Register the decorated function as a resource template (RFC 6570).
 
-        The variables of the template are the function's arguments, which are strings. The
-        parameter of a variable that may be absent (`{?name}`) needs a default. No value is refused,
-        not even ``..`` or a host: the function must check them. It returns the same as that of
-        `resource`.
+        The variables of the template are the function's arguments, which are strings. The parameter
+        of a variable that may be absent (`{?name}`) needs a default. No value is refused, not even
+        ``..`` or a host: the function must check the values. The function returns the same as a
+        function of `resource`.
 
         Raises:
             ValueError: `template` is not a URI template, or its URIs cannot be matched; see
@@ -246,7 +247,7 @@ class Server(Dispatcher):
         return self._registering("resources", self.features.templates, make)
 
     def remove_resource(self, uri: str) -> None:
-        """Remove a resource; raises `KeyError` if there is none with this URI."""
+        """Remove a resource; raise `KeyError` if no resource has this URI."""
         del self.features.resources[uri]
         self.list_changed("resources")
 
@@ -268,7 +269,7 @@ class Server(Dispatcher):
         return self._registering("prompts", self.features.prompts, make)
 
     def remove_prompt(self, name: str) -> None:
-        """Remove a prompt; raises `KeyError` if there is none of that name."""
+        """Remove a prompt; raise `KeyError` if no prompt has this name."""
         del self.features.prompts[name]
         self.list_changed("prompts")
 
@@ -277,8 +278,8 @@ class Server(Dispatcher):
     ) -> Callable[[C], C]:
         """Register the decorated function as the completer of one argument.
 
-        The function is called as `function(value, arguments)` with the text typed so far and the
-        arguments chosen before. It returns all completions; at most 100 are sent.
+        The function is called as `function(value, arguments)`, with the text typed so far and the
+        arguments chosen before. It returns all completions, of which at most 100 are sent.
 
         Args:
             argument: The name of the prompt's argument, or of the template's variable.
@@ -286,7 +287,7 @@ class Server(Dispatcher):
             template: The URI template.
 
         Raises:
-            ValueError: Not exactly one of `prompt` and `template` was given.
+            ValueError: Not exactly one of `prompt` and `template` was passed.
         """
         if (prompt is None) == (template is None):
             raise ValueError("give exactly one of prompt and template")
@@ -318,8 +319,9 @@ class Server(Dispatcher):
             frontmatter: The frontmatter of its ``SKILL.md``, with `name` and `description`.
             body: The text of ``SKILL.md`` after the frontmatter.
             files: The other files, by their paths below the root.
-            dynamic: Send no digests of the files (``"resources": "dynamic"``).
-            listed: Include the skill in `skills/list`; `skills/get` finds it in any case.
+            dynamic: Whether to send no digests of the files (``"resources": "dynamic"``).
+            listed: Whether to include the skill in `skills/list`; `skills/get` finds it in any
+                case.
         """
         features = self.features
         if not features.skills:
@@ -334,7 +336,7 @@ class Server(Dispatcher):
         features.add_skill(root, frontmatter, every, dynamic=dynamic, listed=listed)
 
     def on_request(self, method: str, function: Callable[[Message, ToolContext], Message]) -> None:
-        """Answer requests of `method` with `function(params, context)`.
+        """Handle requests of `method` by `function(params, context)`.
 
         The function replaces the built-in handler of the method, if there is one. It runs on a
         worker thread. It returns the result object or raises `RpcError`.
@@ -344,7 +346,7 @@ class Server(Dispatcher):
     def on_notification(self, method: str, function: Callable[[Message], None]) -> None:
         """Call `function(params)` for each notification of `method`, in the order received.
 
-        It runs on the thread that receives the message, and must not block or raise.
+        The function runs on the thread that receives the message, and must not block or raise.
         """
         self.notification_handlers[method] = function
 
@@ -357,11 +359,12 @@ class Server(Dispatcher):
 
         Args:
             deliver: Called with each frame that the server sends (JSON, no newline), on the thread
-                that sends it: the caller of `receive`, or the thread of a tool.
+                that sends the frame. That is the caller of `receive`, or the thread of a tool.
             on_close: Called once when the session ends, whichever side ended it.
 
         Returns:
-            The session. `Session.receive` takes the client's frames, `Session.close` ends it.
+            The session. `Session.receive` takes the client's frames; `Session.close` ends the
+            session.
         """
         session = self.open_session(lambda message: deliver(wire.encode(message)))
         if on_close is not None:
@@ -369,7 +372,7 @@ class Server(Dispatcher):
         return session
 
     def open_session(self, push: Callable[[Any], None], session_id: str | None = None) -> Session:
-        """Open a session; for transports.
+        """Open a session, for a transport.
 
         Args:
             push: Called with each message that belongs to no request, on the thread that sends it.
@@ -382,7 +385,7 @@ class Server(Dispatcher):
         return session
 
     def session_closed(self, session: Session) -> None:
-        """Remove a session that has ended; called by the session."""
+        """Remove a session that has ended, on behalf of the session."""
         self.rounds.close(session)
         with self._lock:
             self._sessions.discard(session)
@@ -400,8 +403,9 @@ class Server(Dispatcher):
     def run_stdio(self) -> None:
         """Serve this process's stdin and stdout until stdin ends or stdout breaks.
 
-        Running calls are cancelled then. stdout is redirected to stderr while the server runs, so
-        that what other code prints does not mix with the JSON-RPC messages, one per line.
+        At the end, running calls are cancelled. While the server runs, stdout is redirected to
+        stderr, so that the output of other code does not mix with the JSON-RPC messages, one per
+        line.
         """
         output = os.dup(sys.stdout.fileno())
         os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
@@ -426,7 +430,7 @@ class Server(Dispatcher):
             session.close()
 
     def close(self) -> None:
-        """End every subscription, task and session; running calls are cancelled."""
+        """End every subscription, task and session, and cancel running calls."""
         self.listeners.end()
         self.rounds.close()
         self.tasks.close()
@@ -439,7 +443,7 @@ class Server(Dispatcher):
     def list_changed(self, kind: ListKind) -> None:
         """Notify clients that a list has changed: sessions, once initialized, and listeners.
 
-        Registering and removing a feature calls it.
+        To register or remove a feature calls this method.
 
         Raises:
             ValueError: There is no such list.

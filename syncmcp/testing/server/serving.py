@@ -37,25 +37,25 @@ def serve_http(
     ...     print(client.server.revision)
     2026-07-28
 
-    If the server speaks a revision up to 2025-11-25 it is also served over HTTP+SSE: see
+    If the server speaks a revision before 2026-07-28, it is also served over HTTP+SSE; see
     `HttpServer.sse_url`.
 
     Args:
         server: The server.
-        port: The port; 0 picks a free one (see `HttpServer.url`).
+        port: The port; 0 picks a free port (see `HttpServer.url`).
         response: "auto", "json" or "sse"; see `HttpEndpoint`.
         retry_ms: The reconnection time in milliseconds; see `HttpEndpoint`.
-        keep_alive: Seconds without an event before a comment; see `HttpEndpoint`.
+        keep_alive: The seconds without an event before a comment; see `HttpEndpoint`.
         event_limit: The number of messages stored for replay; see `HttpEndpoint`.
         allowed_hosts: The accepted host names; by default those of loopback.
-        authorization_server: Issues the tokens; if given, each request needs one.
+        authorization_server: Issues the tokens. If it is passed, each request needs a token.
 
     Returns:
-        The running HTTP server: use it in a `with` statement, or `close()` it.
+        The running HTTP server. Use it in a `with` statement, or `close()` it.
 
     Raises:
-        TypeError: `server`, `port` or `authorization_server` is something else.
-        ValueError: `port` is not within 0 to 65535, or there is no such `response`.
+        TypeError: `server`, `port` or `authorization_server` has another type.
+        ValueError: `port` is not within 0 to 65535, or `response` has another value.
         OSError: The port is taken.
     """
     if not isinstance(server, Server):
@@ -86,7 +86,7 @@ class HttpServer(Closing):
         endpoint: The Streamable HTTP endpoint.
         sse_endpoint: The endpoints for HTTP+SSE (2024-11-05).
         url: The URL of `endpoint`.
-        sse_url: The URL of the event stream of HTTP+SSE; a POST there is answered with 405.
+        sse_url: The URL of the event stream of HTTP+SSE. A POST there gets 405.
     """
 
     def __init__(

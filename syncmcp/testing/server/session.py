@@ -35,25 +35,28 @@ class _Server(Protocol):
 
 @dataclass(eq=False)
 class Call:
-    """A request of the client that is being served. Its methods may be called from any thread.
+    """A request of the client that is being served.
 
-    A call ends once: by the first answer or cancellation. After that nothing is sent. In
-    2026-07-28 each retry of a request is a call of its own.
+    The methods may be called from any thread.
+
+    A call ends once: by the first response or cancellation. After that, nothing is sent. In
+    2026-07-28, each retry of a request is a call of its own.
 
     Attributes:
         message: The request, as received.
-        outlet: Sends the messages that belong to it.
-        revision: The protocol revision it is served under.
-        session: The session it came in; `None` in 2026-07-28 over HTTP.
+        outlet: Sends the messages that belong to the call.
+        revision: The protocol revision of the call.
+        session: The session of the request; `None` in 2026-07-28 over HTTP.
         client_capabilities: The capabilities that the client declared.
         client_info: The client's `clientInfo`, or `None`.
-        log_level: The log level in its `_meta` (2026-07-28), or `None`.
-        batch: Position and size `(index, size)` if it came in a JSON-RPC batch, else `None`.
+        log_level: The log level in the request's `_meta` (2026-07-28), or `None`.
+        batch: The position and size `(index, size)` if the request came in a JSON-RPC batch, or
+            `None`.
         request_id: The request's id.
-        method: Its method.
-        params: Its params.
+        method: The request's method.
+        params: The request's params.
         cancelled: Set when the call was cancelled.
-        cancel_reason: The reason given with `notifications/cancelled`, if any.
+        cancel_reason: The reason in `notifications/cancelled`, if any.
     """
 
     message: Message
@@ -79,7 +82,7 @@ class Call:
 
     @property
     def open(self) -> bool:
-        """Whether the call was neither answered nor cancelled yet."""
+        """Whether the call has not ended yet."""
         return self._open
 
     def send(self, message: Message) -> bool:
@@ -94,7 +97,10 @@ class Call:
         return self.send(wire.notification(method, params))
 
     def question(self, method: str, params: Message | None, progress: Progress | None) -> Question:
-        """Send the client a request on the stream of this call; when the call ends, withdraw it."""
+        """Send the client a request on the stream of this call.
+
+        The end of the call withdraws the request.
+        """
         session = self.session
         if session is None or session.revision != self.revision:
             text = f"{self.revision} has no requests from servers"
@@ -109,24 +115,24 @@ class Call:
             self.outlet.interrupt(retry_ms)
 
     def answer(self, message: Message) -> bool:
-        """Send the answer, unless the call has ended; return whether it was sent."""
+        """Send the response, unless the call has ended; return whether it was sent."""
         if not self._settle():
             return False
         self.outlet.finish(message)
         return True
 
     def cancel(self, reason: str | None = None) -> bool:
-        """Cancel the call, so that no answer is sent; return whether it was still open."""
+        """Cancel the call, so that no response is sent; return whether the call was still open."""
         if not self._settle(cancelled=True, reason=reason):
             return False
         self.outlet.finish(None)
         return True
 
     def add_done_callback(self, function: Callable[[Call], object]) -> None:
-        """Call `function(call)` when the call is answered or cancelled.
+        """Call `function(call)` when the call ends, by a response or a cancellation.
 
-        It runs on the thread that ends the call, before the answer is sent; if the call has ended,
-        on this thread at once. It must not block.
+        The function runs on the thread that ends the call, before the response is sent. If the call
+        has ended already, the function runs at once, on this thread. It must not block.
         """
         with self._lock:
             if self._open:
@@ -157,17 +163,17 @@ class Session:
     """A session with one client: the negotiated revision, its open requests, its subscriptions.
 
     A connection in memory or over stdio is one session, in which the client may use any revision.
-    Over HTTP with a revision up to 2025-11-25 a session lasts from `initialize` to the DELETE.
+    Over HTTP with a revision before 2026-07-28, a session lasts from `initialize` to the DELETE.
 
     Attributes:
-        id: The session id over HTTP, else `None`.
+        id: The session id over HTTP; otherwise `None`.
         revision: The negotiated revision; `None` before `initialize`.
         client_capabilities: The capabilities that the client declared in `initialize`.
         client_info: The client's `clientInfo`, or `None`.
         log_level: The level of the last `logging/setLevel`; "info" before the first.
         initialized: Whether `notifications/initialized` has come.
         closed: Set when the session has ended.
-        subscriptions: The URIs of the resources that it subscribed to.
+        subscriptions: The URIs of the resources to which the client has subscribed.
     """
 
     def __init__(
@@ -199,10 +205,12 @@ class Session:
         return f"<Session {self.revision} {'closed' if self.closed.is_set() else 'open'}>"
 
     def receive(self, frame: bytes) -> None:
-        """Process one frame of the client: JSON without a newline. Never waits for a tool.
+        """Process one frame of the client: JSON without a newline.
 
-        Requests that call no function of the server's author are answered before this returns,
-        unless they are in a batch whose requests run one after another.
+        The method never waits for a tool.
+
+        Requests that call no function of the server's author get their response before the method
+        returns. In a batch whose requests run one after another, this may be later.
         """
         try:
             message = wire.decode(frame)
@@ -215,9 +223,10 @@ class Session:
         """Process one decoded message or batch; for transports.
 
         Args:
-            message: The message, or a list: a batch.
-            outlet: Sends the messages that belong to it.
-            together: Send all answers of a batch in one array, even if `Batches.together` is false.
+            message: The message, or a list for a batch.
+            outlet: Sends the messages that belong to the call.
+            together: Whether to send all responses of a batch in one array, even if
+                `Batches.together` is false.
         """
         if isinstance(message, list):
             self._take_batch(message, outlet, together=together)
@@ -225,7 +234,10 @@ class Session:
             self._take_one(message, outlet, None)
 
     def close(self) -> None:
-        """End the session: its calls are cancelled, its open questions fail. Idempotent."""
+        """End the session: its calls are cancelled, and its open questions fail.
+
+        The method is idempotent.
+        """
         with self._lock:
             if self.closed.is_set():
                 return
@@ -253,7 +265,7 @@ class Session:
             self._push(wire.notification(method, params))
 
     def _notify_initialized(self, method: str, params: Message | None = None) -> None:
-        """Send a notification if initialized; during the handshake queue it; else discard it."""
+        """Send a notification if initialized; queue it during the handshake; else discard it."""
         with self._lock:
             if not self.initialized:
                 if self.revision is not None:
@@ -262,16 +274,16 @@ class Session:
         self.notify(method, params)
 
     def ping(self, timeout: float = 10.0) -> None:
-        """Send `ping` and wait for the answer, `timeout` seconds at most. Raises as `ask`."""
+        """Send `ping` and wait for the response, at most `timeout` seconds; raise as `ask`."""
         self.ask("ping", timeout=timeout)
 
     def ask(self, method: str, params: Message | None = None, *, timeout: float = 30.0) -> Message:
-        """Send the client a request on the session's own stream and wait for its result.
+        """Send the client a request on the session's own stream, and wait for its result.
 
         Args:
             method: The method.
-            params: Its params.
-            timeout: Seconds to wait at most.
+            params: The request's params.
+            timeout: The longest time to wait, in seconds.
 
         Raises:
             RpcError: The client answered with an error.
@@ -293,14 +305,14 @@ class Session:
 
         Args:
             method: The method.
-            params: Its params.
-            send: Sends a message on the stream of a call and returns whether that was open. By
-                default the question is sent on the session's own stream.
+            params: The request's params.
+            send: Sends a message on the stream of a call, and returns whether the call was open. By
+                default, the question is sent on the session's own stream.
             progress: Called as `progress(value, total, message)` for each progress notification;
                 see `ToolContext.ask`. If given, the request has a progress token.
 
         Raises:
-            Withdrawn: `send` returned false: the call has ended.
+            Withdrawn: `send` returned false, because the call has ended.
             ConnectionError: The session has ended.
         """
 
@@ -418,7 +430,7 @@ class Session:
             self._server._start(call)
 
     def _register(self, call: Call) -> bool:
-        """Register a call; return whether it was cancelled before it came. Raises `RpcError`."""
+        """Register a call; return whether it was cancelled before it came; raise `RpcError`."""
         with self._lock:
             if self.closed.is_set():
                 raise RpcError(wire.INVALID_REQUEST, "The session has ended")
@@ -451,7 +463,7 @@ class Session:
     def _take_notification(self, message: Message) -> None:
         method, params = message["method"], message.get("params") or {}
         if not isinstance(method, str) or not isinstance(params, dict):
-            return  # A notification is never answered, not even with an error.
+            return  # A notification never gets a response, not even an error.
         if method == "notifications/initialized":
             with self._lock:
                 self.initialized = self.revision is not None

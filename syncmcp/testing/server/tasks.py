@@ -26,14 +26,16 @@ _FINAL = ("completed", "failed", "cancelled")
 
 
 class Task(Watched):
-    """One task. Its methods may be called from any thread.
+    """One task.
+
+    The methods may be called from any thread.
 
     Attributes:
-        id: Its id.
+        id: The id of the task.
         params: The params of the `tools/call` that created it.
-        ttl_ms: The time to live that is sent to the client, in milliseconds; it is not enforced.
-        status: Its status.
-        polls: The number of `tasks/get` requests for it.
+        ttl_ms: The time to live that is sent to the client, in milliseconds. It is not enforced.
+        status: The status of the task.
+        polls: The number of `tasks/get` requests for the task.
         call: The call that its tool serves, which outlives the `tools/call` request.
     """
 
@@ -45,7 +47,7 @@ class Task(Watched):
         self.status = "working"
         self.polls = 0
         self.answer: Message | RpcError | None = None
-        # The answer to `tools/call` is the task; `finish` stores the answer of the tool.
+        # The response to `tools/call` is the task; `finish` stores the result of the tool.
         self.call = replace(call, outlet=wire.Outlet(self.send), batch=None)
         self._tasks = tasks
         self._created = self._updated = _now()
@@ -78,7 +80,7 @@ class Task(Watched):
         return entry
 
     def describe_detailed(self) -> Message:
-        """Return the answer to `tasks/get` under 2026-07-28."""
+        """Return the result of `tasks/get` in 2026-07-28."""
         with self.changed:
             entry = self.describe()
             if self.status == "input_required":
@@ -90,7 +92,7 @@ class Task(Watched):
             return entry
 
     def set_status(self, status: str, message: str | None = None) -> bool:
-        """Change the status and notify the client; return false if the task has ended."""
+        """Change the status and notify the client; return `False` if the task has ended."""
         with self:
             if self.ended:
                 return False
@@ -113,7 +115,7 @@ class Task(Watched):
         self.set_status("failed" if failed else "completed")
 
     def cancel(self) -> bool:
-        """Cancel the task; return false if it has ended."""
+        """Cancel the task; return `False` if it has ended."""
         if not self.set_status("cancelled"):
             return False
         self.call.cancel("the task was cancelled")
@@ -122,7 +124,7 @@ class Task(Watched):
     def send(self, message: Message) -> bool:
         """Send a message on the stream of a `tasks/result`; return whether one was open.
 
-        Notifications are sent on the session's own stream otherwise.
+        Without such a stream, notifications are sent on the session's own stream.
         """
         if self.call.revision in wire.STATELESS:
             return False  # The revision has no stream for it.
@@ -253,7 +255,7 @@ class Tasks:
     Attributes:
         poll_interval_ms: The poll interval that is sent to clients, in milliseconds.
         ttl_ms: The time to live that is sent to clients, in milliseconds, unless the client asks
-            for another; it is not enforced.
+            for another. It is not enforced.
         notify: Whether clients are notified of changes: by `notifications/tasks/status`
             (2025-11-25), or by `notifications/tasks` if they listen for the task (2026-07-28).
     """
@@ -301,7 +303,7 @@ class Tasks:
             session.notify("notifications/tasks/status", task.describe())
 
     def known_tasks(self, ids: list[Any], call: Call) -> list[str]:
-        """Return which of these tasks a client may listen for (2026-07-28). Raises `RpcError`."""
+        """Return which of these tasks a client may listen for (2026-07-28); raise `RpcError`."""
         _require_extension(call)
         known = {task.id for task in self.all} if self.notify else set()
         return [id for id in ids if id in known]

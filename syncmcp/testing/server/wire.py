@@ -1,4 +1,4 @@
-"""JSON-RPC 2.0 as the test server reads and writes it: messages, errors, batches; its counters.
+"""JSON-RPC 2.0 as the test server reads and writes it, and the counters of the server.
 
 It shares no code with the client, so that each is an independent check of the other.
 """
@@ -23,12 +23,12 @@ METHOD_NOT_FOUND = -32601
 INVALID_PARAMS = -32602
 INTERNAL_ERROR = -32603
 RESOURCE_NOT_FOUND = -32002
-"""Stateful revisions only; 2026-07-28 uses `INVALID_PARAMS`."""
+"""The code of stateful revisions only; 2026-07-28 uses `INVALID_PARAMS`."""
 HEADER_MISMATCH = -32020
 MISSING_CAPABILITY = -32021
 UNSUPPORTED_VERSION = -32022
 URL_ELICITATION_REQUIRED = -32042
-"""2025-11-25 only."""
+"""The code of 2025-11-25 only."""
 
 PROTOCOL_VERSION = "io.modelcontextprotocol/protocolVersion"
 CLIENT_CAPABILITIES = "io.modelcontextprotocol/clientCapabilities"
@@ -39,12 +39,12 @@ SUBSCRIPTION_ID = "io.modelcontextprotocol/subscriptionId"
 
 
 class RpcError(Exception):
-    """Raised by a handler to answer with a JSON-RPC error instead of a result.
+    """A JSON-RPC error, which a handler raises instead of returning a result.
 
     Attributes:
         code: The JSON-RPC error code.
         message: One sentence for people.
-        data: Any JSON value, or `None` to leave it out.
+        data: Any JSON value; `None` leaves it out.
     """
 
     def __init__(self, code: int, message: str, data: Any = None) -> None:
@@ -65,7 +65,7 @@ def encode(message: Any) -> bytes:
 
 
 def decode(frame: bytes) -> Any:
-    """Return the JSON value in `frame`. Raises `RpcError` (-32700), also for NaN and infinities."""
+    """Return the JSON value in `frame`; raise `RpcError` (-32700), also for NaN and infinities."""
     try:
         return pydantic_core.from_json(frame, allow_inf_nan=False)
     except ValueError as error:
@@ -73,7 +73,7 @@ def decode(frame: bytes) -> Any:
 
 
 def given(**members: Any) -> Message:
-    """Return an object of these members without those that are `None`."""
+    """Return an object of these members, without members that are `None`."""
     return {name: value for name, value in members.items() if value is not None}
 
 
@@ -97,7 +97,7 @@ def is_identifier(value: object) -> TypeGuard[str | int]:
 
 
 def params_of(message: Message) -> Message:
-    """Return the message's params, `{}` when it has none. Raises `RpcError` (-32602)."""
+    """Return the message's params, `{}` if it has none; raise `RpcError` (-32602)."""
     params = message.get("params", {})
     if not isinstance(params, dict):
         raise RpcError(INVALID_PARAMS, "params must be an object")
@@ -111,7 +111,7 @@ def meta_of(params: Any) -> Message:
 
 
 def string_member(params: Message, name: str) -> str:
-    """Return the string member `name` of `params`. Raises `RpcError` (-32602)."""
+    """Return the string member `name` of `params`; raise `RpcError` (-32602)."""
     value = params.get(name)
     if not isinstance(value, str):
         raise RpcError(INVALID_PARAMS, f"params.{name} must be a string")
@@ -128,8 +128,9 @@ class Stats(Watched):
         requests: Requests received, by method.
         notifications: Notifications received, by method.
         cancels: The request ids of `notifications/cancelled`, in the order received.
-        cancelled: Calls that were cancelled before their answer, for whatever reason.
-        disconnects: Calls over HTTP whose client closed the stream before the answer (2026-07-28).
+        cancelled: Calls that were cancelled before their response, for whatever reason.
+        disconnects: Calls over HTTP whose client closed the stream before the response
+            (2026-07-28).
         replies: Responses sent (results and errors).
         errors: Responses sent that were JSON-RPC errors.
         responses: Responses received to the server's own requests.
@@ -176,7 +177,7 @@ class Stats(Watched):
 
 
 REVISIONS = ("2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25", "2026-07-28")
-"""Every revision this server speaks, oldest first."""
+"""Every revision that this server speaks, oldest first."""
 
 STATELESS = ("2026-07-28",)
 """Revisions without a handshake: the `_meta` of each request names the revision."""
@@ -186,14 +187,14 @@ BATCH_REVISION = "2025-03-26"
 
 
 def listed(given: Iterable[str], name: str) -> list[str]:
-    """Return a list of strings; `TypeError` for a single string, which is iterable as well."""
+    """Return a list of strings; raise `TypeError` for a single string, which is iterable, too."""
     if isinstance(given, str):
         raise TypeError(f"{name} must be a list: write [{given!r}]")
     return list(given)
 
 
 def sort_revisions(revisions: Iterable[str]) -> tuple[str, ...]:
-    """Return `revisions` from the oldest to the newest. Raises `ValueError`."""
+    """Return `revisions` from the oldest to the newest; raise `ValueError`."""
     wanted = set(revisions)
     unknown = wanted.difference(REVISIONS)
     if unknown or not wanted:
@@ -215,12 +216,12 @@ class Outlet:
         self._push(message)
 
     def finish(self, message: Message | list[Message] | None) -> None:
-        """Send the answer; `None` means that no answer will be sent."""
+        """Send the response; `None` means that no response will be sent."""
         if message is not None:
             self._push(message)
 
     def interrupt(self, retry_ms: int | None) -> None:
-        """Close the event stream before the answer, if the client can resume it."""
+        """Close the event stream before the response, if the client can resume the stream."""
 
 
 # JSON-RPC batches (2025-03-26).
@@ -231,14 +232,14 @@ class Batches:
     """How a server handles JSON-RPC batches (2025-03-26).
 
     Attributes:
-        parallel: Whether the requests of a batch run concurrently; otherwise each starts when the
-            one before it is answered.
-        max_size: The maximum number of messages in a batch; a larger batch is refused as a whole.
-        timeout: Seconds after which the open requests of a batch are cancelled and answered with
-            the error -32603; `None` for no limit.
-        together: Whether all answers are sent in one array, in the order of the requests, once the
-            last one is there; otherwise each answer is sent as a message of its own at once. Over
-            HTTP with `response="json"` they are sent in one array in either case.
+        parallel: Whether the requests of a batch run concurrently. Otherwise each starts when the
+            one before it has its response.
+        max_size: The maximum number of messages in a batch. A larger batch is refused as a whole.
+        timeout: The seconds after which the open requests of a batch are cancelled and get the
+            error -32603; `None` for no limit.
+        together: Whether all responses are sent in one array, in the order of the requests, once
+            the last response is there. Otherwise each response is sent as a message of its own at
+            once. Over HTTP with `response="json"`, they are sent in one array in either case.
     """
 
     parallel: bool = True
@@ -252,7 +253,7 @@ DEFAULT_BATCHES: Final = Batches()
 
 
 def check_batch(messages: list[Any], revision: str | None, batches: Batches) -> None:
-    """Raise `RpcError` if the revision has no batches, or it is empty or too long."""
+    """Raise `RpcError` if the revision has no batches, or the batch is empty or too long."""
     if revision != BATCH_REVISION:
         raise RpcError(INVALID_REQUEST, f"Batches exist in {BATCH_REVISION} only")
     if not messages:
@@ -262,7 +263,7 @@ def check_batch(messages: list[Any], revision: str | None, batches: Batches) -> 
 
 
 class Batch:
-    """Collects the answers of one batch; `complete` is set when its members are answered."""
+    """Collects the responses of one batch; `complete` is set when no member is open."""
 
     def __init__(self, outlet: Outlet, size: int, *, together: bool) -> None:
         self.outlet = outlet
@@ -273,7 +274,7 @@ class Batch:
         self._open = size
 
     def settle(self, member: BatchMember, message: Any) -> None:
-        """Store or send one answer, unless the request has one; the last completes the batch."""
+        """Store or send one response, unless the request has one; the last completes the batch."""
         with self._lock:
             if member.answered:
                 return
@@ -293,8 +294,8 @@ class Batch:
 class BatchMember(Outlet):
     """The outlet of one request of a batch, at position `index` of the requests.
 
-    `settled` is set when its answer was sent, or stored for the array. The answer is `None` if the
-    request was cancelled.
+    `settled` is set when the response was sent, or stored for the array. The response is `None` if
+    the request was cancelled.
     """
 
     def __init__(self, batch: Batch, index: int) -> None:
@@ -313,7 +314,7 @@ class BatchMember(Outlet):
 
 
 def expects_answer(message: Any) -> bool:
-    """Return whether a message is answered: requests are, and invalid messages."""
+    """Return whether a message gets a response, as requests and invalid messages do."""
     if not isinstance(message, dict):
         return True
     if "method" in message:

@@ -1,6 +1,6 @@
 """Questions of servers on pages in the browser, for programs without a terminal.
 
-Needs the extra ``browser``: ``pip install "syncmcp-client[browser]"``.
+The module needs the extra ``browser``: ``pip install "syncmcp-client[browser]"``.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _HIDDEN_SECONDS = 90.0
 
 
 def _show_on_terminal(words: str) -> None:
-    """Print on stderr if it is a terminal: a log could show the secret link to others."""
+    """Print on stderr, only if it is a terminal: a log could show the secret link to others."""
     if sys.stderr is not None and sys.stderr.isatty():
         sys.stderr.write(f"{words}\n")
 
@@ -57,29 +57,29 @@ class Browser:
     Pass it to clients as `elicitation`; it is also the reviewer of `AskInBrowser`. Any number of
     questions, from any number of clients, can be open on the pages at the same time. The web server
     of the pages starts with the first question. An unanswered question stays open until its
-    `context.cancel` is cancelled, which the client does after its `human_timeout`.
+    `context.cancel` is cancelled. The client cancels it after its `human_timeout`.
 
     All methods may be called from any thread.
 
     Args:
-        open_page: Called on a thread of its own while a question waits and no page is open, at
-            most every 90 seconds for each question, with the ``file:`` URL of a private file that
-            leads to the pages; the file is removed after its use. Returns whether it succeeded.
-            `None`: the program shows `address` itself.
-        show: Shows a text to the person: the code of the pages and their address when a page is
-            opened, for browsers that cannot read the file; and that a link was used twice. Called
-            on the threads of `open_page` and of the web server. By default on stderr, if that is a
-            terminal.
+        open_page: Opens a page, and returns whether that succeeded. It is called on a thread of its
+            own while a question waits and no page is open, at most every 90 seconds for each
+            question. Its argument is the ``file:`` URL of a private file that leads to the pages;
+            the file is removed after its use. Pass `None` if the program shows `address` itself.
+        show: Shows a text to the person. When a page is opened, the text is the code of the pages
+            and their address, for browsers that cannot read the file. Another text says that a link
+            was used twice. `show` is called on the threads of `open_page` and of the web server.
+            The default prints on stderr, if that is a terminal.
         roots: The `Client.roots` to manage on a page.
-        human_timeout: The time limit, in seconds, of questions that no client limits; `None` for no
-            limit.
+        human_timeout: The timeout, in seconds, of questions for which no client has a timeout;
+            `None` for no limit.
 
     Raises:
         UsageError: The extra ``browser`` is not installed.
     """
 
     asks_person = True
-    """Its answers come from a person: the approval of a client does not ask again."""
+    """`True`: answers come from a person, so the `Approval` of a client does not ask again."""
 
     def __init__(
         self,
@@ -99,7 +99,10 @@ class Browser:
             check_callable(open_page, "open_page", ("url",))
         check_callable(show, "show", ("text",))
         self.roots = roots
-        """May be set later: a client may need this object before its roots exist."""
+        """The roots on the page.
+
+        They may be set later: a client may need this object before its roots exist.
+        """
         self._open_page = open_page
         self._show = show
         self._human_timeout = human_timeout
@@ -115,7 +118,7 @@ class Browser:
         return f"<Browser {'not ' if self._running is None else ''}running>"
 
     def start(self) -> Self:
-        """Start the web server of the pages unless it runs; so does the first question.
+        """Start the web server of the pages, unless it runs; the first question also starts it.
 
         Raises:
             ClosedError: The interface has been closed.
@@ -125,9 +128,12 @@ class Browser:
 
     @property
     def address(self) -> str:
-        """A link to the pages, for a person on this computer; valid once, then replaced by another.
+        """A link to the pages, for a person on this computer.
 
-        Starts the web server. Anybody with the link can answer the questions: keep it secret.
+        The link is valid once; then another replaces it.
+
+        To read the property starts the web server. Anybody with the link can answer the questions,
+        so keep it secret.
 
         Raises:
             ClosedError: The interface has been closed.
@@ -136,9 +142,9 @@ class Browser:
 
     @property
     def code(self) -> str:
-        """Six letters and digits that every page shows, for a person to tell it from a fake one.
+        """Six letters and digits that every page shows, for a person to tell it from a fake page.
 
-        Starts the web server. Show it where only the person sees it.
+        To read the property starts the web server. Show the code where only the person sees it.
 
         Raises:
             ClosedError: The interface has been closed.
@@ -146,7 +152,10 @@ class Browser:
         return self._start().code
 
     def close(self) -> None:
-        """End all questions without an answer and stop the web server, for good. Idempotent."""
+        """End all questions without an answer, and stop the web server for good.
+
+        The method is idempotent.
+        """
         with self._lock:
             self._closed = True
             running, self._running = self._running, None
@@ -165,7 +174,7 @@ class Browser:
         """Let a person fill in a form; the action is ``cancel`` if nobody answers.
 
         Raises:
-            UnsupportedForm: The schema is not one of a form.
+            UnsupportedForm: The schema is not that of a form.
             UsageError: The question is too long to be shown.
         """
         from syncmcp.ui.browser.cards import FillCard
@@ -312,7 +321,7 @@ class Browser:
 
 
 class AskInBrowser(Approval):
-    """An approval that asks a person in the browser if the policy does not decide.
+    """An `Approval` that asks a person in the browser if the policy does not decide.
 
     Args:
         policy: Decides first; by default the person is asked about everything.
@@ -321,7 +330,7 @@ class AskInBrowser(Approval):
         browser: The interface in which the person is asked; by default a new `Browser`.
 
     Attributes:
-        browser: The interface in which the person is asked; may also be the `elicitation` of
+        browser: The interface in which the person is asked. It may also be the `elicitation` of
             clients.
 
     Raises:

@@ -83,8 +83,9 @@ class Pages:
         questions: The questions to show.
         access: Decides which requests are accepted.
         roots: Returns the roots to manage, or `None`.
-        page_viewed: Called with `False` when a page is loaded. When a page polls its state, called
-            with whether the person can see it: a browser lets a hidden page poll less often.
+        page_viewed: Called with `False` when a page is loaded. When a page polls its state, it is
+            called with whether the person can see the page: a browser lets a hidden page poll less
+            often.
     """
 
     def __init__(
@@ -377,7 +378,7 @@ def program_name() -> str:
 
 
 def is_soon(left: float | None) -> bool:
-    """Whether a question is about to expire, so that its page warns."""
+    """Return whether a question is about to expire, so that its page warns."""
     return left is not None and left < _SOON
 
 
@@ -455,7 +456,7 @@ class PageServer(ThreadedWSGIServer):
 
 
 class _Handler(WSGIRequestHandler):
-    # The time limit, in seconds, for a connection on which the browser sends nothing.
+    # The timeout, in seconds, for a connection on which the browser sends nothing.
     timeout = 30.0
     protocol_version = "HTTP/1.0"
 
@@ -504,7 +505,7 @@ class AccessControl:
     Args:
         port: The port of the web server.
         entered: Called when the token of the link was used.
-        reused: Called when a token is presented that was used before; it is refused.
+        reused: Called when a token is presented that was used before. Such a token is refused.
 
     Attributes:
         code: Six characters on every page, by which a person can tell the pages from fake ones.
@@ -566,12 +567,12 @@ class AccessControl:
         return None
 
     def has_cookie(self, request: Request) -> bool:
-        """Whether a request carries the cookie."""
+        """Return whether a request carries the cookie."""
         sent = request.cookies.get(COOKIE, "")
         return hmac.compare_digest(sent.encode(), self._cookie.encode())
 
     def redeem(self, token: str) -> bool:
-        """Consume the token of the link; return whether `token` is it."""
+        """Consume the token of the link; return whether `token` is that token."""
         with self._lock:
             used = token in self._used
             valid = hmac.compare_digest(token.encode(), self._token.encode())

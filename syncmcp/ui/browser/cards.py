@@ -62,7 +62,7 @@ class Input(NamedTuple):
 
     @property
     def may_be_empty(self) -> bool:
-        """Whether the field can be omitted: optional, and without a default to take its place."""
+        """Whether the field can be omitted: it is optional, and no default takes its place."""
         return not self.field.required and self.field.default is ABSENT
 
     @property
@@ -75,7 +75,7 @@ class _FormCard(Card[A]):
     """The base of cards with a form: filling it in, and reviewing the answers.
 
     Raises:
-        UnsupportedForm: The schema is not one of a form.
+        UnsupportedForm: The schema is not that of a form.
     """
 
     template: ClassVar[str] = "form.html"
@@ -95,14 +95,14 @@ class _FormCard(Card[A]):
         self._shown = self.form.defaults() if content is None else content
 
     def inputs(self, answers: Answers | None) -> list[Input]:
-        """The fields with the submitted values; with their initial ones if `answers` is `None`."""
+        """Return the fields with submitted values; if `answers` is `None`, with initial values."""
         return [
             _make_input(number, field, self._shown.get(field.name, ABSENT), answers)
             for number, field in enumerate(self.form.fields)
         ]
 
     def parse_answers(self, answers: Answers) -> tuple[dict[str, Value], dict[str, str]]:
-        """Parse the submitted values: the content, and errors by the names of inputs."""
+        """Parse the submitted values; return the content, and errors by the names of inputs."""
         content: dict[str, Value] = {}
         unread: dict[str, str] = {}
         for number, field in enumerate(self.form.fields):
@@ -231,7 +231,7 @@ def _shows(field: Field, value: Value, text: str) -> bool:
 
 
 def _parse_field(field: Field, shown: Value | Absent, sent: list[str]) -> Value | Absent:
-    """Parse a field that showed the value `shown`; `ValueError` has a sentence for a person."""
+    """Parse a field that showed the value `shown`; a `ValueError` has a sentence for a person."""
     if field.kind == "boolean":
         if _widget(field, shown)[0] == "tick":
             return "yes" in sent
@@ -280,7 +280,7 @@ def _hints(field: Field) -> list[str]:
 
 
 class RequestCard(Card[Verdict]):
-    """The first review: of the request, before a model is asked."""
+    """The first review, of the request, before a model is asked."""
 
     template: ClassVar[str] = "sampling.html"
 
@@ -301,7 +301,7 @@ class RequestCard(Card[Verdict]):
         )
 
     def facts(self) -> list[tuple[str, str]]:
-        """The other parameters of the request: names and texts, without empty ones."""
+        """The other parameters of the request: their names and texts, without empty ones."""
         request = self.request
         wishes = request.model_preferences
         hints = [] if wishes is None else [hint.name or "" for hint in wishes.hints or ()]
@@ -372,7 +372,7 @@ class RequestCard(Card[Verdict]):
 
 
 class AnswerCard(Card[Verdict]):
-    """The second review: of the answer, before it is sent to the server."""
+    """The second review, of the answer, before it is sent to the server."""
 
     template: ClassVar[str] = "answer.html"
 
@@ -467,11 +467,11 @@ class LinkCard(Card[ElicitResult]):
 
     @property
     def goes_on(self) -> bool:
-        """See `Card`. After the consent its page has the link."""
+        """See `Card`. After the consent, the page has the link."""
         return self.answer is not None and self.answer.action == "accept"
 
     def to_closed(self) -> ClosedQuestion:
-        """See `Card`; after consent with the link and its visit."""
+        """See `Card`. After the consent, the record has the link and its visit."""
         closed, context = super().to_closed(), self.context
         if context is None or self.answer is None or self.answer.action != "accept":
             return closed

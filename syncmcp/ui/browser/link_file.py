@@ -32,7 +32,7 @@ class LinkFile(PrivatePage):
     """The file that leads to the pages.
 
     Args:
-        address: Where the token is posted to.
+        address: The URL to which the token is posted.
         token: The token of the link.
 
     Raises:

@@ -120,10 +120,10 @@ _SIGNATURES: Final = (
 
 
 def data_url(data: str) -> str | None:
-    """Return a `data:` URL of a raster picture given in base64; `None` if it may not be shown.
+    """Return a `data:` URL of a raster picture in base64; `None` if it may not be shown.
 
     The type is detected from the first bytes; the declared type is ignored. SVG drawings are
-    documents of their own, and never shown.
+    documents of their own, and are never shown.
     """
     if len(data) > _MAX_IMAGE:
         return None
@@ -253,7 +253,10 @@ def _render_block(block: SamplingMessageContentBlock | ContentBlock, name: str) 
 
 
 def whole(text: str) -> Markup:
-    """Return a text of any length as safe HTML. Cards store the result: it may take long."""
+    """Return a text of any length as safe HTML.
+
+    Cards store the result, because it may take long to make.
+    """
     return escape(visible(text, lines=True))
 
 

@@ -42,7 +42,7 @@ _CHARACTERS_PER_TOKEN = 4
 
 
 def duration(seconds: float | None) -> str:
-    """Return a duration as text for a person; empty for `None`."""
+    """Return a duration as text for a person; an empty text for `None`."""
     if seconds is None:
         return ""
     minutes, rest = divmod(int(seconds), 60)
@@ -56,11 +56,11 @@ def _shorter(one: float | None, other: float | None) -> float | None:
 
 
 class Card(ABC, Generic[A]):
-    """A question on a page. Settled once: the first outcome counts.
+    """A question on a page. It is settled once: the first outcome counts.
 
     Args:
         question: The question.
-        human_timeout: The time limit, in seconds, if the question has no context with its own.
+        human_timeout: The timeout, in seconds, if the question has no context with its own.
     """
 
     template: ClassVar[str]
@@ -130,7 +130,7 @@ class Card(ABC, Generic[A]):
         """Block until the question is settled or has expired.
 
         `announce` shows the person that the question waits. It is called at first, and again after
-        the seconds that it returns; `None` for never.
+        the seconds that it returns, unless it returns `None`.
         """
         pause = announce()
         # The time left may have grown: the deadline of a question can be paused.
@@ -191,7 +191,7 @@ class ClosedQuestion(NamedTuple):
 
 
 class LiveDraft:
-    """The partial answer of a model to one question; can be cancelled."""
+    """The partial answer of a model to one question, which a person can cancel."""
 
     def __init__(self, question: Question, context: HandlerContext) -> None:
         from syncmcp.ui.browser.message import cause_of
@@ -246,7 +246,7 @@ class LiveDraft:
 
 
 class PendingQuestions:
-    """The questions of one `Browser`. Thread-safe."""
+    """The questions of one `Browser`. Methods may be called from any thread."""
 
     def __init__(self) -> None:
         # Guards the three tables and the flag; held for look-ups and updates only.
@@ -336,7 +336,7 @@ class PendingQuestions:
         return next((one for one in self.open_items() if one.token is token), None)
 
     def close(self) -> None:
-        """Settle every question, and all later ones, without an answer."""
+        """Settle every question, and all later questions, without an answer."""
         with self._lock:
             self._closed = True
             waiting = list(self._waiting.values())

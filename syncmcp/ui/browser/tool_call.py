@@ -33,7 +33,7 @@ class ShownCall(NamedTuple):
     """What the tool does, according to the server; empty if the server does not say."""
     arguments: list[tuple[Markup, Markup]]
     number: int
-    """How many arguments there are, of which `arguments` may have the first ones only."""
+    """The number of arguments, of which `arguments` may have the first ones only."""
     cut: str
     """A note that the arguments are shown in part; empty if they are shown whole."""
     text: Markup

@@ -1,4 +1,4 @@
-"""A person answers questions of servers at a terminal. Needs the extra `terminal`.
+"""A terminal at which a person answers questions of servers. It needs the extra ``terminal``.
 
 ::
 
@@ -50,25 +50,24 @@ class Terminal:
     """Shows questions of servers on a terminal, one at a time; the others are queued.
 
     Pass it as `elicitation` of a client, or as the reviewer of an `Approval`. A question that is
-    withdrawn, or whose deadline passes, is removed with a message. Ctrl-C cancels the question.
-    Enter alone allows, opens, sends and starts nothing, and a question can be answered only after
-    half a second in which no key was pressed.
-    Without a terminal elicitations are cancelled, reviews are denied, and the log says why. The
-    methods are called on pool threads, and block.
+    withdrawn or expires is removed with a message. Ctrl-C cancels the question. Enter alone allows,
+    opens, sends and starts nothing. A question can be answered only after half a second in which no
+    key was pressed. Without a terminal, elicitations are cancelled, reviews are denied, and the log
+    says why. The methods are called on the threads of the questions, and block.
 
     Args:
         stdin: The terminal to read from; `sys.stdin` by default.
         stdout: The terminal to write to; `sys.stdout` by default.
-        open_url: Opens a URL, after consent, and returns whether it succeeded.
+        open_url: Opens a URL, after consent, and returns whether that succeeded.
         beside: Returns a context manager that is entered, on the thread of the question, while the
-            question is shown: for example to hide a progress bar of the program on the same
+            question is shown. For example, it can hide a progress bar of the program on the same
             terminal.
 
     Attributes:
         cancelled: How many questions of `form`, `url` and `approve` the person has cancelled.
 
     Raises:
-        UsageError: The packages of the extra `terminal` are not installed.
+        UsageError: The packages of the extra ``terminal`` are not installed.
     """
 
     asks_person = True
@@ -105,7 +104,7 @@ class Terminal:
         """Let the person fill in a form, decline or cancel (spec: "Elicitation", form mode).
 
         Raises:
-            UnsupportedForm: The schema is not one of a form.
+            UnsupportedForm: The schema is not that of a form.
             UsageError: The question is too long to be shown.
         """
         check_length(Question("form", context.server, request, context))
@@ -115,10 +114,10 @@ class Terminal:
     def url(self, request: ElicitRequestURLParams, context: HandlerContext, /) -> ElicitResult:
         """Send the person to a URL, with their consent (spec: "Elicitation", URL mode).
 
-        The URL is shown in full and nothing is fetched. Consent is sent to the server at once,
-        except where the call is sent again afterwards (`HandlerContext.resumes_call`): there the
-        person is asked first whether they are done, until the server notifies it. Otherwise that
-        notification is printed on a line, whenever it arrives.
+        The URL is shown in full, and nothing is fetched. Consent is sent to the server at once,
+        unless the answer resumes the call (`HandlerContext.resumes_call`). In that case, the person
+        is first asked whether they are done, until the server reports the completion. Otherwise
+        that report is printed on a line, whenever it arrives.
 
         Raises:
             UsageError: The question is too long to be shown.
@@ -127,11 +126,11 @@ class Terminal:
         return self._ask(context, lambda screen: self._ask_url(screen, request, context))
 
     def review(self, question: Question, /) -> Verdict:
-        """Let the person allow, deny or edit a request of a server, or the answer to it.
+        """Let the person allow, deny or edit a request of a server, or the answer to the request.
 
         Raises:
             UsageError: The question is too long to be shown.
-            Denied: There is no terminal, so that nobody can be asked.
+            Denied: There is no terminal, so nobody can be asked.
         """
         check_length(question)
         from syncmcp.ui.terminal import cards
@@ -156,10 +155,12 @@ class Terminal:
     def approve(self, review: ServerReview, /) -> bool:
         """Ask whether a server that a file names may be used; Ctrl-C means no.
 
-        Its warnings are shown first, and again at the question. If the description is longer than
-        the screen, it is shown page by page, and can be approved only after the last page.
+        The warnings about the server are shown first, and again at the prompt. If the description
+        is longer than the screen, it is shown page by page, and can be approved only after the last
+        page.
 
-        Meant for `servers_file.read` (``approve=terminal.approve``). False without a terminal.
+        Pass this method to `servers_file.read` (``approve=terminal.approve``). Without a terminal,
+        it returns `False`.
         """
         from syncmcp.ui.terminal.cards import review_server
         from syncmcp.ui.terminal.screen import PersonCancelled
@@ -294,7 +295,9 @@ class Terminal:
 
 
 class AskOnTerminal(Approval):
-    """An approval that asks a person at the terminal. Needs the extra `terminal`.
+    """An `Approval` that asks a person at the terminal.
+
+    It needs the extra ``terminal``.
 
     Args:
         policy: Decides first; by default the person is asked about everything.
@@ -303,7 +306,7 @@ class AskOnTerminal(Approval):
         terminal: The terminal on which the person is asked.
 
     Raises:
-        UsageError: The packages of the extra `terminal` are not installed.
+        UsageError: The packages of the extra ``terminal`` are not installed.
     """
 
     def __init__(
@@ -329,7 +332,7 @@ def _turn(context: HandlerContext | None) -> AbstractContextManager[None]:
     """Return a context manager that reserves the terminal.
 
     Raises:
-        QuestionEnded: The question was withdrawn or its deadline passed while it waited.
+        QuestionEnded: The question was withdrawn or expired while it waited.
     """
     from syncmcp.ui.terminal.screen import QuestionEnded
 

@@ -100,7 +100,7 @@ _WISHES = frozenset({"hints", "costPriority", "speedPriority", "intelligencePrio
 
 
 def _is_summarized(sent: Any) -> bool:
-    """Whether a summary omits nothing, except the rest of long texts."""
+    """Return whether a summary omits nothing, except the rest of long texts."""
     wire = sent.to_wire()
     messages = getattr(sent, "messages", ())
     parts = (*messages, *getattr(sent, "blocks", ()))
@@ -157,7 +157,7 @@ _AGREES = frozenset({"allow", "remember", "send"})
 
 
 def edit_request(screen: Screen, request: CreateMessageRequestParams) -> CreateMessageRequestParams:
-    """Let the person change the system prompt, the last message or the limit; return a copy."""
+    """Let the person change the system prompt, last message or token limit; return a copy."""
     options = [("system", "The system prompt"), ("tokens", "The maximum number of tokens")]
     if request.messages and _text_positions(request.messages[-1]):
         options.insert(1, ("message", "The last message"))
@@ -228,7 +228,7 @@ def _named(words: str) -> str:
 
 
 def fill_form(screen: Screen, form: Form) -> dict[str, Any]:
-    """Ask for every field; return the answers, without optional fields left empty."""
+    """Ask for every field; return the answers, without optional fields that were left empty."""
     answers: dict[str, Any] = {}
     for field in form.fields:
         _ask_field(screen, form, field, answers)

@@ -1,6 +1,6 @@
 """Output and prompts on a terminal: trusted text of the program, quoted text of others.
 
-Needs the packages of the extra `terminal`.
+The module needs the packages of the extra ``terminal``.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ _SHOW_CURSOR, _NO_BRACKETED_PASTE = "\x1b[?25h", "\x1b[?2004l"
 
 
 class QuestionEnded(Exception):
-    """The question was withdrawn, or its deadline passed."""
+    """The question was withdrawn, or it expired."""
 
 
 class PersonCancelled(Exception):
@@ -95,10 +95,10 @@ class PersonCancelled(Exception):
 class Screen:
     """The terminal while it shows one question.
 
-    Untrusted text is shown only by `quote` and, if short and within a line, by `short_name`. A
-    prompt raises `QuestionEnded` if the question was withdrawn or its deadline passed, and
-    `PersonCancelled` if the person pressed Ctrl-C or closed the terminal. The first prompt appears
-    once the person has stopped typing; keys pressed before that answer nothing.
+    Untrusted text is shown only by `quote` and, if it is short and within a line, by `short_name`.
+    A prompt raises `QuestionEnded` if the question was withdrawn or expired, and `PersonCancelled`
+    if the person pressed Ctrl-C or closed the terminal. The first prompt appears once the person
+    has stopped typing; keys pressed before that answer nothing.
 
     Args:
         stdin: The terminal to read from.
@@ -161,7 +161,7 @@ class Screen:
     def banner(self, server: ConnectedServer, wants: str) -> None:
         """Print the program's name for the server and the request; quote the server's own name.
 
-        A name that a file of servers chose is marked as such: it may imitate another server's.
+        A name that a servers file chose is marked as such: it may imitate another server's.
         """
         self.say()
         self._server_name = short_name(server.name)
@@ -178,7 +178,7 @@ class Screen:
         self.say(f"━━ {words} ━━", "bold")
 
     def say(self, words: str = "", style: str = "") -> None:
-        """Print trusted text; further rows are indented."""
+        """Print trusted text, with further rows indented."""
         for number, row in enumerate(_wrap(words, self._console.width - len(_INDENT))):
             self._print(Text(row if number == 0 else _INDENT + row, style))
 
@@ -187,7 +187,7 @@ class Screen:
         self.say(f"Warning: {words}", "bold yellow")
 
     def name(self, words: str) -> str:
-        """Return a name, short and safe for a line of trusted text; sets `cut` if it is long."""
+        """Return a name, short and safe for a line of trusted text; set `cut` if it was long."""
         self.cut = self.cut or len(words) > _MAX_NAME
         return short_name(words)
 
@@ -214,9 +214,9 @@ class Screen:
 
         Args:
             words: The text.
-            limit: The most characters that are printed.
-            hanging: Indent the further rows of each line. For lines of the program that contain
-                untrusted words, which then cannot look like another line.
+            limit: The maximum number of characters to print.
+            hanging: Whether to indent the further rows of each line. Use it for lines of the
+                program that contain untrusted words, which then cannot look like another line.
         """
         self.cut = self.cut or len(words) > limit
         for line in self.wrap_quote(words, limit=limit, hanging=hanging):
@@ -235,11 +235,11 @@ class Screen:
 
     @property
     def is_full(self) -> bool:
-        """Whether rows printed since the last prompt will not be on the screen with the next."""
+        """Whether some rows since the last prompt will have scrolled off at the next prompt."""
         return self.printed > self._page_rows
 
     def fits(self, words: str, *, below: int = 0) -> bool:
-        """Whether `quote` can print all of a text below the rows printed for the question.
+        """Return whether `quote` can print all of a text below the rows of the question.
 
         Args:
             words: The text, with ``hanging`` lines.
@@ -256,10 +256,10 @@ class Screen:
         Args:
             words: The text.
             below: The rows that will be printed between the text and the next prompt.
-            hanging: As with `quote`.
+            hanging: See `quote`.
 
         Returns:
-            Whether all of it was shown; false if the person stopped before its end.
+            Whether all of the text was shown. `False` if the person stopped before its end.
         """
         lines = self.wrap_quote(words, limit=len(words), hanging=hanging)
         short = self.printed + len(lines) + below <= self._page_rows
@@ -288,10 +288,10 @@ class Screen:
 
         Args:
             message: Trusted text.
-            options: Pairs of a value and safe text for it, at least one. Enter alone
-                chooses the default: that must not allow, open, send or start anything.
+            options: Pairs of a value and safe text for the value, at least one. Enter alone chooses
+                the default, which must not allow, open, send or start anything.
             default: The index of the option selected at first.
-            until: Polled; ends the prompt without a choice once it returns true.
+            until: Called repeatedly. Once it returns true, the prompt ends without a choice.
 
         Returns:
             The value, or `None` if `until` ended the prompt.
@@ -455,7 +455,7 @@ class Screen:
 
     @property
     def ended(self) -> bool:
-        """Whether the question was withdrawn, or its deadline passed."""
+        """Whether the question was withdrawn, or has expired."""
         context = self._context
         return context is not None and (context.cancel.cancelled or context.time_left() == 0)
 
