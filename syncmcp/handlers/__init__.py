@@ -278,11 +278,10 @@ class Handlers:
     Sign up for a maths fact a day.
     {'action': 'decline'}
 
-    A client runs each handler on a handler thread, which is a thread of its pool. At most
-    `max_handlers` run at one time, not counting those that wait for the library. The thread that
-    made the call waits. A handler may block, and may call the client. A handler may `raise
-    Refused(code, message)`. Any other exception is logged, and the server learns that the handler
-    failed.
+    A client runs handlers on its handler threads. At most `max_handlers` run at one time, not
+    counting those that wait for the library. The thread that made the call waits. A handler may
+    block, and may call the client. A handler may `raise Refused(code, message)`. Any other
+    exception is logged, and the server learns that the handler failed.
 
     Args:
         sampling: Answers with a model. It is called as ``(request, context)``, gets

@@ -353,10 +353,12 @@ class Recording(TransportSource):
     program has the messages so far. The first connection replaces an existing file; later
     connections are appended. HTTP headers are not recorded.
 
-    In messages, secrets are replaced by ``***1``, ``***2`` and so on, each by the same mask
-    wherever it occurs. Secrets are values that look like secrets, and values of members whose names
-    are those of secrets (tokens, cursors and request states among them). All values of the target's
-    environment variables, headers and URL queries are also secrets.
+    In messages, secrets are replaced by ``***1``, ``***2`` and so on. Equal texts get equal masks;
+    different secrets may share one. Masked wherever they occur, as parts of texts, too: the values
+    of the target's environment variables, headers and URL, and `secrets`. Masked only where they
+    are recognized: texts that look like secrets, such as ``Bearer`` tokens, and the values of
+    members whose names are those of secrets (``token``, ``password``, ``cursor``). The same value
+    in another place, or in prose, stays readable: read a file before you share it.
 
     Args:
         target: The server, as for `syncmcp.connect`.

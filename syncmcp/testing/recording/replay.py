@@ -308,8 +308,9 @@ class Replay(TransportSource):
             recording. A client that does not send the same messages in that order waits until its
             own timeouts.
         normalize: Returns the value to compare. It is called as `normalize(method, params)`, for
-            both the recorded and the current message. `params` are those of a request, or the
-            result of a question. It runs on the threads that send.
+            both the recorded and the current message. `params` are those of a request, or, before
+            2026-07-28, the answer to a question. In 2026-07-28, the answers are in
+            ``params["inputResponses"]`` of a request. It runs on the threads that send.
 
     Raises:
         UsageError: The file cannot be read, or is not a recording, or `order` is unknown.
