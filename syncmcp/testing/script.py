@@ -257,12 +257,15 @@ def repeat(steps: Script, times: int | None = None) -> Step:
 
 
 def stderr(data: bytes) -> Step:
-    """Write to stderr."""
+    """Write to stderr (over stdio only)."""
     return {"do": "stderr", "data": data}
 
 
 def stop_reading() -> Step:
-    """Stop reading stdin, which stays open. As the first step, it reads nothing at all."""
+    """Stop reading stdin, which stays open (over stdio only).
+
+    As the first step, it reads nothing at all.
+    """
     return {"do": "stop_reading"}
 
 
@@ -270,7 +273,7 @@ def stop_reading() -> Step:
 
 
 def accept(status: int = 202, *, to: str | None = None) -> Step:
-    """Respond with a status and no body; over other transports, do nothing."""
+    """Respond with a status and no body over HTTP; over other transports, do nothing."""
     return {"do": "accept", "status": status, "to": to}
 
 
@@ -281,7 +284,7 @@ def head(
     chunked: bool = True,
     to: str | None = None,
 ) -> Step:
-    """Write a status line and headers; the next steps write the body.
+    """Write a status line and headers (over HTTP only); the next steps write the body.
 
     Args:
         status: The status code.
@@ -294,7 +297,7 @@ def head(
 
 
 def chunk(data: bytes, *, to: str | None = None) -> Step:
-    """Write a piece of the body."""
+    """Write a piece of the body (over HTTP only)."""
     return {"do": "chunk", "data": data, "to": to}
 
 
@@ -306,7 +309,7 @@ def event(
     kind: str | None = None,
     to: str | None = None,
 ) -> Step:
-    """Write one server-sent event.
+    """Write one server-sent event (over HTTP only).
 
     Args:
         value: The data: a JSON value, in which `"$id"` is replaced, or a `str` that is sent as it
@@ -327,10 +330,10 @@ def event(
 
 
 def comment(text: str = "", *, to: str | None = None) -> Step:
-    """Write a comment line on an event stream."""
+    """Write a comment line on an event stream (over HTTP only)."""
     return chunk(f":{text}\n\n".encode(), to=to)
 
 
 def end(*, to: str | None = None) -> Step:
-    """End the body of the response."""
+    """End the body of the response (over HTTP only)."""
     return {"do": "end", "to": to}
