@@ -200,7 +200,7 @@ class Http:
         proxy="write proxies={'https': URL}",
         bearer="write token=",
         cookies="write session=, a requests.Session that has them",
-        follow_redirects="those within the origin are followed; for others, write their URL",
+        follow_redirects="redirects within the origin are followed; for others, write their URL",
         name="pass it to a client, as in connect(Http(URL), name=...)",
         timeout="pass it to a client or a call, as in connect(Http(URL), timeout=...)",
     )
@@ -261,7 +261,7 @@ class Http:
         def __setattr__(self, name: str, value: object) -> None:
             if name == "token":  # it would have no effect
                 raise AttributeError(
-                    "the token is given when a target is made: Http(URL, token=...)"
+                    "pass the token when you create a target: Http(URL, token=...)"
                 )
             super().__setattr__(name, value)
 
@@ -311,7 +311,10 @@ def _with_token(token: object, headers: Headers | None, other: bool) -> Mapping[
     given = {} if headers is None or callable(headers) else headers
     check_headers(given, "headers")
     if other or callable(headers) or "authorization" in map(str.lower, given):
-        raise UsageError("token= sets Authorization: give no auth=, header or function for it")
+        raise UsageError(
+            "token= sets the header Authorization: pass no auth=, no headers function and no"
+            " such header"
+        )
     return {**given, "Authorization": f"Bearer {token}"}
 
 
@@ -405,7 +408,7 @@ def check_url(url: object, remedy: str = "for a command use Stdio(...)") -> None
         elif url.lower().endswith(".jsonl"):
             remedy = "for a recording use syncmcp.testing.Replay(...)"
         elif url.lower().endswith(".json"):
-            remedy = "for a file of servers use syncmcp.servers_file.read(...)"
+            remedy = "for a servers file use syncmcp.servers_file.read(...)"
         elif re.match(r"[\w.-]+:\d", url):
             remedy = "write http:// before it"
         elif re.match(r"[\w-]+(\.[\w-]+)+/", url):

@@ -70,7 +70,7 @@ def save(
     data = _bytes(content, limit)
     target = Path(path)
     if not target.name:
-        raise UsageError(f"path names a folder, not a file: {str(path)!r}")
+        raise UsageError(f"path names a directory, not a file: {str(path)!r}")
     try:
         write_atomically(target, data, mode=0o666, overwrite=overwrite, keep_mode=True)
     except OSError as error:  # its text names the temporary file

@@ -221,7 +221,7 @@ def _provider_url(issuer: str | None, endpoint: str | None) -> str:
     """Return the URL of the identity provider; `UsageError` unless it is valid and encrypted."""
     url = issuer or endpoint
     if url is None or (issuer and endpoint):
-        raise UsageError("give either idp_issuer or idp_token_endpoint")
+        raise UsageError("pass either idp_issuer or idp_token_endpoint")
     try:
         Link.read(url)
     except UnsafeLink as error:
@@ -239,9 +239,9 @@ def _read_id_jag(response: HttpResponse) -> str:
     kind = flow.string_member(response, "token_type") or ""
     # A token of another type would be for the identity provider, and must not be sent elsewhere.
     if not statement or flow.string_member(response, "issued_token_type") != _ID_JAG:
-        raise AuthError("the identity provider did not answer with an ID-JAG")
+        raise AuthError("the identity provider returned no ID-JAG")
     if kind.lower() != "n_a":
-        raise AuthError("the identity provider answered with an access token, not an ID-JAG")
+        raise AuthError("the identity provider returned an access token, not an ID-JAG")
     return statement
 
 

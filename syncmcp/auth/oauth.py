@@ -174,7 +174,8 @@ class OAuth(TokenAuth):
         if self._receiver is None:
             raise LoginRequired(
                 "a person has to sign in first",
-                hint="receiver=None forbids it: call login() on an OAuth with a receiver and the"
+                hint="receiver=None forbids a sign-in: call login() on an OAuth with a"
+                " receiver and the"
                 " same store, where a person can sign in",
             )
         manager = self._bound_manager()
@@ -335,7 +336,7 @@ def _make_receiver(
         raise UsageError(f"receiver must be 'browser', a receiver or None, not {given!r}")
     if redirect_uri is not None:
         raise UsageError(
-            "give either receiver or redirect_uri: a receiver has its own redirect URI"
+            "pass either receiver or redirect_uri: a receiver has its own redirect URI"
         )
     return given
 

@@ -173,8 +173,8 @@ def _load_key(given: str | bytes | Path | Mapping[str, Any]) -> ECKey | OKPKey |
         found = None
     if not isinstance(found, (jwk.ECKey, jwk.OKPKey, jwk.RSAKey)) or not found.is_private:
         raise UsageError(
-            "a private key must be EC, Ed25519 or RSA: as unencrypted PEM, the Path of such a file,"
-            " or a JSON Web Key"
+            "a private key must be an EC, Ed25519 or RSA key: pass unencrypted PEM, the Path"
+            " of such a file, or a JSON Web Key"
         )
     return found
 

@@ -195,7 +195,7 @@ class TokenAuth(AuthBase):
         scope = manager.limits.without_denied(scope)
         if need.more_scope and not missing_scopes(scope, before):
             raise scope_insufficient(
-                "the server asks for more scope, but names none that was not requested already"
+                "the server asks for more scope, but names only scope that was requested already"
             )
         return found, scope
 

@@ -135,7 +135,9 @@ class _DenyWithoutPerson:
     def decide(self, question: Question, /) -> Decision:
         """Deny."""
         if question.kind == "roots":
-            self._note("the server asked for the roots and got none; --yes shows them unasked")
+            self._note(
+                "the server asked for the roots and got none; --yes sends them without a prompt"
+            )
         return Decision.DENY
 
 
@@ -259,7 +261,7 @@ class Session:
                 if not WORD.fullmatch(token):
                     raise CommandError("--bearer is one word of visible ASCII characters")
                 if any(word.lower().startswith("authorization:") for word in headers):
-                    raise CommandError("--header and --bearer give two tokens: leave out one")
+                    raise CommandError("--header and --bearer pass two tokens: leave out one")
                 headers.append(f"Authorization:Bearer {token}")
             return http_target(self.named, headers), {}
         approve = None if self.person is None else self.person.approve
@@ -475,7 +477,7 @@ class ServerCommand(TyperCommand):
                 raise CommandError("the command after -- is missing")
             ctx.meta[_AFTER_DASHES] = args[dashes + 1 :]
             if named:
-                hint = "give a URL or a command, not both"
+                hint = "pass a URL or a command, not both"
                 raise CommandError("the server is given twice", hint=hint)
             args = ["COMMAND", *args[:dashes]]
         elif any(map(is_url, args[1:])) and "://" in args[0] and not is_url(args[0]):

@@ -185,7 +185,7 @@ def test_an_error_names_all_that_nobody_agreed_to_and_the_option_for_it(
     assert error.hint == f"if you trust this issuer, name it in {option}= of OAuth"
     assert f"; {error.hint})" in str(error)
     assumed = not_agreed(SignInRequest(SERVER, ISSUER, page, resource, True), "nobody agreed")
-    assert assumed.message.endswith(f"at '{ISSUER}'{what}, as {SERVER} does not say where")
+    assert assumed.message.endswith(f"at '{ISSUER}'{what}, because {SERVER} does not say where")
 
 
 def test_a_resource_that_grows_after_the_agreement_is_agreed_to_anew() -> None:

@@ -78,7 +78,7 @@ PIECES = (
 )
 JSON = "application/json"
 NOT_THE_ANSWER = "the server's response does not answer the request"
-LOST = "the connection ended before the answer"
+LOST = "the connection ended before the response"
 TOO_LONG = "max_body=1000"
 # A response, and the error of the call, with a limit of 1,000 bytes.
 NO_ANSWERS: dict[str, tuple[Script, type[McpError], str]] = {

@@ -378,7 +378,7 @@ def test_the_whole_name_of_a_tool_is_seen_before_it_is_called(
 ) -> None:
     name = "read_" + "x" * 230 + "_then_delete_everything"
     verdict = asking("review", question("tool", ToolCall(name, {}, None)))
-    person.sees("Call it, and allow")
+    person.sees("Allow all calls")
     assert name in quoted(person)
     person.types(ENTER)
     assert not verdict.result(PATIENCE).allowed
