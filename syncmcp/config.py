@@ -98,7 +98,7 @@ class Stdio:
         args="pass each word as a separate argument, Stdio(command, *args)",
         name="pass it to a client, as in connect(Stdio(...), name=...)",
         headers="only HTTP has headers; pass secrets to a command in env=",
-        shell="Stdio uses no shell; for one, write Stdio('sh', '-c', LINE)",
+        shell="Stdio uses no shell; for a shell, write Stdio('sh', '-c', LINE)",
         timeout="pass it to a client or a call, as in connect(Stdio(...), timeout=...)",
     )
     def __init__(

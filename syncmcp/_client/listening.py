@@ -130,7 +130,7 @@ class SubscriptionBackend(ChangeListener, ABC):
         if cause is not None:
             text = f"{text}: {cause.message}"
         error = SubscriptionLost(
-            f"{text}; no longer subscribed to: {self.granted}",
+            f"{text}; the client is no longer subscribed to: {self.granted}",
             by=by,
             lists=self.granted.kinds,
             uris=self.granted.uris,

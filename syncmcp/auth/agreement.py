@@ -152,7 +152,7 @@ def not_agreed(request: SignInRequest, why: str) -> LoginRequired:
     whose = f"because {server} does not say where" if request.assumed else f"which {server} names"
     return LoginRequired(
         f"{why} to sign in at {_shown(request.issuer)!r}{more}, {whose}",
-        hint=f"if you trust this issuer, name it in {option}= of OAuth",
+        hint=f"if you trust this issuer, pass it to OAuth as {option}=",
     )
 
 

@@ -51,7 +51,7 @@ from syncmcp.errors import McpError
 def shell(session: Session) -> None:
     """Type commands at one connection; Tab completes.
 
-    Write commands without TARGET. Ctrl-D or exit ends it.
+    Write commands without TARGET. Ctrl-D or exit ends the shell.
 
     For example: syncmcp shell https://example.com/mcp
     """

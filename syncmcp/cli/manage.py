@@ -100,7 +100,9 @@ def login(
         raise CommandError("--client-secret-env needs --client-id and --issuer")
     secret = None if client_secret_env is None else _secret_from(client_secret_env)
     if _wants_no_sign_in(session, server, issuer):
-        raise CommandError(f"{server.label} does not require a sign-in", hint="use it without one")
+        raise CommandError(
+            f"{server.label} does not require a sign-in", hint="use the server without a sign-in"
+        )
     try:
         token = log_in(
             server,

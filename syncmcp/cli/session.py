@@ -290,7 +290,7 @@ class Session:
     def client(self) -> Client:
         """The open client."""
         if self._shared is not None:
-            self._reject_options(_CONNECTION_OPTIONS, "must be given when you start the shell")
+            self._reject_options(_CONNECTION_OPTIONS, "must be passed when you start the shell")
             return self._shared.client
         if self._client is None:
             client = self.make_client()
@@ -427,7 +427,8 @@ class Session:
             return
         if self.person is None:
             raise CommandError(
-                f"the tool {tool.name!r} is not marked read-only: cannot ask without a terminal",
+                f"the tool {tool.name!r} is not marked as read-only: the command cannot ask"
+                " without a terminal",
                 hint="--yes calls it without asking",
             )
         self.person.before_call(tool.name, arguments, claims, self.client.server)

@@ -477,7 +477,7 @@ class _Unchanged:
     def __call__(self) -> None:
         if _digest([*self.facts, named_files(*self.names).digests]) != self.review.digest:
             raise NotApproved(
-                "a file that its command names has changed since it was approved",
+                "a file that the command names has changed since the approval",
                 server=self.review.server,
                 kind="server",
                 by="nobody",

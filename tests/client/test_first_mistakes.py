@@ -331,7 +331,9 @@ OTHER_ERRORS: dict[type[Exception], dict[str, Mistake]] = {
         "cannot read the token in '/no/such/token': No such file or directory": lambda _: connect(
             Http(URL, auth=auth.Bearer(Path("/no/such/token")))
         ).open(),
-        "requires credentials, and no Authorization header was": lambda _: sign_in(None),
+        "requires credentials, and the client sent no Authorization header": lambda _: sign_in(
+            None
+        ),
     },
     errors.ServerError: {
         "syncmcp.templates.UriTemplate": lambda _: within(

@@ -192,7 +192,7 @@ def test_what_fits_on_the_screen_has_no_pages(more: int, pages: bool, shown: Sho
 def test_what_nobody_reads_is_said_with_its_length(length: int, said: bool, shown: Shown) -> None:
     bare = len(str(ServerReview("mine", Path("mcp.json"), "http", url="")))
     review = ServerReview("mine", Path("mcp.json"), "http", url="x" * (length - bare))
-    words = "Warning: it has 20,001 characters, too many to read (over 20,000)."
+    words = "Warning: the text has 20,001 characters, too many to read (over 20,000)."
     assert (words in shown(review, "lines were shown.")) is said
 
 

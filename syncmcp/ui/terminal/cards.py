@@ -587,7 +587,9 @@ def review_server(screen: Screen, review: ServerReview) -> bool:
     if (more := len(review.warnings) - _MOST_WARNINGS) > 0:
         warnings.append(f"there are {more:,} more warnings, at the end of the text.")
     if len(text) > _MOST_READ:
-        warnings.append(f"it has {len(text):,} characters, too many to read (over {_MOST_READ:,}).")
+        warnings.append(
+            f"the text has {len(text):,} characters, too many to read (over {_MOST_READ:,})."
+        )
     screen.say()
     screen.headline("A file names a server")
     above = screen.printed
