@@ -88,7 +88,9 @@ class MachineAuth(TokenAuth):
         return f"{type(self).__name__} {self._client_id}"
 
     def __reduce__(self) -> str | tuple[Any, ...]:
-        raise TypeError("credentials cannot be pickled: create the object again where it is needed")
+        raise TypeError(
+            "credentials cannot be pickled: create the object again in the other process"
+        )
 
     @abstractmethod
     def _grant_fields(self, auth_server: AuthServer, scope: str | None) -> Mapping[str, str | None]:

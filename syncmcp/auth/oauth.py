@@ -143,7 +143,7 @@ class OAuth(TokenAuth):
     def __getstate__(self) -> dict[str, Any]:
         if self._identity.client_secret is not None:
             raise TypeError(
-                "credentials cannot be pickled: create the object again where it is needed"
+                "credentials cannot be pickled: create the object again in the other process"
             )
         return super().__getstate__()
 

@@ -142,7 +142,7 @@ class SigningKey:
         return f"<{type(self).__name__} for {' or '.join(self._algorithms)}>"
 
     def __reduce__(self) -> str | tuple[Any, ...]:
-        raise TypeError("a private key cannot be pickled: create it again where it is needed")
+        raise TypeError("a private key cannot be pickled: create it again in the other process")
 
 
 def require_joserfc() -> None:

@@ -277,7 +277,7 @@ def call(
         return
     session.wait_no_more()  # the arguments may be typed, on stdin
     if given and len(given) > 1:  # a plain option would silently use the last one
-        raise CommandError("--input is given twice", hint="write one object of all arguments")
+        raise CommandError("--input appears twice", hint="write one object of all arguments")
     values = parse_object(given[0]) if given else {}
     values = parse_arguments(arguments or (), schema_properties(found.input_schema), values)
     _check_arguments(found, values, client.server.name)

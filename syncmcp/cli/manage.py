@@ -224,7 +224,7 @@ def _secret_from(name: str) -> str:
     if not secret:
         raise CommandError(
             "the variable that --client-secret-env names is not set",
-            hint="it takes the name of a variable, not the secret itself",
+            hint="the option takes the name of a variable, not the secret itself",
         )
     return secret
 

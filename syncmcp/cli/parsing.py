@@ -65,7 +65,7 @@ def parse_arguments(
                 given = {name: _converted(text, (properties or {}).get(name, {}))}
         for name in given:
             if name in arguments:
-                raise CommandError(f"the argument {name!r} is given twice")
+                raise CommandError(f"the argument {name!r} appears twice")
         arguments.update(given)
     return arguments
 

@@ -479,7 +479,7 @@ class ServerCommand(TyperCommand):
             ctx.meta[_AFTER_DASHES] = args[dashes + 1 :]
             if named:
                 hint = "pass a URL or a command, not both"
-                raise CommandError("the server is given twice", hint=hint)
+                raise CommandError("the server appears twice", hint=hint)
             args = ["COMMAND", *args[:dashes]]
         elif any(map(is_url, args[1:])) and "://" in args[0] and not is_url(args[0]):
             raise CommandError(f"{args[0]!r} is not a server", hint="TARGET comes first")

@@ -224,7 +224,8 @@ class ServerReview:
         ]
         if variables_in(self.cwd or ""):
             found.append(
-                "The environment decides which directory it runs in: you will not see changes to"
+                "The environment decides which directory the server runs in: you will not see"
+                " changes to"
                 " the files there."
             )
         return found

@@ -146,7 +146,7 @@ def test_each_oddity_is_a_line_of_its_own() -> None:
     assert text.splitlines() == [
         f"The server {SERVER}",
         f"wants you to sign in at {odd}",
-        "Warning: It leads to an unusual port: 8443.",
+        "Warning: The address leads to an unusual port: 8443.",
         "Warning: Its host ends with b.c.example: that end shows who owns it.",
     ]
     assert text.endswith("owns it.\n")

@@ -81,7 +81,7 @@ NO_ITEM = rf"""
 York | 'York' is not an argument | {QUOTES}
 a://b | 'a://b' is not an argument | {QUOTES}
 =a | '=a' is not an argument | {ITEM}
-a=1 a:=2 | the argument 'a' is given twice | None
+a=1 a:=2 | the argument 'a' appears twice | None
 a:=x | {NOT_JSON} 1 | write text after =, not :=
 a:=['x'] | {NOT_JSON} 2 | JSON needs double quotes
 a:=[x] | {NOT_JSON} 2 | write ["value"]
@@ -124,7 +124,7 @@ a=New York | 'York' is not an argument | QUOTES
 --input a=1 | NO_OBJECT | write --input '{"name": value}' or --input @FILE
 --input - | NO_OBJECT | write --input @-
 --input 5 | the arguments are not a JSON object | write --input '{"name": value}'
---input {} --input {} | --input is given twice | write one object of all arguments
+--input {} --input {} | --input appears twice | write one object of all arguments
 """.replace("QUOTES", QUOTES).replace(
     "NO_OBJECT", "the object of arguments is not JSON: see line 1, column 1"
 )
@@ -144,7 +144,7 @@ def test_arguments_are_checked_before_they_are_sent(command: Command) -> None:
             assert (ran.code, ran.error["message"]) == (2, said)
             assert ran.error["hint"].startswith(hint), words
         twice = command("call", http.url, "add", "--input", '{"a": 1, "b": 2}', "a=5")
-    assert (twice.code, twice.error["message"]) == (2, "the argument 'a' is given twice")
+    assert (twice.code, twice.error["message"]) == (2, "the argument 'a' appears twice")
     assert calls == []
 
 
