@@ -125,7 +125,7 @@ class Completer:
     def _supersede(self, token: CancelToken) -> None:
         with self._lock:
             before, self._newest = self._newest, token
-        before.cancel("superseded by a later request")
+        before.cancel("a later request superseded this one")
 
     def _request(
         self, argument: str, typed: str, settled: Mapping[str, str] | None, token: CancelToken

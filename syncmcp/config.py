@@ -99,7 +99,7 @@ class Stdio:
         args="pass each word as a separate argument, Stdio(command, *args)",
         name="pass it to a client, as in connect(Stdio(...), name=...)",
         headers="only HTTP has headers; pass secrets to a command in env=",
-        shell="Stdio uses no shell; for one, write Stdio('sh', '-c', LINE)",
+        shell="Stdio uses no shell; for a shell, write Stdio('sh', '-c', LINE)",
         timeout="pass it to a client or a call, as in connect(Stdio(...), timeout=...)",
     )
     def __init__(
@@ -202,7 +202,7 @@ class Http:
         proxy="write proxies={'https': URL}",
         bearer="write token=",
         cookies="write session=, a requests.Session that has them",
-        follow_redirects="those within the origin are followed; for others, write their URL",
+        follow_redirects="redirects within the origin are followed; for others, write their URL",
         name="pass it to a client, as in connect(Http(URL), name=...)",
         timeout="pass it to a client or a call, as in connect(Http(URL), timeout=...)",
     )
@@ -263,7 +263,7 @@ class Http:
         def __setattr__(self, name: str, value: object) -> None:
             if name == "token":  # it would have no effect
                 raise AttributeError(
-                    "the token is given when a target is made: Http(URL, token=...)"
+                    "pass the token when you create a target: Http(URL, token=...)"
                 )
             super().__setattr__(name, value)
 
@@ -313,7 +313,10 @@ def _with_token(token: object, headers: Headers | None, other: bool) -> Mapping[
     given = {} if headers is None or callable(headers) else headers
     check_headers(given, "headers")
     if other or callable(headers) or "authorization" in map(str.lower, given):
-        raise UsageError("token= sets Authorization: give no auth=, header or function for it")
+        raise UsageError(
+            "token= sets the header Authorization: pass no auth=, no headers function and no"
+            " such header"
+        )
     return {**given, "Authorization": f"Bearer {token}"}
 
 
@@ -407,7 +410,7 @@ def check_url(url: object, remedy: str = "for a command use Stdio(...)") -> None
         elif url.lower().endswith(".jsonl"):
             remedy = "for a recording use syncmcp.testing.Replay(...)"
         elif url.lower().endswith(".json"):
-            remedy = "for a file of servers use syncmcp.servers_file.read(...)"
+            remedy = "for a servers file use syncmcp.servers_file.read(...)"
         elif re.match(r"[\w.-]+:\d", url):
             remedy = "write http:// before it"
         elif re.match(r"[\w-]+(\.[\w-]+)+/", url):

@@ -291,10 +291,10 @@ class _FanOut:
             and task.attempts < self._attempts
             and self._is_idempotent(task.call)
         ):
-            _log.warning("[%s] repeating %r: %s", label, task.given, why)
+            _log.warning("[%s] the client repeats %r: %s", label, task.given, why)
             return None
         else:
-            error = OutcomeUnknown(f"its worker was lost: {why}", **facts)
+            error = OutcomeUnknown(f"the worker of the call was lost: {why}", **facts)
         error.__cause__ = cause
         return task.outcome(None, error)
 

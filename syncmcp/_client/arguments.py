@@ -47,14 +47,14 @@ def prompt_params(
         arguments = _strings(arguments, "arguments")
     if described is not None and described.arguments is not None:
         given = arguments or {}
-        _known(given, (argument.name for argument in described.arguments), f"prompt {name!r}")
+        _known(given, (argument.name for argument in described.arguments), f"the prompt {name!r}")
         missing = [
             argument.name
             for argument in described.arguments
             if argument.required and argument.name not in given
         ]
         if missing:
-            raise UsageError(f"prompt {name!r} needs {', '.join(map(repr, missing))}")
+            raise UsageError(f"the prompt {name!r} needs {', '.join(map(repr, missing))}")
     return {"name": name} if arguments is None else {"name": name, "arguments": arguments}
 
 
@@ -103,10 +103,10 @@ def _reference(
     if isinstance(ref, types.Prompt):
         if ref.arguments is not None:
             known = (argument.name for argument in ref.arguments)
-            _known(names, known, f"prompt {ref.name!r}")
+            _known(names, known, f"the prompt {ref.name!r}")
         return types.PromptReference(name=ref.name)
     if isinstance(ref, types.ResourceTemplate):
-        _known(names, ref.template.variables, f"template {ref.uri_template!r}")
+        _known(names, ref.template.variables, f"the template {ref.uri_template!r}")
         return types.ResourceTemplateReference(uri=ref.uri_template)
     if not isinstance(ref, types.PromptReference | types.ResourceTemplateReference):
         raise UsageError(

@@ -369,7 +369,7 @@ class FutureDrive(Drive[R]):
     def _expire_unsent(self) -> None:
         seconds = self._deadline.seconds
         error = RequestTimeout(
-            f"not sent within {seconds:g} s: too many requests in flight",
+            f"not sent within {seconds:g} s: too many requests are in flight",
             seconds=seconds,
             delivery="not_sent",
         )

@@ -243,7 +243,7 @@ class Batch:
                 return UsageError("a batch collects calls within its `with` block")
             if self._oversize == "refuse" and len(self._calls) >= self._max_size:
                 return LimitExceeded(
-                    f"a batch of more than {counted(self._max_size, 'calls')} (option max_size)",
+                    f"the batch has more than {counted(self._max_size, 'calls')} (option max_size)",
                     delivery="not_sent",
                     server=self._core.label,
                 )
@@ -270,7 +270,7 @@ def _start_in_turn(calls: deque[FutureDrive[Any]], deadline: Deadline, workers: 
     call = calls.popleft()
     if deadline.expired:
         late = RequestTimeout(
-            f"not sent: the batch has taken {deadline.seconds:g} s",
+            f"not sent: the batch took longer than {deadline.seconds:g} s",
             seconds=deadline.seconds,
             server=call.future._server,
             method=call.future._method,
@@ -287,7 +287,7 @@ def _start_in_turn(calls: deque[FutureDrive[Any]], deadline: Deadline, workers: 
 def _cancel_all(calls: list[FutureDrive[Any]]) -> None:
     for call in calls:
         call.future.cancel()
-        call.fail(RequestCancelled("its batch was cancelled", delivery="not_sent"))
+        call.fail(RequestCancelled("the batch of the call was cancelled", delivery="not_sent"))
 
 
 def _start(call: FutureDrive[Any], timeout: float | None, frames: Frames | None = None) -> None:

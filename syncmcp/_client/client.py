@@ -356,7 +356,7 @@ class Client:
 
         def __setattr__(self, name: str, value: object) -> None:
             if name in Client.__init__.__kwdefaults__:  # it would have no effect
-                text = f"options are given when a client is made: Client(TARGET, {name}=...)"
+                text = f"pass options when you create a client: Client(TARGET, {name}=...)"
                 raise AttributeError(text)
             super().__setattr__(name, value)
 

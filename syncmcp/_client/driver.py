@@ -282,7 +282,7 @@ class Drive(ABC, Generic[R]):
         if deadline.expired:
             seconds = deadline.seconds or 0.0
             raise RequestTimeout(
-                f"not done within {seconds:g} s", seconds=seconds, delivery=delivery
+                f"the call took longer than {seconds:g} s", seconds=seconds, delivery=delivery
             )
         if self._core.pools.closing.cancelled:
             raise ClosedError("the client was closed", delivery=delivery)

@@ -248,7 +248,7 @@ class Heartbeat:
         except (RequestTimeout, TransportError) as error:
             self._missed += 1
             _heartbeat_log.warning(
-                "[%s] no answer to a ping (%d): %s", connection.label, self._missed, error
+                "[%s] no response to a ping (%d): %s", connection.label, self._missed, error
             )
         except McpError as error:  # an error is a response, too
             self._missed = 0
@@ -258,7 +258,7 @@ class Heartbeat:
         if self._missed >= _MISSES and connection.close_error is None:
             connection.lost(
                 ConnectionLost(
-                    f"the server left {_MISSES} pings in a row unanswered, each for"
+                    f"the server answered none of {_MISSES} pings in a row, each within"
                     f" {self._interval:g} s (option ping_interval)"
                 )
             )

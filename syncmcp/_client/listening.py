@@ -124,13 +124,13 @@ class SubscriptionBackend(ChangeListener, ABC):
         """End the subscription with `SubscriptionLost`. Never blocks."""
         text = {
             "server": "the server ended the subscription",
-            "connection": "the connection ended, and the subscription with it",
+            "connection": "the end of the connection ended the subscription",
             "backlog": "too many events are queued",
         }[by]
         if cause is not None:
             text = f"{text}: {cause.message}"
         error = SubscriptionLost(
-            f"{text}; no longer subscribed to: {self.granted}",
+            f"{text}; the client is no longer subscribed to: {self.granted}",
             by=by,
             lists=self.granted.kinds,
             uris=self.granted.uris,
@@ -342,7 +342,7 @@ class StreamSubscription(SubscriptionBackend):
         core = self._core()
         if core is None:
             return
-        _log.info("[%s] reopening the subscription: %s", self._label, error)
+        _log.info("[%s] the client reopens the subscription: %s", self._label, error)
         core.sleep(self._backoff.next(), Deadline(None))
         try:
             self.open(Deadline(core.settings.open_timeout))

@@ -198,7 +198,9 @@ class _Probe:
             if first is limit:
                 raise
             error.__traceback__ = None
-        _log.debug("[%s] has not answered the probe yet: sending it again", self._connection.label)
+        _log.debug(
+            "[%s] has not answered the probe yet: the client sends it again", self._connection.label
+        )
         self._sent_twice = True
         return self._send(ask, options.but(cancel=self.cancel_token()), limit)
 
@@ -338,7 +340,7 @@ def open_connection(
                 known, error.hint = _variables_hint(command, error)
                 text += known
             elif connection.label.startswith("http://"):  # a TLS server may close the connection
-                text += " (is it https://?)"
+                text += " (should the URL begin with https://?)"
             raise ConnectFailed(text, **error.__dict__) from error
         if isinstance(error, RequestTimeout) and error.kind != "login":
             assumed = command is not None and mode == "auto" and known_revision in STATEFUL
@@ -386,7 +388,7 @@ def _variables_hint(command: Stdio, error: ConnectionLost) -> tuple[str, str | N
     """Return a text and a hint about the variables of a server that ended before it was ready."""
     last_words = error.stderr_tail
     if error.exit_code == 0 and not last_words:
-        return "", "it ended without an error: is it a server, and does it run?"
+        return "", "the program ended without an error: does the command start an MCP server?"
     with delaying_forks():
         from syncmcp.transports._process import environment
 
@@ -399,13 +401,13 @@ def _variables_hint(command: Stdio, error: ConnectionLost) -> tuple[str, str | N
     if wanted:
         # The server chose these words: the text must not read like advice.
         names = ", ".join(wanted[:3])
-        text = f"; its stderr names {names}, which it did not get"
-        return text, "use env= to pass the variables that it may have"
+        text = f"; its stderr names {names}, which the server did not get"
+        return text, "pass with env= the variables that the server may have"
     if command.inherit_env == "all":
         return "", None
     names = ", ".join(sorted(given)) or "none"
     others = "pass others with env= or inherit_env='all'"
-    return "", f"it was given the variables {names}; {others}"
+    return "", f"the server got the variables {names}; {others}"
 
 
 def _open_timeout(
@@ -431,7 +433,7 @@ def _open_timeout(
     late = RequestTimeout(f"{text}; {said}" if said else text)
     late.__dict__.update({**error.__dict__, "kind": "open", "seconds": deadline.seconds})
     if re.match(r"\d+ lines? on its stdout", said):
-        late.hint = "is it an MCP server? Its stdout may contain only messages"
+        late.hint = "is the program an MCP server? Its stdout may contain only messages"
     return late
 
 
@@ -544,21 +546,20 @@ def _target_hint(given: object) -> str:
     if isinstance(given, os.PathLike):
         return (
             "; for a script, write Stdio('python', path),"
-            " for a file of servers servers_file.read(path)"
+            " for a servers file servers_file.read(path)"
         )
     if isinstance(given, Mapping):
         if hasattr(given, "guarded"):  # a file that was read already
-            return "; connect one of its servers, servers[NAME], or give all to a ClientGroup"
+            return "; connect one of its servers, servers[NAME], or pass all to a ClientGroup"
         return (
-            "; for a command, write Stdio(...),"
-            " for a file of servers syncmcp.servers_file.read(path)"
+            "; for a command, write Stdio(...), for a servers file syncmcp.servers_file.read(path)"
         )
     if isinstance(given, type) and hasattr(given, "connect"):
         return f"; create an instance, {given.__name__}(...)"
     if isinstance(given, FunctionType):
         return f"; if it makes a server, call it: {given.__name__}()"
     if callable(getattr(given, "run", None)) and hasattr(given, "tool"):  # another SDK's server
-        return "; run it as a program: Stdio('python', 'server.py'), or on a URL"
+        return "; run it as a program, Stdio('python', 'server.py'), or serve it at a URL"
     return ""
 
 

@@ -243,7 +243,7 @@ def read_resource(
         raw = yield from cached_or_exchange(core, "resources/read", params)
     except ServerError as error:
         if "{" in params["uri"]:
-            error.hint = "fill in a URI template with syncmcp.templates.UriTemplate"
+            error.hint = "expand a URI template with syncmcp.templates.UriTemplate"
         raise
     return validate(types.ReadResourceResult, raw, "resources/read")
 

@@ -198,7 +198,7 @@ def _pickled(name: str, value: object) -> bytes:
         return pickle.dumps(value, protocol=4)
     except Exception as error:  # pickling runs code of the program
         if name == "the target" and not isinstance(value, TransportSource):
-            advice = "A server in this process cannot go to another: use threads"
+            advice = "A server in this process cannot be sent to another process: use threads"
         else:
             advice = (
                 "Use a function or class of a module, or an object that creates its locks and"

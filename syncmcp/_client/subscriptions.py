@@ -315,7 +315,7 @@ def open_subscription(
         NotSupported: The server does not declare these changes, or accepts none of them.
     """
     if wanted == ChangeFilter():
-        raise UsageError("say what to listen to: tools, prompts, resources or uris")
+        raise UsageError("pass what to listen to: tools, prompts, resources or uris")
     undeclared = core.resolve({"undeclared": undeclared}).undeclared
     if deadline is None:
         deadline = Deadline(core.settings.timeout)

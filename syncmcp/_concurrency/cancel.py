@@ -58,7 +58,7 @@ class CancelToken:
             if not isinstance(link, (CancelToken, threading.Event)):
                 raise UsageError(
                     f"a link must be a CancelToken or a threading.Event, not {kind_of(link)};"
-                    " a time limit is CancelToken.after(seconds)"
+                    " for a timeout, write CancelToken.after(seconds)"
                 )
         # Guards what follows. Never held while a callback runs.
         self._lock = threading.RLock()

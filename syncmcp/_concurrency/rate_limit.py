@@ -18,7 +18,7 @@ class SlidingWindow:
 
     def __init__(self, calls: int | None, tokens: int | None, per: float) -> None:
         if calls is None and tokens is None:
-            raise UsageError("a budget needs calls, tokens or both")
+            raise UsageError("a RateLimit needs calls=, tokens= or both")
         for name, value in (("calls", calls), ("tokens", tokens)):
             if value is not None:
                 whole_number(value, name)

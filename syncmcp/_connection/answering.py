@@ -246,7 +246,7 @@ def _sample(
         if reviewed.max_tokens > request.max_tokens:
             # A reviewer may lower the limit, but not raise it.
             _log.warning(
-                "the review raised max_tokens to %d; the server's limit of %d applies",
+                "the review increased max_tokens to %d; the server's limit of %d applies",
                 reviewed.max_tokens,
                 request.max_tokens,
             )

@@ -450,7 +450,7 @@ class Connection:
             outcome = error_of_response(message, asked, out, self.label, self._wire.secrets)
         call = None if outcome is ... else self._take(message.id, outcome)
         if call is None:
-            text = "[%s] sent a response to no open request, id %r"
+            text = "[%s] sent a response to no request in flight: its id is %r"
             self.services.note(_log, logging.DEBUG, text, message.id)
             if late is not None:
                 late(message.id, outcome)
@@ -494,7 +494,7 @@ class Connection:
     def _on_request(self, message: Asked, out: Outgoing | None) -> None:
         dialect = self.agreed.current_dialect
         if dialect is None or not dialect.stateful:
-            text = "[%s] sent a request, which its revision does not allow; it is not answered"
+            text = "[%s] sent a request, which its revision does not allow: the client ignores it"
             self.services.note(_log, logging.WARNING, text)
             return
         with self._lock:
@@ -504,7 +504,7 @@ class Connection:
     def _on_malformed(self, message: InvalidMessage, out: Outgoing | None, frame: bytes) -> None:
         meant = False
         for id in (message.id,) if message.id is not None or out is None else out.ids:
-            error = ProtocolError(f"malformed answer: {message.reason}", server=self.label)
+            error = ProtocolError(f"malformed response: {message.reason}", server=self.label)
             if (call := self._take(id, error)) is not None:
                 error.method, meant = call.method, True
                 self._settle(call, error)

@@ -368,7 +368,7 @@ def _show_settled(
         try:
             _run_hook(interceptor, message.direction, message)
         except McpError:
-            text = "[%s] too late to refuse %s"
+            text = "[%s] an interceptor refused %s too late"
             services.note(_log, logging.ERROR, text, message.method, exc_info=True)
 
 

@@ -45,7 +45,7 @@ class CallOptions(TypedDict, total=False):
     >>> client.call_tool("sleep", {"seconds": 60}, timeout=0.1)
     Traceback (most recent call last):
       ...
-    syncmcp.errors.RequestTimeout: tools/call [syncmcp-demo]: no answer within 0.1 s (...)
+    syncmcp.errors.RequestTimeout: tools/call [syncmcp-demo]: no response within 0.1 s (...)
 
     The client's setting, if any, applies to an omitted option. An operation blocks and returns its
     result. Its ``.future(...)`` returns a `RequestFuture` at once, and its ``.stream(...)`` returns
@@ -200,7 +200,7 @@ class ResolvedOptions:
         unknown = given.keys() - OPTION_NAMES
         if unknown:
             hint = keyword_hint(min(unknown), OPTION_NAMES)
-            hint = hint or "see CallOptions; arguments of a tool are a dict"
+            hint = hint or "see CallOptions; pass the arguments of a tool as a dict"
             raise TypeError(f"unknown option {min(unknown)!r}: {hint}")
         if "timeout" in given:
             options.timeout = seconds(given["timeout"], "timeout")

@@ -170,7 +170,7 @@ class PendingRequest:
         """The error of an expired call; `None` if it has not expired."""
         if self.deadline.expired:
             seconds = self.deadline.seconds or 0.0
-            return RequestTimeout(f"no answer within {seconds:g} s", seconds=seconds)
+            return RequestTimeout(f"no response within {seconds:g} s", seconds=seconds)
         idle, since = self.idle_timeout, self._silent_since()
         if idle is not None and since is not None and monotonic() >= since + idle:
             return RequestTimeout(f"no message for {idle:g} s", kind="idle", seconds=idle)

@@ -69,7 +69,7 @@ Outcome: TypeAlias = dict[str, Any] | BaseException | None
 Reply: TypeAlias = "Callable[[InboundRequest, Outcome], object]"
 """Takes the outcome of a request; called once, on the thread that settles it; never blocks."""
 
-_NOT_NEEDED = "the answer is not needed any more"
+_NOT_NEEDED = "the server needs no answer any more"
 
 
 class InboundRequest:

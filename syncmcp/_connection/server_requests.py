@@ -183,7 +183,10 @@ class QuestionDispatcher:
                 question.start()
         elif full:
             self._refuse(request, jsonrpc.INTERNAL_ERROR, "too many requests")
-            text = "[%s] refusing %s: too many or too large open questions (option max_questions)"
+            text = (
+                "[%s] the client refused %s: the open questions are too many or too large"
+                " (option max_questions)"
+            )
             self.services.note(_log, logging.WARNING, text, request.method)
         elif registry.close_error is None:
             self.services.note(_log, logging.WARNING, "[%s] used the id %r twice", request.id)

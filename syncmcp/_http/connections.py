@@ -152,7 +152,7 @@ class _Response(HTTPResponse):
         while True:
             line = self.fp.readline(_LONGEST_LINE + 1)
             if not line:
-                raise RemoteDisconnected("it was closed before the end of the headers")
+                raise RemoteDisconnected("the connection was closed before the end of the headers")
             if len(line) > _LONGEST_LINE:
                 raise LineTooLong("header line")
             lines.append(line)

@@ -95,12 +95,14 @@ def _classify(
     if exchange.sent:
         if any(isinstance(one, _TLS_ERRORS) for one in chain):
             return ConnectionLost(f"TLS failed in the middle of the exchange: {text}")
-        return ConnectionLost(f"the connection ended before the answer: {text}")
+        return ConnectionLost(f"the connection ended before the response: {text}")
     if any(isinstance(one, urllib3.exceptions.ProxyError) for one in chain):
         return ConnectFailed(f"cannot use the proxy {proxy()}: {text}")
     if any(isinstance(one, _TLS_ERRORS) for one in chain):
         if "WRONG_VERSION_NUMBER" in text or "RECORD_LAYER_FAILURE" in text:
-            return ConnectFailed(f"the server does not speak TLS here (is it http://?): {text}")
+            return ConnectFailed(
+                f"the server does not speak TLS here (should the URL begin with http://?): {text}"
+            )
         return ConnectFailed(f"TLS failed (see verify= and cert=): {text}")
     if any(isinstance(one, socket.gaierror) for one in chain):
         return ConnectFailed(f"cannot resolve the host name (DNS): {text}")
@@ -109,7 +111,7 @@ def _classify(
     if any(isinstance(one, _URL_ERRORS) for one in chain) or isinstance(
         root, (ValueError, TypeError)
     ):
-        return UsageError(f"this cannot be sent over HTTP: {text}")
+        return UsageError(f"the request cannot be sent over HTTP: {text}")
     if isinstance(root, ConnectionRefusedError):
         return ConnectFailed(
             f"the connection was refused (is the server running on this port?): {text}"

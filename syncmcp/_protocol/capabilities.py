@@ -58,8 +58,8 @@ def _hint_for_missing(data: object) -> str | None:
     if "tools" in _members(named.get("sampling")):
         options["sampling"] += "Sampling(model, tools=True)"
     if options:
-        return f"give the client a handler: {', '.join(options.values())}"
-    return "switch it on with extensions={NAME: {}}" if _members(named.get("extensions")) else None
+        return f"pass the client a handler: {', '.join(options.values())}"
+    return "enable it with extensions={NAME: {}}" if _members(named.get("extensions")) else None
 
 
 def _members(value: object) -> dict[str, Any]:

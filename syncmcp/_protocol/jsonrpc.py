@@ -308,15 +308,17 @@ def _read_error(error: object, id: Id | None) -> Message:
 def encode_request(id: int, method: str, params: dict[str, Any] | None) -> bytes:
     """Write a request; `UsageError` if JSON cannot express `params`."""
     if params is None:
-        return _encode({"jsonrpc": "2.0", "id": id, "method": method})
-    return _encode({"jsonrpc": "2.0", "id": id, "method": method, "params": params})
+        return _encode({"jsonrpc": "2.0", "id": id, "method": method}, "the request")
+    message = {"jsonrpc": "2.0", "id": id, "method": method, "params": params}
+    return _encode(message, "the parameters of the request")
 
 
 def encode_notification(method: str, params: dict[str, Any] | None) -> bytes:
     """Write a notification; `UsageError` if JSON cannot express `params`."""
     if params is None:
-        return _encode({"jsonrpc": "2.0", "method": method})
-    return _encode({"jsonrpc": "2.0", "method": method, "params": params})
+        return _encode({"jsonrpc": "2.0", "method": method}, "the notification")
+    message = {"jsonrpc": "2.0", "method": method, "params": params}
+    return _encode(message, "the parameters of the notification")
 
 
 def encode_batch(requests: Sequence[bytes]) -> bytes:
@@ -326,7 +328,7 @@ def encode_batch(requests: Sequence[bytes]) -> bytes:
 
 def encode_result(id: Id, result: dict[str, Any]) -> bytes:
     """Write the result of a request of the peer; `UsageError` if JSON cannot express it."""
-    return _encode({"jsonrpc": "2.0", "id": id, "result": result})
+    return _encode({"jsonrpc": "2.0", "id": id, "result": result}, "the result")
 
 
 def encode_error(id: Id, code: int, message: str, data: Any = None) -> bytes:
@@ -334,14 +336,14 @@ def encode_error(id: Id, code: int, message: str, data: Any = None) -> bytes:
     error: dict[str, Any] = {"code": code, "message": message}
     if data is not None:
         error["data"] = data
-    return _encode({"jsonrpc": "2.0", "id": id, "error": error})
+    return _encode({"jsonrpc": "2.0", "id": id, "error": error}, "the error")
 
 
-def _encode(value: dict[str, Any]) -> bytes:
+def _encode(value: dict[str, Any], what: str) -> bytes:
     try:
         frame = pydantic_core.to_json(value, inf_nan_mode="constants")
     except (ValueError, RecursionError) as error:
-        raise UsageError(f"this cannot be sent as JSON: {error}") from error
+        raise UsageError(f"{what} cannot be sent as JSON: {error}") from error
     # JSON has no NaN, and the encoder has no option to refuse it. Searching for the word is cheap;
     # only a frame with the word (perhaps inside a string) is parsed to make sure. `find` is used
     # because `in` first tries to convert the word to an integer, which is slower than the search.
@@ -350,7 +352,7 @@ def _encode(value: dict[str, Any]) -> bytes:
             pydantic_core.from_json(frame, allow_inf_nan=False)
         except ValueError as error:
             raise UsageError(
-                "this cannot be sent as JSON, which has no NaN and no Infinity"
+                f"{what} cannot be sent as JSON, which has no NaN and no Infinity"
             ) from error
     return frame
 

@@ -211,7 +211,7 @@ def negotiate(
             why = failure.message
             if isinstance(failure, HttpError) and failure.status >= 300:
                 why = f"HTTP {failure.status}"
-            text = f"{error.message}; it is not an HTTP+SSE server either (GET: {why})"
+            text = f"{error.message}; the server is not an HTTP+SSE server either (GET: {why})"
             raise type(error)(text, **error.__dict__) from failure
     return (yield from _negotiate("legacy" if mode == "auto" else mode, hello, None))
 
@@ -282,7 +282,9 @@ def _discover(
     if not isinstance(outcome, dict):
         error = _as_error(outcome)
         if pinned and error.hint is None and isinstance(interpret_probe(outcome), Spoken):
-            error.hint = f"the server may not speak {revision}: mode='auto' tries older ones, too"
+            error.hint = (
+                f"the server may not speak {revision}: mode='auto' tries older revisions, too"
+            )
         raise error
     offered = outcome.get("supportedVersions")
     if not isinstance(offered, list) or revision not in offered:

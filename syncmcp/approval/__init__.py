@@ -293,7 +293,7 @@ class Approval:
             raise UsageError(f"a policy returned {kind_of(decided)}, not a Decision")
         elif _only_reads(question):
             return _Ruling(
-                Verdict.allow(reason="a trusted server says that it only reads"), "policy"
+                Verdict.allow(reason="a trusted server marks the tool as read-only"), "policy"
             )
         elif asks_person:
             ruling = _Ruling(Verdict.allow(reason="the handler asks a person"), "policy")
@@ -317,7 +317,8 @@ class Approval:
     def _ask(self, question: Question) -> _Ruling:
         if self._reviewer is None:
             reason = why_undecided(self._policy, question) or (
-                "there is nobody to ask: set the option approval to one with a reviewer, such as "
+                "there is nobody to ask: set the option approval to an Approval with a"
+                " reviewer, such as "
                 "AskOnTerminal() or AskInBrowser(), or to a policy that decides"
             )
             return _Ruling(Verdict.deny(reason), "nobody")
@@ -344,7 +345,7 @@ class Approval:
         )
 
     def _beyond_limit(self) -> _Ruling:
-        reason = f"over the limit of {self._limit} for one server (option limit)"
+        reason = f"the question exceeds the limit of {self._limit} for one server (option limit)"
         return _Ruling(Verdict.deny(reason), "limit")
 
     def _apply_ruling(
@@ -362,7 +363,7 @@ class Approval:
             text = "[%s] a review of %s failed"
             self._note(question, logging.ERROR, text, question.kind, failure=failure)
         elif by in ("limit", "nobody"):  # expired questions are logged elsewhere
-            text = "[%s] %s denied: %s"
+            text = "[%s] a question (%s) was denied: %s"
             self._note(question, logging.WARNING, text, question.kind, verdict.reason)
         raise Denied(
             f"{_WHAT[question.kind]} was denied",

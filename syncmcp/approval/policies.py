@@ -234,7 +234,7 @@ class AuditRecord:
     edited: bool
 
 
-NOT_NAMED = "a rule that allows counts only for a name that the program gave: Client(name=...)"
+NOT_NAMED = "a rule can allow only a server that the program named: Client(name=...)"
 
 
 class AllowAll:
@@ -454,7 +454,7 @@ def why_undecided(policy: Policy | Decision, question: Question) -> str | None:
     if question.kind == "form" and _default_answer(question.request) is None:
         return "AutoApprove answers only a form whose defaults are a valid answer"
     if question.kind in ("sampling", "form", "roots"):
-        return f"it is beyond the budget of AutoApprove: {policy._budget}"
+        return f"the request exceeds the budget of AutoApprove: {policy._budget}"
     return None
 
 

@@ -83,7 +83,7 @@ class SignInRequest:
         """The text for a person who is to agree, in ASCII, with escapes for the rest."""
         text = f"The server {_shown(self.server)}\nwants you to sign in at {_shown(self.issuer)}\n"
         if self.assumed:
-            text += "It does not say where: this is its own address.\n"
+            text += "The server does not say where: the address is the server's own.\n"
         text += _warnings(self.issuer)
         if self.resource is not None:
             text += (
@@ -154,10 +154,10 @@ def not_agreed(request: SignInRequest, why: str) -> LoginRequired:
     if request.resource is not None:
         more += f" for a token for {_shown(request.resource)}"
     server = _shown(request.server)
-    whose = f"as {server} does not say where" if request.assumed else f"which {server} names"
+    whose = f"because {server} does not say where" if request.assumed else f"which {server} names"
     return LoginRequired(
         f"{why} to sign in at {_shown(request.issuer)!r}{more}, {whose}",
-        hint=f"if you trust this issuer, name it in {option}= of OAuth",
+        hint=f"if you trust this issuer, pass it to OAuth as {option}=",
     )
 
 

@@ -81,7 +81,7 @@ class SecretSource:
         return f"<{type(self).__name__} of {self._name}>"
 
     def __reduce__(self) -> str | tuple[object, ...]:
-        raise TypeError("a secret cannot be pickled: pass it in where it is needed")
+        raise TypeError("a secret cannot be pickled: pass it again in the other process")
 
 
 class Bearer(AuthBase):

@@ -254,9 +254,9 @@ class Driver:
             return found
         cause = found.__cause__
         if exchange.aborted:
-            found = AuthError(f"no answer within {_TIMEOUT:g} s")
+            found = AuthError(f"no response within {_TIMEOUT:g} s")
         elif isinstance(found, LimitExceeded):
-            found = AuthError(f"an answer is longer than {_LIMIT} bytes")
+            found = AuthError(f"a response is longer than {_LIMIT} bytes")
         elif not isinstance(found, ConnectFailed):
             # Its `delivery` is not that of the MCP request that needs the token.
             found = AuthError(found.message)
@@ -296,7 +296,7 @@ def _prepare(request: HttpRequest, url: str) -> PreparedRequest:
 
 def _timed_out(deadline: Deadline) -> RequestTimeout:
     return RequestTimeout(
-        "the server did not answer in time while signing in",
+        "the server did not respond in time during the sign-in",
         seconds=deadline.seconds,
         delivery="not_sent",
     )

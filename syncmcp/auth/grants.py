@@ -88,7 +88,9 @@ class MachineAuth(TokenAuth):
         return f"{type(self).__name__} {self._client_id}"
 
     def __reduce__(self) -> str | tuple[Any, ...]:
-        raise TypeError("credentials cannot be pickled: create the object again where it is needed")
+        raise TypeError(
+            "credentials cannot be pickled: create the object again in the other process"
+        )
 
     @abstractmethod
     def _grant_fields(self, auth_server: AuthServer, scope: str | None) -> Mapping[str, str | None]:
@@ -225,7 +227,7 @@ def _provider_url(issuer: str | None, endpoint: str | None) -> str:
     """Return the URL of the identity provider; `UsageError` unless it is valid and encrypted."""
     url = issuer or endpoint
     if url is None or (issuer and endpoint):
-        raise UsageError("give either idp_issuer or idp_token_endpoint")
+        raise UsageError("pass either idp_issuer or idp_token_endpoint")
     try:
         Link.read(url)
     except UnsafeLink as error:
@@ -243,9 +245,9 @@ def _read_id_jag(response: HttpResponse) -> str:
     kind = flow.string_member(response, "token_type") or ""
     # A token of another type would be for the identity provider, and must not be sent elsewhere.
     if not statement or flow.string_member(response, "issued_token_type") != _ID_JAG:
-        raise AuthError("the identity provider did not answer with an ID-JAG")
+        raise AuthError("the identity provider returned no ID-JAG")
     if kind.lower() != "n_a":
-        raise AuthError("the identity provider answered with an access token, not an ID-JAG")
+        raise AuthError("the identity provider returned an access token, not an ID-JAG")
     return statement
 
 

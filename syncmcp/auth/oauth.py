@@ -145,7 +145,7 @@ class OAuth(TokenAuth):
     def __getstate__(self) -> dict[str, Any]:
         if self._identity.client_secret is not None:
             raise TypeError(
-                "credentials cannot be pickled: create the object again where it is needed"
+                "credentials cannot be pickled: create the object again in the other process"
             )
         return super().__getstate__()
 
@@ -178,7 +178,8 @@ class OAuth(TokenAuth):
         if self._receiver is None:
             raise LoginRequired(
                 "a person has to sign in first",
-                hint="receiver=None forbids it: call login() on an OAuth with a receiver and the"
+                hint="receiver=None forbids a sign-in: call login() on an OAuth with a"
+                " receiver and the"
                 " same store, where a person can sign in",
             )
         manager = self._bound_manager()
@@ -339,7 +340,7 @@ def _make_receiver(
         raise UsageError(f"receiver must be 'browser', a receiver or None, not {given!r}")
     if redirect_uri is not None:
         raise UsageError(
-            "give either receiver or redirect_uri: a receiver has its own redirect URI"
+            "pass either receiver or redirect_uri: a receiver has its own redirect URI"
         )
     return given
 

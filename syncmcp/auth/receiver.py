@@ -39,7 +39,7 @@ MOST_PROMPTS: Final = 10
 """The most prompts for one answer."""
 
 _PROMPT: Final = "Paste the address (or Enter to see the instructions again): "
-_NO_ANSWER: Final = "That is not the answer to this question."
+_NO_ANSWER: Final = "That does not answer the prompt."
 _QUESTION: Final = "Sign in there? [y/N] "
 
 # The terminal shows one prompt at a time: otherwise an answer could go to another prompt.
@@ -199,7 +199,7 @@ class _PasteLogin:
         answer = prompt.result()
         if answer is None:
             raise LoginRequired(
-                "nobody pasted the answer of the authorization server: "
+                "nobody pasted the response of the authorization server: "
                 f"{prompt.failure or 'there is nobody to ask'}",
                 delivery="not_sent",
             )

@@ -112,7 +112,7 @@ def register(
     server = auth_server.metadata
     if not server.registration_endpoint:
         raise RegistrationFailed(
-            f"{named(server)} does not know this program and offers no registration",
+            f"{named(server)} does not know this program and advertises no registration",
             hint=_WHAT_TO_DO,
         )
     # Step-ups request more scopes later, and some servers allow only registered ones.
@@ -125,10 +125,10 @@ def register(
         response = yield _registration_request(server.registration_endpoint, metadata, None)
     if not auth_server.published and not json_members(response):
         raise DiscoveryFailed(
-            "the server requires a sign-in, but does not say where, and is not an authorization"
-            " server itself",
+            "the server requires a sign-in, but names no authorization server, and is not one"
+            " itself",
             status=response.status,
-            hint="if it takes a token that you get elsewhere, pass token= to Http",
+            hint="if you get a token for the server elsewhere, pass token= to Http",
         )
     return _read_registration(response, server, redirect_uri, method)
 
@@ -217,7 +217,7 @@ def _read_registration(
     answer = json_members(response)
     client_id, secret = answer.get("client_id"), answer.get("client_secret")
     if not isinstance(client_id, str) or not client_id:
-        raise RegistrationFailed(f"{who} registered this program without giving it a client id")
+        raise RegistrationFailed(f"{who} registered this program without a client id")
     secret = secret if isinstance(secret, str) and secret else None
     method = answer.get("token_endpoint_auth_method", requested_method if secret is None else None)
     if method is None:

@@ -144,7 +144,7 @@ class SigningKey:
         return f"<{type(self).__name__} for {' or '.join(self._algorithms)}>"
 
     def __reduce__(self) -> str | tuple[Any, ...]:
-        raise TypeError("a private key cannot be pickled: create it again where it is needed")
+        raise TypeError("a private key cannot be pickled: create it again in the other process")
 
 
 def require_joserfc() -> None:
@@ -175,8 +175,8 @@ def _load_key(given: str | bytes | Path | Mapping[str, Any]) -> ECKey | OKPKey |
         found = None
     if not isinstance(found, (jwk.ECKey, jwk.OKPKey, jwk.RSAKey)) or not found.is_private:
         raise UsageError(
-            "a private key must be EC, Ed25519 or RSA: as unencrypted PEM, the Path of such a file,"
-            " or a JSON Web Key"
+            "a private key must be an EC, Ed25519 or RSA key: pass unencrypted PEM, the Path"
+            " of such a file, or a JSON Web Key"
         )
     return found
 

@@ -181,8 +181,8 @@ class TokenAuth(AuthBase):
         issuer = found.metadata.issuer
         if bound and earlier not in (None, issuer):
             raise AuthError(
-                f"the server now accepts tokens from {whole(issuer, 200)}, but the given"
-                f" credentials belong to {earlier!r}"
+                f"the server now accepts tokens from {whole(issuer, 200)}, but the"
+                f" credentials that you passed belong to {earlier!r}"
             )
         before = need.earlier_scope if earlier == issuer else None
         scope = select_scope(
@@ -195,7 +195,7 @@ class TokenAuth(AuthBase):
         scope = manager.limits.without_denied(scope)
         if need.more_scope and not missing_scopes(scope, before):
             raise scope_insufficient(
-                "the server asks for more scope, but names none that was not requested already"
+                "the server asks for more scope, but names only scope that was requested already"
             )
         return found, scope
 

@@ -63,8 +63,9 @@ _MOST_SIGN_INS = 20
 _WITHIN = 3600.0
 
 _DOWNGRADED = (
-    "the authorization server issued a token that is not bound to the key of this client: it does"
-    " not support DPoP, or somebody prevented it; dpop=False accepts such tokens"
+    "the authorization server issued a token that is not bound to the key of this client: the"
+    " server does not support DPoP, or somebody prevented its use; dpop=False accepts such"
+    " tokens"
 )
 _NOT_ASKED_FOR = (
     "the authorization server issued a token that is bound to a key (DPoP), but the client sent no"
@@ -256,7 +257,7 @@ class SignInLimiter:
             self._all = [when for when in self._all if when > since]
             self._in_vain = [when for when in self._in_vain if when > since]
             if len(self._in_vain) >= _MOST_IN_VAIN:
-                why = f"the last {len(self._in_vain)} sign-ins led to nothing"
+                why = f"the last {len(self._in_vain)} sign-ins failed"
             elif len(self._all) >= _MOST_SIGN_INS:
                 why = f"the server asked for {len(self._all)} sign-ins"
             else:
@@ -293,7 +294,8 @@ class SignInLimiter:
             step_ups = self._step_ups.get(operation, 0)
             if step_ups >= _MOST_STEP_UPS:
                 raise scope_insufficient(
-                    f"the server asks for more scope after {step_ups + 1} sign-ins: limit reached"
+                    f"the server asks for more scope after {step_ups + 1} sign-ins: the limit"
+                    " is reached"
                 )
             self._step_ups[operation] = step_ups + 1
 
@@ -380,7 +382,7 @@ class TokenManager:
         except (ConnectFailed, TokenRefused) as error:
             if cached.login.token.expired(time.time()):
                 raise
-            _log.warning("could not renew a token ahead of time: %s", type(error).__name__)
+            _log.warning("could not refresh a token ahead of time: %s", type(error).__name__)
             self.cache.postpone_refresh(cached)
         return cached.login
 
@@ -425,7 +427,7 @@ class TokenManager:
                     return newer
                 # It may be used up, and servers may revoke the new token if it is used again.
                 raise AuthError(
-                    "the answer of the token endpoint was lost, and the refresh token may be used"
+                    "the response of the token endpoint was lost, and the refresh token may be used"
                     " up: sign in again"
                 ) from error
             return cache.save(Login(token, login.registration, login.server))

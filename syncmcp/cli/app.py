@@ -51,7 +51,7 @@ from syncmcp.errors import McpError
 def shell(session: Session) -> None:
     """Type commands at one connection; Tab completes.
 
-    Write commands without TARGET. Ctrl-D or exit ends it.
+    Write commands without TARGET. Ctrl-D or exit ends the shell.
 
     For example: syncmcp shell https://example.com/mcp
     """
@@ -60,7 +60,9 @@ def shell(session: Session) -> None:
         raise CommandError("a shell needs a terminal", hint="the other commands work without one")
     client = session.client
     outer = SharedClient(client, person)
-    session.out.note(f"connected to {client.server.name}; help lists the commands, Ctrl-D ends")
+    session.out.note(
+        f"connected to {client.server.name}; help lists the commands, Ctrl-D ends the shell"
+    )
     prompt = LinePrompt(client)
     person.suspend_prompt = prompt.suspended
     for line in prompt.lines():
@@ -142,7 +144,7 @@ def record(context: typer.Context, path: _File, command: _Command = None) -> Non
 def replay(context: typer.Context, path: _File, command: _Command = None) -> None:
     """Run a command, without its TARGET, on a recording.
 
-    Requests get the recorded answers.
+    Requests get the recorded responses.
 
     For example: syncmcp replay tape.jsonl call add a:=1 b:=2
     """
@@ -228,11 +230,23 @@ syncmcp tools https://example.com/mcp
 syncmcp call add a:=1 b:=2 -- python server.py
 """
 
-_OUTPUT = """Results go to stdout. Errors go to stderr: as a sentence at a terminal, elsewhere as a
-line of JSON. Exit codes: 0 done, 1 the server failed or cannot do it, you refused, or stdout cannot
-be written, 2 usage, an unusable file, or a server of a file is not approved, 3 sign in first, 4 not
-reached, 5 the tool reported failure, 6 timeout, 7 you cancelled a server's form, 130 Ctrl-C, 141
-the reader of the output has gone. At a question of a server, Ctrl-C only cancels or declines.
+_OUTPUT = """Results go to stdout. Errors go to stderr: a sentence at a terminal, elsewhere a line
+of JSON.
+
+\b
+Exit codes:
+  0    The command is done.
+  1    The server failed or lacks a feature, you refused, or stdout failed.
+  2    The command line or a file is invalid, or a server is not approved.
+  3    You must sign in first, or the server refused the credentials.
+  4    The server was not reached, or the connection was lost.
+  5    The tool reported failure.
+  6    A timeout expired.
+  7    You cancelled a form of the server.
+  130  You pressed Ctrl-C.
+  141  The program that reads the output ended.
+
+At a question of a server, Ctrl-C only cancels or declines the question.
 """
 
 _GROUPS = {

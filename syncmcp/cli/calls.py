@@ -207,7 +207,7 @@ def save_all(out: Output, contents: Sequence[Any], path: Path, *, force: bool) -
             raise OSError(error.errno, error.strerror, str(place)) from error
         out.note(f"saved to {place}")
     if left := len(contents[_MOST_FILES:]):
-        text = f"{left:,} more were not saved: at most {_MOST_FILES} of one result are"
+        text = f"{left:,} more files were not saved: the limit is {_MOST_FILES} files of one result"
         raise LimitExceeded(text, delivery=None)
 
 
@@ -220,7 +220,7 @@ _Items = Annotated[
     list[str] | None,
     typer.Argument(
         metavar="NAME=VALUE",
-        help="name=value, name:=json, name=@file, name:=@file or a JSON object.",
+        help="Arguments: name=text, name:=json, name=@file, name:=@file or a JSON object.",
         show_default=False,
     ),
 ]
@@ -240,7 +240,10 @@ def call(
     output: Annotated[
         Path | None,
         typer.Option(
-            "--output", "-o", metavar="FILE", help="Save its images, audio and files, or else text."
+            "--output",
+            "-o",
+            metavar="FILE",
+            help="Save the result's images, audio and files, or else text.",
         ),
     ] = None,
     force: Force = False,
@@ -274,7 +277,7 @@ def call(
         return
     session.wait_no_more()  # the arguments may be typed, on stdin
     if given and len(given) > 1:  # a plain option would silently use the last one
-        raise CommandError("--input is given twice", hint="write one object of all arguments")
+        raise CommandError("--input appears twice", hint="write one object of all arguments")
     values = parse_object(given[0]) if given else {}
     values = parse_arguments(arguments or (), schema_properties(found.input_schema), values)
     _check_arguments(found, values, client.server.name)
@@ -299,7 +302,8 @@ def read(
     ],
     values: _Items = None,
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", metavar="FILE", help="Save it to this file.")
+        Path | None,
+        typer.Option("--output", "-o", metavar="FILE", help="Save the resource to this file."),
     ] = None,
     force: Force = False,
 ) -> None:

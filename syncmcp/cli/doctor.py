@@ -128,14 +128,17 @@ def _connect_any(addresses: Sequence[str], port: int, deadline: Deadline) -> soc
 
 def _check_certificate(target: Http, link: socket.socket, host: str) -> Finding:
     if target.verify is not True:
-        return Finding("certificate", "ok", "not checked here: the given settings apply")
+        return Finding("certificate", "ok", "not checked here: the target's own TLS settings apply")
     try:
         with ssl.create_default_context().wrap_socket(link, server_hostname=host) as encrypted:
             return Finding("certificate", "ok", f"good, {encrypted.version()}")
     except ssl.SSLCertVerificationError as error:
         # Only a warning: the client may trust other certificates than this computer does.
-        said = f"this computer does not accept it: {error.verify_message or error}"
-        hint = "has it expired, or does a proxy replace it? SSL_CERT_FILE can name others"
+        said = f"this computer does not accept the certificate: {error.verify_message or error}"
+        hint = (
+            "has the certificate expired, or does a proxy replace it? SSL_CERT_FILE can name"
+            " other authorities"
+        )
         return Finding("certificate", "warning", said, hint)
     except OSError as error:
         said = f"this port does not accept TLS: {error}"
@@ -280,18 +283,21 @@ def _opening_failure(
             if error.hint is not None:
                 hint += f"; {in_words(error.hint)}"
             if error.exit_code is None:
-                hint = "does it speak MCP on stdin and stdout?"
+                hint = "does the command speak MCP on stdin and stdout?"
             yield Finding.failed("start", error, hint)
             return
         yield Finding("start", "ok", "the server runs")
-        hint = "is it an MCP server? Its stdout may contain only messages"
+        hint = "is the program an MCP server? Its stdout may contain only messages"
         if isinstance(error, RequestTimeout) and silent:
             hint = "the server says nothing: is it an MCP server? --open-timeout gives it more time"
         yield Finding.failed("opening", error, hint)
     else:
         hint = doubt or "is the path of the URL right? Many end in /mcp"
         found = Finding.failed("opening", error, hint)
-        asked = any(words in found.said for words in ("is it http://?", "is the path right?"))
+        asked = any(
+            words in found.said
+            for words in ("should the URL begin with http://?", "is the path right?")
+        )
         yield replace(found, hint=None) if asked else found
 
 

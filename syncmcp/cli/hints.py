@@ -15,7 +15,7 @@ OTHER_WORDS: Final = (
             (f"'{kind},", "[WHAT]", "separate them with blanks"),
         )
     ),
-    ("option: --transport", "TARGET", "TARGET tells it: HTTP for a URL, stdio for a command"),
+    ("option: --transport", "TARGET", "TARGET decides: HTTP for a URL, stdio for a command"),
     ("option: --token", "TARGET", "--bearer sends a token"),
     ("option: --auth", "TARGET", "--bearer sends a token, `syncmcp auth login` gets one"),
     ("option: --url", "TARGET", "write the URL as TARGET, without an option"),
@@ -63,5 +63,5 @@ USAGE_HINTS: Final = (
 SEARCHED: Final = "; PATH searched: "
 """The text before the searched directories in the error for a command that was not found."""
 
-INSTALL: Final = "install it, or give its whole path"
+INSTALL: Final = "install it, or write its whole path"
 """The hint for a command that was not found."""

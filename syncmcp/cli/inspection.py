@@ -46,7 +46,7 @@ def info(session: Session) -> None:
     rows.append(("capabilities", ", ".join(capability_names(server.capabilities)) or "none"))
     session.out.table(("Server", ""), rows)
     if server.instructions:
-        session.out.heading("Its instructions, which are meant for a model")
+        session.out.heading("The server's instructions, which are meant for a model")
         session.out.text(server.instructions)
 
 
@@ -115,7 +115,8 @@ def listen(
         resources = offers.resources is not None and bool(offers.resources.list_changed)
         if not (tools or prompts or resources):
             raise CommandError(
-                "the server does not announce changes to its lists", hint="name a resource to watch"
+                "the server does not advertise changes to its lists",
+                hint="name a resource to watch",
             )
     with client.listen(
         tools=tools,

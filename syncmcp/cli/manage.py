@@ -57,18 +57,18 @@ def login(
     session: Session,
     scope: Annotated[
         list[str] | None,
-        typer.Option(metavar="SCOPE", help="Request this scope; may be given several times."),
+        typer.Option(metavar="SCOPE", help="Request this scope (repeatable)."),
     ] = None,
     browser: Annotated[bool, typer.Option(help="Open a browser, or only show the address.")] = True,
     client_id: Annotated[
         str | None,
-        typer.Option(metavar="ID", help="The id of a client that you registered there."),
+        typer.Option(metavar="ID", help="The id of your registered client."),
     ] = None,
     client_secret_env: Annotated[
         str | None,
         typer.Option(
             metavar="NAME",
-            help="The environment variable with its secret; needs --client-id and --issuer.",
+            help="The variable with the client's secret; needs --client-id and --issuer.",
         ),
     ] = None,
     client_metadata_url: Annotated[
@@ -87,7 +87,7 @@ def login(
         typer.Option(metavar="URL", help="Accept only this authorization server."),
     ] = None,
 ) -> None:
-    """Sign in; later commands use and renew the token.
+    """Sign in; later commands use and refresh the token.
 
     For example: syncmcp auth login https://example.com/mcp
     """
@@ -100,7 +100,9 @@ def login(
         raise CommandError("--client-secret-env needs --client-id and --issuer")
     secret = None if client_secret_env is None else _secret_from(client_secret_env)
     if _wants_no_sign_in(session, server, issuer):
-        raise CommandError(f"{server.label} does not require a sign-in", hint="use it without one")
+        raise CommandError(
+            f"{server.label} does not require a sign-in", hint="use the server without a sign-in"
+        )
     try:
         token = log_in(
             server,
@@ -168,7 +170,7 @@ def status(session: Session) -> None:
             rows.append(("scope", token.scope))
         if token.expires_at is not None:
             rows.append(("expires", _moment(token.expires_at)))
-        rows.append(("renewed automatically", "yes" if token.refresh_token else "no"))
+        rows.append(("refreshed automatically", "yes" if token.refresh_token else "no"))
         session.out.table(("Signed in", ""), rows)
     if token is None:
         raise typer.Exit(Exit.AUTH)
@@ -222,7 +224,7 @@ def _secret_from(name: str) -> str:
     if not secret:
         raise CommandError(
             "the variable that --client-secret-env names is not set",
-            hint="it takes the name of a variable, not the secret itself",
+            hint="the option takes the name of a variable, not the secret itself",
         )
     return secret
 
@@ -254,7 +256,7 @@ class _ListByDefault(TyperGroup):
 
 servers_app = typer.Typer(
     cls=_ListByDefault,
-    help="The servers in files of Claude Desktop, VS Code and Cursor.\n\n"
+    help="Manage the servers in files of Claude Desktop, VS Code and Cursor.\n\n"
     "Without a subcommand, it lists them.",
     rich_markup_mode=None,
 )
@@ -372,8 +374,7 @@ def _server_facts(entry: ServerEntry) -> dict[str, Any]:
             raise invalid
         review = entry.review()
     except ServersFileError as problem:  # of this entry; the other entries are listed
-        told = problem.message if problem.key is None else f"{problem.key} {problem.message}"
-        return {**facts, "state": f"invalid: {told}"}
+        return {**facts, "state": f"invalid: {problem.message}"}
     # As in the file: placeholders are not expanded.
     facts["target"] = redact(shlex.join(review.command) if review.command else review.url or "")
     if entry.disabled:
@@ -388,7 +389,7 @@ def _server_facts(entry: ServerEntry) -> dict[str, Any]:
 
 roots_app = typer.Typer(
     cls=_ListByDefault,
-    help="The directories and files that servers may work in, if you agree.\n\n"
+    help="Manage the directories and files that servers may work in, if you agree.\n\n"
     "Without a subcommand, it lists them.",
     rich_markup_mode=None,
 )
@@ -414,7 +415,7 @@ def show_roots(json: _AsRoots = False) -> None:
     else:
         out.table(("Root", "State"), [(str(each.path), each.status) for each in statuses])
         if not statuses:
-            out.note("no roots; `syncmcp roots add DIRECTORY` adds one")
+            out.note("there are no roots; `syncmcp roots add DIRECTORY` adds one")
 
 
 @roots_app.command()

@@ -256,8 +256,8 @@ _IN_WORDS: Final = (
     (r"Stdio\('python', '(.*)'\)$", r"write -- python \1"),
     ("pass the program and its arguments as separate strings", "leave out the quotes"),
     ("pass others with env= or inherit_env='all'", "-e NAME passes one of yours"),
-    ("use env= to pass the variables that it may have", "-e NAME passes one of yours"),
-    (r"^the root (.*) is missing$", r"there is no such directory: \1"),
+    ("pass with env= the variables that the server may have", "-e NAME passes one of yours"),
+    (r"^the root (.*) does not exist$", r"there is no such directory: \1"),
     (r"^(no such root: .*)", r"\1; `syncmcp roots` lists them"),
     (r"(is not a URL with a valid host and port)$", r"\1, such as https://example.com/mcp"),
 )
@@ -355,8 +355,7 @@ def _message(error: BaseException) -> str:
             return f"{before}{given!r} is not {'an' if kind[0] in 'aeiou' else 'a'} {kind}"
         return said
     if isinstance(error, ServersFileError):
-        whole = error.server is None and error.key is None  # "... is not JSON"
-        return f"{error.file} {error.message}" if whole else str(error)
+        return str(error)
     if isinstance(error, McpError):
         return error.message if isinstance(error, ServerError) else in_words(error.message)
     if isinstance(error, OSError) and error.strerror:
@@ -433,7 +432,7 @@ def _hint(error: BaseException) -> str | None:
         known = error.server and not re.search(r"[^\w:/.-]", error.server)  # unmasked
         return (
             f"sign in with `syncmcp auth login {error.server if known else 'URL'}`, at a terminal"
-            " or with --issuer, or give the server's token with --bearer"
+            " or with --issuer, or pass the server's token with --bearer"
         )
     if _kind(error) == "NotRecorded":  # its module takes time to load
         return "remove the recording, and record the command with `syncmcp record`"

@@ -65,7 +65,7 @@ def parse_arguments(
                 given = {name: _converted(text, (properties or {}).get(name, {}))}
         for name in given:
             if name in arguments:
-                raise CommandError(f"the argument {name!r} is given twice")
+                raise CommandError(f"the argument {name!r} appears twice")
         arguments.update(given)
     return arguments
 
@@ -351,7 +351,7 @@ class Settings:
             "--env",
             "-e",
             metavar="NAME[=VALUE]",
-            help="Set this variable for the command, or pass your own.",
+            help="Set this variable for the command; NAME alone passes yours.",
         ),
     ] = None
     cwd: Annotated[
@@ -382,7 +382,7 @@ class Settings:
         str,
         typer.Option(
             metavar="REVISION",
-            help="Use this revision of the protocol; 'legacy': one with a handshake.",
+            help="Use this protocol revision; 'legacy' is one with a handshake.",
             autocompletion=complete_revisions,
         ),
     ] = "auto"

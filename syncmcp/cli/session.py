@@ -135,7 +135,9 @@ class _DenyWithoutPerson:
     def decide(self, question: Question, /) -> Decision:
         """Deny."""
         if question.kind == "roots":
-            self._note("the server asked for the roots and got none; --yes shows them unasked")
+            self._note(
+                "the server asked for the roots and got none; --yes sends them without a prompt"
+            )
         return Decision.DENY
 
 
@@ -259,7 +261,7 @@ class Session:
                 if not WORD.fullmatch(token):
                     raise CommandError("--bearer is one word of visible ASCII characters")
                 if any(word.lower().startswith("authorization:") for word in headers):
-                    raise CommandError("--header and --bearer give two tokens: leave out one")
+                    raise CommandError("--header and --bearer pass two tokens: leave out one")
                 headers.append(f"Authorization:Bearer {token}")
             return http_target(self.named, headers), {}
         approve = None if self.person is None else self.person.approve
@@ -288,7 +290,7 @@ class Session:
     def client(self) -> Client:
         """The open client."""
         if self._shared is not None:
-            self._reject_options(_CONNECTION_OPTIONS, "must be given when you start the shell")
+            self._reject_options(_CONNECTION_OPTIONS, "must be passed when you start the shell")
             return self._shared.client
         if self._client is None:
             client = self.make_client()
@@ -425,7 +427,8 @@ class Session:
             return
         if self.person is None:
             raise CommandError(
-                f"the tool {tool.name!r} is not marked read-only: cannot ask without a terminal",
+                f"the tool {tool.name!r} is not marked as read-only: the command cannot ask"
+                " without a terminal",
                 hint="--yes calls it without asking",
             )
         self.person.before_call(tool.name, arguments, claims, self.client.server)
@@ -475,8 +478,8 @@ class ServerCommand(TyperCommand):
                 raise CommandError("the command after -- is missing")
             ctx.meta[_AFTER_DASHES] = args[dashes + 1 :]
             if named:
-                hint = "give a URL or a command, not both"
-                raise CommandError("the server is given twice", hint=hint)
+                hint = "pass a URL or a command, not both"
+                raise CommandError("the server appears twice", hint=hint)
             args = ["COMMAND", *args[:dashes]]
         elif any(map(is_url, args[1:])) and "://" in args[0] and not is_url(args[0]):
             raise CommandError(f"{args[0]!r} is not a server", hint="TARGET comes first")

@@ -195,7 +195,7 @@ def find_server(
     if config is not None and not names:
         hint = f"there are no servers in {config}"
     elif config is None and near:
-        hint += f"; --config {near[0]} looks in the file of this folder"
+        hint += f"; --config {near[0]} looks in the file of this directory"
     if close:
         hint = f"did you mean {' or '.join(close)}?"
     elif otherwise and (runner := {".py": "python", ".js": "node"}.get(Path(name).suffix)):

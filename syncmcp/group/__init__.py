@@ -248,7 +248,7 @@ class ClientGroup:
 
         def __setattr__(self, name: str, value: object) -> None:
             if name in Client.__init__.__kwdefaults__.keys() | ClientGroup.__init__.__kwdefaults__:
-                text = f"options are given when a group is made: ClientGroup(SERVERS, {name}=...)"
+                text = f"pass options when you create a group: ClientGroup(SERVERS, {name}=...)"
                 raise AttributeError(text)
             super().__setattr__(name, value)
 
@@ -368,7 +368,9 @@ class ClientGroup:
             UsageError: The group was created without `roots`.
         """
         if self._options.roots is None:
-            raise UsageError("the group was created without roots: pass roots=[] and add to it")
+            raise UsageError(
+                "the group was created without roots: pass roots=[], then add roots to the group"
+            )
         return self._options.roots
 
     def server_of(self, kind: Kind, key: str) -> tuple[str, str]:

@@ -154,7 +154,7 @@ class Assignment:
                 if _is_named(self._kind) or not name.isascii():
                     left -= min(len(name), LONGEST_URI)
                 if left < 0:
-                    self._leave_out(item, f"{_TOO_MANY}; what follows it is left out, too")
+                    self._leave_out(item, f"{_TOO_MANY}; the items after it are left out, too")
                     break
                 problem = "its server lists it twice" if name in seen else self._problem(name)
                 seen.add(name)
@@ -231,7 +231,7 @@ class Assignment:
                 raise UsageError(
                     f"two items of the group would both have the key {key!r}: {other.server!r}"
                     f" ({other.name!r}) and {item.server!r} ({item.name!r}); name_hook"
-                    " gives them that key, whatever the server"
+                    " returns it for both"
                 )
             self._leave_out(
                 item, f"its key {key!r} belongs to {visible(other.name)!r} of {other.server!r}"

@@ -205,7 +205,7 @@ def listen(
     if stop_after is not None:
         whole_number(stop_after, "stop_after")
     if not lists.kinds and not uris:
-        raise UsageError("say what to listen to: tools, prompts, resources or uris")
+        raise UsageError("pass what to listen to: tools, prompts, resources or uris")
     filters = {
         name: declared_changes(client, lists, undeclared)._replace(uris=tuple(uris.get(name, ())))
         for name, client in clients.items()

@@ -65,7 +65,7 @@ class Link:
     >>> from syncmcp.handlers.links import Link
     >>> link = Link.read("https://login.example.com:8443/pay?id=7")
     >>> link.host, *link.warnings
-    ('login.example.com', 'It leads to an unusual port: 8443.')
+    ('login.example.com', 'The address leads to an unusual port: 8443.')
 
     Attributes:
         url: The whole URL, unchanged. It has no spaces, and no control or invisible characters.
@@ -106,9 +106,9 @@ class Link:
             raise _unsafe("it is not encrypted: http is for this computer only")
         warnings = host.warnings()
         if host.is_local:
-            warnings.append("It leads to a program on this computer.")
+            warnings.append("The address leads to a program on this computer.")
         elif port not in (None, _USUAL_PORT[scheme]):
-            warnings.append(f"It leads to an unusual port: {port}.")
+            warnings.append(f"The address leads to an unusual port: {port}.")
         return cls(url, host.text, (url[:start], url[start:end], url[end:]), tuple(warnings))
 
 
@@ -121,7 +121,7 @@ def host_warnings(host: str) -> list[str]:
     try:
         return _Host.read(host).warnings()
     except UnsafeLink as error:
-        return [f"It is written in a misleading way: {error.reason}."]
+        return [f"The address is written in a misleading way: {error.reason}."]
 
 
 class _Label(NamedTuple):
@@ -206,19 +206,19 @@ class _Host(NamedTuple):
     def warnings(self) -> list[str]:
         """Return what is suspicious about the host, in sentences."""
         if self.address is not None:
-            return [] if self.is_local else [f"Its host is a bare address: {self.text}."]
+            return [] if self.is_local else [f"The host is a bare address: {self.text}."]
         found: list[str] = []
         read = ".".join(label.read for label in self.labels)
         if read != self.text:
             found.append(
-                f"Its host has non-ASCII letters, which can look like others: {self.text} reads"
+                f"The host has non-ASCII letters, which can look like others: {self.text} reads"
                 f" '{read}'."
             )
         found.extend(warning for label in self.labels if (warning := label.warning()) is not None)
         first, *others = [label.ascii for label in self.labels]
         digits = len(others) > 3 and all(map(str.isdigit, (first, *others[:3])))
         if not self.is_local and others and (first == _THIS_COMPUTER or digits):
-            found.append(f"Its host only begins like an address; it is {self.text}.")
+            found.append(f"The host only begins like an address; it is {self.text}.")
         return found
 
 

@@ -249,7 +249,8 @@ def to_root(value: RootLike, name: str | None = None) -> Root:
     """
     root, path, status = _look_at(value)
     if status != "ok":
-        raise UsageError(f"the root {str(path)!r} is {status}")
+        problem = "does not exist" if status == "missing" else f"is {status}"
+        raise UsageError(f"the root {str(path)!r} {problem}")
     return root if name is None else root.model_copy(update={"name": name})
 
 

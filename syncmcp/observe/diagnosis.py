@@ -143,7 +143,7 @@ def _call_line(call: dict[str, Any]) -> str:
     if call["silent"] is not None:
         parts.append(f"silent for {_seconds(call['silent'])}")
     if call["clock"] != "running":
-        parts.append("its deadline is paused for a question")
+        parts.append("its timeout is paused for a question")
     if call["cancelled"]:
         parts.append("its token is cancelled")
     return ", ".join(parts)

@@ -308,9 +308,10 @@ def _content(file: Path) -> dict[str, Any]:
         with open(file, "rb") as opened:
             return read_object(opened, MAX_BYTES, parse)
     except OSError as error:
-        raise _error(file, f"cannot be read: {error.strerror or type(error).__name__}") from error
+        why = error.strerror or type(error).__name__
+        raise _error(file, f"the file cannot be read: {why}") from error
     except ValueError as error:
-        raise _error(file, str(error)) from error
+        raise _error(file, f"the file {error}") from error
 
 
 def _servers(content: dict[str, Any], file: Path) -> dict[str, Any]:
@@ -321,23 +322,23 @@ def _servers(content: dict[str, Any], file: Path) -> dict[str, Any]:
     keys = [key for key in ("mcpServers", "servers") if key in content]
     if len(keys) != 1:
         problem = "both mcpServers and servers" if keys else "neither mcpServers nor servers"
-        raise _error(file, f"has {problem}")
+        raise _error(file, f"the file has {problem}")
     servers = content[keys[0]]
     if not isinstance(servers, dict):
-        raise _error(file, "must be an object that maps names to servers", keys[0])
+        raise _error(file, f"{keys[0]} must be an object that maps names to servers", keys[0])
     if "" in servers:
-        raise _error(file, "a server has no name", keys[0])
+        raise _error(file, f"a server in {keys[0]} has no name", keys[0])
     return servers
 
 
 def _inputs(content: dict[str, Any], file: Path) -> dict[str, str]:
     stated = content.get("inputs", [])
     if not isinstance(stated, list):
-        raise _error(file, "must be a list", "inputs")
+        raise _error(file, "inputs must be a list", "inputs")
     found: dict[str, str] = {}
     for position, item in enumerate(stated):
         if not isinstance(item, dict) or not isinstance(item.get("id"), str):
-            raise _error(file, "has no id", f"inputs[{position}]")
+            raise _error(file, f"inputs[{position}] has no id", f"inputs[{position}]")
         found[item["id"]] = str(item.get("description", ""))
     return found
 

@@ -106,10 +106,10 @@ VARIABLES: Final = (
 )
 """The environment variables that carry a warning."""
 
-_FETCHES: Final = "It downloads a program from the internet and runs it."
-_SHELL: Final = "A shell interprets it: it may do more than start a server."
+_FETCHES: Final = "The command downloads and runs a program from the internet."
+_SHELL: Final = "A shell interprets the command: it may do more than start a server."
 _INLINE: Final = "The code to run is in the command itself."
-_LOADS: Final = "It loads code before its program."
+_LOADS: Final = "Other code runs before the program."
 _COMPOSES: Final = "A file decides which containers run, and what they can access."
 _MOUNTS: Final = "Its container has access to files of this computer."
 _OPEN: Final = "Its container is not isolated from this computer."
@@ -143,7 +143,7 @@ PROGRAMS: Final = (
     Programs(
         ("su", "runuser", "nsenter", "wsl"),
         (),
-        "It runs a program as another user, or outside its sandbox.",
+        "The command runs a program as another user, or outside its sandbox.",
     ),
     Programs(
         ("python", "pythonw", "py", "ipython", "pypy"),
@@ -177,7 +177,7 @@ PROGRAMS: Final = (
     Programs(
         _names("mshta rundll32 regsvr32 wscript cscript msiexec certutil bitsadmin installutil"),
         (),
-        "It runs code that its arguments name.",
+        "The arguments name code to run.",
     ),
     Programs(
         ("git",),
@@ -210,7 +210,7 @@ PROGRAMS: Final = (
             "--registry* --index* --default-index* --extra-index* --find-links* -i -f "
             "--userconfig* --globalconfig* --config-file*"
         ),
-        "It names where its packages come from.",
+        "The command chooses the source of packages.",
     ),
 )
 """The programs and words that carry a warning, anywhere in a command."""
@@ -222,11 +222,11 @@ _CREDENTIALS = (
 _DELETING = r"\brm\s+(?:-\S+\s+)*-\w*[rf]|\b(?:mkfs|shred|rmdir)\b|\bdel\s+/|\bdd\s.*\bof="
 _SENDING = r"(?<!\.)\b(?:curl|wget|nc|ncat|scp|ssh|telnet|Invoke-WebRequest|iwr)\b"
 _TEXTS = (
-    (r"\b(?:sudo|doas|pkexec|runas)\b", "It asks for administrator rights."),
-    (_DELETING, "It deletes or overwrites files."),
-    (_SENDING, "It transfers data over the network."),
-    (_CREDENTIALS, "It names files that hold credentials."),
-    (r"(?:^|[\s=\"'])\\\\[^\\\s]", "It names a place on another computer."),
+    (r"\b(?:sudo|doas|pkexec|runas)\b", "The command asks for administrator rights."),
+    (_DELETING, "The command deletes or overwrites files."),
+    (_SENDING, "The command transfers data over the network."),
+    (_CREDENTIALS, "The command names files that hold credentials."),
+    (r"(?:^|[\s=\"'])\\\\[^\\\s]", "The command names a place on another computer."),
 )
 # The longest command that is searched for dangers, in characters: limits the time of the patterns.
 # A person would not read a longer one anyway.
@@ -243,7 +243,7 @@ def command_warnings(command: Sequence[str], variables: Iterable[str]) -> list[s
     the variables that the program would get.
     """
     line = " ".join(command)
-    found = ["It is too long to check in full."] if len(line) > _MAX_COMMAND else []
+    found = ["The command is too long to check in full."] if len(line) > _MAX_COMMAND else []
     line = line[:_MAX_COMMAND]
     found += [text for pattern, text in _TEXTS if re.search(pattern, line, re.IGNORECASE)]
     words = list(_words(command))

@@ -238,7 +238,7 @@ class ServerEntry:
                     review,
                     changed if before else f"{unasked} with a project",
                     by="nobody",
-                    hint="give approve=, or trust=True to trust the file, to servers_file.read",
+                    hint="pass approve= or trust=True to servers_file.read",
                 )
             if (answer := ask(review)) is not True:
                 text = "this server was not approved"
@@ -256,9 +256,9 @@ class ServerEntry:
             return named_files(*self._names(parsed))
         except OSError as error:  # the directory of the process is gone, for example
             reason = error.strerror or type(error).__name__
-            raise self._error(f"cannot examine the files that it names: {reason}") from error
+            raise self._error(f"cannot examine the files of the command: {reason}") from error
         except ValueError as error:
-            raise self._error(f"it has {error}") from error
+            raise self._error(f"the command has {error}") from error
 
     def _names(self, parsed: _ParsedEntry) -> _Names:
         values = self._rules.values
@@ -291,23 +291,27 @@ class ServerEntry:
         if (command is None) == (url is None):
             both = "both a command and a url" if command else "neither a command nor a url"
             others = [] if command else [key for key in stated if stated[key] is not None]
-            close = [name for key in others for name in similar(key, ("command", "url"), 1)]
-            raise self._error(f"it has {both}" + (f": did you mean {close[0]!r}?" if close else ""))
+            close = [
+                f": did you mean {name!r} instead of {key!r}?"
+                for key in others
+                for name in similar(key, ("command", "url"), 1)
+            ]
+            raise self._error(f"the server has {both}{''.join(close[:1])}")
         kind = self._text("type") or self._text("transport")
         kinds = _STDIO if command is not None else tuple(_HTTP)
         if kind is not None and kind.lower() not in kinds:
             what = "command" if command is not None else "url"
-            raise self._error(f"cannot be {kind!r} for a server with a {what}", "type")
+            raise self._error(f"type cannot be {kind!r} for a server with a {what}", "type")
         args, env, cwd = self._list("args"), self._mapping("env"), self._text("cwd")
         headers = self._mapping("headers")
         if any(name.lower() == "host" for name in headers):
             raise self._error(
-                "cannot have Host: it would name another server than the url", "headers"
+                "headers cannot have Host, which would name another server than the url", "headers"
             )
         if command is not None and cwd is None and _is_open_to_all(self._rules.values.folder):
             raise self._error(
-                "is missing: the server would start in the folder of the file, where every user"
-                " of this computer can put code for it to load",
+                "cwd is required: the server would start in the directory of the file, where every"
+                " user of this computer can put code that the server loads",
                 "cwd",
             )
         if command is not None and self._rules.confine:
@@ -328,19 +332,20 @@ class ServerEntry:
         level = [stated]
         for _ in range(MAX_DEPTH):
             if any(isinstance(value, float) and not math.isfinite(value) for value in level):
-                raise self._error("it has a number that is too large, or NaN")
+                raise self._error("the server has a number that is too large, or NaN")
             # The values in the values, level by level.
             inner = [value.values() if isinstance(value, dict) else value for value in level]
             level = [each for one in inner if not isinstance(one, _SCALARS) for each in one]
             if not level:
                 return
-        raise self._error("it is nested too deeply")
+        raise self._error("the server is nested too deeply")
 
     def _check_confined(self, command: str, args: Sequence[str], env: Mapping[str, str]) -> None:
         # `env` and `sudo` read NAME=value before the command as an assignment.
         if command.startswith("-") or "=" in command:
             raise self._error(
-                "begins with - or contains =: the program of confine= could read it as its own",
+                "command begins with - or contains =: the program of confine= could read it as its"
+                " own",
                 "command",
             )
         # Many programs read their options anywhere in the line, up to a "--".
@@ -348,14 +353,15 @@ class ServerEntry:
             for i, word in enumerate(args):
                 if word.startswith("-"):
                     raise self._error(
-                        "begins with -: the program of confine= could read it as its own, unless"
-                        " confine= ends with --",
+                        f"args[{i}] begins with -: the program of confine= could read it as"
+                        " its own, unless confine= ends with --",
                         f"args[{i}]",
                     )
         for name in env:
             if not _VARIABLE.fullmatch(name):  # the shell in the sandbox exports it
                 raise self._error(
-                    "has a name that cannot be passed into the sandbox of confine=", f"env.{name}"
+                    f"env.{name} has a name that cannot be passed into the sandbox of confine=",
+                    f"env.{name}",
                 )
 
     def _text(self, key: str) -> str | None:
@@ -396,7 +402,7 @@ class ServerEntry:
         if value is None:
             return None
         if not is_number(value) or value <= 0:
-            raise self._error("must be a positive number of milliseconds", "timeout")
+            raise self._error("timeout must be a positive number of milliseconds", "timeout")
         return float(value) / 1000
 
     # -- conversion into a target ----------------------------------------------------------------
@@ -411,7 +417,7 @@ class ServerEntry:
         if parsed.cwd is not None:
             cwd = os.path.join(cwd, os.path.expanduser(self._expand(parsed.cwd, "cwd")))
         if not words[0]:
-            raise self._error("is empty once its placeholders are filled in", "command")
+            raise self._error("command is empty once its placeholders are filled in", "command")
         words[0] = os.path.expanduser(words[0])
         if self._rules.confine:
             self._check_confined(words[0], words[1:], env)
@@ -440,13 +446,13 @@ class ServerEntry:
         try:
             return self._rules.values.expand(text)
         except MissingValue as error:
-            raise self._error(str(error), key) from error
+            raise self._error(f"in {key}, {error}", key) from error
 
     def _error(self, message: str, key: str | None = None) -> ServersFileError:
         return ServersFileError(message, file=str(self.file), server=self.name, key=key)
 
     def _must_be(self, what: str, value: object, key: str) -> ServersFileError:
-        return self._error(f"must be {what}, not {_json_kind(value)}", key)
+        return self._error(f"{key} must be {what}, not {_json_kind(value)}", key)
 
     def __repr__(self) -> str:
         return f"<ServerEntry {self.name!r} of {str(self.file)!r}>"
@@ -484,7 +490,7 @@ class _Unchanged:
     def __call__(self) -> None:
         if _digest([*self.facts, named_files(*self.names).digests]) != self.review.digest:
             raise NotApproved(
-                "a file that its command names has changed since it was approved",
+                "a file that the command names has changed since the approval",
                 server=self.review.server,
                 kind="server",
                 by="nobody",

@@ -33,7 +33,7 @@ class ServersFileError(UsageError):
     key: str | None = None
 
     def _subject(self) -> str:
-        return self.file if self.key is None else f"{self.file}: {self.key}"
+        return self.file
 
 
 _PROJECT_FOLDERS: Final = (".vscode", ".cursor")
@@ -108,7 +108,7 @@ class PlaceholderValues:
             value = self.inputs.get(name)
             if value is None:
                 raise MissingValue(
-                    f"the input {name!r} has no value: give it in Python, inputs={{{name!r}: ...}},"
+                    f"the input {name!r} has no value: pass it in Python, inputs={{{name!r}: ...}},"
                     " or write ${env:NAME} in the file instead"
                 )
             return value
@@ -228,7 +228,8 @@ class ServerReview:
         ]
         if variables_in(self.cwd or ""):
             found.append(
-                "The environment decides which directory it runs in: you will not see changes to"
+                "The environment decides which directory the server runs in: you will not see"
+                " changes to"
                 " the files there."
             )
         return found
@@ -259,10 +260,10 @@ class ServerReview:
     def __str__(self) -> str:
         lines = [f"{visible(str(self.file))} names a server, {visible(self.server)}."]
         if self.kind == "stdio":
-            lines.append("Using it starts this program, with all of your rights:")
+            lines.append("Using the server starts this program, with all of your rights:")
             lines.append(f"  {visible(shlex.join(self.command))}")
         else:
-            lines.append("Using it contacts this address:")
+            lines.append("Using the server contacts this address:")
             lines.append(f"  {visible(self.url or '')}")
         if self.cwd is not None:
             lines.append(f"in {visible(self.cwd)}")
@@ -272,7 +273,7 @@ class ServerReview:
             f"sending {visible(redact(f'{name}={value}'))}" for name, value in self.headers.items()
         ]
         if self.variables:
-            lines.append(f"It gets the values of: {visible(', '.join(self.variables))}.")
+            lines.append(f"The server gets the values of: {visible(', '.join(self.variables))}.")
         lines += self._coverage() if self.kind == "stdio" else []
         lines += [f"Warning: {warning}" for warning in self.warnings]
         return "\n".join(lines)
@@ -281,16 +282,20 @@ class ServerReview:
         if self.files:
             files = visible(", ".join(self.files))
             yield f"The approval covers what these files hold now: {files}."
-            yield "Other files that it loads or fetches may change later without a new question."
+            yield (
+                "Other files that the server loads or fetches may change later without a new "
+                "prompt."
+            )
         else:
             yield (
                 "The approval does not cover the project's files: their code may change without a "
-                "new question."
+                "new prompt."
             )
         if self.folders:
-            folders = "a folder" if len(self.folders) == 1 else "folders"
+            folders = "a directory" if len(self.folders) == 1 else "directories"
             yield (
-                f"It names {folders} of the project whose other files are not covered: "
+                f"The command names {folders} of the project. The approval does not cover the"
+                " other files there: "
                 f"{visible(', '.join(self.folders))}."
             )
 
@@ -362,7 +367,7 @@ class ApprovedServers:
             yield
         except UnusableFile as error:
             path = str(error.path)
-            raise ServersFileError(error.problem, file=path) from error
+            raise ServersFileError(f"the file {error.problem}", file=path) from error
 
 
 def _digests(approved: Mapping[str, Any], server: str, file: Path) -> list[str]:

@@ -374,7 +374,9 @@ class LoadedSkill:
                 self._total += len(data)
                 too_much = self._total > MAX_BYTES
             if too_much:
-                raise refusal(self.skill, "limit", f"gave more than {MAX_BYTES} bytes in all", uri)
+                raise refusal(
+                    self.skill, "limit", f"returned more than {MAX_BYTES} bytes in all", uri
+                )
         elif len(data) != file.size:
             problem = f"has {len(data)} bytes, but its entry says {file.size}"
             raise refusal(self.skill, "size", problem, uri)

@@ -86,7 +86,7 @@ def files_of(skill: Skill) -> dict[str, SkillResource] | None:
     if skill.resources == "dynamic":
         return None
     if skill.resources is None:
-        raise refusal(skill, "entry", "does not say which files it has")
+        raise refusal(skill, "entry", "does not list its files")
     if len(skill.resources) > MAX_FILES:
         raise refusal(skill, "limit", f"has {len(skill.resources)} files, more than {MAX_FILES}")
     files: dict[str, SkillResource] = {}

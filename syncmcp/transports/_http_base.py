@@ -321,7 +321,7 @@ class HttpSender(Transport):
                     del found  # avoids a reference cycle: its traceback refers to this frame
             if exchange in self._open_exchanges:  # else it was cancelled, and needs no error
                 if not self._closed:
-                    raise explain(TimeoutError("the deadline passed"), exchange) from None
+                    raise explain(TimeoutError("the timeout passed"), exchange) from None
                 raise ClosedError(
                     "the client was closed", delivery="unknown" if exchange.sent else "not_sent"
                 ) from None

@@ -107,10 +107,10 @@ def error_for(
         return SessionLost("the server no longer knows this session")
     if status in (401, 403):
         demand = "requires credentials" if status == 401 else "forbids this"
-        text = f"the server {demand}, and no Authorization header was sent"
+        text = f"the server {demand}, and the client sent no Authorization header"
         if "Authorization" in response.request.headers:
             refusal = "rejects" if status == 401 else "forbids this with"
-            text = f"the server {refusal} the credentials that were sent"
+            text = f"the server {refusal} the credentials that the client sent"
         return AuthError(text, status=status, body=excerpt, hint="see token=, auth= and headers=")
     reason = secrets.shorten(response.reason or "", 80) or "with an error status"
     text = f"the server answered {reason}"
@@ -204,7 +204,8 @@ def redirect_target(response: requests.Response, method: str, url: str) -> str |
         return target.partition("#")[0]
     raise HttpError(
         f"the server redirects to {shown}, which the client does not follow"
-        " (only the same origin and only with 307 or 308); if you trust it, connect to it",
+        " (only the same origin and only with 307 or 308); if you trust that address, connect"
+        " to it",
         status=status,
     )
 

@@ -487,7 +487,7 @@ class Watch:
 
     def _start(self) -> _Watcher | None:
         interpreter = _interpreter()
-        why: object = "found no Python interpreter to run it"
+        why: object = "found no Python interpreter to run the watcher"
         if interpreter is not None:
             try:
                 return _Watcher(interpreter)
@@ -495,7 +495,7 @@ class Watch:
                 why = error
         if not self._refused:
             self._refused = True
-            _log.debug("servers may outlive this program if it is killed: no watcher: %s", why)
+            _log.debug("servers may outlive a killed program, because no watcher runs: %s", why)
         return None
 
     def discard_in_child(self) -> None:

@@ -173,7 +173,9 @@ def without_current_folder(env: Mapping[str, str]) -> Mapping[str, str]:
 def start(argv: Sequence[str], env: Mapping[str, str], cwd: str | None) -> WindowsProcess:
     """Start a server; see `syncmcp.transports.stdio.start`."""
     if gevent_patched("threading"):
-        raise ValueError("with gevent on Windows its pipes would block all greenlets; use HTTP")
+        raise ValueError(
+            "with gevent on Windows, the pipes of a server would block all greenlets; use HTTP"
+        )
     check_arguments(argv)
     ours, theirs = make_pipes()
     try:

@@ -142,7 +142,7 @@ class ServerStream:
                     pause = reconnects.next_pause(events.retry, self._retry_after)
                     if pause is None:
                         level = logging.WARNING if self._opened else logging.DEBUG
-                        _log.log(level, "%s: gave up listening", self.label)
+                        _log.log(level, "%s: the client stopped listening", self.label)
                         break
                     exchange.sleep(pause)
                     self._again = True
@@ -165,7 +165,9 @@ class ServerStream:
             try:
                 status = response.status_code
                 if status != 200 or content_type(response) != EVENTS:
-                    _log.debug("%s: no stream to listen to (HTTP %d)", self.label, status)
+                    _log.debug(
+                        "%s: the server has no stream to listen to (HTTP %d)", self.label, status
+                    )
                     # Some servers answer the first attempt with 404 instead of 405.
                     if status == 404 and self._opened and self.endpoint.session_id is not None:
                         self.session_lost()
@@ -407,7 +409,7 @@ class HttpTransport(HttpSender):
             if events.empty:
                 lost = ProtocolError("the server answered the request with an empty event stream")
             else:
-                lost = ConnectionLost("the event stream ended before the answer")
+                lost = ConnectionLost("the event stream ended before the response")
         except Exception as error:
             lost = self._resumable_error(error, exchange)
         # Only stateful revisions have resumption; `initialize` is sent before `adopt` is called.
@@ -489,10 +491,10 @@ class HttpTransport(HttpSender):
                     headers = self._endpoint.headers({}, {})
                     finish(exchange, self._endpoint.fetch(exchange, "DELETE", headers))
             except ExchangeAborted as error:
-                _log.debug("%s: the session was not ended: %s", self.label, error)
+                _log.debug("%s: could not end the session: %s", self.label, error)
             except Exception as error:
                 found = self._endpoint.explain(error, exchange)
-                _log.debug("%s: the session was not ended: %s", self.label, found)
+                _log.debug("%s: could not end the session: %s", self.label, found)
             finally:
                 ended.set()
 

@@ -100,7 +100,7 @@ class SseTransport(HttpSender):
 
     def describe(self) -> str:
         if self._stream is not None and self._post_url is None:
-            return "its event stream is open, but has named no URL for messages"
+            return "the event stream is open, but has named no URL for messages"
         return ""
 
     def close(self, deadline: Deadline) -> None:

@@ -169,7 +169,9 @@ class StdioTransport(Transport):
         """
         with self._lock:
             if self._closing:  # closed before the start
-                failure.append(ClosedError("closed while it was opening", server=self.label))
+                failure.append(
+                    ClosedError("the transport was closed before it was open", server=self.label)
+                )
                 started.set()
                 return
             self._opening = True
@@ -198,7 +200,7 @@ class StdioTransport(Transport):
             raise ConnectFailed("cannot start a thread", server=self.label) from error
         with self._lock:
             if self._closing:  # this thread has to end the server
-                raise ClosedError("closed while it was opening", server=self.label)
+                raise ClosedError("the transport was closed before it was open", server=self.label)
             self._opening = False
             self._drain = threading.current_thread()
 
@@ -220,7 +222,7 @@ class StdioTransport(Transport):
             if config.before_start is not None:
                 config.before_start()
             if self._closing:
-                raise ClosedError("closed while it was opening", server=self.label)
+                raise ClosedError("the transport was closed before it was open", server=self.label)
             with delaying_forks():
                 self._process = process = start((command, *config.args), env, config.cwd)
                 _open_transports.add(self)
@@ -252,7 +254,7 @@ class StdioTransport(Transport):
                 return f"command not found: {command!r}{hint}"
             return f"command not found: {command!r}; PATH searched: {path}"
         if os.path.isdir(config.command):
-            return f"{command!r} is a folder"
+            return f"{command!r} is a directory"
         if isinstance(error, PermissionError):
             return f"{command!r} is not executable; is it a script? Stdio('python', {command!r})"
         return f"cannot run {command!r}: {error.strerror}"

@@ -252,7 +252,7 @@ def test_a_mistake_with_policies_says_what_is_needed(
 def test_a_spent_budget_says_so_of_what_it_would_have_allowed() -> None:
     policy = AutoApprove(server="files", calls=1, per=60, otherwise=Decision.DENY)
     assert policy.decide(question()) == Verdict(allowed=True, reason="within the budget")
-    spent = Verdict.deny("it is beyond the budget of AutoApprove: 1 call in 60 s")
+    spent = Verdict.deny("the request exceeds the budget of AutoApprove: 1 call in 60 s")
     unfit = Verdict.deny("AutoApprove answers only a form whose defaults are a valid answer")
     for asked, said in (
         (question(), spent),
@@ -272,7 +272,9 @@ def test_a_policy_that_was_pickled_has_its_budget() -> None:
     policy = AutoApprove(server="files", calls=1, tokens=10, per=60, otherwise=rest)
     again = pickle.loads(pickle.dumps(policy))
     for each in (policy, again):
-        spent = Verdict.deny("it is beyond the budget of AutoApprove: 1 call and 10 tokens in 60 s")
+        spent = Verdict.deny(
+            "the request exceeds the budget of AutoApprove: 1 call and 10 tokens in 60 s"
+        )
         assert each.decide(question(request=completion(11))) == spent
         assert each.decide(question(of="web")) is Decision.DENY
         allowed = each.decide(question(request=completion(1)))

@@ -44,7 +44,7 @@ ALLOWS = Rules([Rule(server="tutor", decision=Decision.ALLOW)], otherwise=Decisi
 
 
 NOT_NAMED = Verdict.deny(
-    reason="a rule that allows counts only for a name that the program gave: Client(name=...)"
+    reason="a rule can allow only a server that the program named: Client(name=...)"
 )
 
 
@@ -146,8 +146,12 @@ def test_a_name_that_the_program_gave_is_allowed_by() -> None:
 @pytest.mark.parametrize(
     ("policy", "name", "reason"),
     [
-        (Rules([Rule(server="run", decision=Decision.ALLOW)]), None, "name that the program gave"),
-        (AutoApprove(server="run", calls=5, per=60), None, "name that the program gave"),
+        (
+            Rules([Rule(server="run", decision=Decision.ALLOW)]),
+            None,
+            "server that the program named",
+        ),
+        (AutoApprove(server="run", calls=5, per=60), None, "server that the program named"),
         (AutoApprove(server="demo", tokens=1, per=60), "demo", "budget of AutoApprove: 1 token in"),
         (Rules([], AutoApprove(server="demo", tokens=1, per=60)), "demo", "budget of AutoApprove"),
     ],

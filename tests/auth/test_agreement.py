@@ -146,7 +146,7 @@ def test_each_oddity_is_a_line_of_its_own() -> None:
     assert text.splitlines() == [
         f"The server {SERVER}",
         f"wants you to sign in at {odd}",
-        "Warning: It leads to an unusual port: 8443.",
+        "Warning: The address leads to an unusual port: 8443.",
         "Warning: Its host ends with b.c.example: that end shows who owns it.",
     ]
     assert text.endswith("owns it.\n")
@@ -182,10 +182,10 @@ def test_an_error_names_all_that_nobody_agreed_to_and_the_option_for_it(
 ) -> None:
     error = not_agreed(SignInRequest(SERVER, ISSUER, page, resource), "nobody agreed")
     assert error.message == f"nobody agreed to sign in at '{ISSUER}'{what}, which {SERVER} names"
-    assert error.hint == f"if you trust this issuer, name it in {option}= of OAuth"
+    assert error.hint == f"if you trust this issuer, pass it to OAuth as {option}="
     assert f"; {error.hint})" in str(error)
     assumed = not_agreed(SignInRequest(SERVER, ISSUER, page, resource, True), "nobody agreed")
-    assert assumed.message.endswith(f"at '{ISSUER}'{what}, as {SERVER} does not say where")
+    assert assumed.message.endswith(f"at '{ISSUER}'{what}, because {SERVER} does not say where")
 
 
 def test_a_resource_that_grows_after_the_agreement_is_agreed_to_anew() -> None:
@@ -306,7 +306,7 @@ def test_an_issuer_that_borrows_the_page_of_another_one_gets_no_code_of_it() -> 
         # A program that allows only the issuer has not agreed to the site of its page.
         allow = lambda server, issuer: True  # noqa: E731
         for given in (evil.issuer, [evil.issuer], allow):
-            with pytest.raises(LoginRequired, match="issuer= of OAuth"):
+            with pytest.raises(LoginRequired, match="to OAuth as issuer="):
                 call(resource, OAuth(receiver=LoopbackReceiver(open_browser=False), allow=given))
         assert evil.token_requests == []
         assert honest.seen == []
@@ -354,7 +354,9 @@ def test_where_nobody_can_be_asked_the_error_names_the_option(
         issuer = resource.authorization_server
         auth = OAuth()
         for _ in range(5):  # attempts that ask nobody do not count towards the limit
-            with pytest.raises(LoginRequired, match=f"{issuer.issuer}.*allow= of OAuth") as caught:
+            with pytest.raises(
+                LoginRequired, match=f"{issuer.issuer}.*to OAuth as allow="
+            ) as caught:
                 call(resource, auth)
             assert resource.url in str(caught.value)
         assert issuer.paths("POST") == []

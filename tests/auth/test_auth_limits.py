@@ -261,7 +261,7 @@ def test_a_request_of_signing_in_has_half_a_minute(moved: MovedTime) -> None:
         fetch = partial(made.fetch, get(here(server)))
         error = moved.ending(30.0, fetch, lambda: server.connection(0))
     assert isinstance(error, AuthError)
-    assert error.message == f"signing in: {here(server)}: no answer within 30 s"
+    assert error.message == f"signing in: {here(server)}: no response within 30 s"
 
 
 def test_a_request_of_signing_in_ends_with_its_call(moved: MovedTime) -> None:

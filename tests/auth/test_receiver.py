@@ -575,7 +575,7 @@ def test_a_pasted_address_is_an_answer(line: str) -> None:
     text = shown.next()
     assert f"\n{PLACE}\n" in text
     assert login.redirect_uri in text
-    assert "not the answer" in shown.next()
+    assert "not answer the prompt" in shown.next()
 
 
 @pytest.mark.requirement("FLW-10")
@@ -587,7 +587,7 @@ def test_what_is_no_answer_is_asked_for_again(wrong: str) -> None:
     shown = Shown()
     assert Login(PasteReceiver(shown, Person(wrong, QUERY))).join() == GOOD
     shown.next()
-    assert ("not the answer" in shown.next()) == bool(wrong)
+    assert ("not answer the prompt" in shown.next()) == bool(wrong)
 
 
 def test_a_paste_is_given_up_after_some_lines_that_are_no_answer() -> None:

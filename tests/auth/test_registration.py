@@ -194,8 +194,8 @@ def test_when_a_secret_expires_is_written_down(expires: Any, kept: float | None)
 @pytest.mark.parametrize(
     ("answer", "words"),
     [
-        ({}, "without giving it a client id"),
-        ({"client_id": ""}, "without giving it a client id"),
+        ({}, "without a client id"),
+        ({"client_id": ""}, "without a client id"),
         (
             {"client_id": "c", "token_endpoint_auth_method": "tls_client_auth"},
             "which it cannot use",
@@ -256,15 +256,15 @@ def test_an_assumed_authorization_server_that_does_not_exist_is_named_as_the_cau
     at = dataclasses.replace(place(), published=False)
     with pytest.raises(DiscoveryFailed, match=r"^the server requires a sign-in, but") as caught:
         registered(HttpResponse(404, {}, b"<html>"), at=at)
-    end = " does not say where, and is not an authorization server itself"
+    end = " names no authorization server, and is not one itself"
     assert caught.value.message.endswith(end)
     assert caught.value.status == 404
-    assert caught.value.hint == "if it takes a token that you get elsewhere, pass token= to Http"
+    assert caught.value.hint == "if you get a token for the server elsewhere, pass token= to Http"
     with pytest.raises(RegistrationFailed, match="no reason given"):
         registered(told({"error": "no"}, 400), at=at)
 
 
 @pytest.mark.requirement("REG-01", "REG-02")
 def test_a_server_without_registration_needs_a_client_id_of_the_user() -> None:
-    with pytest.raises(RegistrationFailed, match=r"offers no registration.*client_id="):
+    with pytest.raises(RegistrationFailed, match=r"advertises no registration.*client_id="):
         registered(at=place(registration_endpoint=None))

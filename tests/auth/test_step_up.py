@@ -55,7 +55,7 @@ def test_a_server_that_always_wants_more_gets_three_authorization_requests_in_al
         assert call(resource, auth, "tools/call").status_code == 403
         assert [one.get("scope") for one in server.authorizations] == [None, "a", "a b"]
         for _ in range(2):
-            with pytest.raises(AuthError, match="sign-ins: limit reached"):
+            with pytest.raises(AuthError, match="sign-ins: the limit is reached"):
                 call(resource, auth, "tools/call")
         with pytest.raises(LoginRequired, match="limit is reached"):  # for other methods, too
             call(resource, auth, "resources/read")
@@ -104,7 +104,7 @@ def test_a_scope_that_a_person_denied_is_asked_for_again_only_by_hand() -> None:
 def test_more_scope_without_a_name_comes_from_the_metadata_or_not_at_all() -> None:
     with signed_in() as (resource, auth, _):
         resource.serve = lambda _: wants()
-        with pytest.raises(AuthError, match="names none that was not requested"):
+        with pytest.raises(AuthError, match="names only scope that was requested"):
             call(resource, auth)
         assert len(resource.authorization_server.authorizations) == 1
 
@@ -172,7 +172,7 @@ def test_a_server_that_refuses_every_token_has_three_browsers_opened_and_no_more
     assert ask_often(resource, auth) == [401] * 3 + [LoginRequired] * 3
     assert len(person.redirects) == token_manager._MOST_IN_VAIN == 3
     with pytest.raises(
-        LoginRequired, match=r"last 3 sign-ins led to nothing.* call login\(\) to ask again"
+        LoginRequired, match=r"last 3 sign-ins failed.* call login\(\) to ask again"
     ):
         call(resource, auth)
     auth.login()  # the limit does not apply

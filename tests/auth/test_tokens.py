@@ -164,7 +164,7 @@ def test_a_token_is_neither_shown_nor_pickled() -> None:
     assert repr(Bearer("canary")) == "<Bearer>"
     with pytest.raises(TypeError) as caught:
         pickle.dumps(source)
-    assert str(caught.value) == "a secret cannot be pickled: pass it in where it is needed"
+    assert str(caught.value) == "a secret cannot be pickled: pass it again in the other process"
 
 
 def test_only_a_token_that_was_given_as_text_stays_the_same(tmp_path: Path) -> None:

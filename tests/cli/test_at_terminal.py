@@ -223,7 +223,7 @@ def test_the_shell_keeps_one_connection_and_completes_from_it(elsewhere: Path) -
         terminal.answers("'|' works only outside the shell", "--help", ENTER)
         terminal.answers("; help COMMAND says more", "call add a:=1 'b:=2", ENTER)
         terminal.answers("close the quotation, or put a backslash before it", "ping --trust", ENTER)
-        terminal.answers("must be given when you start the shell", "help ping", ENTER)
+        terminal.answers("must be passed when you start the shell", "help ping", ENTER)
         terminal.answers("Usage: ping", "call countdown steps:=1000 delay:=0.2", ENTER)
         terminal.sees(" left ━")  # the call runs, and the prompt reads no keys
         terminal.types("read 'demo://rea", CTRL_C)  # discards this input

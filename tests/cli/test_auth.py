@@ -88,7 +88,7 @@ def test_a_person_signs_in_once_for_all_later_commands(
     again = command("auth", "login", private, "--issuer", issuer.issuer)
     assert (again.code, again.out) == (0, f"signed in to {private} for notes:read\n")
     ran = command("auth", "status", private)
-    assert "renewed automatically" in ran.out
+    assert "refreshed automatically" in ran.out
     assert dict(ran.rows)["authorization server"] == issuer.issuer
     status = command("auth", "status", private, "--json")
     assert status.result["signed_in"] is True

@@ -81,7 +81,7 @@ NO_ITEM = rf"""
 York | 'York' is not an argument | {QUOTES}
 a://b | 'a://b' is not an argument | {QUOTES}
 =a | '=a' is not an argument | {ITEM}
-a=1 a:=2 | the argument 'a' is given twice | None
+a=1 a:=2 | the argument 'a' appears twice | None
 a:=x | {NOT_JSON} 1 | write text after =, not :=
 a:=['x'] | {NOT_JSON} 2 | JSON needs double quotes
 a:=[x] | {NOT_JSON} 2 | write ["value"]
@@ -124,7 +124,7 @@ a=New York | 'York' is not an argument | QUOTES
 --input a=1 | NO_OBJECT | write --input '{"name": value}' or --input @FILE
 --input - | NO_OBJECT | write --input @-
 --input 5 | the arguments are not a JSON object | write --input '{"name": value}'
---input {} --input {} | --input is given twice | write one object of all arguments
+--input {} --input {} | --input appears twice | write one object of all arguments
 """.replace("QUOTES", QUOTES).replace(
     "NO_OBJECT", "the object of arguments is not JSON: see line 1, column 1"
 )
@@ -144,7 +144,7 @@ def test_arguments_are_checked_before_they_are_sent(command: Command) -> None:
             assert (ran.code, ran.error["message"]) == (2, said)
             assert ran.error["hint"].startswith(hint), words
         twice = command("call", http.url, "add", "--input", '{"a": 1, "b": 2}', "a=5")
-    assert (twice.code, twice.error["message"]) == (2, "the argument 'a' is given twice")
+    assert (twice.code, twice.error["message"]) == (2, "the argument 'a' appears twice")
     assert calls == []
 
 
@@ -176,7 +176,7 @@ HINTS = f"""
 tools | a URL, a name, or a command after --
 tools python server.py | write a command that starts a server after --
 info http://x extra | `syncmcp info --help` shows the arguments
-ping http://x -- python | give a URL or a command, not both
+ping http://x -- python | pass a URL or a command, not both
 tools --jsn http://x | did you mean --json?
 tools -q http://x | `syncmcp tools --help` lists the options
 call http://x add -d '{{}}' | write name=value, or --input with a JSON object
@@ -204,7 +204,7 @@ listen http://x readme | `syncmcp list TARGET resources` shows the URIs
 servers remove x | `syncmcp servers forget NAME` forgets the approval of a server
 call http://x add --a 1 | a tool's arguments are written name=value
 call add a=1 b=2 http://x | TARGET comes before TOOL
-tools http://x --transport http | TARGET tells it: HTTP for a URL
+tools http://x --transport http | TARGET decides: HTTP for a URL
 tools http://x --token x | --bearer sends a token
 tools --url http://x | write the URL as TARGET
 tools http://x --format json | --json prints JSON
@@ -307,15 +307,15 @@ def test_what_is_wrong_is_said_in_words_of_the_command_line(
 EXACT = """
 ping http://x -H nonsense | a header must be Name:value
 ping -H X-Key:a -- true | --header and --bearer need a URL
-ping http://x -H 'authorization: Bearer a' --bearer b | {two} give two tokens: leave out one
+ping http://x -H 'authorization: Bearer a' --bearer b | {two} pass two tokens: leave out one
 ping http://x --bearer '' | --bearer is one word of visible ASCII characters
 ping http://x --bearer @empty | --bearer is one word of visible ASCII characters
 ping http://x --bearer ä | --bearer is one word of visible ASCII characters
 ping -e no-name -- true | 'no-name' is not a variable: write NAME=value
 ping -e NONSENSE -- true | NONSENSE is not set in your environment
 ping --config nowhere.json http://x | --config needs the name of a server in that file
-ping --config nowhere.json demo | {here}/nowhere.json cannot be read: No such file or directory
-ping --config bad.json demo | {here}/bad.json is not JSON: see line 1, column 2
+ping --config nowhere.json demo | {here}/nowhere.json: {unread}: No such file or directory
+ping --config bad.json demo | {here}/bad.json: the file is not JSON: see line 1, column 2
 """
 
 
@@ -325,7 +325,9 @@ def test_headers_variables_and_files_are_checked(command: Command, elsewhere: Pa
     assert made.headers == {"X-Key": "from-a-file", "X-Other": "a:b"}
     Path("empty").write_text("\n")
     Path("bad.json").write_text("{")
-    for words, said in rows(EXACT.format(two="--header and --bearer", here=elsewhere)):
+    for words, said in rows(
+        EXACT.format(two="--header and --bearer", here=elsewhere, unread="the file cannot be read")
+    ):
         ran = command(*shlex.split(words))
         assert (ran.code, ran.error["message"]) == (2, said)
 
@@ -342,7 +344,7 @@ def test_an_option_of_the_command_that_went_to_the_server_is_named(
 ) -> None:
     hint = command(*words).error["hint"]
     said = f"{option} went to the server: is it meant before --?"
-    given = " it was given the variables " if option == "--timeout" else ""
+    given = " the server got the variables " if option == "--timeout" else ""
     assert hint.startswith(said + given)
 
 

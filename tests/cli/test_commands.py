@@ -193,7 +193,7 @@ def test_prompts_are_filled_in(command: Command, demo: str) -> None:
     assert (missing.code, missing.error["message"]) == (2, "an argument is missing: text")
     assert missing.error["hint"] == "write text=TEXT"
     misspelt = command("prompt", demo, "translate", "txt=x").error["message"]
-    assert misspelt.startswith("prompt 'translate' has no argument 'txt'")
+    assert misspelt.startswith("the prompt 'translate' has no argument 'txt'")
 
 
 def test_arguments_of_prompts_and_templates_are_completed(command: Command, demo: str) -> None:
@@ -260,7 +260,7 @@ def test_roots_are_remembered_and_shown_to_servers_that_may_see_them(
         assert command("roots").rows == command("roots", "list").rows
         # Without --yes or a person, the roots are not shown.
         unseen = command("call", http.url, "look")
-        assert (unseen.out.strip(), unseen.err.count("got none; --yes shows them")) == ("", 1)
+        assert (unseen.out.strip(), unseen.err.count("got none; --yes sends them")) == ("", 1)
         assert command("call", http.url, "look", "--yes").out == f"{uri}\n"
         (elsewhere / "project").rmdir()
         assert command("roots", "list").rows == [[str(elsewhere / "project"), "missing"]]

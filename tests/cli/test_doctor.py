@@ -51,7 +51,10 @@ def test_https_to_a_port_of_http_is_said(command: Command, demo: str) -> None:
     found = step(ran, "certificate")
     assert found["said"].startswith("this port does not accept TLS: ")
     assert found["hint"] == "should the URL begin with http://?"
-    assert ("is it http://?" in last(ran)["said"], "hint" in last(ran)) == (True, False)
+    assert ("should the URL begin with http://?" in last(ran)["said"], "hint" in last(ran)) == (
+        True,
+        False,
+    )
 
 
 def test_a_server_that_takes_its_time_is_a_warning(
@@ -155,4 +158,4 @@ def test_a_server_that_prints_no_message_at_all_is_not_said_to_be_silent(
     found = step(ran, "stdout")
     assert repr(line) in found["said"]
     assert f"not messages, the first: {line!r}" in last(ran)["said"]
-    assert last(ran)["hint"] == "is it an MCP server? Its stdout may contain only messages"
+    assert last(ran)["hint"] == "is the program an MCP server? Its stdout may contain only messages"

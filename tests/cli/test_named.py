@@ -45,7 +45,7 @@ def test_servers_are_listed_without_being_touched(command: Command, config: Path
         "web": "ready",
         "program": "ready",
         "off": "disabled",
-        "broken": "invalid: it has neither a command nor a url",
+        "broken": "invalid: the server has neither a command nor a url",
         "wrong": "invalid: command must be a non-empty string, not a number",
         "secret": "ready",
     }
@@ -163,7 +163,7 @@ def test_what_cannot_be_looked_at_hides_no_other_server(command: Command, projec
     servers = {"long": {"command": "x", "args": [words]}, "good": {"command": "y"}}
     project.write_text(json.dumps({"servers": servers}))
     assert [(row[0], row[1]) for row in command("servers").rows] == [
-        ("long", "invalid: it has more than 10,000 words that could be files"),
+        ("long", "invalid: the command has more than 10,000 words that could be files"),
         ("good", "to be approved"),
     ]
 
@@ -192,7 +192,7 @@ def test_a_file_where_a_name_is_expected_comes_with_a_hint(
     empty.write_text('{"mcpServers": {}}')
     monkeypatch.chdir(project.parent)
     hint = command("tools", "demo").error["hint"]
-    assert hint.endswith("; --config mcp.json looks in the file of this folder")
+    assert hint.endswith("; --config mcp.json looks in the file of this directory")
     said = f"there are no servers in {empty}"
     assert command("tools", "demo", "--config", str(empty)).error["hint"] == said
     assert command("servers", "--config", str(empty)).err == f"{said}\n"

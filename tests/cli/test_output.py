@@ -96,7 +96,7 @@ def test_of_many_the_first_are_saved_and_the_others_are_counted(
     call: Call, elsewhere: Path
 ) -> None:
     ran = call("series", "-o", "one.bin")
-    said = "1,003 more were not saved: at most 100 of one result are"
+    said = "1,003 more files were not saved: the limit is 100 files of one result"
     assert (ran.code, ran.error["message"]) == (1, said)
     assert {path.name for path in elsewhere.iterdir()} == {
         "one.bin", *(f"one-{number}.bin" for number in range(2, 101))

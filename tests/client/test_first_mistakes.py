@@ -144,8 +144,8 @@ USAGE_ERRORS: dict[str, Mistake] = {
     "not HttpServer; write its url": lambda _: within(serve_http(SHOP), connect),
     "Path: write auth=Bearer(...)": lambda _: Http(URL, token=Path("a")),
     "not Stdio: target, then path": lambda _: testing.Recording(SHOP, Stdio("a")),
-    "A server in this process cannot go to another: use threads": lambda _: pickle.dumps(
-        Client(Server("x"))
+    "A server in this process cannot be sent to another process: use threads": lambda _: (
+        pickle.dumps(Client(Server("x")))
     ),
     "fn must be a plain function, not a coroutine function": lambda client: client.call_tool.future(
         "add", SUM
@@ -164,7 +164,7 @@ USAGE_ERRORS: dict[str, Mistake] = {
         URL, args=["server.py"], env={}
     ),
     "a client already: call open(), or use it in a w": connect,
-    "for a file of servers use": lambda _: connect("mcp.json"),
+    "for a servers file use": lambda _: connect("mcp.json"),
     "the class Server; create an instance, Server(...)": lambda _: connect(testing.Server),
     "or server, not SimpleNamespace": lambda _: connect(SimpleNamespace(connect=print)),
     "run it as a program": lambda _: connect(SimpleNamespace(run=print, tool=print, name="x")),
@@ -213,7 +213,7 @@ USAGE_ERRORS: dict[str, Mistake] = {
     "store such as FileStore(path), not str": lambda _: OAuth(store="tokens.json"),
     "variables must be a mapping": lambda _: servers_of("a.json", variables=["x"]),
     "path must be the path of a file, not dict": lambda _: servers_of({}),
-    "not float; a time limit is CancelToken.after(seconds)": lambda _: token(0.5),
+    "not float; for a timeout, write CancelToken.after(seconds)": lambda _: token(0.5),
     "after(seconds) takes a number of seconds, not '5'": lambda _: token.after("5"),
     "a number of seconds, not True": lambda _: token.after(True),
     "[b]: the target must be a URL": lambda _: group({"a": SHOP, "b": 5}).open(),
@@ -274,7 +274,7 @@ TYPE_ERRORS: dict[str, Mistake] = {
     "Stdio() has no timeout=: ": lambda _: Stdio("python", timeout=3),
     "option 'timout': did you mean 'timeout'": lambda client: client.tool("add", timout=1),
     "must be a Server, not the class Server": lambda _: testing.serve_http(testing.Server),
-    "arguments of a tool are a dict": lambda client: client.start_task("add", a=1),
+    "pass the arguments of a tool as a dict": lambda client: client.start_task("add", a=1),
     "write @server.tool() with parentheses": lambda _: server.tool(add),
     "as keywords of tool(name)(...)": lambda client: client.call_tool("add", a=1, b=2),
     "write .stream(...)": lambda client: [*client.call_tool("add", SUM)],
@@ -315,11 +315,11 @@ OTHER_ERRORS: dict[type[Exception], dict[str, Mistake]] = {
             Stdio("http://localhost/mcp")
         ).open(),
         "there is no file 's.py'": lambda _: connect(Stdio("s.py")).open(),
-        "(exit code 0; it ended without an error: is it a server": lambda _: connect(
+        "(exit code 0; the program ended without an error: does the command": lambda _: connect(
             Stdio(sys.executable, "-c", "pass")
         ).open(),
         "~ is not expanded": lambda _: connect(Stdio("~/bin/server")).open(),
-        "is a folder": lambda _: connect(Stdio(str(Path.cwd()))).open(),
+        "is a directory": lambda _: connect(Stdio(str(Path.cwd()))).open(),
     },
     ValueError: {
         "a text is written TextContent(text=...)": lambda _: message_class(
@@ -333,7 +333,9 @@ OTHER_ERRORS: dict[type[Exception], dict[str, Mistake]] = {
         "cannot read the token in '/no/such/token': No such file or directory": lambda _: connect(
             Http(URL, auth=auth.Bearer(Path("/no/such/token")))
         ).open(),
-        "requires credentials, and no Authorization header was": lambda _: sign_in(None),
+        "requires credentials, and the client sent no Authorization header": lambda _: sign_in(
+            None
+        ),
     },
     errors.ServerError: {
         "syncmcp.templates.UriTemplate": lambda _: within(
@@ -351,15 +353,15 @@ OTHER_ERRORS: dict[type[Exception], dict[str, Mistake]] = {
         "the tool failed, and returned no": lambda client: client.call_tool("broken").parse(int),
     },
     AttributeError: {
-        "when a client is made: Client(TARGET, timeout=...)": lambda client: setattr(
+        "when you create a client: Client(TARGET, timeout=...)": lambda client: setattr(
             client, "timeout", 3
         ),
-        "when a target is made: Http(URL, token=...)": lambda client: setattr(
+        "when you create a target: Http(URL, token=...)": lambda client: setattr(
             Http("http://127.0.0.1:1"), "token", "secret"
         ),
         "has no attribute 'ClientSession': write syncmcp.connect(...)": lambda _: sdk.ClientSession,
         "'StdioServerParameters': write syncmcp.Stdio(": lambda _: sdk.StdioServerParameters,
-        "when a group is made: ClientGroup(SERVERS, timeout=...)": lambda _: setattr(
+        "when you create a group: ClientGroup(SERVERS, timeout=...)": lambda _: setattr(
             group({}), "timeout", 3
         ),
     },
@@ -464,7 +466,7 @@ def test_a_keyword_of_the_official_sdk_names_the_one_of_a_client(word: str, opti
 @pytest.mark.parametrize(
     ("mode", "error", "words"),
     [
-        ("auto", MissingCapability, "give the client a handler: elicitation="),
+        ("auto", MissingCapability, "pass the client a handler: elicitation="),
         (OLD, errors.InvalidRequest, "declare elicitation: it needs a handler, elicitation="),
     ],
 )
@@ -571,7 +573,7 @@ DIES = "import sys; sys.exit('there is no ' + 'SHOP' + '_API_KEY')"
 
 
 NO_KEY = "(exit code 1; stderr ended with: there is no SHOP_API_KEY; "
-NOT_GIVEN = "its stderr names SHOP_API_KEY, which it did not get "
+NOT_GIVEN = "its stderr names SHOP_API_KEY, which the server did not get "
 
 
 @pytest.mark.requirement("VER-07")
@@ -579,10 +581,10 @@ NOT_GIVEN = "its stderr names SHOP_API_KEY, which it did not get "
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({}, f"{NOT_GIVEN}{NO_KEY}use env= to pass the variables that it may have"),
+        ({}, f"{NOT_GIVEN}{NO_KEY}pass with env= the variables that the server may have"),
         (
             {"env": {"SHOP_API_KEY": "x"}, "inherit_env": "none"},
-            f"{NO_KEY}it was given the variables SHOP_API_KEY; pass others",
+            f"{NO_KEY}the server got the variables SHOP_API_KEY; pass others",
         ),
         ({"inherit_env": "all"}, None),
     ],
@@ -614,7 +616,7 @@ def test_who_dies_of_its_own_code_is_told_nothing_of_variables(
     assert "no_such" in str(raised.value)
     assert "variables" not in str(raised.value)
     monkeypatch.setenv("PYTHONPATH", "modules")  # the module may be in this folder
-    with pytest.raises(ConnectFailed, match="it was given the variables "):
+    with pytest.raises(ConnectFailed, match="the server got the variables "):
         connect(Stdio(sys.executable, *words))
 
 
@@ -764,7 +766,7 @@ def test_a_file_of_servers_is_not_a_server(tmp_path: Path) -> None:
     servers: Any = servers_file.read(file, approve=lambda review: True)
     with pytest.raises(KeyError, match=r"no server named 'b' in .*mcp\.json.*: shop"):
         servers["b"]
-    with pytest.raises(UsageError, match=r"servers\[NAME\], or give all to a ClientGroup"):
+    with pytest.raises(UsageError, match=r"servers\[NAME\], or pass all to a ClientGroup"):
         syncmcp.connect(servers)
 
 
@@ -829,7 +831,7 @@ def test_a_program_that_sends_back_what_it_receives_is_not_a_server() -> None:
 def test_plain_http_to_a_port_of_tls_asks_whether_it_is_https(tmp_path: Path) -> None:
     with (
         serving(lambda _: None, make(tmp_path).server_context()) as peer,
-        pytest.raises(ConnectFailed, match=r" \(is it https://\?\)$"),
+        pytest.raises(ConnectFailed, match=r" \(should the URL begin with https://\?\)$"),
     ):
         connect(peer.url.replace("https://", "http://"), retry=None)
 

@@ -478,7 +478,7 @@ def test_two_misses_in_a_row_end_every_call(
             error = read.exception(PATIENCE)
             assert type(error) is ConnectionLost
             assert "ping_interval" in str(error)
-            assert caplog.text.count("no answer to a ping") == 2
+            assert caplog.text.count("no response to a ping") == 2
             server.before = lambda one: False
             assert client.call_tool("fast").text == "session-2"
             pings.answered()  # a ping of the new connection
@@ -498,7 +498,7 @@ def test_an_answer_forgives_the_miss_before(
         pings.missed()
         moved.waits_for(INTERVAL)  # the client waits for the next ping
         assert client.call_tool("pid").text == "session-1"
-        assert caplog.text.count("no answer to a ping (1)") == 2
+        assert caplog.text.count("no response to a ping (1)") == 2
 
 
 @pytest.mark.pitfall("15")

@@ -101,7 +101,7 @@ def test_a_request_is_checked_next_when_its_first_limit_may_have_passed(clock: C
     clock.advance(6)
     assert silent.overdue() is None
     clock.advance(1)
-    assert told(silent) == ("no answer within 10 s", "total", 10)
+    assert told(silent) == ("no response within 10 s", "total", 10)
     # `tasks/result` has no `idle_timeout`.
     assert request("tasks/result", seconds=10, idle=3).idle_timeout is None
 

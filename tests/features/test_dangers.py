@@ -13,10 +13,10 @@ from syncmcp.servers_file.dangers import PROGRAMS, VARIABLES, command_warnings
 from syncmcp.servers_file.review import ServerReview
 
 PAGE = Path(__file__).parents[2] / "docs" / "warnings.md"
-SHELL, INLINE = "A shell interprets it", "The code to run is in the command itself"
-FETCHES, MOUNTS, OPEN = "downloads a program", "access to files", "not isolated"
+SHELL, INLINE = "A shell interprets the command", "The code to run is in the command itself"
+FETCHES, MOUNTS, OPEN = "downloads and runs a program", "access to files", "not isolated"
 COMPOSES, RIGHTS, SENDS = "decides which containers run", "another user", "transfers data"
-LOADS, NAMES = "loads code before", "names where its packages come from"
+LOADS, NAMES = "Other code runs before", "chooses the source of packages"
 
 pytestmark = pytest.mark.requirement("SEC-07")
 
@@ -74,7 +74,10 @@ COMMANDS = {
     ),
 }
 OTHERS = [
-    *(("mshta http://x", "its arguments name"), ("git -c alias.x=!sh x", "may decide which code")),
+    *(
+        ("mshta http://x", "The arguments name code"),
+        ("git -c alias.x=!sh x", "may decide which code"),
+    ),
     *((r"x \\host\share\y", "another computer"), ("cat ~/.ssh/id_rsa", "that hold credentials")),
     *(("ssh-keyscan host", SENDS), ("/usr/bin/ssh host", SENDS)),
     ("env LD_PRELOAD=x node y.js", "LD_PRELOAD decides which code"),
@@ -143,7 +146,7 @@ def test_no_words_of_an_entry_are_words_of_a_warning(name: str) -> None:
 def test_a_command_of_any_length_is_soon_looked_through(word: str) -> None:
     for command in ([word] * 500_000, ["x", f"{word} rm " * 200_000]):
         before = time.process_time()
-        assert "It is too long to check in full." in command_warnings(command, [])
+        assert "The command is too long to check in full." in command_warnings(command, [])
         assert time.process_time() - before < 2
 
 

@@ -439,13 +439,14 @@ def test_an_unreadable_file_is_covered_by_size_and_time(monkeypatch: pytest.Monk
 def test_the_prompt_says_what_is_covered_and_what_is_not(project: Path) -> None:
     text = str(entry(program("src/server.py")).review())
     assert f"covers what these files hold now: {project}/src/server.py" in text
-    assert "may change later without a new question" in text
+    assert "may change later without a new prompt" in text
     assert "does not cover the project" not in text
     for stated in (program("x"), program("--directory", "src", "missing.py")):
         text = str(entry(stated).review())
         assert "covers what these files" not in text
         assert "The approval does not cover the project's files: " in text
-    assert f"names a folder of the project whose other files are not covered: {project}/src" in text
+    assert "The command names a directory of the project. The approval does not cover" in text
+    assert f"the other files there: {project}/src" in text
 
 
 def test_what_changes_while_a_person_reads_is_asked_about_again() -> None:

@@ -344,7 +344,7 @@ class TestApproval:
         assert "MODE=fast" in text
         assert "hush" not in text + repr(review)
         assert "s3cret" not in text + repr(review)
-        assert "Warning: A shell interprets it" in text
+        assert "Warning: A shell interprets the command" in text
 
     @pytest.mark.parametrize(
         "code",

@@ -377,7 +377,7 @@ def test_an_entry_with_a_wrong_file_is_refused_before_a_read(wrong: dict[str, An
         ({"frontmatter": {"name": "refunds", "description": 1}}, "no name or no description"),
         ({"resources": []}, "does not list its SKILL.md"),
         *(
-            ({"resources": resources}, "does not say which files")
+            ({"resources": resources}, "does not list its files")
             for resources in ("static", None, [{"uri": f"{ROOT}/SKILL.md"}], {"uri": "a.md"})
         ),
     ],

@@ -300,7 +300,7 @@ def test_a_tool_that_takes_too_long_is_given_up_and_the_model_told() -> None:
         assert stage.stats.wait_for(lambda stats: stats.cancelled == 1)
     (result,) = model.told(1)
     assert result.is_error
-    assert texts([result]) == ["no answer within 1 s (the outcome is unknown)"]
+    assert texts([result]) == ["no response within 1 s (the outcome is unknown)"]
 
 
 @pytest.mark.requirement("M-14")

@@ -162,7 +162,7 @@ def test_every_tool_is_offered_once_or_left_out(tools: dict[str, list[str]]) -> 
 
 @pytest.mark.parametrize("names", [("add", "add"), ("Add", "add")])
 def test_a_hook_that_ignores_the_server_is_a_mistake(names: tuple[str, str]) -> None:
-    with pytest.raises(UsageError, match="whatever the server"):
+    with pytest.raises(UsageError, match="returns it for both"):
         assigned({"a": [names[0]], "b": [names[1]]}, lambda name, of: name.lower())
 
 
@@ -242,7 +242,7 @@ def test_names_of_one_server_are_compared_up_to_a_bound(monkeypatch: pytest.Monk
     assert list(found.offers["tools"]) == [*(f"tool{i:06}" for i in range(10)), "other"]
     (left_out,) = found.left_out  # one entry for all of them, as each is logged
     assert left_out.name == "tool000010"
-    assert "what follows it is left out, too" in left_out.reason
+    assert "the items after it are left out, too" in left_out.reason
 
 
 def test_the_looks_of_servers_are_not_made_for_each_item(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -127,7 +127,7 @@ def test_control_invisible_and_strange_characters_are_refused_anywhere() -> None
                 Link.read(place.format(character))
 
 
-LOCAL = "It leads to a program on this computer."
+LOCAL = "The address leads to a program on this computer."
 
 
 def test_a_link_to_this_computer_says_so_and_may_be_unencrypted_if_its_name_is_certain() -> None:
@@ -207,9 +207,9 @@ def test_a_host_in_disguise_is_refused(host: str) -> None:
 
 def test_what_is_odd_about_a_link_is_told() -> None:
     for url, warning in {
-        "https://192.0.2.1/": "Its host is a bare address: 192.0.2.1.",
-        "https://[2001:DB8:0::1]/": "Its host is a bare address: 2001:db8::1.",
-        "https://example.com:80/": "It leads to an unusual port: 80.",
+        "https://192.0.2.1/": "The host is a bare address: 192.0.2.1.",
+        "https://[2001:DB8:0::1]/": "The host is a bare address: 2001:db8::1.",
+        "https://example.com:80/": "The address leads to an unusual port: 80.",
         "https://127.0.0.1.evil.com/": "127.0.0.1.evil.com",
         "https://localhost.evil.com/": "localhost.evil.com",
     }.items():

@@ -127,14 +127,14 @@ def test_what_is_no_path_or_is_not_there_is_refused(place: Path) -> None:
     for uri in ("/tmp", "tmp", "", "c:/x"):  # the URI of a root is never read as a path
         with pytest.raises(UsageError, match="file: URI"):
             to_root(Root(uri=uri))
-    with pytest.raises(UsageError, match="missing"):
+    with pytest.raises(UsageError, match="does not exist"):
         Roots([place / "one", place / "nowhere"])
     with pytest.raises(UsageError, match="no such root: file://"):
         Roots([place / "one"]).remove(place / "two")
     for path, problem in (
         ("~nobody-of-that-name/x", "home directory"),
-        (place / "nowhere", "nowhere' is missing"),
-        (place / "file.txt" / "x", "is missing"),
+        (place / "nowhere", "nowhere' does not exist"),
+        (place / "file.txt" / "x", "does not exist"),
     ):
         with pytest.raises(UsageError, match=problem):
             to_root(path)

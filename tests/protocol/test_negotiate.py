@@ -382,7 +382,7 @@ def test_a_pinned_stateful_revision_is_offered_and_the_only_one_accepted(revisio
 def test_a_pinned_stateless_revision_is_asked_for_without_a_probe_and_nothing_else_is() -> None:
     result = discovered(NEWEST)
     assert agrees([DISCOVER], NEWEST, result, mode=NEWEST).result is result
-    hint = f"the server may not speak {NEWEST}: mode='auto' tries older ones, too"
+    hint = f"the server may not speak {NEWEST}: mode='auto' tries older revisions, too"
     for refusal, said in (
         (MethodNotFound("what?"), hint),
         (unsupported({"supported": ["2025-11-25"]}), hint),
@@ -542,7 +542,9 @@ def test_when_both_ways_fail_the_first_error_names_both() -> None:
         assert played.said == [INITIALIZE, OLDER_TRANSPORT]
         assert type(error) is InvalidRequest
         assert error.status == 405
-        assert error.message == f"refused; it is not an HTTP+SSE server either (GET: {told})"
+        assert (
+            error.message == f"refused; the server is not an HTTP+SSE server either (GET: {told})"
+        )
         assert error.__cause__ is failure
 
 

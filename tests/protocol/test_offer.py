@@ -222,16 +222,16 @@ def test_whatever_a_server_writes_for_yes_or_no_is_one() -> None:
 @pytest.mark.parametrize(
     ("required", "hint"),
     [
-        ({"elicitation": {"form": {}}}, "give the client a handler: elicitation="),
+        ({"elicitation": {"form": {}}}, "pass the client a handler: elicitation="),
         (
             {"elicitation": {"url": {}}, "roots": {}},
-            "give the client a handler: elicitation=Elicitation(form=..., url=...), roots=",
+            "pass the client a handler: elicitation=Elicitation(form=..., url=...), roots=",
         ),
         (
             {"sampling": {"tools": {}}},
-            "give the client a handler: sampling=Sampling(model, tools=True)",
+            "pass the client a handler: sampling=Sampling(model, tools=True)",
         ),
-        ({"extensions": {"io.example/tasks": {}}}, "switch it on with extensions={NAME: {}}"),
+        ({"extensions": {"io.example/tasks": {}}}, "enable it with extensions={NAME: {}}"),
         ({"extensions": 1, "other": {}}, None),
         ("all", None),
     ],

@@ -543,4 +543,4 @@ def test_an_error_about_a_cancelled_task_quotes_little_of_its_message() -> None:
 def test_the_error_of_a_failed_task_has_the_hint_of_its_kind() -> None:
     data: dict[str, Any] = {"requiredCapabilities": {"roots": {}}}
     error = failed_error({"code": -32021, "message": "no roots", "data": data})
-    assert error.hint == "give the client a handler: roots="
+    assert error.hint == "pass the client a handler: roots="

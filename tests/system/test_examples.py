@@ -56,7 +56,7 @@ SAYS = {
     "batches": ["apple: 2 (sent as 1 of 5)", "one after another: ['apple: 2 (sent alone)', 'pear"],
     "cancellation": ["timeout: ", "future: cancelled True", "token: the user", "event: cancelled"],
     "cluster": ["20 calls on these workers: ", "the sum is 380"],
-    "completions": ["city: K -> Kobe, Kyoto", "not sent: prompt 'journey' needs 'city'"],
+    "completions": ["city: K -> Kobe, Kyoto", "not sent: the prompt 'journey' needs 'city'"],
     "custom_method": ["counted by badge 42\n", "lamp: 12 pieces\n"],
     "demo": [
         "connected to syncmcp-demo",

@@ -472,7 +472,7 @@ class TestFiles:
         with caplog.at_level(logging.WARNING, "syncmcp.testing"), opened(path) as client:
             assert "ends in the middle of line 10" in caplog.text
             assert say(client, "a") == "A"
-            with pytest.raises(syncmcp.ConnectionLost, match="recording ends before the answer"):
+            with pytest.raises(syncmcp.ConnectionLost, match="recording ends before the response"):
                 say(client, "b")
         # Cut anywhere, it can be read, or the error says that it is not a recording.
         first = whole.index(b"\n")

@@ -78,7 +78,7 @@ PIECES = (
 )
 JSON = "application/json"
 NOT_THE_ANSWER = "the server's response does not answer the request"
-LOST = "the connection ended before the answer"
+LOST = "the connection ended before the response"
 TOO_LONG = "max_body=1000"
 # A response, and the error of the call, with a limit of 1,000 bytes.
 NO_ANSWERS: dict[str, tuple[Script, type[McpError], str]] = {
@@ -158,13 +158,13 @@ def test_each_error_status_is_an_error_with_status_and_excerpt(
 @pytest.mark.parametrize(
     ("status", "without", "given"),
     [
-        (401, "requires credentials", "rejects the credentials that were sent"),
-        (403, "forbids this", "forbids this with the credentials that were sent"),
+        (401, "requires credentials", "rejects the credentials that the client sent"),
+        (403, "forbids this", "forbids this with the credentials that the client sent"),
     ],
 )
 def test_refused_credentials_are_told_from_none(status: int, without: str, given: str) -> None:
     text = str(send_one(respond(status)).error)
-    assert f"the server {without}, and no Authorization header was sent" in text
+    assert f"the server {without}, and the client sent no Authorization header" in text
     assert "auth=" in text
     assert "headers=" in text
     error = send_one(respond(status), lambda url: Http(url, token="abc.def-ghi")).error

@@ -102,7 +102,10 @@ def test_a_connection_that_cannot_be_made_says_why(
     with serving(answer, certificates.server_context()) as server:
         assert isinstance(unsent(server.url, "verify=").__cause__, ssl.SSLError)
     with answering_once(400) as (port, _):
-        unsent(f"https://127.0.0.1:{port}/", "does not speak TLS here (is it http://?)")
+        unsent(
+            f"https://127.0.0.1:{port}/",
+            "does not speak TLS here (should the URL begin with http://?)",
+        )
 
     unknown = socket.gaierror(socket.EAI_NONAME, "Name or service not known")
     monkeypatch.setattr(socket, "getaddrinfo", raising(unknown))

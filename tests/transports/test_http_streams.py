@@ -202,7 +202,7 @@ def test_a_stream_that_ended_is_resumed_when_it_asked_for(clean: bool, pauses: l
 @pytest.mark.parametrize(
     ("resume", "attempts", "error", "words"),
     [
-        (streamed(), 3, ConnectionLost, "the event stream ended before the answer"),
+        (streamed(), 3, ConnectionLost, "the event stream ended before the response"),
         (refused(405), 1, HttpError, "405"),
         (refused(400), 1, HttpError, "400"),
         (refused(503), 3, HttpError, "503"),
@@ -457,7 +457,7 @@ def test_a_listening_stream_that_never_brings_anything_is_given_up(
         transport.send(request())
         assert not receiver.failures
     assert len(server_side.gets) == 4
-    told = [one.levelname for one in caplog.records if "gave up listening" in one.getMessage()]
+    told = [one.levelname for one in caplog.records if "stopped listening" in one.getMessage()]
     assert told == ["WARNING"]  # a WARNING, because a stream was open before
 
 

@@ -685,7 +685,7 @@ class TestLinks:
         done = visitor.send(after, "done")
         assert within.wait_completed(0)
         assert not within.cancel.cancelled
-        assert "It is done." in done.text
+        assert "The visit is done." in done.text
 
     @pytest.mark.requirement("ELI-17")
     def test_who_agreed_can_still_give_up(self, visitor: Visitor) -> None:
@@ -693,7 +693,7 @@ class TestLinks:
         asked, page = visitor.ask("url", link(), within)
         after = visitor.send(page, "consent")
         asked.answer()
-        assert "Nobody is waiting for it any more." in visitor.send(after, "give-up").text
+        assert "Nobody is waiting for the visit any more." in visitor.send(after, "give-up").text
         assert within.cancel.cancelled
 
     def test_odd_links_carry_their_warnings(self, visitor: Visitor) -> None:
@@ -948,7 +948,7 @@ class TestForeignText:
     ) -> None:
         for name, told in ((FileChosenName("bank"), True), ("bank", False)):
             asked, page = visitor.ask("form", form(), context(server(name)))
-            assert ("bank, a name that a file of servers chose." in page.text) is told
+            assert ("bank, a name that a servers file chose." in page.text) is told
             visitor.send(page, "decline")
             asked.answer()
 

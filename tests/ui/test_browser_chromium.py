@@ -419,7 +419,7 @@ class TestLinks:
         assert asked.answer().action == "accept"
         picture(tab, "link-agreed")
         press(tab, "I am done")
-        expect(tab.locator("#visit")).to_have_text("It is done.")
+        expect(tab.locator("#visit")).to_have_text("The visit is done.")
         assert within.wait_completed(0)
 
     def test_the_page_that_is_opened_learns_nothing(self, tab: Page, browser: Browser) -> None:
@@ -510,7 +510,7 @@ class TestQueue:
         picture(tab, "tool")
         # Enter denies the call; in a field, it does nothing.
         expect(tab.get_by_role("button", name="Deny")).to_be_focused()
-        word = tab.get_by_label("It may change something.")
+        word = tab.get_by_label("The tool may change something.")
         word.fill("run")
         word.press("Enter")
         assert asked.open

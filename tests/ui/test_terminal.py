@@ -70,7 +70,7 @@ def test_a_name_that_a_file_chose_is_told_as_such(
     answer = asking("form", form(), made.context(made.server(name)))
     person.answers("» Fill in the form", CTRL_C)
     assert answer.result(PATIENCE).action == "cancel"
-    assert ("A file of servers chose this name, not this program." in person.screen) is marked
+    assert ("A servers file chose this name, not this program." in person.screen) is marked
 
 
 @pytest.mark.requirement("M-18", "ELI-05", "ELI-07", "ELI-14")

@@ -131,7 +131,9 @@ def test_a_long_entry_is_read_to_its_end_before_it_can_be_approved(
     first = person.screen
     # The warnings come before the text of the file, which could push them off the screen.
     assert first.index("Warning: LD_PRELOAD decides which code runs.") < first.index("mcp.json")
-    assert first.index("Warning: It asks for administrator rights") < first.index("mcp.json")
+    assert first.index("Warning: The command asks for administrator rights") < first.index(
+        "mcp.json"
+    )
     assert reads_on(person) > 2
     assert "Use it?" not in person.raw.decode()
     person.types(ENTER)
@@ -142,7 +144,7 @@ def test_a_long_entry_is_read_to_its_end_before_it_can_be_approved(
     assert all(padding in shown for padding in PADDING)
     # The warnings are repeated directly before the question.
     beside = person.screen[: person.screen.index("Use it?")].splitlines()[-6:]
-    assert "Warning: It asks for administrator rights." in beside
+    assert "Warning: The command asks for administrator rights." in beside
     assert "Warning: LD_PRELOAD decides which code runs." in beside
     person.answers("» No", DOWN, ENTER)
     assert target.result(PATIENCE).command == "sudo"
@@ -192,7 +194,7 @@ def test_what_fits_on_the_screen_has_no_pages(more: int, pages: bool, shown: Sho
 def test_what_nobody_reads_is_said_with_its_length(length: int, said: bool, shown: Shown) -> None:
     bare = len(str(ServerReview("mine", Path("mcp.json"), "http", url="")))
     review = ServerReview("mine", Path("mcp.json"), "http", url="x" * (length - bare))
-    words = "Warning: it has 20,001 characters, too many to read (over 20,000)."
+    words = "Warning: the text has 20,001 characters, too many to read (over 20,000)."
     assert (words in shown(review, "lines were shown.")) is said
 
 
@@ -201,7 +203,7 @@ def test_thousands_of_warnings_do_not_hide_the_others(shown: Shown) -> None:
     screen = shown(
         ServerReview("mine", Path("mcp.json"), "stdio", ("sudo", "x"), env=env), "lines were shown."
     )
-    assert "Warning: It asks for administrator rights." in screen
+    assert "Warning: The command asks for administrator rights." in screen
     assert "Warning: there are 2,991 more warnings, at the end of the text." in screen
 
 
@@ -328,7 +330,7 @@ def test_a_call_that_may_change_something_takes_a_word(person: Person, asking: A
     denied = asking("review", call)
     person.answers("Call it?", DOWN, ENTER)
     person.answers("Type run to call it", "yes", ENTER)
-    person.answers("Type run, or leave it empty.", "\x15", ENTER)
+    person.answers("Type run, or leave the line empty.", "\x15", ENTER)
     assert denied.result(PATIENCE) == Verdict.deny("a person said no")
     allowed = asking("review", call)
     person.answers("Call it?", DOWN, ENTER, times=2)
@@ -378,7 +380,7 @@ def test_the_whole_name_of_a_tool_is_seen_before_it_is_called(
 ) -> None:
     name = "read_" + "x" * 230 + "_then_delete_everything"
     verdict = asking("review", question("tool", ToolCall(name, {}, None)))
-    person.sees("Call it, and allow")
+    person.sees("Allow all calls")
     assert name in quoted(person)
     person.types(ENTER)
     assert not verdict.result(PATIENCE).allowed

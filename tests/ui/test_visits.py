@@ -168,7 +168,7 @@ def test_the_page_shows_that_the_visit_is_done(
         assert call.result(PATIENCE).text == "accept"
         until(lambda: visitor.state(page.key)["state"] == "visited")
         over = visitor.get(page.url)
-        assert "It is done." in over.text
+        assert "The visit is done." in over.text
         assert over.all("button") == []
     assert visitor.state(page.key)["state"] == "visited"
 

@@ -314,7 +314,7 @@ def with_endings(recorded: Iterable[Entry]) -> list[Entry]:
     ended = {entry.value for entry in entries if entry.kind == "withdrawn"}
     for entry in entries:
         ended |= requests_ended_by(entry)
-    cut = {"class": "ConnectionLost", "message": "the recording ends before the answer"}
+    cut = {"class": "ConnectionLost", "message": "the recording ends before the response"}
     sent = [entry.value for entry in entries if entry.kind == "sent" and "method" in entry.value]
     open_ones = [id for message in sent if type(id := id_of(message)) is int and id not in ended]
     return entries + [Entry("failed", cut, id) for id in open_ones]

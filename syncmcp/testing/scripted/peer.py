@@ -74,7 +74,7 @@ class ScriptedPeer(Closing):
 
     def __init__(self, *scripts: Script) -> None:
         if not scripts:
-            raise ValueError("give at least one script")
+            raise ValueError("pass at least one script")
         steps: list[Any] = [step for script in scripts for step in script]
         if not all(isinstance(step, Mapping) and "do" in step for step in steps):
             raise TypeError(

@@ -290,7 +290,7 @@ class Server(Dispatcher):
             ValueError: Not exactly one of `prompt` and `template` was passed.
         """
         if (prompt is None) == (template is None):
-            raise ValueError("give exactly one of prompt and template")
+            raise ValueError("pass exactly one of prompt and template")
         kind = "ref/resource" if prompt is None else "ref/prompt"
         target = str(template) if prompt is None else prompt
 

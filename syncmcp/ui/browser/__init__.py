@@ -308,7 +308,7 @@ class Browser:
     def _report_reuse(self) -> None:
         words = (
             "the program refused a second use of the link to the questions; if the page with "
-            "the code is not open in your own browser, somebody else has it: end the program"
+            "the code is not open in your own browser, somebody else has opened it: end the program"
         )
         _log.warning("%s", words)
         self._say(f"Warning: {words}")

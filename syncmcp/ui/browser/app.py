@@ -173,7 +173,8 @@ class Pages:
     def _refuse_link() -> NoReturn:
         words = (
             "This link has been used or is invalid. If you did not use it, somebody else "
-            "has access to these pages: end the program. Otherwise it can show you a new link."
+            "has access to these pages: end the program. Otherwise the program can show you a"
+            " new link."
         )
         abort(403, words)
 

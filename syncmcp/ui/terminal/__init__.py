@@ -287,8 +287,8 @@ class Terminal:
             # Without a console, the standard streams may be None.
             if stream is None or stream.closed or not stream.isatty():
                 raise _NoTerminal(
-                    f"cannot ask: standard {name} is not a terminal; give Terminal a "
-                    "stdin and a stdout that are, or answer with another handler, such as "
+                    f"cannot ask: standard {name} is not a terminal; pass terminals to"
+                    " Terminal as stdin and stdout, or use another handler, such as "
                     "syncmcp.ui.browser.Browser, or another approval"
                 )
         return streams

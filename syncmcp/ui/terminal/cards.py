@@ -540,7 +540,7 @@ def _review_tool_call(screen: Screen, question: Question, call: ToolCall) -> Ver
         screen.say(f"Its arguments: {len(call.arguments):,} ({len(text):,} characters{cut})")
         screen.quote(shown, limit=len(shown), hanging=True)
     else:
-        screen.say("It has no arguments.")
+        screen.say("The tool has no arguments.")
     if claims:
         trust = "" if question.server.trusted else " (do not rely on it)"
         screen.say(f"What the server says about the tool{trust}:")
@@ -567,8 +567,8 @@ def _claims(screen: Screen, call: ToolCall) -> list[str]:
 
 def _types_word(screen: Screen) -> bool:
     """Ask the person to type the word for a call that may change something."""
-    message = f"It may change something. Type {RUN} to call it, or leave it empty to deny:"
-    wrong = f"Type {RUN}, or leave it empty."
+    message = f"The tool may change something. Type {RUN} to call it, or press Enter to deny:"
+    wrong = f"Type {RUN}, or leave the line empty."
     return (
         screen.edit_text(message, check=lambda typed: None if typed in (RUN, "") else wrong) == RUN
     )
@@ -587,7 +587,9 @@ def review_server(screen: Screen, review: ServerReview) -> bool:
     if (more := len(review.warnings) - _MOST_WARNINGS) > 0:
         warnings.append(f"there are {more:,} more warnings, at the end of the text.")
     if len(text) > _MOST_READ:
-        warnings.append(f"it has {len(text):,} characters, too many to read (over {_MOST_READ:,}).")
+        warnings.append(
+            f"the text has {len(text):,} characters, too many to read (over {_MOST_READ:,})."
+        )
     screen.say()
     screen.headline("A file names a server")
     above = screen.printed

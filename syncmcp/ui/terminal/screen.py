@@ -167,7 +167,7 @@ class Screen:
         self._server_name = short_name(server.name)
         self.headline(f"{self._server_name} {wants}")
         if is_named_by_file(server):
-            self.say("A file of servers chose this name, not this program.")
+            self.say("A servers file chose this name, not this program.")
         if (info := server.info) is not None:
             self.say("It describes itself as:")
             self.quote(f"{info.title or info.name} {info.version}", limit=200)
