@@ -73,8 +73,9 @@ class MemoryCache:
     """A cache in memory that evicts the least recently used results. Any thread may use it.
 
     Args:
-        max_entries: The most results.
-        max_bytes: The most bytes of all results together. A single larger result is not stored.
+        max_entries: The maximum number of results.
+        max_bytes: The maximum number of bytes of all results together. A single larger result is
+            not stored.
 
     Raises:
         UsageError: A limit is not a whole number of at least 1.

@@ -46,8 +46,8 @@ class Completer:
         pause: The debounce time in seconds. The request is sent if `suggest` is not called again
             within this time. Pass 0 for an interface that debounces by itself.
         timeout: The timeout of the request, in seconds; `None` for that of the client.
-        remembered: The most responses that are cached, and returned without a request. A response
-            of more than 64 KiB is not cached.
+        remembered: The maximum number of responses that are cached, and returned without a request.
+            A response of more than 64 KiB is not cached.
 
     Raises:
         UsageError: A number or time is invalid.

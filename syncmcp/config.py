@@ -160,8 +160,9 @@ class Http:
     A resumed session (`session_id`) begins without a handshake. Its revision is the client's `mode`
     if `mode` is a revision, else the newest revision with sessions. The server's name and
     capabilities stay unknown, so the server, not the client, refuses a missing feature. The server
-    may ask the questions that the other client declared. A `ping` checks whether the server knows
-    the session. If the server does not know it, the client opens a new session with a handshake.
+    may use the capabilities that the other client declared. A `ping` checks whether the server
+    knows the session. If the server does not know it, the client opens a new session with a
+    handshake.
 
     Args:
         url: The MCP endpoint, ``http://`` or ``https://``; for HTTP+SSE the URL of the event
@@ -313,10 +314,7 @@ def _with_token(token: object, headers: Headers | None, other: bool) -> Mapping[
     given = {} if headers is None or callable(headers) else headers
     check_headers(given, "headers")
     if other or callable(headers) or "authorization" in map(str.lower, given):
-        raise UsageError(
-            "token= sets the header Authorization: pass no auth=, no headers function and no"
-            " such header"
-        )
+        raise UsageError("token= excludes auth=, a headers function and an Authorization header")
     return {**given, "Authorization": f"Bearer {token}"}
 
 

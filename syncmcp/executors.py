@@ -149,7 +149,7 @@ def fan_out(
         calls: Pairs of a tool's name and its arguments, or `Call` objects. Each is taken when it is
             needed.
         executor: Any executor. `fan_out` does not shut it down.
-        max_in_flight: The most calls submitted to the executor at one time.
+        max_in_flight: The maximum number of calls submitted to the executor at one time.
         on_done: A function that is called after each call, on the thread that iterates. Its
             arguments are the number of calls done, the number of all calls (`None` if `calls` has
             no length) and a text about the last call.

@@ -51,7 +51,7 @@ def save(
         path: The file. Its directory has to exist.
         overwrite: Whether to replace an existing file, whose permissions are kept (not on Windows).
             A symbolic link is replaced, not its target.
-        max_bytes: The most bytes to save.
+        max_bytes: The maximum number of bytes to save.
 
     Returns:
         The path.

@@ -176,11 +176,11 @@ class ToolLoop:
             `context.server` raise `UsageError`, because there is more than one.
         tools_of: The client whose tools are used, or a group: the model sees the group's keys as
             names of the tools, and each call goes to the server of its tool.
-        max_iterations: The most turns of the model. In the last turn it may use no tools
-            (``tool_choice`` is ``"none"``), so that it answers with the results it has.
+        max_iterations: The maximum number of turns of the model. In the last turn it may use no
+            tools (``tool_choice`` is ``"none"``), so that it answers with the results it has.
         timeout: The longest time for a whole run, in seconds; `None` for no limit. The run still
             waits for a model that ignores `context.cancel`.
-        max_parallel: The most tool calls at the same time.
+        max_parallel: The maximum number of tool calls at the same time.
         approval: A policy, or an `Approval`, that decides on each call, on the thread that called
             `run`. The default is the `approval` of the client of the tool's server. If that
             client has no `approval`, every call is allowed.
@@ -253,8 +253,8 @@ class ToolLoop:
             request: The user's text, a conversation, or a server's whole sampling request, whose
                 tools are replaced by those of this loop.
             system_prompt: The system prompt, which replaces that of the request.
-            max_tokens: The most tokens in one turn, which replaces that of the request. The limit
-                is 4,096 if there is neither.
+            max_tokens: The maximum number of tokens in one turn, which replaces that of the
+                request. The limit is 4,096 if there is neither.
             tool_choice: The tool choice, which replaces that of the request. ``"required"`` applies
                 to the first turn only, so that the model can end.
             tools: The names of the tools for the model; by default all.

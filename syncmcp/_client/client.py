@@ -118,8 +118,9 @@ class Client:
             form, `error` is an `InvalidAnswer`.
         client_info: The name and version that the client sends to the server; those of syncmcp by
             default.
-        max_in_flight: The most requests in flight at one time; further requests are queued.
-        max_pages: The most pages that are fetched of a list.
+        max_in_flight: The maximum number of requests in flight at one time; further requests are
+            queued.
+        max_pages: The maximum number of pages to fetch for a list.
         lazy: Whether the first call opens the connection, once for all threads, if `open()` was not
             called before.
         name: The name of the server in logs, errors and prompts; its command or URL by default.
@@ -130,21 +131,21 @@ class Client:
             client declares only the capabilities for which it has handlers.
         elicitation: A function that answers forms. It is called as ``(request, context)`` on a
             handler thread; see `FormHandler`. An `Elicitation` answers URLs, too.
-        roots: The paths or ``file:`` URIs in which servers should work, or a function that returns
-            them, and is called as ``(context)`` on a handler thread. The program may add roots to
-            an empty list later. See `roots`.
+        roots: The paths or ``file:`` URIs in which servers should work, or a function, called as
+            ``(context)`` on a handler thread, that returns them. The program may add roots to an
+            empty list later. See `roots`.
         approval: A policy, or an `Approval`, that reviews the questions of a server before and
             after a handler answers them. It does not review the tool calls of the program. Without
             `approval`, the handlers decide alone.
         human_timeout: How long, in seconds, a handler or a person may take for an answer before
             the question is refused, or the form cancelled; `None` for no limit. The timeouts of a
             call pause while handlers answer its questions, in all for at most this time.
-        max_handlers: The most handlers that run at one time. A handler does not count while it
-            calls the client or waits for a person's approval.
-        max_questions: The most questions that wait for a handler (before 2026-07-28); further
-            questions are refused.
-        max_questions_per_call: The most questions that a server may ask because of one call; with
-            one more the call fails with a `LimitExceeded`.
+        max_handlers: The maximum number of handlers that run at one time. A handler does not count
+            while it calls the client or waits for a person's approval.
+        max_questions: The maximum number of questions that wait for a handler (before 2026-07-28);
+            further questions are refused.
+        max_questions_per_call: The maximum number of questions that a server may ask because of one
+            call; the next question ends the call with `LimitExceeded`.
         max_rounds: How many times a server may ask before it returns the result of a call
             (2026-07-28). After that the call fails with `TooManyRounds`.
         retry: Which requests are sent again after a failure, how often and when; `None` for never.
@@ -165,8 +166,7 @@ class Client:
 
     Raises:
         UsageError: An option is invalid.
-        NotApproved: The target is from a servers file that is not the person's own, and nobody
-            approved the server.
+        NotApproved: The target is from a guarded servers file, and nobody approved the server.
     """
 
     _core: ClientCore
@@ -224,7 +224,7 @@ class Client:
                 after the call before it has ended.
             timeout: The longest that all calls together may take, in seconds, from the end of the
                 block; `None` for no limit besides that of each call.
-            max_size: The most requests in one frame.
+            max_size: The maximum number of requests in one frame.
             oversize: What happens to more than `max_size` calls: ``"split"`` sends several frames,
                 ``"refuse"`` raises `LimitExceeded` at the call that is one too many.
 

@@ -120,7 +120,7 @@ class ToolFunction:
 
         Args:
             calls: The arguments of each call, which are taken when the call starts.
-            max_in_flight: The most calls in flight at one time.
+            max_in_flight: The maximum number of calls in flight at one time.
             ordered: Whether results are returned in the order of the calls, or as they arrive.
             return_errors: Whether the `McpError` of a failed call is returned in place of its
                 result, while the other calls go on.

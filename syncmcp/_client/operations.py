@@ -132,8 +132,8 @@ def list_tools(
     Args:
         cursor: The page to fetch: `None` for the first page, or the `next_cursor` of a page for the
             page after it. By default all pages are fetched and returned as one result.
-        max_pages: The most pages of the list, which are counted again after a restart. The default
-            is the client's `max_pages`.
+        max_pages: The maximum number of pages of the list, which are counted again after a restart.
+            The default is the client's `max_pages`.
         options: `timeout`, `cancel`, `on_progress` and others; see `CallOptions`.
 
     Raises:

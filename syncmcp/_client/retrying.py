@@ -76,7 +76,7 @@ class Retry:
     `attempts` times, but at least twice.
 
     Args:
-        attempts: The most times that a request is sent, including the first time.
+        attempts: The maximum number of times that a request is sent, including the first time.
         budget: The latest time for a retry, in seconds after the first failure.
         pause: The longest pause before the first retry, in seconds. Each pause is a random part of
             the longest pause, which doubles with each retry. A ``Retry-After`` of the server is

@@ -74,8 +74,9 @@ class RateLimit:
     counted. Each server, by its name in the program, has the whole limit to itself.
 
     Args:
-        calls: The most questions of one server in `per` seconds; `None` for any number.
-        tokens: The most tokens of one server in `per` seconds; `None` for any number.
+        calls: The maximum number of questions of one server in `per` seconds; `None` for any
+            number.
+        tokens: The maximum number of tokens of one server in `per` seconds; `None` for any number.
         per: The length of the period, in seconds.
 
     Raises:

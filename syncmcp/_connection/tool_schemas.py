@@ -170,7 +170,7 @@ class ToolSchemas:
             return InvalidArguments(text, argument=name, **facts)
         if problem.missing is not None:
             return InvalidArguments(
-                f"a required argument is missing: the call {problem}",
+                f"the required argument {cut(str(problem.missing))!r} is missing",
                 argument=problem.missing,
                 **facts,
             )

@@ -47,7 +47,7 @@ class MachineOptions(TypedDict, total=False):
         store: Where tokens are stored; by default in memory.
         session: Supplies proxies and certificates for the authorization server.
         allow_private: Whether any server may name addresses of private networks and of this
-            computer, also with plain ``http``. Addresses of the local link and of cloud metadata
+            computer, also with plain ``http``. Link-local addresses and those of cloud metadata
             are always refused.
         dpop: Whether tokens are bound to a key, as with `OAuth`.
     """

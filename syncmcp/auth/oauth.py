@@ -62,7 +62,7 @@ class OAuth(TokenAuth):
             is the client id at authorization servers that support such documents.
         client_name: The name that the authorization server shows to the person.
         redirect_uri: The URL of this computer to which the browser returns, if the client id was
-            registered with a certain one.
+            registered with a fixed one.
         receiver: Asks the person, sends them to the authorization server, and receives the
             callback, on the thread of the call that needs the login. ``"browser"`` stands for a
             `LoopbackReceiver`. With `None`, no person can be asked.
@@ -77,7 +77,7 @@ class OAuth(TokenAuth):
         login_timeout: The seconds that a person has to agree, and then again to sign in.
         session: Supplies proxies and certificates for the authorization server.
         allow_private: Whether any server may name addresses of private networks and of this
-            computer, also with plain ``http``. Addresses of the local link and of cloud metadata
+            computer, also with plain ``http``. Link-local addresses and those of cloud metadata
             are always refused.
         dpop: Whether tokens are bound to a key, so that a stolen token is useless (RFC 9449; extra
             ``oauth``). With `True`, the key is generated and kept in the store. Or pass your own

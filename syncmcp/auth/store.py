@@ -15,6 +15,7 @@ from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any, ClassVar, Final, NamedTuple, Protocol, runtime_checkable
 
+from syncmcp._base.checks import kind_of
 from syncmcp._base.text import redact
 from syncmcp._concurrency.fair_lock import FairLock
 from syncmcp._concurrency.files import KeyLocks, SharedJson, UnusableFile, state_directory
@@ -150,6 +151,8 @@ class FileStore:
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
+        if not isinstance(path, (str, os.PathLike)):
+            raise UsageError(f"path must be a str or a path, not {kind_of(path)}")
         self._file = SharedJson(Path(path).expanduser(), "syncmcp-tokens", "entries", _LONGEST)
 
     @property

@@ -127,7 +127,7 @@ class PrefixCommand(TyperCommand):
 
 
 def record(context: typer.Context, path: _File, command: _Command = None) -> None:
-    """Run a command, and record its session in a file, without secrets.
+    """Run a command, and record its session in a file, masking secrets.
 
     For example: syncmcp record tape.jsonl call https://example.com/mcp add a:=1 b:=2
     """
@@ -236,7 +236,7 @@ of JSON.
 \b
 Exit codes:
   0    The command is done.
-  1    The server failed or lacks a feature, you refused, or stdout failed.
+  1    The server failed or lacks a feature, you refused, or output failed.
   2    The command line or a file is invalid, or a server is not approved.
   3    You must sign in first, or the server refused the credentials.
   4    The server was not reached, or the connection was lost.
@@ -246,7 +246,7 @@ Exit codes:
   130  You pressed Ctrl-C.
   141  The program that reads the output ended.
 
-At a question of a server, Ctrl-C only cancels or declines the question.
+At a server's question, Ctrl-C only cancels or declines the question.
 """
 
 _GROUPS = {
@@ -282,7 +282,7 @@ class _Commands(TyperGroup):
 _HELP = {
     "help": "Show this help.",
     "install_completion": "Set up Tab completion in your shell.",
-    "show_completion": "Print the script that does so.",
+    "show_completion": "Print the completion script.",
 }
 
 

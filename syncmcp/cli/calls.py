@@ -243,7 +243,7 @@ def call(
             "--output",
             "-o",
             metavar="FILE",
-            help="Save the result's images, audio and files, or else text.",
+            help="Save the result's images, audio and files, or its text.",
         ),
     ] = None,
     force: Force = False,

@@ -266,7 +266,7 @@ _Config = Annotated[
     typer.Option("--config", "-c", metavar="FILE", help="Look only in this file."),
 ]
 _Json = Annotated[bool, typer.Option("--json", help="Print the servers as JSON.")]
-_StateJson = Annotated[bool, typer.Option("--json", help="Print its state as JSON.")]
+_StateJson = Annotated[bool, typer.Option("--json", help="Print the server's state as JSON.")]
 _Name = Annotated[
     str,
     typer.Argument(metavar="NAME", help="The name of the server.", autocompletion=complete_servers),
@@ -394,7 +394,9 @@ roots_app = typer.Typer(
     rich_markup_mode=None,
 )
 
-_AsRoots = Annotated[bool, typer.Option("--json", help="Print them as JSON, as in the protocol.")]
+_AsRoots = Annotated[
+    bool, typer.Option("--json", help="Print the roots as JSON, as in the protocol.")
+]
 _PATH = "A directory or a file, also as a file: URI."
 _Path = Annotated[str, typer.Argument(metavar="PATH", help=_PATH)]
 _Known = Annotated[str, typer.Argument(metavar="PATH", help=_PATH, autocompletion=complete_roots)]

@@ -124,11 +124,11 @@ def split_item(word: str) -> Item:
             hint += ", without blanks; a value with blanks needs quotes"
         if word == "-":
             hint = "--input @- reads all arguments from stdin, as a JSON object"
-        raise CommandError(f"{word!r} is not an argument", hint=hint)
+        raise CommandError(f"{word!r} is not of the form name=value", hint=hint)
     name, separator, text = found.groups()
     if text.startswith("="):  # as in HTTPie for a query
         hint = f"write {name}{text}, or {name}=\\{text} if the text begins with ="
-        raise CommandError(f"{word!r} is not an argument: it has two =", hint=hint)
+        raise CommandError(f"{word!r} is not of the form name=value: it has two =", hint=hint)
     is_file = text.startswith("@")
     if is_file or text.startswith(("\\@", "\\=")):
         text = text[1:]
@@ -329,7 +329,7 @@ class Settings:
         typer.Option(
             "--yes",
             "-y",
-            help="Agree to tool calls; without a terminal, also to roots and --model.",
+            help="Allow tool calls; without a terminal, also roots and --model.",
         ),
     ] = False
     header: Annotated[

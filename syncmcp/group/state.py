@@ -73,9 +73,11 @@ def check_required(require: str | tuple[str, ...], members: list[GroupMember]) -
     else:
         missing = [name for name in require if name not in opened]
     if missing:
-        failed = RequiredServersFailed(
-            f"required servers failed: {', '.join(map(repr, missing))}", errors=errors
+        names = ", ".join(map(repr, missing))
+        text = (
+            "no server could be opened" if require == "any" else f"required servers failed: {names}"
         )
+        failed = RequiredServersFailed(text, errors=errors)
         raise failed from next((errors[name] for name in missing if name in errors), None)
 
 

@@ -286,7 +286,7 @@ class ServerEntry:
         if not isinstance(disabled := stated.get("disabled", False), bool):
             raise self._must_be("true or false", disabled, "disabled")
         if stated.get("envFile") is not None:
-            raise self._error("env files are not supported; list the variables in env", "envFile")
+            raise self._error("envFile is not supported: list the variables in env", "envFile")
         command, url = self._text("command"), self._text("url")
         if (command is None) == (url is None):
             both = "both a command and a url" if command else "neither a command nor a url"

@@ -74,13 +74,14 @@ def test_values_come_from_files_and_from_stdin(
 
 ITEM = "write name=text, name:=json or name=@file"
 NOT_JSON = "the value of 'a' is not JSON: see line 1, column"
+FORM = "is not of the form name=value"
 QUOTES = f"{ITEM}, without blanks; a value with blanks needs quotes"
 
 
 NO_ITEM = rf"""
-York | 'York' is not an argument | {QUOTES}
-a://b | 'a://b' is not an argument | {QUOTES}
-=a | '=a' is not an argument | {ITEM}
+York | 'York' {FORM} | {QUOTES}
+a://b | 'a://b' {FORM} | {QUOTES}
+=a | '=a' {FORM} | {ITEM}
 a=1 a:=2 | the argument 'a' appears twice | None
 a:=x | {NOT_JSON} 1 | write text after =, not :=
 a:=['x'] | {NOT_JSON} 2 | JSON needs double quotes
@@ -89,9 +90,9 @@ a:=NaN | the value of 'a' cannot be sent as JSON: NaN is not a JSON value | None
 a:=1e400 | the value of 'a' cannot be sent as JSON: the number 1e400 is too large | None
 a=@missing | cannot read the file 'missing': No such file or directory | None
 a:=@shop.py | {NOT_JSON} 1 | write a=@shop.py to pass its text
-a==x | 'a==x' is not an argument: it has two = | write a=x, or a=\=x if the text begins with =
-a:1 | 'a:1' is not an argument | write a=1
-- | '-' is not an argument | --input @- reads all arguments from stdin, as a JSON object
+a==x | 'a==x' {FORM}: it has two = | write a=x, or a=\=x if the text begins with =
+a:1 | 'a:1' {FORM} | write a=1
+- | '-' {FORM} | --input @- reads all arguments from stdin, as a JSON object
 """
 
 
@@ -119,8 +120,8 @@ a:=1 | an argument is missing: b | write b=INTEGER
 a=1,b=2 | an argument is missing: b | write b=INTEGER; a space separates arguments
  | 2 arguments are missing: a, b | write a=INTEGER b=INTEGER; --input @- reads them
 first:=1 b:=2 | the tool has no argument 'first' | it has a, b
-a:1 b:2 | 'a:1' is not an argument | write a=1
-a=New York | 'York' is not an argument | QUOTES
+a:1 b:2 | 'a:1' is not of the form name=value | write a=1
+a=New York | 'York' is not of the form name=value | QUOTES
 --input a=1 | NO_OBJECT | write --input '{"name": value}' or --input @FILE
 --input - | NO_OBJECT | write --input @-
 --input 5 | the arguments are not a JSON object | write --input '{"name": value}'

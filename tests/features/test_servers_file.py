@@ -209,7 +209,7 @@ class TestMistakes:
                 "timeout",
                 "must be a positive number of milliseconds",
             ),
-            ({"command": "x", "envFile": ".env"}, "envFile", "are not supported"),
+            ({"command": "x", "envFile": ".env"}, "envFile", "envFile is not supported"),
         ],
     )
     def test_a_bad_entry_hurts_no_other(self, entry: Any, key: str | None, text: str) -> None:

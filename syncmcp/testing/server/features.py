@@ -82,7 +82,7 @@ class Binding:
                 inspect.Parameter.POSITIONAL_OR_KEYWORD,
                 inspect.Parameter.KEYWORD_ONLY,
             ):
-                raise TypeError(f"{function.__name__}: {parameter.name} cannot be given by name")
+                raise TypeError(f"{function.__name__}: {parameter} cannot be passed by name")
             else:
                 # A parameter may have a name that pydantic does not allow: `schema`, `_private`.
                 field = f"parameter_{len(fields)}"
