@@ -346,7 +346,9 @@ class _Run:
             raise
         self._tools = {tool.name: tool for tool in listed}
         if names is not None:
-            wanted = [names] if isinstance(names, str) else list(names)
+            wanted: list[Any] = [names] if isinstance(names, str) else list(names)
+            if wrong := [name for name in wanted if not isinstance(name, str)]:
+                raise UsageError(f"tools must be names of tools, not {kind_of(wrong[0])}")
             unknown = [name for name in wanted if name not in self._tools]
             if unknown:
                 raise unknown_tool(str(unknown[0]), self._tools)

@@ -68,7 +68,7 @@ class ToolRequest(BaseModel):
     arguments: dict[str, Any] = {}
 
 
-class Script(BaseModel):
+class Script(BaseModel, extra="forbid"):
     """The file of ``--script``: lines of the person, turns of the model, and answers to forms."""
 
     person: list[str] = ["/servers", "Find out how I like my answers, then tell me about Bergen."]
@@ -492,7 +492,7 @@ def main() -> None:
     parser.add_argument(
         "--ui",
         choices=("terminal", "browser", "none"),
-        help="where you are asked; none approves everything, and reads lines from stdin",
+        help="where you are asked; none approves all but servers of files, and reads stdin",
     )
     parser.add_argument(
         "--script", type=Path, metavar="FILE", help="JSON: lines, turns of the model, and forms"
@@ -509,7 +509,10 @@ def main() -> None:
     ui = options.ui or ("none" if unattended else "terminal")
     chosen = options.model != "scripted" or options.servers or options.url or options.command
     if chosen and unattended and not (options.ui or options.script):
-        parser.error("no terminal to ask at; --script FILE or --ui none approves everything")
+        parser.error(
+            "no terminal to ask at; --script FILE or --ui none approves all but the servers of"
+            " files, which need --trust"
+        )
     piped = options.ui is not None and options.script is None
     if piped:
         script = Script(person=[], model=[], forms=[])

@@ -449,7 +449,8 @@ def _check_applicable(question: Question, ruling: _Ruling) -> None:
     if verdict.request is not None and verdict.request != question.request:
         if question.kind != "sampling" or question.answer is not None:
             raise UsageError(
-                "a verdict can change only a sampling request, and only before the model answers"
+                "a verdict can change only a sampling request, and only before the model answers:"
+                " pass an answer as Verdict.allow(answer=...)"
             )
         if type(verdict.request) is not type(question.request):
             raise UsageError(f"{type(verdict.request).__name__} does not fit {question.kind}")

@@ -16,6 +16,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from syncmcp._base import checks
+
 __all__ = [
     "ID",
     "PROGRESS_TOKEN",
@@ -64,6 +66,11 @@ PROGRESS_TOKEN = "$token"  # noqa: S105 - a placeholder, no secret
 
 def _given(**members: Any) -> dict[str, Any]:
     return {name: value for name, value in members.items() if value is not None}
+
+
+def _check_bytes(data: object) -> None:
+    if not isinstance(data, bytes):
+        raise TypeError(f"data must be bytes, not {checks.kind_of(data)}")
 
 
 # Messages
@@ -209,6 +216,7 @@ def handshake(
 
 def raw(data: bytes, *, to: str | None = None) -> Step:
     """Write these bytes unchanged: without a line end, chunk size or head."""
+    _check_bytes(data)
     return {"do": "raw", "data": data, "to": to}
 
 
@@ -219,7 +227,7 @@ def garbage(lines: int = 1) -> Step:
 
 def delay(seconds: float) -> Step:
     """Wait for some seconds."""
-    return {"do": "delay", "seconds": seconds}
+    return {"do": "delay", "seconds": checks.finite_seconds(seconds, "seconds")}
 
 
 def gate(name: str) -> Step:
@@ -250,6 +258,8 @@ def silence() -> Step:
 
 def repeat(steps: Script, times: int | None = None) -> Step:
     """Play `steps` repeatedly: `times` times, or until the client ends the connection."""
+    if isinstance(steps, Mapping):
+        raise TypeError("steps must be a list: write repeat([step])")
     return {"do": "repeat", "steps": list(steps), "times": times}
 
 
@@ -258,6 +268,7 @@ def repeat(steps: Script, times: int | None = None) -> Step:
 
 def stderr(data: bytes) -> Step:
     """Write to stderr (over stdio only)."""
+    _check_bytes(data)
     return {"do": "stderr", "data": data}
 
 
@@ -298,6 +309,7 @@ def head(
 
 def chunk(data: bytes, *, to: str | None = None) -> Step:
     """Write a piece of the body (over HTTP only)."""
+    _check_bytes(data)
     return {"do": "chunk", "data": data, "to": to}
 
 

@@ -183,7 +183,7 @@ def test_a_server_that_wants_a_token_and_says_nothing_of_a_sign_in_is_no_place_t
         assert "does not say where" in ran.error["message"]
         ran = command("auth", "login", url, "--no-browser", "--issuer", url.removesuffix("/mcp"))
         assert (ran.code, ran.error["kind"]) == (3, "DiscoveryFailed")
-        assert "is not an authorization server itself" in ran.error["message"]
+        assert "and is not one itself" in ran.error["message"]
         assert ran.error["hint"] == "--bearer sends a token that you get elsewhere"
         posted = [request.path for request in server.requests if request.method == "POST"]
         assert posted[-1] == "/register"

@@ -211,6 +211,9 @@ USAGE_ERRORS: dict[str, Mistake] = {
     "path names a directory, not a file: '.'": lambda _: save(TEXT, "."),
     f"path names a directory, not a file: {gettempdir()!r}": lambda _: save(TEXT, gettempdir()),
     "store such as FileStore(path), not str": lambda _: OAuth(store="tokens.json"),
+    "tools must be names of tools, not Tool": lambda client: ToolLoop(print, client).run(
+        "Hi", tools=cast("Any", client.list_tools().tools)
+    ),
     "path must be a str or a path, not int": lambda _: auth.FileStore(cast("Any", 3)),
     "variables must be a mapping": lambda _: servers_of("a.json", variables=["x"]),
     "path must be the path of a file, not dict": lambda _: servers_of({}),

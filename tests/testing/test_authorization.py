@@ -14,7 +14,7 @@ import requests
 import syncmcp
 from syncmcp.auth import MemoryStore, OAuth
 from syncmcp.errors import AuthError, LoginRequired, TokenRefused
-from syncmcp.testing import AuthorizationServer, HttpServer, Server, serve_http
+from syncmcp.testing import AuthorizationServer, Cut, FaultProxy, HttpServer, Server, serve_http
 from tests.auth.authorization_server import Person
 
 WAIT = 20.0
@@ -137,6 +137,21 @@ def test_who_does_not_agree_or_whose_token_has_ended_is_not_let_in(
     issuer.lifetime = 0.0
     with pytest.raises(AuthError):
         sign_in(receiver=Person())
+
+
+@pytest.mark.parametrize("mode", ["2026-07-28", "2025-11-25"])
+def test_faults_hit_calls_of_a_client_that_has_signed_in(
+    issuer: AuthorizationServer, http: HttpServer, mode: Any
+) -> None:
+    with FaultProxy(http.url) as proxy:
+        target = syncmcp.Http(proxy.url, auth=OAuth(receiver=Person()))
+        with syncmcp.connect(target, mode=mode) as client:
+            assert client.call_tool("read").text == "a line"
+            proxy.queue(Cut("sent"), method="tools/call")
+            with pytest.raises(syncmcp.OutcomeUnknown):
+                client.call_tool("read")
+            assert client.call_tool("read").text == "a line"
+    assert issuer.granted == ["authorization_code"]
 
 
 def test_without_its_token_no_request_gets_anything(http: HttpServer) -> None:

@@ -9,10 +9,11 @@ import json
 import os
 import threading
 from collections.abc import Iterator
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
+import syncmcp
 import syncmcp.testing
 from syncmcp.testing import ScriptedPeer
 from syncmcp.testing import script as s
@@ -90,7 +91,7 @@ def test_a_script_is_played_in_order() -> None:
     [
         (s.head(), "head has no meaning in memory"),
         (s.reply({}, to="b"), "no message was expected with the label 'b'"),
-        (s.raw(cast("Any", "text")), "TypeError"),
+        (s.message({1, 2}), "TypeError"),
     ],
     ids=["place", "label", "type"],
 )
@@ -134,6 +135,30 @@ def test_a_request_that_no_step_expects_is_told_at_the_end(closed_by: str) -> No
         peer.close()
     with ScriptedPeer([s.expect("tools/call")]) as quiet, Memory(quiet) as line:
         line.notify("notifications/initialized")  # needs no step
+
+
+def test_a_request_over_http_that_no_step_expects_is_told_at_the_end() -> None:
+    peer = ScriptedPeer([s.expect("tools/cal"), s.reply({})])
+    with Http(peer.url) as client:
+        call = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "tools/call"})
+        client.connection.request("POST", client.parts.path, call)
+        peer.transcript.wait_received("tools/call")
+        with pytest.raises(ScriptError, match="waited for 'tools/cal', while 'tools/call' came"):
+            peer.close()
+
+
+@pytest.mark.parametrize("step", [s.raw, s.chunk, s.stderr])
+def test_a_step_refuses_data_of_another_type_at_once(step: Any) -> None:
+    with pytest.raises(TypeError, match=r"^data must be bytes, not str$"):
+        step("text")
+
+
+def test_a_step_refuses_times_and_steps_that_make_no_sense() -> None:
+    wrong: Any = s.silence()
+    with pytest.raises(TypeError, match="write repeat"):
+        s.repeat(wrong)
+    with pytest.raises(ValueError, match="seconds must be a number of seconds"):
+        s.delay(-1)
 
 
 def test_a_process_may_write_to_stderr_and_stop_reading() -> None:

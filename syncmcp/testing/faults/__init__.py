@@ -24,22 +24,7 @@ __all__ = ["Cut", "Drip", "Ending", "Exchange", "ExchangeLog", "Fault", "Hold", 
 
 
 Place = Literal["connect", "request", "sent", "head", "body", "event"]
-"""A point of an HTTP exchange at which a fault happens, in the order of time:
-
-"connect"
-    the connection was accepted, and no byte was read (with TLS: before the handshake);
-"request"
-    `after` bytes of the request's body were read, and nothing was sent to the server;
-"sent"
-    the whole request was sent to the server, and nothing of the response was read;
-"head"
-    the head of the response was read, and `after` bytes of it were sent to the client;
-"body"
-    `after` bytes of the response's body, without chunk sizes, were sent to the client;
-"event"
-    `after` server-sent events and half of the next one were sent to the client; the proxy has
-    received that one completely.
-"""
+"""A point of an HTTP exchange at which a fault happens; see `Fault`."""
 
 _COUNTED = ("request", "head", "body", "event")
 
@@ -53,6 +38,18 @@ def check_count(value: object, name: str) -> None:
 @dataclass(frozen=True)
 class Fault:
     """A fault at a point of an exchange; the base class of `Cut`, `Hold` and `Drip`.
+
+    The points, in the order of time:
+
+    * ``"connect"``: The proxy has accepted a new connection, and has read nothing (with TLS: before
+      the handshake). An open connection has no such point.
+    * ``"request"``: The proxy has read `after` bytes of the request's body. The server has nothing.
+    * ``"sent"``: The server has the whole request, so a tool runs. The proxy has read nothing of
+      the response.
+    * ``"head"``: The client has `after` bytes of the head of the response.
+    * ``"body"``: The client has `after` bytes of the response's body, without chunk sizes.
+    * ``"event"``: The client has `after` server-sent events and half of the next one. A JSON
+      response has no such point: use ``serve_http(server, response="sse")``.
 
     Attributes:
         at: The point: "connect", "request", "sent", "head", "body" or "event".
@@ -243,7 +240,8 @@ class Exchange:
         body: The request's body, as far as it was read.
         sent: Whether the whole request was sent to the server.
         status: The HTTP status of the response, or `None` before it was read.
-        passed: The number of bytes of the response's body that were sent to the client.
+        passed: The number of bytes of the response's body that were sent to the client; during a
+            `Drip`, without the part that drips.
         ended: How the exchange ended: "complete", "cut", "reset", "client left", "server left" or
             "closed"; `None` before the end. "complete" is set shortly after the last byte was sent.
     """

@@ -198,7 +198,7 @@ class FaultProxy(Closing):
         self._end_listener()
         unused = self.unused()
         if unused:
-            raise UnusedFaults(f"never happened: {', '.join(map(repr, unused))}")
+            raise UnusedFaults(f"never happened: {', '.join(map(_unused_fault, unused))}")
 
     def __exit__(self, *exception: object) -> None:
         try:
@@ -227,6 +227,16 @@ class FaultProxy(Closing):
         for relay in relays:
             relay.abort()
         self._listener.close()
+
+
+def _unused_fault(planned: Planned) -> str:
+    if planned.exchange is not None:
+        why = "its exchange ended before that point"
+    elif planned.fault.at == "connect":
+        why = "no connection was opened"
+    else:
+        why = "no exchange matched"
+    return f"{planned!r} ({why})"
 
 
 def _split_target(target: str) -> tuple[Address, str]:

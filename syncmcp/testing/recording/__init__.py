@@ -354,11 +354,12 @@ class Recording(TransportSource):
     connections are appended. HTTP headers are not recorded.
 
     In messages, secrets are replaced by ``***1``, ``***2`` and so on. Equal texts get equal masks;
-    different secrets may share one. Masked wherever they occur, as parts of texts, too: the values
-    of the target's environment variables, headers and URL, and `secrets`. Masked only where they
-    are recognized: texts that look like secrets, such as ``Bearer`` tokens, and the values of
-    members whose names are those of secrets (``token``, ``password``, ``cursor``). The same value
-    in another place, or in prose, stays readable: read a file before you share it.
+    different secrets may share one. Masked wherever they occur, as parts of texts, too: `secrets`,
+    and the values of the target's environment variables, headers and URL that have six characters
+    or more. Masked only where they are recognized: texts that look like secrets, such as ``Bearer``
+    tokens, and the values of members whose names are those of secrets (``token``, ``password``,
+    ``cursor``). The same value in another place, or in prose, stays readable: read a file before
+    you share it. A `Replay` returns results with their masks.
 
     Args:
         target: The server, as for `syncmcp.connect`.

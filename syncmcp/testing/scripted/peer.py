@@ -318,8 +318,10 @@ class _HttpEndpoint:
             Received(message, method, number, f"{verb} {head.target}", headers)
         )
         channel = _HttpChannel(self._inbox, connection)
-        if method in self._expected:
-            self._inbox.put(Incoming(message, method, channel))
+        incoming = Incoming(message, method, channel)
+        # Other requests get no response. In the inbox, they show what the script lacked.
+        if method in self._expected or incoming.is_request:
+            self._inbox.put(incoming)
         elif verb in _USUAL and not body:
             channel.answer_empty(_USUAL[verb])
         elif isinstance(message, dict) and "id" not in message:

@@ -11,7 +11,7 @@ from syncmcp.testing.listener import HOST, LOOPBACK, Closing
 from syncmcp.testing.server.authorization import AuthorizationServer
 from syncmcp.testing.server.events import EventBody, HttpReply
 from syncmcp.testing.server.http import HttpEndpoint, SseEndpoint
-from syncmcp.testing.server.http_listener import HttpRequest, listen_http
+from syncmcp.testing.server.http_listener import HttpRequest, find_foreign_host, listen_http
 from syncmcp.testing.server.server import Server
 
 PATH = "/mcp"
@@ -132,7 +132,7 @@ class HttpServer(Closing):
         path = request.path
         sse = path in (SSE_PATH, MESSAGES_PATH)
         if self._issuer is not None:
-            resource = self._root + (SSE_PATH if sse else PATH)
+            resource = self._root_of(request) + (SSE_PATH if sse else PATH)
             refusal = self._issuer.refusal(request.headers, resource)
             if refusal is not None:
                 return refusal
@@ -141,6 +141,12 @@ class HttpServer(Closing):
         if not sse and path != PATH:
             return HttpReply(404, {"content-type": "text/plain"}, b"Not found")
         return _call(self.sse_endpoint if sse else self.endpoint, request)
+
+    def _root_of(self, request: HttpRequest) -> str:
+        """Return the URL that the client uses, without a path: a proxy may be between."""
+        host = request.headers.get("host")
+        ours = host is not None and find_foreign_host({"host": host}, LOOPBACK) is None
+        return f"http://{host}" if ours else self._root
 
 
 def _call(endpoint: HttpEndpoint | SseEndpoint, request: HttpRequest) -> HttpReply:

@@ -168,10 +168,10 @@ def _npm_program(package: str, script: str, *arguments: str, **env: str) -> Prog
 
 
 _JSON_LIMITS = (
-    Limit("progress", "a JSON answer contains only the result", transports=(HTTP_JSON,)),
+    Limit("progress", "a JSON response contains only the result", transports=(HTTP_JSON,)),
     Limit(
         "cancel",
-        "while it prepares a JSON answer, the server does not see a closed connection",
+        "while it prepares a JSON response, the server does not see a closed connection",
         transports=(HTTP_JSON,),
         revisions=("2026-07-28",),
         half=True,
