@@ -85,7 +85,7 @@ def shell(session: Session) -> None:
             print_error(CommandError(text, hint="--output FILE saves a result"))
         elif words and words[0] not in COMMANDS:
             close = similar(words[0], COMMANDS, 1, cutoff=0.7)  # at 0.6, `hello` matches `help`
-            hint = f"to call a tool, write `call {words[0]}`; `help` lists the commands"
+            hint = "`help` lists the commands; `call TOOL` calls a tool"
             if words[0] == "syncmcp":
                 hint = "leave out `syncmcp` in this shell"
             elif words[0] in command_tree().commands:
@@ -96,8 +96,16 @@ def shell(session: Session) -> None:
         elif words:
             run_command(words, outer)
         else:
-            session.out.note(" ".join(COMMANDS) + "; help COMMAND says more")
+            session.out.note(_shell_help())
     raise typer.Exit  # with 0, even if the person has cancelled a question
+
+
+def _shell_help() -> str:
+    summaries = {"exit": "End the shell.", "help": "List the commands.", "quit": "End the shell."}
+    for name, command in command_tree().commands.items():
+        summaries.setdefault(name, command.get_short_help_str(70))
+    lines = [f"{name:<9} {summaries[name]}" for name in COMMANDS]
+    return "\n".join([*lines, "help COMMAND says more."])
 
 
 # `record` and `replay`: run another command and record its session, or replay a recorded one.

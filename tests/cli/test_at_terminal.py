@@ -213,15 +213,16 @@ def test_the_shell_keeps_one_connection_and_completes_from_it(elsewhere: Path) -
         terminal.answers("user: ", "call fail --json", ENTER)
         terminal.answers('"exit_code": 5', "nonsense", ENTER)
         terminal.answers(
-            "there is no command 'nonsense'\n  to call a tool, write `call nonsense`",
+            "there is no command 'nonsense'\n  `help` lists the commands; `call TOOL` calls a tool",
             "syncmcp tools",
             ENTER,
         )
         terminal.answers("leave out `syncmcp` in this shell", "shell", ENTER)
         terminal.answers("`syncmcp shell` works outside this shell", "hello", ENTER)
-        terminal.answers("write `call hello`", "tools | grep add", ENTER)
+        terminal.answers("there is no command 'hello'", "tools | grep add", ENTER)
         terminal.answers("'|' works only outside the shell", "--help", ENTER)
-        terminal.answers("; help COMMAND says more", "call add a:=1 'b:=2", ENTER)
+        terminal.sees("call      Call a tool.\n")
+        terminal.answers("help COMMAND says more.", "call add a:=1 'b:=2", ENTER)
         terminal.answers("close the quotation, or put a backslash before it", "ping --trust", ENTER)
         terminal.answers("must be passed when you start the shell", "help ping", ENTER)
         terminal.answers("Usage: ping", "call countdown steps:=1000 delay:=0.2", ENTER)
