@@ -473,7 +473,7 @@ def task(
 
     Raises:
         TypeError: There is no such option.
-        UsageError: An argument is invalid, or an option is one of the calls of the handle.
+        UsageError: An argument is invalid, or an option belongs to the handle's calls.
     """
     text(id, "id")
     if tool is not None:

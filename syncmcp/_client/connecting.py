@@ -20,7 +20,7 @@ def _opened(make: Callable[P, Client]) -> Callable[P, Client]:
     signature = inspect.Signature(list(parameters.values()), return_annotation="Client")
 
     def connect(*args: P.args, **kwargs: P.kwargs) -> Client:
-        """Make a client and open it, mostly in a `with` block, which closes it.
+        """Make a client and open it; a `with` block closes it.
 
         >>> import sys
         >>> server = syncmcp.Stdio(sys.executable, "-m", "syncmcp.testing")  # a demo

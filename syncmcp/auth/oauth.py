@@ -48,8 +48,8 @@ class OAuth(TokenAuth):
 
     By default, the first request that needs a token asks the person at the terminal whether to sign
     in at the issuer that the server names. Then the browser opens. A `receiver` replaces both
-    steps, and ``receiver=None`` forbids them. The agreement is stored with the token. The time that
-    a person takes does not count for the timeout of a call.
+    steps, and ``receiver=None`` forbids them. The agreement is stored with the token. A
+    person's time does not count against the timeout of a call.
 
     One object is for one server. All threads that share it sign in once; so do all processes that
     share a `store`.

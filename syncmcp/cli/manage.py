@@ -389,7 +389,7 @@ def _server_facts(entry: ServerEntry) -> dict[str, Any]:
 
 roots_app = typer.Typer(
     cls=_ListByDefault,
-    help="Manage the directories and files that servers may work in, if you agree.\n\n"
+    help="Manage the directories and files that you let servers work in.\n\n"
     "Without a subcommand, it lists them.",
     rich_markup_mode=None,
 )
