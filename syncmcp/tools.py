@@ -297,14 +297,15 @@ def _request(
     if not isinstance(request, types.CreateMessageRequestParams):
         if not isinstance(request, Iterable):
             raise UsageError(f"request must be a string or a conversation, not {request!r:.80}")
+        messages: list[Any] = list(request)
         try:
-            request = types.CreateMessageRequestParams(
-                messages=list(request), max_tokens=_MAX_TOKENS
-            )
+            request = types.CreateMessageRequestParams(messages=messages, max_tokens=_MAX_TOKENS)
         except ValueError as error:
+            hint = "convert a provider's messages with parse_messages of its format in syncmcp.llm"
+            if any(isinstance(message, types.PromptMessage) for message in messages):
+                hint = "make SamplingMessage(role=m.role, content=m.content) of each PromptMessage"
             raise UsageError(
-                f"request is not a conversation of SamplingMessages: {first_problem(error)};"
-                " convert a provider's messages with parse_messages of its format in syncmcp.llm"
+                f"request is not a conversation of SamplingMessages: {first_problem(error)}; {hint}"
             ) from error
     given = {name: value for name, value in replaced.items() if value is not None}
     return request.model_copy(update=given)

@@ -587,8 +587,9 @@ def initial_transport(target: Target, mode: str) -> TransportChoice:
     if not isinstance(server, Http):
         return TransportChoice(older=False, fixed=True)
     older = server.transport == "sse"
-    if older and mode in STATELESS:
-        raise UsageError(f"HTTP+SSE does not support revision {mode} (transport='sse')")
+    if mode in STATELESS and (older or server.session_id is not None):
+        what = "HTTP+SSE (transport='sse')" if older else "a session (session_id=)"
+        raise UsageError(f"{what} is not possible with revision {mode}")
     return TransportChoice(older, fixed=server.transport != "auto")
 
 

@@ -202,6 +202,12 @@ USAGE_ERRORS: dict[str, Mistake] = {
     ),
     "tools must be Tool objects, not str": lambda _: AnthropicFormat(["add"]),
     "not dict": lambda _: AnthropicFormat().render_messages([{"role": "user"}]),
+    "make SamplingMessage(role=m.role, content": lambda client: ToolLoop(print, client).run(
+        cast("Any", [types.PromptMessage(role="user", content=types.TextContent(text="x"))])
+    ),
+    "a session (session_id=) is not possible with revision 2026-07-28": lambda _: Client(
+        Http("http://localhost", session_id="x"), mode="2026-07-28"
+    ),
     "parse_messages of its format in syncmcp.llm": lambda client: ToolLoop(print, client).run(
         [{"role": "user", "content": "x"}]
     ),
