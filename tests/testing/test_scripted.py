@@ -147,6 +147,22 @@ def test_a_request_over_http_that_no_step_expects_is_told_at_the_end() -> None:
             peer.close()
 
 
+def test_requests_after_the_last_step_are_logged_as_unanswered(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with ScriptedPeer([s.expect("ping")]) as peer, Memory(peer) as client:
+        client.ask("before")
+        client.ask("ping")
+        assert peer.transcript.wait_event("finished")
+        client.ask("after")
+        client.notify("notifications/initialized")  # needs no response
+    told = [record.getMessage() for record in caplog.records if "script" in record.getMessage()]
+    assert told == [
+        f"the script has no step for {method}: it gets no response"
+        for method in ("before", "after")
+    ]
+
+
 @pytest.mark.parametrize("step", [s.raw, s.chunk, s.stderr])
 def test_a_step_refuses_data_of_another_type_at_once(step: Any) -> None:
     with pytest.raises(TypeError, match=r"^data must be bytes, not str$"):

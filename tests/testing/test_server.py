@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import threading
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from pydantic import BaseModel
@@ -213,6 +213,22 @@ def test_annotations_of_a_tool_are_json_or_a_model_and_are_sent_by_their_names_i
 def test_schemas_and_metadata_of_a_tool_must_be_mappings(option: str) -> None:
     with pytest.raises(TypeError, match=f"^{option} must be a mapping, not str$"):
         Server().add_tool(lambda: 1, name="wrong", **{option: "{}"})
+
+
+def test_functions_for_requests_and_notifications_are_checked_when_they_are_registered() -> None:
+    server, wrong = Server(), cast("Any", 3)
+    with pytest.raises(ValueError, match="function must be callable, not int"):
+        server.on_request("a/b", wrong)
+    with pytest.raises(ValueError, match=r"accept the arguments \(params, context\)"):
+        server.on_request("a/b", cast("Any", lambda params: {}))
+    with pytest.raises(ValueError, match="method must be a non-empty string, not builtin"):
+        server.on_notification(cast("Any", print), wrong)
+    with pytest.raises(TypeError, match=r"write @server.completion\(\) with parentheses"):
+        cast("Any", server.completion)(lambda value, arguments: [])
+    server.on_request("a/b", lambda params, context: cast("Any", [1]))
+    with syncmcp.connect(server) as client, pytest.raises(syncmcp.ServerError) as caught:
+        client.request("a/b")
+    assert "the function for a/b returned list, not a dict" in str(caught.value)
 
 
 def test_an_unknown_kind_of_response_is_refused() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import logging
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -12,6 +13,8 @@ from typing import Any, cast
 
 from syncmcp.testing.listener import Watched
 from syncmcp.testing.script import ID, PROGRESS_TOKEN, Script, Step
+
+_logger = logging.getLogger("syncmcp.testing")
 
 # The transcript.
 
@@ -168,6 +171,7 @@ class Inbox:
         self.transcript = transcript  # Its lock guards all attributes below.
         self._waiting: list[Incoming] = []
         self._ended = False
+        self._finished = False
 
     def receive(self, frame: bytes, channel: Channel, number: int) -> None:
         """Record a frame of the connection with this number, and queue it for the script."""
@@ -178,6 +182,17 @@ class Inbox:
     def put(self, incoming: Incoming) -> None:
         with self.transcript:
             self._waiting.append(incoming)
+            finished = self._finished
+        if finished:
+            _warn_unanswered([incoming])
+
+    def finish(self) -> None:
+        """Record that the script was played to its end: requests get no response any more."""
+        with self.transcript:
+            self._finished = True
+            left = list(self._waiting)
+        _warn_unanswered(left)
+        self.transcript.add_event("finished")
 
     def close(self) -> bool:
         """Make waiting methods raise `ScriptEnded`; return whether this was the first call."""
@@ -214,6 +229,12 @@ class Inbox:
             self.transcript.changed.wait_for(lambda: happened() or self._ended, seconds)
             if self._ended and not happened():
                 raise ScriptEnded
+
+
+def _warn_unanswered(left: list[Incoming]) -> None:
+    for incoming in left:
+        if incoming.is_request:
+            _logger.warning("the script has no step for %s: it gets no response", incoming.method)
 
 
 class Player:

@@ -208,7 +208,7 @@ class ScriptedPeer(Closing):
                 if process is not None and (not script or script[0]["do"] != "stop_reading"):
                     process.start_reading()
                 player.play()
-                self.transcript.add_event("finished")
+                inbox.finish()
             except ScriptEnded:
                 pass
             except Exception as error:  # `close` raises it

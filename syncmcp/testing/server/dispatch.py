@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any, Literal
 
+from syncmcp._base.checks import kind_of
 from syncmcp._concurrency.pool import DaemonPool
 from syncmcp.testing.server import wire
 from syncmcp.testing.server.asking import RESPONSES, STATE, Rounds
@@ -344,6 +345,8 @@ class Dispatcher:
 
     def _complete(self, method: str, result: Message) -> Message:
         """Add the members that every 2026-07-28 result has."""
+        if not isinstance(result, Mapping):
+            raise TypeError(f"the function for {method} returned {kind_of(result)}, not a dict")
         envelope: Message = {"resultType": "complete", **result}
         if method in _CACHEABLE and envelope["resultType"] == "complete":
             hints = wire.given(ttlMs=self.ttl_ms, cacheScope=self.cache_scope)

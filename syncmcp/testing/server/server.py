@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, Literal, TypeAlias, TypeVar,
 
 from typing_extensions import ParamSpec
 
-from syncmcp._base.checks import kind_of
+from syncmcp._base.checks import check_callable, kind_of, text
 from syncmcp.testing.server import wire
 from syncmcp.testing.server.context import ToolContext
 from syncmcp.testing.server.dispatch import URIS, Dispatcher
@@ -73,7 +73,9 @@ class Server(Dispatcher):
 
     Each call of a registered function runs on a daemon thread of its own, so that a function that
     blocks delays no other call. Features may be registered and removed while clients are
-    connected; the clients are notified (`notifications/.../list_changed`).
+    connected; the clients are notified (`notifications/.../list_changed`). A client that connected
+    before the first tool, resource or prompt was registered has not been told of that capability.
+    Pass `capabilities`, such as ``{"tools": {}}``, to declare it from the beginning.
 
     Args:
         name: The server's name.
@@ -273,6 +275,7 @@ class Server(Dispatcher):
         del self.features.prompts[name]
         self.list_changed("prompts")
 
+    @_with_parentheses
     def completion(
         self, *, argument: str, prompt: str | None = None, template: str | None = None
     ) -> Callable[[C], C]:
@@ -341,6 +344,8 @@ class Server(Dispatcher):
         The function replaces the built-in handler of the method, if there is one. It runs on a
         worker thread. It returns the result object or raises `RpcError`.
         """
+        text(method, "method")
+        check_callable(function, "function", ("params", "context"))
         self.handlers[method] = function
 
     def on_notification(self, method: str, function: Callable[[Message], None]) -> None:
@@ -348,6 +353,8 @@ class Server(Dispatcher):
 
         The function runs on the thread that receives the message, and must not block or raise.
         """
+        text(method, "method")
+        check_callable(function, "function", ("params",))
         self.notification_handlers[method] = function
 
     # Sessions
