@@ -220,7 +220,7 @@ USAGE_ERRORS: dict[str, Mistake] = {
     "tools must be names of tools, not Tool": lambda client: ToolLoop(print, client).run(
         "Hi", tools=cast("Any", client.list_tools().tools)
     ),
-    "path must be a str or a path, not int": lambda _: auth.FileStore(cast("Any", 3)),
+    "path must be a str or a path, not int": lambda _: auth.FileStore(3),
     "variables must be a mapping": lambda _: servers_of("a.json", variables=["x"]),
     "path must be the path of a file, not dict": lambda _: servers_of({}),
     "not float; for a timeout, write CancelToken.after(seconds)": lambda _: token(0.5),

@@ -135,10 +135,12 @@ def test_a_frame_is_utf_8_on_one_line(text: str) -> None:
 
 CIRCLE: dict[str, Any] = {}
 CIRCLE["again"] = CIRCLE
-WRITERS: list[Callable[[dict[str, Any]], bytes]] = [
-    *(partial(encode_request, 1, "m"), partial(encode_notification, "m")),
-    *(partial(encode_result, 1), partial(encode_error, 1, -1, "no")),
-]
+WRITERS: dict[str, Callable[[dict[str, Any]], bytes]] = {
+    "the parameters of the request": partial(encode_request, 1, "m"),
+    "the parameters of the notification": partial(encode_notification, "m"),
+    "the result": partial(encode_result, 1),
+    "the error": partial(encode_error, 1, -1, "no"),
+}
 
 
 # Including half of a surrogate pair, and bytes that are not text.
@@ -147,11 +149,17 @@ NO_JSON = [math.nan, math.inf, -math.inf, "\ud800", object(), b"\xff", CIRCLE, w
 
 @pytest.mark.parametrize("value", NO_JSON, ids=map(str, range(8)))
 def test_what_json_cannot_express_is_a_usage_error_and_makes_no_frame(value: Any) -> None:
-    for write in WRITERS:
+    for what, write in WRITERS.items():
         assert write({"a": "something"})
-        with pytest.raises(UsageError, match="cannot be sent as JSON") as caught:
+        with pytest.raises(UsageError, match=f"^{what} cannot be sent as JSON") as caught:
             write({"a": value})
         assert caught.value.__cause__ is not None
+    for what, name in (
+        ("request", partial(encode_request, 1)),
+        ("notification", encode_notification),
+    ):
+        with pytest.raises(UsageError, match=f"^the {what} cannot be sent as JSON"):
+            name("\ud800", None)
 
 
 def test_a_number_that_no_float_holds_is_infinity_and_is_not_sent_back() -> None:
