@@ -23,10 +23,17 @@ from syncmcp._concurrency.timing import Deadline
 from syncmcp._connection.tool_schemas import ToolSchemas
 from syncmcp.cli.hints import INSTALL, SEARCHED
 from syncmcp.cli.inspection import capability_names, round_trips
-from syncmcp.cli.output import Exit, describe, exit_code, in_words
+from syncmcp.cli.output import Exit, describe, exit_code, in_words, text_body
 from syncmcp.cli.session import Session, with_session
 from syncmcp.config import Http, Stdio
-from syncmcp.errors import AuthError, ConnectFailed, McpError, RequestTimeout, UnsupportedSchema
+from syncmcp.errors import (
+    AuthError,
+    ConnectFailed,
+    HttpError,
+    McpError,
+    RequestTimeout,
+    UnsupportedSchema,
+)
 from syncmcp.transports._process import environment, locate, search_path
 from syncmcp.transports.stdio import SKIPPED_LINE
 from syncmcp.types import Tool
@@ -54,6 +61,8 @@ class Finding:
             said += f" (exit code {facts['process_exit_code']})"
         if "stderr" in facts:
             said += f"; its stderr ended with: {facts['stderr'].splitlines()[-1].strip()}"
+        elif body := text_body(facts):
+            said += f"; the body of its response began with: {body}"
         return cls(step, "failed", said, hint or facts.get("hint"), error)
 
     def facts(self) -> dict[str, Any]:
@@ -293,6 +302,8 @@ def _opening_failure(
         yield Finding.failed("opening", error, hint)
     else:
         hint = doubt or "is the path of the URL right? Many end in /mcp"
+        if isinstance(error, HttpError) and error.body and error.status not in (404, 405):
+            hint = doubt or "the operator of the server can say more"
         found = Finding.failed("opening", error, hint)
         asked = any(
             words in found.said

@@ -13,7 +13,7 @@ import signal
 import sys
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from enum import IntEnum
 from pathlib import Path
@@ -299,14 +299,21 @@ def describe(error: BaseException) -> dict[str, Any]:
         facts["stderr"] = error.stderr_tail or None
     if isinstance(error, HttpError):
         facts["status"] = error.status or None
+        facts["body"] = error.body or None
     if isinstance(error, ToolError):
         facts["tool"] = error.tool
     facts["hint"] = _hint(error)
     return {name: value for name, value in facts.items() if value is not None}
 
 
+def text_body(facts: Mapping[str, Any]) -> str:
+    """Return the body that an error has, unless it is a page for a browser."""
+    body = str(facts.get("body", ""))
+    return "" if body.lstrip().startswith("<") else body
+
+
 def explain(error: BaseException) -> None:
-    """Print an error on stderr as text: the message, the end of the server's stderr, the hint.
+    """Print an error on stderr as text: the message, the server's stderr or body, the hint.
 
     The message, and names in the hint, may come from a server. Lines after the first line of each
     are marked, so that none looks like a line of this command.
@@ -331,7 +338,7 @@ def explain(error: BaseException) -> None:
     line(f"{said} ({about})" if about else said)
     if "server" in facts:
         line(f"  server: {facts['server']}", "dim")
-    for words in str(facts.get("stderr", "")).splitlines():
+    for words in (facts.get("stderr") or text_body(facts)).splitlines():
         line(f"  │ {words}", "dim")
     if "hint" in facts and facts["hint"] not in told:
         line(f"  {facts['hint']}")

@@ -35,6 +35,20 @@ def wants_word(question: Question) -> bool:
     return not (question.server.trusted and hints is not None and hints.read_only_hint is True)
 
 
+def server_words(call: ToolCall) -> tuple[str, str, str]:
+    """Return the server's words about a tool: claims, title and description; "" without one."""
+    hints, declared = call.annotations, call.definition
+    title = (declared and declared.title) or (hints and hints.title) or ""
+    description = (declared and declared.description) or ""
+    if hints is None:
+        return "", title, description
+    claims = ["it changes things"]
+    claims.append("may destroy" if hints.destructive_hint is not False else "only adds")
+    if hints.open_world_hint is not False:
+        claims.append("interacts with the outside world")
+    return "it only reads" if hints.read_only_hint else ", ".join(claims), title, description
+
+
 def arguments_text(call: ToolCall) -> str:
     """Return all arguments of a call as JSON."""
     return "".join(arguments_parts(call))

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from syncmcp.testing import AuthorizationServer, Server, serve_http
+from syncmcp.testing import AuthorizationServer, ScriptedPeer, Server, script, serve_http
 from tests.cli.running import DEMO, Command, Ran
 
 
@@ -126,6 +126,18 @@ def test_what_is_no_mcp_server_is_told_so(command: Command, demo: str) -> None:
     ran = command("doctor", demo.replace("/mcp", "/other"), "--json")
     assert (ran.code, last(ran)["step"]) == (1, "opening")
     assert ("is the path right?" in last(ran)["said"], "hint" in last(ran)) == (True, False)
+
+
+def test_what_the_body_of_a_refusal_says_is_shown(command: Command) -> None:
+    head = {"content-type": "text/plain", "content-length": "7"}
+    refusal = [script.head(421, head, chunked=False), script.chunk(b"ask ops")]
+    steps = [script.expect("server/discover"), *refusal, script.expect("initialize"), *refusal]
+    with ScriptedPeer(steps) as peer:
+        ran = command("doctor", peer.url, "--json")
+    found = last(ran)
+    assert found["said"].endswith("; the body of its response began with: ask ops")
+    assert found["hint"] == "the operator of the server can say more"
+    assert found["error"]["body"] == "ask ops"
 
 
 def test_a_schema_that_cannot_be_used_is_a_warning(command: Command) -> None:

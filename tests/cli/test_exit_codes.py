@@ -203,6 +203,15 @@ def test_the_first_line_has_what_people_have_to_know(
         assert shown.count("the tool may have run") == 1
 
 
+def test_the_body_of_an_http_error_is_shown_unless_it_is_a_page(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    output.explain(HttpError("no", status=421, body="a\nb"))
+    assert capsys.readouterr().err == "error: no (HTTP 421)\n  │ a\n  │ b\n"
+    output.explain(HttpError("no", status=421, body=" <html>"))
+    assert capsys.readouterr().err == "error: no (HTTP 421)\n"
+
+
 def test_no_line_of_a_server_passes_for_one_of_the_command(
     capsys: pytest.CaptureFixture[str],
 ) -> None:

@@ -203,7 +203,7 @@ USAGE_ERRORS: dict[str, Mistake] = {
     "tools must be Tool objects, not str": lambda _: AnthropicFormat(["add"]),
     "not dict": lambda _: AnthropicFormat().render_messages([{"role": "user"}]),
     "make SamplingMessage(role=m.role, content": lambda client: ToolLoop(print, client).run(
-        cast("Any", [types.PromptMessage(role="user", content=types.TextContent(text="x"))])
+        [types.PromptMessage(role="user", content=types.TextContent(text="x"))]
     ),
     "a session (session_id=) is not possible with revision 2026-07-28": lambda _: Client(
         Http("http://localhost", session_id="x"), mode="2026-07-28"
@@ -218,7 +218,7 @@ USAGE_ERRORS: dict[str, Mistake] = {
     f"path names a directory, not a file: {gettempdir()!r}": lambda _: save(TEXT, gettempdir()),
     "store such as FileStore(path), not str": lambda _: OAuth(store="tokens.json"),
     "tools must be names of tools, not Tool": lambda client: ToolLoop(print, client).run(
-        "Hi", tools=cast("Any", client.list_tools().tools)
+        "Hi", tools=client.list_tools().tools
     ),
     "path must be a str or a path, not int": lambda _: auth.FileStore(3),
     "variables must be a mapping": lambda _: servers_of("a.json", variables=["x"]),

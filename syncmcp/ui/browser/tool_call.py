@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from markupsafe import Markup
 
 from syncmcp.ui.browser.message import breakable, whole
-from syncmcp.ui.calls import arguments_text, both_ends, overview_pairs
+from syncmcp.ui.calls import arguments_text, both_ends, overview_pairs, server_words
 
 if TYPE_CHECKING:
     from syncmcp.approval import ToolCall
-    from syncmcp.types import ToolAnnotations
 
 # Longer arguments are shown as an overview, and whole below it, in characters.
 _MAX_ARGUMENTS = 4_000
@@ -49,16 +48,14 @@ class ShownCall(NamedTuple):
             if fits
             else list(overview_pairs(call, _write))
         )
-        hints, declared = call.annotations, call.definition
-        title = (declared and declared.title) or (hints and hints.title) or ""
-        description = (declared and declared.description) or ""
+        claims, title, description = server_words(call)
         shown = both_ends(title, _MAX_TITLE), both_ends(description, _MAX_DESCRIPTION)
         return cls(
             breakable(call.tool),
             shown[0],
             shown[1],
             "" if shown == (title, description) else f"{title}\n{description}",
-            "" if hints is None else _claims(hints),
+            claims,
             [(breakable(name), breakable(value)) for name, value in pairs],
             len(call.arguments),
             "" if fits else f"{len(text):,} characters; both ends of each",
@@ -81,13 +78,3 @@ def _reads_as_json(text: str) -> bool:
     except (ValueError, RecursionError):
         return False
     return True
-
-
-def _claims(annotations: ToolAnnotations) -> str:
-    if annotations.read_only_hint:
-        return "it only reads"
-    claims = ["it changes things"]
-    claims.append("may destroy" if annotations.destructive_hint is not False else "only adds")
-    if annotations.open_world_hint is not False:
-        claims.append("interacts with the outside world")
-    return ", ".join(claims)

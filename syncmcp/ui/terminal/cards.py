@@ -25,7 +25,7 @@ from syncmcp.types import (
     ToolUseContent,
 )
 from syncmcp.ui import shorten, visible
-from syncmcp.ui.calls import RUN, arguments_overview, arguments_text, wants_word
+from syncmcp.ui.calls import RUN, arguments_overview, arguments_text, server_words, wants_word
 from syncmcp.ui.everything import everything, roots_text
 from syncmcp.ui.terminal.screen import PersonCancelled, Screen, short_name
 
@@ -558,11 +558,10 @@ def _review_tool_call(screen: Screen, question: Question, call: ToolCall) -> Ver
 
 
 def _claims(screen: Screen, call: ToolCall) -> list[str]:
-    """Return the server's claims about a tool, to show below the arguments, which are facts."""
-    if call.annotations is None:
-        return []
-    stated = call.annotations.model_dump(mode="json", by_alias=True, exclude_none=True)
-    return screen.wrap_quote(json.dumps(stated, ensure_ascii=False), limit=1000)
+    """Return the server's words about a tool, to show below the arguments, which are facts."""
+    # They are a few lines at most, so that they cannot move the arguments out of sight.
+    said = [" ".join(words.split()) for words in server_words(call) if words]
+    return [line for words in said for line in screen.wrap_quote(words, limit=200)]
 
 
 def _types_word(screen: Screen) -> bool:
