@@ -374,7 +374,7 @@ class _Run:
         except ValueError as error:
             raise UsageError(str(error)) from None
         if uses:
-            self._messages.append(self._run_tools(uses))
+            self._run_tools(uses)
         limit = self._loop._max_iterations
         while True:
             self._iteration += 1
@@ -395,7 +395,7 @@ class _Run:
                 message = types.SamplingMessage(role="user", content=list(results))
                 self._messages.append(message)
             else:
-                self._messages.append(self._run_tools(uses))
+                self._run_tools(uses)
 
     # -- the model
 
@@ -464,8 +464,8 @@ class _Run:
 
     # -- the tools
 
-    def _run_tools(self, uses: list[ToolUseContent]) -> SamplingMessage:
-        """Make tool calls, `max_parallel` at a time; return the message with their results."""
+    def _run_tools(self, uses: list[ToolUseContent]) -> None:
+        """Make tool calls, `max_parallel` at a time; add the message with their results."""
         results: dict[str, ToolResultContent] = {}
         running: dict[RequestFuture[CallToolResult], tuple[ToolUseContent, Client]] = {}
 
@@ -489,16 +489,25 @@ class _Run:
                     running[future] = use, client
                     yield [future].pop  # returns the future of the started call
 
-        with closing(done_futures(starts(), self._loop._max_parallel)) as done:
-            for future in done:
-                use, client = running.pop(future)
-                trusted = core_of(client).settings.trusted
-                try:
-                    result = _tool_result(use, future.result(), trusted=trusted)
-                except McpError as error:
-                    result = self._error_for_model(use, error)
-                results[use.id] = self._finish_call(use, result)
-        return types.SamplingMessage(role="user", content=[results[use.id] for use in uses])
+        try:
+            with closing(done_futures(starts(), self._loop._max_parallel)) as done:
+                for future in done:
+                    use, client = running[future]
+                    trusted = core_of(client).settings.trusted
+                    try:
+                        result = _tool_result(use, future.result(), trusted=trusted)
+                    except McpError as error:
+                        result = self._error_for_model(use, error)
+                    results[use.id] = self._finish_call(use, result)
+        finally:
+            # If the loop is stopped, its messages must not request tools again that may have run.
+            started = {use.id for use, _ in running.values()}
+            for use in uses:
+                if use.id not in results:
+                    why = "no result, but it may have run" if use.id in started else "not run"
+                    results[use.id] = _error_result(use, f"{why}: the tool loop was stopped")
+            content: list[Any] = [results[use.id] for use in uses]
+            self._messages.append(types.SamplingMessage(role="user", content=content))
 
     def _allowed_call(
         self, use: ToolUseContent

@@ -35,6 +35,7 @@ from syncmcp.errors import (
     ConnectFailed,
     ConnectionLost,
     HttpError,
+    InvalidOutput,
     McpError,
     MissingCapability,
     NotSupported,
@@ -302,6 +303,8 @@ def describe(error: BaseException) -> dict[str, Any]:
         facts["body"] = error.body or None
     if isinstance(error, ToolError):
         facts["tool"] = error.tool
+    if isinstance(error, InvalidOutput) and error.result is not None:
+        facts["result"] = error.result.to_wire()
     facts["hint"] = _hint(error)
     return {name: value for name, value in facts.items() if value is not None}
 
@@ -331,6 +334,8 @@ def explain(error: BaseException) -> None:
         told.append(f"exit code {facts['process_exit_code']}")
     if facts.get("delivery") == "unknown" and facts.get("method") == "tools/call":
         told.append(MAY_HAVE_RUN)
+    if "result" in facts:
+        told.append("the tool has run; --json shows its result")
     about = "; ".join(told)
     first = "the tool failed: " if "tool" in facts else "error: "
     console.print(Text(first, "bold red"), end="")

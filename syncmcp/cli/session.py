@@ -55,15 +55,14 @@ from syncmcp.cli.parsing import (
 )
 from syncmcp.cli.state import find_server, load_roots
 from syncmcp.config import Http, Stdio
-from syncmcp.errors import ConnectFailed, Denied, McpError, ServerError, ToolError
+from syncmcp.errors import ConnectFailed, Denied, InvalidOutput, McpError, ServerError, ToolError
 from syncmcp.servers_file import NotApproved, ServerReview
 from syncmcp.types import LoggingMessageNotificationParams
 
 if TYPE_CHECKING:
     from syncmcp.ui.terminal import Terminal
 
-# The person at the terminal, who answers questions of servers and confirms calls. Prompts go to
-# stderr, so that stdout holds nothing but results.
+# The person at the terminal. Prompts go to stderr: stdout has nothing but results.
 
 
 def person_at_terminal() -> Person | None:
@@ -141,8 +140,7 @@ class _DenyWithoutPerson:
         return Decision.DENY
 
 
-# `replay` rejects options for the server, because it has none. A shell rejects options for the
-# connection, because the connection is open.
+# `replay` rejects options for the server; a shell those for its connection, which is open.
 _SERVER_OPTIONS = ("header", "bearer", "env", "cwd", "config", "trust")
 _CONNECTION_OPTIONS = (*_SERVER_OPTIONS, "model", "revision", "open_timeout", "verbose")
 
@@ -365,6 +363,8 @@ class Session:
             error.args = (secrets.quote(error.result.text) or error.message,)
         if isinstance(error, ServerError):
             error.data = secrets.mask_value(error.data)
+        if isinstance(error, InvalidOutput) and (result := error.result) is not None:
+            error.result = result.from_wire(secrets.mask_value(result.to_wire()))
         secrets.clean(error)
 
     def mask(self, text: str) -> str:

@@ -25,6 +25,7 @@ from syncmcp.errors import (
     ConnectFailed,
     Denied,
     HttpError,
+    InvalidOutput,
     McpError,
     MethodNotFound,
     NotSupported,
@@ -36,6 +37,7 @@ from syncmcp.errors import (
     UsageError,
 )
 from syncmcp.testing import Server, serve_http
+from syncmcp.types import CallToolResult
 from syncmcp_command import main
 from tests.cli.running import DEMO, ROOT, Command, ended, program, run
 from tests.support.stage import PATIENCE
@@ -201,6 +203,11 @@ def test_the_first_line_has_what_people_have_to_know(
     if isinstance(error, OutcomeUnknown):
         assert output.describe(error)["hint"] == "the tool may have run"
         assert shown.count("the tool may have run") == 1
+
+
+def test_a_result_that_does_not_fit_is_said_to_be_there(capsys: pytest.CaptureFixture[str]) -> None:
+    output.explain(InvalidOutput("no", result=CallToolResult(content=[])))
+    assert "no (the tool has run; --json shows its result)\n" in capsys.readouterr().err
 
 
 def test_the_body_of_an_http_error_is_shown_unless_it_is_a_page(

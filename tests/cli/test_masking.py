@@ -32,6 +32,19 @@ def shop() -> Server:
     return server
 
 
+def test_a_result_that_does_not_fit_is_shown_without_secrets(
+    command: Command, tmp_path: Path
+) -> None:
+    token, server = tmp_path / "token", Server("shop")
+    token.write_text(KEY)
+    schema = {"type": "object", "properties": {"n": {"type": "integer"}}}
+    server.add_tool(lambda: {"n": KEY}, name="buy", output_schema=schema)
+    with serve_http(server) as http:
+        ran = command("call", "--yes", http.url, "buy", "--bearer", f"@{token}")
+    assert (ran.code, KEY in ran.err, KEY in ran.out) == (1, False, False)
+    assert ran.error["result"]["structuredContent"] == {"n": "***"}
+
+
 # A program that answers each request except `initialize` with an error.
 LISTLESS = """
 import json, os, sys

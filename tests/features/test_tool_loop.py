@@ -431,6 +431,32 @@ def test_a_model_learns_that_its_time_is_up_and_what_it_raises_is_the_cause() ->
     assert isinstance(caught.value.__cause__, RuntimeError)
 
 
+def test_a_run_that_goes_on_repeats_no_tool_that_may_have_run() -> None:
+    stage, token, server = Stage(), CancelToken(), adder()
+    stage.server.tool()(server.features.tools["add"]._function)
+    first, second, last = (use(id, "add", a=1, b=1) for id in "abd")
+    asked = wants(first, second, use("c", "hold", key="c"), last)
+
+    with syncmcp.connect(stage.server) as client:
+
+        def stop() -> None:
+            stage.inside("c")
+            token.cancel()
+
+        stopping = threading.Thread(target=stop)
+        stopping.start()
+        with pytest.raises(RequestCancelled) as caught:
+            ToolLoop(Model(asked), client, max_parallel=1).run("go", cancel=token)
+        stopping.join(PATIENCE)
+        calls = stage.stats.requests["tools/call"]
+        model = Model(DONE)
+        ToolLoop(model, client).run(caught.value.messages or [])
+        assert stage.stats.requests["tools/call"] == calls == 3
+    stopped = ": the tool loop was stopped"
+    told = ["2", "2", f"no result, but it may have run{stopped}", f"not run{stopped}"]
+    assert texts(model.told(0)) == told
+
+
 @pytest.mark.requirement("CAN-01", "SAMP-09")
 @rotated_with("end", ["token", "event", "time"])
 def test_the_end_of_a_run_stops_the_loop_and_each_running_tool_once(
@@ -464,7 +490,11 @@ def test_the_end_of_a_run_stops_the_loop_and_each_running_tool_once(
         if end == "token":
             assert outcome.reason == "changed my mind"
     assert outcome.messages is not None
-    assert [message.role for message in outcome.messages] == ["user", "assistant"]
+    assert [message.role for message in outcome.messages] == ["user", "assistant", "user"]
+    assert (
+        texts(cast("Any", outcome.messages[-1].blocks))
+        == ["no result, but it may have run: the tool loop was stopped"] * 2
+    )
 
 
 @pytest.mark.parametrize("when", ["before", "meanwhile", "never"])

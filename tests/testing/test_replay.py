@@ -250,6 +250,13 @@ class TestWhatWasNotRecorded:
         assert listed == [["price", "count", "order"]] * 4
         assert len(recording.unexpected) == 1
 
+    def test_a_normalize_without_a_return_is_an_error(self, path: Path) -> None:
+        write(path, asks(2, "a"), says(2, "first"))
+        replay = Replay(path, normalize=lambda method, value: None)
+        said = r"normalize returned None for initialize: is a return missing\?"
+        with pytest.raises(NotRecorded, match=said), opened(replay):
+            pass
+
     @pytest.mark.parametrize("order", ["causal", "recorded"])
     def test_is_said_even_if_the_comparison_fails(self, order: Any, path: Path) -> None:
         write(path, asks(2, "a"), says(2, "first"))

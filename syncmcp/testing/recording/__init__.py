@@ -321,7 +321,11 @@ class _SecretMasks:
 
     def _foreign(self, text: str, masked: str) -> str:
         shown = redact(masked)
-        return self._number(text, shown if self._more is None else self._more(shown))
+        if self._more is not None:
+            shown = self._more(shown)
+            if not isinstance(shown, str):
+                raise UsageError(f"mask returned {kind_of(shown)}, not a str")
+        return self._number(text, shown)
 
     def _name(self, masked: Mapping[str, str], name: str) -> str:
         shown = name if _WORD.fullmatch(name) else masked.get(name, name)
@@ -353,13 +357,13 @@ class Recording(TransportSource):
     program has the messages so far. The first connection replaces an existing file; later
     connections are appended. HTTP headers are not recorded.
 
-    In messages, secrets are replaced by ``***1``, ``***2`` and so on. Equal texts get equal masks;
-    different secrets may share one. Masked wherever they occur, as parts of texts, too: `secrets`,
-    and the values of the target's environment variables, headers and URL that have six characters
-    or more. Masked only where they are recognized: texts that look like secrets, such as ``Bearer``
-    tokens, and the values of members whose names are those of secrets (``token``, ``password``,
-    ``cursor``). The same value in another place, or in prose, stays readable: read a file before
-    you share it. A `Replay` returns results with their masks.
+    In messages, secrets are replaced by ``***1``, ``***2`` and so on. Each whole text has its own
+    number, so one secret has another mask in another text. Masked wherever they occur, as parts of
+    texts, too: `secrets`, and the values of the target's environment variables, headers and URL
+    that have six characters or more. Masked only where they are recognized: texts that look like
+    secrets, such as ``Bearer`` tokens, and the values of members whose names are those of secrets
+    (``token``, ``password``, ``cursor``). The same value in another place, or in prose, stays
+    readable: read a file before you share it. A `Replay` returns results with their masks.
 
     Args:
         target: The server, as for `syncmcp.connect`.

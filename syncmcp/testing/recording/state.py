@@ -447,9 +447,12 @@ class ReplayState:
         if self._normalize is None:
             return value
         try:
-            return self._normalize(method, value)
+            compared = self._normalize(method, value)
         except Exception as error:  # Code of the program failed: fail the call that needed it.
             raise NotRecorded(f"normalize failed: {type(error).__name__}: {error}") from error
+        if compared is None and value is not None:  # all requests would be equal
+            raise NotRecorded(f"normalize returned None for {method}: is a return missing?")
+        return compared
 
     def _outcome(self, method: str, message: dict[str, Any]) -> Any:
         if "error" in message:

@@ -14,7 +14,7 @@ from typing import Any, cast
 from syncmcp.testing.listener import Watched
 from syncmcp.testing.script import ID, PROGRESS_TOKEN, Script, Step
 
-_logger = logging.getLogger("syncmcp.testing")
+_logger = logging.getLogger(__name__)
 
 # The transcript.
 
