@@ -468,6 +468,7 @@ class _Run:
         """Make tool calls, `max_parallel` at a time; add the message with their results."""
         results: dict[str, ToolResultContent] = {}
         running: dict[RequestFuture[CallToolResult], tuple[ToolUseContent, Client]] = {}
+        started: set[str] = set()
 
         def failed(use: ToolUseContent, error: McpError) -> None:
             results[use.id] = self._finish_call(use, self._error_for_model(use, error))
@@ -481,6 +482,7 @@ class _Run:
                     continue
                 # Before the start: progress may be reported at once, on another thread.
                 self._report(ToolStarted(self._iteration, use))
+                started.add(use.id)
                 try:
                     future = start()
                 except McpError as error:
@@ -492,7 +494,7 @@ class _Run:
         try:
             with closing(done_futures(starts(), self._loop._max_parallel)) as done:
                 for future in done:
-                    use, client = running[future]
+                    use, client = running.pop(future)
                     trusted = core_of(client).settings.trusted
                     try:
                         result = _tool_result(use, future.result(), trusted=trusted)
@@ -501,7 +503,6 @@ class _Run:
                     results[use.id] = self._finish_call(use, result)
         finally:
             # If the loop is stopped, its messages must not request tools again that may have run.
-            started = {use.id for use, _ in running.values()}
             for use in uses:
                 if use.id not in results:
                     why = "no result, but it may have run" if use.id in started else "not run"

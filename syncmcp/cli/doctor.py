@@ -29,7 +29,6 @@ from syncmcp.config import Http, Stdio
 from syncmcp.errors import (
     AuthError,
     ConnectFailed,
-    HttpError,
     McpError,
     RequestTimeout,
     UnsupportedSchema,
@@ -301,10 +300,10 @@ def _opening_failure(
             hint = "the server says nothing: is it an MCP server? --open-timeout gives it more time"
         yield Finding.failed("opening", error, hint)
     else:
-        hint = doubt or "is the path of the URL right? Many end in /mcp"
-        if isinstance(error, HttpError) and error.body and error.status not in (404, 405):
-            hint = doubt or "the operator of the server can say more"
-        found = Finding.failed("opening", error, hint)
+        facts = describe(error)
+        told = text_body(facts) and facts.get("status") not in (404, 405)
+        path = None if told else "is the path of the URL right? Many end in /mcp"
+        found = Finding.failed("opening", error, doubt or path)
         asked = any(
             words in found.said
             for words in ("should the URL begin with http://?", "is the path right?")

@@ -227,6 +227,8 @@ _ADVICE: Final = "command_hint"
 
 
 MAY_HAVE_RUN: Final = "the tool may have run"
+# The characters that are shown of a result that does not fit its schema; JSON has all of it.
+_LONGEST_RESULT: Final = 2_000
 
 
 # Patterns of messages of Typer and pydantic, and their replacements in the style of the command.
@@ -335,7 +337,7 @@ def explain(error: BaseException) -> None:
     if facts.get("delivery") == "unknown" and facts.get("method") == "tools/call":
         told.append(MAY_HAVE_RUN)
     if "result" in facts:
-        told.append("the tool has run; --json shows its result")
+        told.append("the tool has run")
     about = "; ".join(told)
     first = "the tool failed: " if "tool" in facts else "error: "
     console.print(Text(first, "bold red"), end="")
@@ -343,7 +345,11 @@ def explain(error: BaseException) -> None:
     line(f"{said} ({about})" if about else said)
     if "server" in facts:
         line(f"  server: {facts['server']}", "dim")
-    for words in (facts.get("stderr") or text_body(facts)).splitlines():
+    quoted = facts.get("stderr") or text_body(facts)
+    if isinstance(error, InvalidOutput) and error.result is not None:
+        # Not left for another run with --json, which would call the tool again.
+        quoted = shorten(error.result.text or as_json(facts["result"]), _LONGEST_RESULT)
+    for words in quoted.splitlines():
         line(f"  │ {words}", "dim")
     if "hint" in facts and facts["hint"] not in told:
         line(f"  {facts['hint']}")

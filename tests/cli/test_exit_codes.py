@@ -37,7 +37,7 @@ from syncmcp.errors import (
     UsageError,
 )
 from syncmcp.testing import Server, serve_http
-from syncmcp.types import CallToolResult
+from syncmcp.types import CallToolResult, TextContent
 from syncmcp_command import main
 from tests.cli.running import DEMO, ROOT, Command, ended, program, run
 from tests.support.stage import PATIENCE
@@ -206,8 +206,17 @@ def test_the_first_line_has_what_people_have_to_know(
 
 
 def test_a_result_that_does_not_fit_is_said_to_be_there(capsys: pytest.CaptureFixture[str]) -> None:
-    output.explain(InvalidOutput("no", result=CallToolResult(content=[])))
-    assert "no (the tool has run; --json shows its result)\n" in capsys.readouterr().err
+    data = CallToolResult(content=[], structured_content={"n": "one"})
+    text = CallToolResult(content=[TextContent(text="a\nb" + "c" * 9_000)])
+    for result, shown in (
+        (data, '  │ {"content": [], "structuredContent": {"n": "one"}'),
+        (text, "  │ a\n  │ bccc"),
+    ):
+        output.explain(InvalidOutput("no", result=result))
+        printed = capsys.readouterr().err
+        assert printed.startswith("error: no (the tool has run)\n" + shown)
+        assert len(printed) < 2_200
+        assert ("more characters" in printed) == (result is text)
 
 
 def test_the_body_of_an_http_error_is_shown_unless_it_is_a_page(

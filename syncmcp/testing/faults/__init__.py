@@ -17,7 +17,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
-from syncmcp._base.checks import kind_of, seconds
+from syncmcp._base.checks import kind_of, seconds, whole_number
 from syncmcp.testing.listener import Watched
 
 __all__ = ["Cut", "Drip", "Ending", "Exchange", "ExchangeLog", "Fault", "Hold", "Place", "Planned"]
@@ -27,12 +27,6 @@ Place = Literal["connect", "request", "sent", "head", "body", "event"]
 """A point of an HTTP exchange at which a fault happens; see `Fault`."""
 
 _COUNTED = ("request", "head", "body", "event")
-
-
-def check_count(value: object, name: str) -> None:
-    """Raise `TypeError` if `value` is not an `int`: half of a length (`/ 2`) may be a `float`."""
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise TypeError(f"{name} must be an int, not {kind_of(value)}")
 
 
 @dataclass(frozen=True)
@@ -67,7 +61,8 @@ class Fault:
     def __post_init__(self) -> None:
         if self.at not in get_args(Place):
             raise ValueError(f"at must be one of {', '.join(get_args(Place))}, not {self.at!r}")
-        check_count(self.after, "after")
+        if isinstance(self.after, bool) or not isinstance(self.after, int):
+            raise TypeError(f"after must be an int, not {kind_of(self.after)}")
         if self.after < 0 or (self.after and self.at not in _COUNTED):
             raise ValueError(f"after={self.after} does not apply at {self.at!r}")
 
@@ -114,9 +109,9 @@ class Drip(Fault):
         every: The seconds before each piece; `None` sends one piece for each `Planned.release`.
 
     Raises:
-        ValueError: See `Fault`; or the point is before the response, `size` is less than 1, or
-            `every` is not a number of seconds.
-        TypeError: See `Fault`; or `size` is not an `int`.
+        ValueError: See `Fault`; or the point is before the response, `size` is not a whole number
+            of at least 1, or `every` is not a number of seconds.
+        TypeError: See `Fault`.
     """
 
     size: int = 1
@@ -126,9 +121,7 @@ class Drip(Fault):
         super().__post_init__()
         if self.at not in ("head", "body", "event"):
             raise ValueError(f"only a response can drip, and {self.at!r} is before it")
-        check_count(self.size, "size")
-        if self.size < 1:
-            raise ValueError(f"size must be at least 1, not {self.size}")
+        whole_number(self.size, "size")
         seconds(self.every, "every")
 
 

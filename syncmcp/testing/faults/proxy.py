@@ -7,9 +7,9 @@ import ssl
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from syncmcp._base.checks import kind_of
+from syncmcp._base.checks import kind_of, whole_number
 from syncmcp._base.origin import split_url
-from syncmcp.testing.faults import Exchange, ExchangeLog, Fault, Planned, check_count
+from syncmcp.testing.faults import Exchange, ExchangeLog, Fault, Planned
 from syncmcp.testing.faults.relay import Address, Relay
 from syncmcp.testing.listener import HOST, Closing, Listener
 
@@ -87,14 +87,13 @@ class FaultProxy(Closing):
             The queued fault, with methods to wait until it happens and to release it.
 
         Raises:
-            TypeError: `fault` or `nth` has another type.
-            ValueError: `nth` is less than 1, or a fault at "connect" has a verb or a method.
+            TypeError: `fault` has another type.
+            ValueError: `nth` is not a whole number of at least 1, or a fault at "connect" has a
+                verb or a method.
         """
         if not isinstance(fault, Fault):
             raise TypeError(f"fault must be a Cut, Hold or Drip, not {kind_of(fault)}")
-        check_count(nth, "nth")
-        if nth < 1:
-            raise ValueError(f"nth must be at least 1, not {nth}")
+        whole_number(nth, "nth")
         if fault.at == "connect" and (verb is not None or method is not None):
             raise ValueError("a connection has neither verb nor method")
         planned = Planned(fault, verb, method, nth, self._log)
