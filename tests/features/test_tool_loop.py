@@ -450,7 +450,7 @@ def test_a_run_that_goes_on_repeats_no_tool_that_may_have_run() -> None:
         stopping.join(PATIENCE)
         calls = stage.stats.requests["tools/call"]
         model = Model(DONE)
-        ToolLoop(model, client).run(caught.value.messages or [])
+        ToolLoop(model, client, timeout=PATIENCE).run(caught.value.messages or [])
         assert stage.stats.requests["tools/call"] == calls == 3
     stopped = ": the tool loop was stopped"
     told = ["2", "2", f"no result, but it may have run{stopped}", f"not run{stopped}"]
