@@ -443,6 +443,7 @@ def test_all_of_an_answer_is_seen_before_it_is_sent(
 
 def agrees_after_reading(person: Person, prompt: str, verdict: Any) -> None:
     person.sees(prompt)
+    person.sees("server: notes")  # the last line that is drawn
     offered = person.screen[person.screen.rindex(prompt) :]
     assert "Deny" in offered
     assert not re.search("Approve|Send$", offered, re.MULTILINE)
