@@ -250,8 +250,7 @@ def log_in(url: str) -> str:
     with at_terminal("auth", "login", url, "--no-browser", columns=1000) as terminal:
         terminal.sees(f"The server {url}")
         terminal.answers("Sign in there? [y/N]", "y\r")
-        terminal.sees("resource=")
-        terminal.sees("\n")
+        terminal.sees("The browser goes to a page")  # comes after the address
         (address,) = re.findall(r"http://\S+code_challenge=\S+", terminal.screen)
         with urllib.request.urlopen(address, timeout=30) as page:
             page.read()
