@@ -10,6 +10,7 @@ import shlex
 import shutil
 import sys
 from collections.abc import Sequence
+from contextlib import ExitStack, suppress
 from itertools import takewhile
 from pathlib import Path
 from typing import Annotated, Any
@@ -20,6 +21,8 @@ from typer.core import TyperCommand, TyperGroup
 import syncmcp
 from syncmcp._base.similar import similar
 from syncmcp._base.text import logger
+from syncmcp._client.client import Client
+from syncmcp._client.core import core_of
 from syncmcp.cli import calls, doctor, inspection, manage
 from syncmcp.cli.output import (
     CommandError,
@@ -43,7 +46,7 @@ from syncmcp.cli.session import (
     as_typed,
     with_session,
 )
-from syncmcp.cli.shell import COMMANDS, LinePrompt
+from syncmcp.cli.shell import COMMANDS, LONGEST_WAIT, LinePrompt, short_name
 from syncmcp.errors import McpError
 
 
@@ -60,11 +63,11 @@ def shell(session: Session) -> None:
         raise CommandError("a shell needs a terminal", hint="the other commands work without one")
     client = session.client
     outer = SharedClient(client, person)
-    session.out.note(
-        f"connected to {client.server.name}; help lists the commands, Ctrl-D ends the shell"
-    )
+    name = short_name(client.server.name)
+    session.out.note(f"connected to {name}; help lists the commands, Ctrl-D ends the shell")
     prompt = LinePrompt(client)
     person.suspend_prompt = prompt.suspended
+    connection = core_of(client).connection
     for line in prompt.lines():
         try:
             words = shlex.split(line)
@@ -90,14 +93,25 @@ def shell(session: Session) -> None:
                 hint = "leave out `syncmcp` in this shell"
             elif words[0] in command_tree().commands:
                 hint = f"`syncmcp {words[0]}` works outside this shell"
+            elif _has_tool(client, words[0]):
+                hint = f"write `call {words[0]}`"
             elif close:
                 hint = f"did you mean {close[0]}?"
             print_error(CommandError(f"there is no command {words[0]!r}", hint=hint))
         elif words:
             run_command(words, outer)
+            if core_of(client).connection is not connection:
+                connection = core_of(client).connection
+                session.out.note("the connection had been lost; the server was connected again")
         else:
             session.out.note(_shell_help())
     raise typer.Exit  # with 0, even if the person has cancelled a question
+
+
+def _has_tool(client: Client, name: str) -> bool:
+    with suppress(McpError):  # this is about a hint only
+        return any(tool.name == name for tool in client.list_tools(timeout=LONGEST_WAIT))
+    return False
 
 
 def _shell_help() -> str:
@@ -113,10 +127,23 @@ def _shell_help() -> str:
 
 _OTHER_COMMAND = "syncmcp.words"
 
+
+def complete_commands(ctx: typer.Context, incomplete: str) -> list[str]:
+    """Return completions of COMMAND: the commands of the tree, or the ones of a group."""
+    place = command_tree()
+    for word in [*(ctx.params.get("words") or ()), *ctx.meta.get(_OTHER_COMMAND, ())]:
+        place = getattr(place, "commands", {}).get(word)
+    return [name for name in getattr(place, "commands", ()) if name.startswith(incomplete)]
+
+
 _File = Annotated[Path, typer.Argument(metavar="FILE", help="The recording.")]
 _Command = Annotated[
     list[str] | None,
-    typer.Argument(metavar="COMMAND", help="Any other command, with its arguments."),
+    typer.Argument(
+        metavar="COMMAND",
+        help="Any other command, with its arguments.",
+        autocompletion=complete_commands,
+    ),
 ]
 
 
@@ -137,7 +164,7 @@ class PrefixCommand(TyperCommand):
 def record(context: typer.Context, path: _File, command: _Command = None) -> None:
     """Run a command, and record its session in a file, masking secrets.
 
-    For example: syncmcp record tape.jsonl call https://example.com/mcp add a:=1 b:=2
+    For example: syncmcp record tape.jsonl call https://example.com/mcp add a=1 b=2
     """
     if os.path.lexists(path):
         raise CommandError(f"{str(path)!r} already exists", hint="remove it, or name another file")
@@ -154,7 +181,7 @@ def replay(context: typer.Context, path: _File, command: _Command = None) -> Non
 
     Requests get the recorded responses.
 
-    For example: syncmcp replay tape.jsonl call add a:=1 b:=2
+    For example: syncmcp replay tape.jsonl call add a=1 b=2
     """
     _run_other(context, ReplayFrom(path))
 
@@ -185,8 +212,8 @@ _TOUR: tuple[tuple[str, Sequence[str]], ...] = (
     ("What the server is", ("info",)),
     ("What it has", ("list",)),
     ("What a tool takes", ("call", "add", "--help")),
-    ("A call", ("call", "add", "a:=1", "b:=2")),
-    ("A call that takes its time, with progress", ("call", "countdown", "steps:=5")),
+    ("A call", ("call", "add", "a=1", "b=2")),
+    ("A call that takes its time, with progress", ("call", "countdown", "steps=5")),
     ("The protocol's own result", ("call", "weather", "city=Bergen", "--json")),
     ("A resource, by its template", ("read", "demo://cities/{city}", "city=Kyoto")),
 )
@@ -218,7 +245,8 @@ def demo() -> None:
 
 def show_help_of(
     words: Annotated[
-        list[str] | None, typer.Argument(metavar="COMMAND", help="The command.")
+        list[str] | None,
+        typer.Argument(metavar="COMMAND", help="The command.", autocompletion=complete_commands),
     ] = None,
 ) -> None:
     """Show the help of a command.
@@ -235,7 +263,9 @@ A server is a URL, or a command after --:
 
 syncmcp tools https://example.com/mcp
 
-syncmcp call add a:=1 b:=2 -- python server.py
+syncmcp call add a=1 b=2 -- python server.py
+
+Try `syncmcp demo` first: it needs no server.
 """
 
 _OUTPUT = """Results go to stdout. Errors go to stderr: a sentence at a terminal, elsewhere a line
@@ -404,18 +434,26 @@ def run_command(arguments: Sequence[str], outer: OuterCommand | None = None) -> 
 
     Raises `OSError` if the output cannot be written, such as `BrokenPipeError`.
     """
-    try:  # not `command.main`, which handles Ctrl-C and broken pipes in its own way
-        command = command_tree()
-        with command.make_context("syncmcp", list(arguments), obj=outer) as context:
-            command.invoke(context)
-    except typer.Exit as end:
-        return end.exit_code
-    except (McpError, typer.TyperException, KeyboardInterrupt, TimeoutError) as error:
-        if hint := describe(error).get("hint"):
-            advise(error, as_typed(hint, outer))
-        print_error(error, as_line=_as_line(arguments))
-        return exit_code(error)
-    return Exit.OK
+    code: int = Exit.OK
+    with ExitStack() as ending:
+
+        def invoke() -> None:  # not `command.main`: it handles Ctrl-C and broken pipes its own way
+            command = command_tree()
+            context = command.make_context("syncmcp", list(arguments), obj=outer)
+            command.invoke(ending.enter_context(context))
+
+        # The server is stopped after the error was printed, because that may take seconds.
+        for step in (invoke, ending.close):
+            try:
+                step()
+            except typer.Exit as end:
+                code = end.exit_code
+            except (McpError, typer.TyperException, KeyboardInterrupt, TimeoutError) as error:
+                if hint := describe(error).get("hint"):
+                    advise(error, as_typed(hint, outer))
+                print_error(error, as_line=_as_line(arguments))
+                code = exit_code(error)
+    return code
 
 
 def _as_line(arguments: Sequence[str]) -> bool:

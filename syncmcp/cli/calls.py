@@ -29,6 +29,8 @@ from syncmcp.ui import shorten, visible
 
 
 _MAX_CHOICES = 12
+# The most tools or prompts that an error for an unknown name lists.
+_MOST_NAMED = 12
 
 
 def signature(schema: Mapping[str, Any]) -> str:
@@ -67,27 +69,22 @@ def schema_properties(schema: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
 
 def argument_syntax(name: str, details: Mapping[str, Any]) -> str:
     """Return how an argument is written on the command line, such as ``count=INTEGER``."""
-    choices = "|".join(enum_choices(details))
-    if is_text(details):
-        return f"{name}={choices or 'TEXT'}"
-    kind = _type_name(details)
-    if kind == "boolean" and not choices:
-        choices = "true|false"
-    sign = "=" if kind in ("integer", "number", "boolean") else ":="
-    return f"{name}{sign}{choices or kind.upper()}"
+    kind = "TEXT" if _type_name(details) == "string" else _type_name(details).upper()
+    choices = "|".join(value_choices(details))
+    return f"{name}{':=' if needs_json(details) else '='}{choices or kind}"
 
 
-def is_text(details: Mapping[str, Any]) -> bool:
-    """Return whether an argument is written as text, ``name=...``, rather than as JSON."""
-    return _type_name(details) == "string"
+def needs_json(details: Mapping[str, Any]) -> bool:
+    """Return whether an argument is written ``name:=json``, rather than ``name=...``."""
+    return _type_name(details) not in ("string", "integer", "number", "boolean")
 
 
-def enum_choices(details: Mapping[str, Any]) -> list[str]:
-    """Return the values of an ``enum`` as they are written; empty without one, or if it is long."""
-    choices = details.get("enum")
+def value_choices(details: Mapping[str, Any]) -> list[str]:
+    """Return the values of an ``enum`` or boolean as they are written; empty if they are many."""
+    choices = details.get("enum", [True, False] if _type_name(details) == "boolean" else None)
     if not isinstance(choices, list) or len(choices) > _MAX_CHOICES:
         return []
-    if is_text(details):
+    if _type_name(details) == "string":
         return [one for one in choices if isinstance(one, str)]
     return [json.dumps(one, ensure_ascii=False) for one in choices]
 
@@ -257,6 +254,10 @@ def call(
     A tool that its server does not mark as read-only needs your consent, or --yes.
 
     For example: syncmcp call https://example.com/mcp search query=tea limit=5
+
+    syncmcp call draw text=@poem.txt size:='[80, 25]' -o p.png -- ./draw
+
+    syncmcp call search --help -- python server.py
     """
     if tool is None:
         hint = session.module_hint or "`syncmcp tools TARGET` lists them"
@@ -410,11 +411,13 @@ def _find_by_name(kind: str, name: str, offered: Iterable[Any]) -> Any:
             return one
         names.append(one.name)
     close = similar(name, names, 3)
-    hint = "`syncmcp list TARGET` shows what there is"
+    hint = f"it has {', '.join(names)}" if names else f"it has no {kind}s"
     if "=" in name:
         hint = f"name the {kind} before its arguments"
     elif close:
         hint = f"did you mean {' or '.join(close)}?"
+    elif len(names) > _MOST_NAMED:
+        hint = f"`syncmcp list TARGET {kind}s` shows its {len(names):,} {kind}s"
     raise CommandError(f"the server has no {kind} {name!r}", hint=hint)
 
 
@@ -430,19 +433,19 @@ _EXAMPLES = {"array": """'["a"]'""", "object": """'{"a": 1}'"""}
 
 
 def _check_arguments(tool: types.Tool, values: dict[str, Any], server: str) -> None:
-    # Only invalid arguments are an error here; if the schema is unusable, the server decides.
-    error = ToolSchemas(tool).input_error(values, server)
     properties = schema_properties(tool.input_schema)
-    hint = f"`syncmcp call TARGET {tool.name} --help` shows its arguments"
     # Unknown arguments are an error unless the schema allows them: a server would ignore them.
     others = [] if takes_others(tool.input_schema) else sorted(values.keys() - properties.keys())
-    for name in others:
-        close = similar(name, properties.keys() - values.keys(), 1)
-        text = f"the tool has no argument {name!r}"
-        known = f"it has {', '.join(properties) or 'none'}"
-        advice = f"did you mean {close[0]}?" if close else known
+    if others:
+        unused = properties.keys() - values.keys()
+        close = [similar(name, unused, 1) for name in others]
+        text = f"the tool has no argument {' and no argument '.join(map(repr, others))}"
+        advice = f"it has {', '.join(properties) or 'none'}"
+        if all(close):
+            advice = f"did you mean {' and '.join(dict.fromkeys(one for (one,) in close))}?"
         raise CommandError(text, server=server, hint=advice)
-    if not isinstance(error, InvalidArguments):
+    errors = _argument_errors(tool, values, server)
+    if not errors:
         return
     missing = [name for name in required_names(tool.input_schema) if name not in values]
     if missing:
@@ -452,15 +455,40 @@ def _check_arguments(tool: types.Tool, values: dict[str, Any], server: str) -> N
             more = "; a space separates arguments, not a comma"
         written = [argument_syntax(name, properties.get(name, {})) for name in missing]
         raise _missing(missing, f"write {' '.join(written)}{more}", server=server)
-    details = properties.get(error.argument or "")
-    if details is not None:
-        hint = f"write {argument_syntax(str(error.argument), details)}"
-        if (example := _EXAMPLES.get(_type_name(details))) is not None:
-            hint += f", such as {error.argument}:={example}"
-    text = error.message
-    if error.argument in values:
-        text += f": it is {shorten(as_json(values[error.argument]), _MAX_SHOWN)}"
-    raise CommandError(text, server=server, hint=hint)
+    texts, written = [], []
+    for error in errors:
+        texts.append(error.message)
+        name = error.argument
+        if name in values:
+            texts[-1] += f": it is {shorten(as_json(values[name]), _MAX_SHOWN)}"
+        if name in properties:
+            example = _EXAMPLES.get(_type_name(properties[name]))
+            such_as = "" if example is None else f", such as {name}:={example}"
+            written.append(argument_syntax(name, properties[name]) + such_as)
+    hint = f"`syncmcp call TARGET {tool.name} --help` shows its arguments"
+    if written:
+        hint = f"write {' and '.join(written)}"
+    raise CommandError("; ".join(texts), server=server, hint=hint)
+
+
+def _argument_errors(
+    tool: types.Tool, values: dict[str, Any], server: str
+) -> list[InvalidArguments]:
+    """Return the error of each argument that does not fit, or of all arguments together."""
+    error = ToolSchemas(tool).input_error(values, server)
+    # Only invalid arguments are an error here; if the schema is unusable, the server decides.
+    if not isinstance(error, InvalidArguments):
+        return []
+    found, rest = [error], dict(values)
+    # The others are found without those before them, which are required perhaps.
+    schema = {word: rule for word, rule in tool.input_schema.items() if word != "required"}
+    schemas = ToolSchemas(tool.model_copy(update={"input_schema": schema}))
+    while isinstance(error, InvalidArguments) and error.argument in rest:
+        del rest[error.argument]
+        error = schemas.input_error(rest, server)
+        if isinstance(error, InvalidArguments) and error.argument in rest:
+            found.append(error)
+    return found
 
 
 def _give(out: Output, result: types.CallToolResult, output: Path | None, *, force: bool) -> None:
@@ -474,6 +502,8 @@ def _give(out: Output, result: types.CallToolResult, output: Path | None, *, for
     said: Iterable[str] = map(_block_text, others)
     if not result.content and result.has_data:
         said = [as_json(result.data, indent=2)]
+    elif out.terminal:
+        said = map(_indented, said)
     if output is not None and not media:
         media = [types.TextResourceContents(uri="", text="\n".join(said))]
     elif not out.json:
@@ -481,6 +511,23 @@ def _give(out: Output, result: types.CallToolResult, output: Path | None, *, for
             out.text(words)
     if output is not None:
         save_all(out, media, output, force=force)
+
+
+def _indented(text: str) -> str:
+    """Return JSON on one line with indentation, and any other text unchanged."""
+    if text[:1] not in ("{", "[") or "\n" in text:
+        return text
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):
+        return text
+    # Only if nothing is lost, such as the digits of a number: one of the usual forms.
+    forms = (
+        json.dumps(value, ensure_ascii=ascii_only, separators=separators)
+        for ascii_only in (False, True)
+        for separators in ((",", ":"), (", ", ": "))
+    )
+    return as_json(value, indent=2) if text in forms else text
 
 
 def _show_contents(out: Output, result: types.ReadResourceResult) -> None:

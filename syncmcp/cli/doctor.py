@@ -13,7 +13,6 @@ from time import perf_counter
 from typing import Any, Literal
 
 import typer
-from rich.text import Text
 from typing_extensions import Self
 
 from syncmcp._base.origin import split_url
@@ -36,7 +35,6 @@ from syncmcp.errors import (
 from syncmcp.transports._process import environment, locate, search_path
 from syncmcp.transports.stdio import SKIPPED_LINE
 from syncmcp.types import Tool
-from syncmcp.ui import visible
 
 # The steps before MCP: the command, or name resolution, TCP and TLS.
 
@@ -287,12 +285,13 @@ def _opening_failure(
         yield Finding.failed("sign-in", error)
     elif isinstance(target, Stdio):
         if isinstance(error, ConnectFailed):
-            hint = "run the command yourself: its stderr says more"
+            shown = len(error.stderr_tail.splitlines()) == 1  # the finding has the last line
+            hints = [] if shown else ["run the command yourself: its stderr says more"]
             if error.hint is not None:
-                hint += f"; {in_words(error.hint)}"
+                hints.append(in_words(error.hint))
             if error.exit_code is None:
-                hint = "does the command speak MCP on stdin and stdout?"
-            yield Finding.failed("start", error, hint)
+                hints = ["does the command speak MCP on stdin and stdout?"]
+            yield Finding.failed("start", error, "; ".join(hints) or None)
             return
         yield Finding("start", "ok", "the server runs")
         hint = "is the program an MCP server? Its stdout may contain only messages"
@@ -359,7 +358,7 @@ def _print_finding(session: Session, finding: Finding) -> None:
         session.out.table(("Verdict", "Step", "", "Hint"), [cells])
         return
     mark, style = _MARKS[finding.verdict]
-    said = Text.assemble((f"{mark} {finding.step}: ", style), visible(finding.said))
-    session.out.styled(said)
+    head = f"{mark} {finding.step}: "
+    session.out.line(head + finding.said, style, head=len(head))
     if finding.hint is not None:
-        session.out.styled(Text(f"  hint: {visible(finding.hint)}", "italic"))
+        session.out.line(f"  hint: {finding.hint}", "italic")

@@ -17,7 +17,8 @@ from syncmcp._base.text import redact
 from syncmcp.auth.registration import BAD_REDIRECT
 from syncmcp.cli.output import CommandError, Exit, Output, advise, describe, show_help
 from syncmcp.cli.parsing import complete_roots, complete_servers
-from syncmcp.cli.session import ServerCommand, Session, person_at_terminal, with_session
+from syncmcp.cli.person import person_at_terminal
+from syncmcp.cli.session import ServerCommand, Session, with_session
 from syncmcp.cli.state import (
     find_server,
     load_roots,

@@ -1,4 +1,4 @@
-"""Output of commands: results, progress, and errors as text or as a line of JSON.
+"""Output of commands: results, and errors as text or as a line of JSON.
 
 Text of servers passes through `visible` before it is written to a terminal. In JSON, the same
 characters are written as escapes, which changes no value.
@@ -11,19 +11,15 @@ import re
 import shlex
 import signal
 import sys
-import threading
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+import textwrap
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import IntEnum
 from pathlib import Path
-from time import monotonic
 from typing import Any, Final, TextIO
 
 import typer
 from pydantic import ValidationError
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn
 from rich.table import Table
 from rich.text import Text
 
@@ -65,6 +61,7 @@ class Output:
         self.json = json
         self.terminal = sys.stdout.isatty()
         self._before = before
+        self._headed = False
 
     def result(self, wire: Any) -> None:
         """Print a result as JSON: on one line, or indented on a terminal."""
@@ -121,19 +118,22 @@ class Output:
         console.print(table)
 
     def heading(self, words: str) -> None:
-        """Print a heading above a table, on a terminal only."""
+        """Print a heading above a table, on a terminal only; a blank line separates tables."""
         if self.terminal:
-            self.styled(Text(words, "bold underline"))
+            if self._headed:
+                print()
+            self._headed = True
+            self.line(words, "bold underline")
 
-    def styled(self, line: Text) -> None:
-        """Print a line with styles, on a terminal. Server text in it must have passed `visible`."""
+    def line(self, words: str, style: str, *, head: int | None = None) -> None:
+        """Print a line on stdout, the first `head` characters or all of it in this style."""
         self._before()
-        console_for(sys.stdout).print(line, soft_wrap=True)
+        _print_lines(console_for(sys.stdout), visible(words), style, head=head)
 
     def note(self, words: str) -> None:
         """Print a note for the person on stderr."""
         self._before()
-        console_for(sys.stderr).print(Text(visible(words, lines=True)), soft_wrap=True)
+        _print_lines(console_for(sys.stderr), visible(words, lines=True))
 
 
 def console_for(stream: TextIO) -> Console:
@@ -145,6 +145,31 @@ def console_for(stream: TextIO) -> Console:
         emoji=False,
         highlight=False,
     )
+
+
+def _print_lines(console: Console, text: str, style: str = "", *, head: int | None = None) -> None:
+    """Print lines of this command; on a terminal, each is broken between words.
+
+    A line with a command in backquotes is not broken: a person may copy the command. The first
+    `head` characters, or all, have the style.
+    """
+    styled = len(text) if head is None else head
+    for line in text.split("\n"):
+        rows = [line]
+        if console.is_terminal and "`" not in line:
+            indent = " " * (2 + len(line) - len(line.lstrip(" ")))
+            rows = textwrap.wrap(
+                line,
+                console.width,
+                subsequent_indent=indent,
+                break_long_words=False,
+                break_on_hyphens=False,
+            )
+        for row in rows or [""]:
+            shown = Text(row)
+            shown.stylize(style, 0, max(styled, 0))
+            styled -= len(row)
+            console.print(shown, soft_wrap=True)
 
 
 def as_json(value: Any, *, indent: int | None = None) -> str:
@@ -325,12 +350,9 @@ def explain(error: BaseException) -> None:
     """
     facts = describe(error)
     console = console_for(sys.stderr)
-
-    def line(text: str, style: str = "") -> None:
-        console.print(Text(several_lines(text), style), soft_wrap=True)
-
     told = [str(facts["code"])] if "code" in facts else []
-    if "status" in facts and f"HTTP {facts['status']}" not in facts["message"]:
+    # The message may name the status of another request, such as a GET.
+    if "status" in facts and not re.search(rf"(?<!: )HTTP {facts['status']}", facts["message"]):
         told.append(f"HTTP {facts['status']}")
     if "process_exit_code" in facts:
         told.append(f"exit code {facts['process_exit_code']}")
@@ -340,19 +362,17 @@ def explain(error: BaseException) -> None:
         told.append("the tool has run")
     about = "; ".join(told)
     first = "the tool failed: " if "tool" in facts else "error: "
-    console.print(Text(first, "bold red"), end="")
     said = str(facts["message"]).replace(SEARCHED, f"\n{SEARCHED[2:]}")  # PATH may be long
-    line(f"{said} ({about})" if about else said)
-    if "server" in facts:
-        line(f"  server: {facts['server']}", "dim")
+    said = f"{first}{said} ({about})" if about else f"{first}{said}"
+    _print_lines(console, several_lines(said), "bold red", head=len(first))
     quoted = facts.get("stderr") or text_body(facts)
     if isinstance(error, InvalidOutput) and error.result is not None:
         # Not left for another run with --json, which would call the tool again.
         quoted = shorten(error.result.text or as_json(facts["result"]), _LONGEST_RESULT)
     for words in quoted.splitlines():
-        line(f"  │ {words}", "dim")
+        console.print(Text(f"  │ {visible(words)}", "dim"), soft_wrap=True)
     if "hint" in facts and facts["hint"] not in told:
-        line(f"  {facts['hint']}")
+        _print_lines(console, several_lines(f"  {facts['hint']}"))
 
 
 def _kind(error: BaseException) -> str:
@@ -478,128 +498,3 @@ def show_help(context: typer.Context) -> None:
     if context.invoked_subcommand is None:
         print(context.get_help())
         raise typer.Exit(Exit.USAGE)
-
-
-# The progress of a call, as a bar on stderr, and lines of a server outside its answers.
-
-
-_MAX_LABEL = 60
-
-# A wait is shown only after this time, in seconds.
-_UNSEEN_SECONDS = 0.5
-
-# The most lines of a server that are stored during a question, and the most characters of each.
-_MOST_KEPT = 100
-_MAX_KEPT = 4_000
-
-
-def print_line(words: str) -> None:
-    """Print a line of a server on stderr."""
-    print(visible(words), file=sys.stderr, flush=True)
-
-
-class ProgressBar:
-    """Shows what a person waits for, for how long, and the progress that the server reports.
-
-    Notifications arrive on a pool thread. The bar is hidden while a question is on the terminal.
-    Lines of the server are then stored: they could look like a part of the question.
-    """
-
-    def __init__(self) -> None:
-        # Guards all attributes, so that a notification cannot draw over a question.
-        self._lock = threading.RLock()
-        self._bar: Progress | None = None
-        self._timer: threading.Timer | None = None
-        self._awaited: tuple[str, float] | None = None
-        self._suspended = False
-        self._kept = deque[str](maxlen=_MOST_KEPT)
-
-    def wait(self, words: str) -> None:
-        """Show these words and the elapsed seconds until `hide`, if the wait is long."""
-        with self._lock:
-            self.hide()
-            self._resume((words, monotonic()))
-
-    def _resume(self, awaited: tuple[str, float] | None) -> None:
-        """Show again what `hide` removed; the caller holds the lock."""
-        if awaited is not None and not self._suspended:
-            self._awaited = awaited
-            self._timer = threading.Timer(_UNSEEN_SECONDS, self._draw)
-            self._timer.daemon = True
-            self._timer.start()
-
-    def _draw(self) -> None:
-        with self._lock:
-            if self._timer is threading.current_thread() and self._awaited is not None:
-                self._start(self._awaited[0])
-
-    def _start(self, words: str) -> Progress:
-        """Start to draw, and return the bar; the caller holds the lock."""
-        if self._bar is None:
-            self._bar = Progress(
-                TextColumn("{task.description}", markup=False),
-                BarColumn(),
-                TextColumn("{task.fields[done]}", markup=False),
-                TextColumn("{task.elapsed:.0f} s", markup=False),
-                console=console_for(sys.stderr),
-                transient=True,
-            )
-            self._bar.add_task(visible(words), total=None, done="")
-            if self._awaited is not None:
-                self._bar.tasks[0].start_time = self._awaited[1]
-            self._bar.start()
-        return self._bar
-
-    def line(self, words: str) -> None:
-        """Print a line of a server; after the question, if one is on the terminal."""
-        with self._lock:
-            if self._suspended:
-                self._kept.append(shorten(words, _MAX_KEPT))
-                return
-            awaited = self._awaited
-            self.hide()
-            print_line(words)
-            self._resume(awaited)
-
-    def report(self, progress: float, total: float | None, message: str | None) -> None:
-        """Draw the progress that a server reported; see `ProgressHandler`."""
-        with self._lock:
-            if self._suspended:
-                return
-            # A share of 1: the bar cannot be drawn from numbers near the largest float.
-            share = min(max(progress / total, 0), 1) if total is not None and total > 0 else None
-            bar = self._start("")
-            bar.update(
-                bar.tasks[0].id,
-                completed=share or 0,
-                total=None if share is None else 1,
-                description=visible(shorten(message or "", _MAX_LABEL)),
-                done=f"{progress:g}",
-            )
-            bar.refresh()
-
-    def hide(self) -> None:
-        """Remove the bar from the terminal, until the next notification or `wait`."""
-        with self._lock:
-            if self._timer is not None:
-                self._timer.cancel()
-            self._timer = self._awaited = None
-            if self._bar is not None:
-                self._bar.stop()
-                self._bar = None
-
-    @contextmanager
-    def suspended(self) -> Iterator[None]:
-        """Hide the bar, ignore notifications, and store lines of the server in this block."""
-        with self._lock:
-            awaited = self._awaited
-            self.hide()
-            self._suspended = True
-        try:
-            yield
-        finally:
-            with self._lock:
-                self._suspended = False
-                while self._kept:
-                    print_line(self._kept.popleft())
-                self._resume(awaited)

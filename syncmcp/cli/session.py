@@ -5,22 +5,17 @@ from __future__ import annotations
 import functools
 import inspect
 import logging
-import os
 import re
-import sys
 import textwrap
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Callable, Sequence
 from copy import copy
 from dataclasses import fields
-from functools import cached_property
 from itertools import takewhile
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Concatenate, NamedTuple, ParamSpec, cast
+from typing import Annotated, Any, Concatenate, NamedTuple, ParamSpec, cast
 
 import typer
 from typer.core import TyperCommand
-from typing_extensions import Self
 
 from syncmcp._base.secrets import Secrets
 from syncmcp._base.text import WORD, logger
@@ -35,13 +30,11 @@ from syncmcp.cli.output import (
     Exit,
     FormCancelled,
     Output,
-    ProgressBar,
     advise,
     approval_hint,
     as_json,
     describe,
     exit_code,
-    print_line,
 )
 from syncmcp.cli.parsing import (
     Settings,
@@ -53,76 +46,12 @@ from syncmcp.cli.parsing import (
     stdio_target,
     with_stored_login,
 )
+from syncmcp.cli.person import Person, person_at_terminal, print_line
 from syncmcp.cli.state import find_server, load_roots
 from syncmcp.config import Http, Stdio
-from syncmcp.errors import ConnectFailed, Denied, InvalidOutput, McpError, ServerError, ToolError
-from syncmcp.servers_file import NotApproved, ServerReview
+from syncmcp.errors import ConnectFailed, InvalidOutput, McpError, ServerError, ToolError
+from syncmcp.servers_file import NotApproved
 from syncmcp.types import LoggingMessageNotificationParams
-
-if TYPE_CHECKING:
-    from syncmcp.ui.terminal import Terminal
-
-# The person at the terminal. Prompts go to stderr: stdout has nothing but results.
-
-
-def person_at_terminal() -> Person | None:
-    """Return the person; `None` unless stdin and stderr are terminals that can move the cursor."""
-    dumb = os.environ.get("TERM") == "dumb"
-    return Person() if sys.stdin.isatty() and sys.stderr.isatty() and not dumb else None
-
-
-class Person:
-    """The person at the terminal, who can be asked.
-
-    `suspend_prompt` returns a context manager that hides the prompt of the shell.
-    """
-
-    def __init__(self) -> None:
-        self.bar = ProgressBar()
-        self.suspend_prompt: Callable[[], AbstractContextManager[object]] = nullcontext
-
-    @cached_property
-    def terminal(self) -> Terminal:
-        """Asks the questions of servers, and hides the progress bar and the prompt during them."""
-        from syncmcp.ui.terminal import Terminal
-
-        return Terminal(sys.stdin, sys.stderr, beside=self._beside)
-
-    @property
-    def cancelled(self) -> int:
-        """How many questions of servers the person has cancelled."""
-        return self.terminal.cancelled if "terminal" in vars(self) else 0  # it takes time to load
-
-    @contextmanager
-    def _beside(self) -> Iterator[None]:
-        with self.suspend_prompt(), self.bar.suspended():
-            yield
-
-    @cached_property
-    def approval(self) -> Approval:
-        """Asks the person for approval."""
-        from syncmcp.ui.terminal import AskOnTerminal
-
-        return AskOnTerminal(terminal=self.terminal)
-
-    def approve(self, review: ServerReview) -> bool:
-        """Ask whether a server that a guarded file names may be used; Ctrl-C ends the command."""
-        before = self.terminal.cancelled
-        approved = self.terminal.approve(review)
-        if self.cancelled > before:
-            raise KeyboardInterrupt
-        return approved
-
-    def before_call(self, *call: Any) -> None:
-        """Ask about a call; see `Approval.before_call`. Ctrl-C ends the command."""
-        from syncmcp.ui.terminal import CANCELLED
-
-        try:
-            self.approval.before_call(*call)
-        except Denied as denied:
-            if denied.reason == CANCELLED:
-                raise KeyboardInterrupt from denied
-            raise
 
 
 class _DenyWithoutPerson:
@@ -199,7 +128,9 @@ class _Warnings(logging.Handler):
 class Session:
     """The options, output and client of one command. The client is opened at its first use.
 
-    `named` is TARGET as it was typed.
+    Attributes:
+        named: TARGET as it was typed.
+        misused: Whether the command ended because of an invalid command line.
     """
 
     def __init__(
@@ -216,27 +147,26 @@ class Session:
         self._shared = shared = outer if isinstance(outer, SharedClient) else None
         self._client: Client | None = None
         self._opened = False
+        self.misused = False
         self.person = person = shared.person if shared is not None else person_at_terminal()
         hide = (lambda: None) if person is None else person.bar.hide
         self.out = Output(json=settings.json, before=hide)
         self._warnings = _Warnings(self._print_line)
-
-    def __enter__(self) -> Self:
-        if self.settings.verbose:
+        if settings.verbose:
             logger("syncmcp").addHandler(self._warnings)
-        return self
 
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+    def close(self) -> None:
+        """Disconnect. A server that was started is stopped; Ctrl-C kills it."""
         try:
             if self._client is not None:
+                self.wait("disconnecting; Ctrl-C ends this at once")
                 self._client.close()
-                misused = error is not None and exit_code(error) == Exit.USAGE
                 # Such a recording is useless, and would block the corrected command.
-                if isinstance(self.outer, RecordTo) and (misused or not self._opened):
+                if isinstance(self.outer, RecordTo) and (self.misused or not self._opened):
                     self.outer.path.unlink(missing_ok=True)
         finally:
+            self.wait_no_more()
             logger("syncmcp").removeHandler(self._warnings)
-        self.wait_no_more()  # after the last notification that could draw the bar
 
     @property
     def target(self) -> tuple[Stdio | Http, dict[str, Any]]:
@@ -577,21 +507,25 @@ def with_session(
         named: str = given.pop("target")
         settings = Settings(**{one.name: given.pop(one.name) for one in common})
         outer: OuterCommand | None = place.obj
-        with Session(settings, named, place.meta[_AFTER_DASHES], outer) as session:
-            before = session.cancelled
-            try:
-                call(session, **given)
-            except McpError as error:
-                session.hide_secrets(error)
-                taken = _own_word(place)
-                if taken and isinstance(error, ConnectFailed):
-                    hint = describe(error)["hint"]
-                    advise(error, f"{taken} went to the server: is it meant before --? {hint}")
-                if session.cancelled > before and isinstance(error, (ServerError, ToolError)):
-                    raise FormCancelled(f"you cancelled; {error.message}") from error
-                raise
-            if session.cancelled > before:
-                raise typer.Exit(Exit.CANCELLED)
+        session = Session(settings, named, place.meta[_AFTER_DASHES], outer)
+        place.find_root().call_on_close(session.close)  # after the error was printed
+        before = session.cancelled
+        try:
+            call(session, **given)
+        except McpError as error:
+            session.hide_secrets(error)
+            session.misused = exit_code(error) == Exit.USAGE
+            taken = _own_word(place)
+            if taken and isinstance(error, ConnectFailed):
+                hint = describe(error)["hint"]
+                advise(error, f"{taken} went to the server: is it meant before --? {hint}")
+            if session.cancelled > before and isinstance(error, (ServerError, ToolError)):
+                raise FormCancelled(f"you cancelled; {error.message}") from error
+            raise
+        finally:
+            session.wait_no_more()
+        if session.cancelled > before:
+            raise typer.Exit(Exit.CANCELLED)
 
     parameters = [context, target, *own, *common]
     run.__signature__ = inspect.Signature(  # type: ignore[attr-defined]

@@ -6,9 +6,8 @@ import re
 import shlex
 import sys
 import threading
-from collections.abc import AsyncGenerator, Callable, Iterable, Iterator
+from collections.abc import AsyncGenerator, Iterable, Iterator
 from contextlib import contextmanager, suppress
-from typing import Any, TypeVar
 
 from prompt_toolkit import PromptSession
 from prompt_toolkit.completion import Completer as LineCompleter
@@ -22,7 +21,7 @@ from syncmcp._client.client import Client
 from syncmcp._concurrency.cancel import CancelToken
 from syncmcp._concurrency.files import make_private_directory
 from syncmcp._connection.options import CallOptions
-from syncmcp.cli.calls import enum_choices, is_template, is_text, schema_properties
+from syncmcp.cli.calls import is_template, needs_json, schema_properties, value_choices
 from syncmcp.cli.output import CommandError
 from syncmcp.cli.parsing import Item, join_item, split_item
 from syncmcp.cli.state import state_directory
@@ -31,15 +30,13 @@ from syncmcp.errors import McpError
 from syncmcp.types import Prompt, PromptReference, Tool
 from syncmcp.ui import visible
 
-T = TypeVar("T")
-
 _BLANK = re.compile(r"[ \t\r\n]")  # what separates words for `shlex`
 
 # The longest completion, in characters: nobody reads more before Enter.
 _LONGEST = 200
 
-# How long a completion may take, in seconds: nobody waits longer for one.
-_LONGEST_WAIT = 5.0
+LONGEST_WAIT = 5.0
+"""How long a completion or a hint may take, in seconds: nobody waits longer for one."""
 
 # The maximum number of characters of the server's name in the prompt.
 _LONGEST_NAME = 32
@@ -61,7 +58,7 @@ COMMANDS = (
 """The commands of the shell; all but `help`, `exit` and `quit` are commands of `syncmcp`."""
 
 
-def _short(name: str) -> str:
+def short_name(name: str) -> str:
     """Return the name of a server for the prompt: the name it states, or its command or URL.
 
     Of a command's path, only the last part is shown.
@@ -77,7 +74,7 @@ class LinePrompt:
 
     def __init__(self, client: Client) -> None:
         self._session: PromptSession[str] = PromptSession(
-            f"{_short(client.server.name)}> ",
+            f"{short_name(client.server.name)}> ",
             history=_history(),
             completer=ShellCompleter(client),
             complete_while_typing=False,
@@ -161,14 +158,11 @@ def _history() -> History:
 class ShellCompleter(LineCompleter):
     """Completes a line with names, arguments and argument values that the server offers.
 
-    Each list of the server is fetched once, in `_LONGEST_WAIT` seconds at most.
+    Each request for them may take `LONGEST_WAIT` seconds.
     """
 
     def __init__(self, client: Client) -> None:
         self._client = client
-        # Guards the cached lists: two quick keystrokes must not fetch a list twice.
-        self._lock = threading.Lock()
-        self._lists: dict[Callable[..., Any], Any] = {}
         self._cancel = CancelToken()  # of the newest completion
 
     async def get_completions_async(
@@ -241,10 +235,10 @@ class ShellCompleter(LineCompleter):
 
     def _argument_candidates(self, tool: Tool, typed: str) -> Iterator[str | None]:
         for name, details in schema_properties(tool.input_schema).items():
-            bare = Item(name, not is_text(details), "")
+            bare = Item(name, needs_json(details), "")
             start = join_item(bare)
             if start is not None and typed.startswith(start):
-                for choice in enum_choices(details):
+                for choice in value_choices(details):
                     yield join_item(bare._replace(text=choice))
             else:
                 yield start
@@ -266,25 +260,18 @@ class ShellCompleter(LineCompleter):
         yield from (join_item(item._replace(text=value)) for value in found.values[:MAX_VALUES])
 
     def _uris(self) -> Iterator[str]:
-        yield from (one.uri for one in self._fetch_once(self._client.list_resources).resources)
-        templates = self._fetch_once(self._client.list_resource_templates)
+        yield from (one.uri for one in self._client.list_resources(**self._options()).resources)
+        templates = self._client.list_resource_templates(**self._options())
         yield from (one.uri_template for one in templates.resource_templates)
 
     def _tools(self) -> list[Tool]:
-        return self._fetch_once(self._client.list_tools).tools
+        return self._client.list_tools(**self._options()).tools
 
     def _prompts(self) -> list[Prompt]:
-        return self._fetch_once(self._client.list_prompts).prompts
-
-    def _fetch_once(self, fetch: Callable[..., T]) -> T:
-        with self._lock:
-            if fetch not in self._lists:
-                self._lists[fetch] = fetch(**self._options())
-            found: T = self._lists[fetch]
-            return found
+        return self._client.list_prompts(**self._options()).prompts
 
     def _options(self) -> CallOptions:
-        return {"timeout": _LONGEST_WAIT, "cancel": self._cancel}
+        return {"timeout": LONGEST_WAIT, "cancel": self._cancel}
 
 
 def _text_item(word: str) -> Item | None:

@@ -207,7 +207,7 @@ def test_the_shell_keeps_one_connection_and_completes_from_it(elsewhere: Path) -
     with at_terminal("shell", *DEMO) as terminal:
         terminal.answers("Ctrl-D ends", "call ad", TAB)
         terminal.answers("call add", "a", TAB)  # a blank follows the name
-        terminal.answers("call add a:=", "1 b:=2", ENTER)
+        terminal.answers("call add a=", "1 b:=2", ENTER)
         terminal.answers("\n3\n", "prompt translate language=Fr", TAB)
         terminal.answers("language=French", "text=Hi", ENTER)
         terminal.answers("user: ", "call fail --json", ENTER)
@@ -219,7 +219,8 @@ def test_the_shell_keeps_one_connection_and_completes_from_it(elsewhere: Path) -
         )
         terminal.answers("leave out `syncmcp` in this shell", "shell", ENTER)
         terminal.answers("`syncmcp shell` works outside this shell", "hello", ENTER)
-        terminal.answers("there is no command 'hello'", "tools | grep add", ENTER)
+        terminal.answers("there is no command 'hello'", "add a:=1", ENTER)
+        terminal.answers("write `call add`", "tools | grep add", ENTER)
         terminal.answers("'|' works only outside the shell", "--help", ENTER)
         terminal.sees("call      Call a tool.\n")
         terminal.answers("help COMMAND says more.", "call add a:=1 'b:=2", ENTER)
@@ -231,6 +232,66 @@ def test_the_shell_keeps_one_connection_and_completes_from_it(elsewhere: Path) -
         terminal.answers("error: interrupted", "ping", ENTER)
         terminal.answers(" ms\n", CTRL_D)
         assert terminal.ends() == 0
+
+
+def test_the_shell_says_that_the_server_was_started_again(elsewhere: Path, tmp_path: Path) -> None:
+    (tmp_path / "server.py").write_text(
+        "import os\n"
+        "from syncmcp.testing import Server\n"
+        "server = Server('fragile')\n"
+        "@server.tool(annotations={'readOnlyHint': True})\n"
+        "def end() -> str: os._exit(3)\n"
+        "server.run_stdio()\n"
+    )
+    with at_terminal("shell", "--", sys.executable, str(tmp_path / "server.py")) as terminal:
+        terminal.answers("connected to python", "call end", ENTER)
+        terminal.answers("exit code 3", "ping", ENTER)
+        terminal.answers("the connection had been lost; the server was connected", "ping", ENTER)
+        terminal.answers(" ms\n", CTRL_D)
+        assert terminal.ends() == 0
+    assert terminal.screen.count("had been lost") == 1
+
+
+def test_lines_of_the_command_are_broken_between_words_and_commands_are_not(
+    elsewhere: Path, demo: str
+) -> None:
+    words = [f"an_unknown_{number}=1" for number in range(4)]
+    with at_terminal("call", demo, "add", *words, columns=60) as terminal:
+        assert terminal.ends() == 2
+    assert terminal.screen.splitlines() == [
+        "error: the tool has no argument 'an_unknown_0' and no",
+        "  argument 'an_unknown_1' and no argument 'an_unknown_2' and",
+        "  no argument 'an_unknown_3'",
+        "  it has a, b",
+    ]
+    with at_terminal("call", demo, "nothing", columns=30) as terminal:
+        assert terminal.ends() == 2
+    assert b"  `syncmcp list TARGET tools` shows its 14 tools\r\n" in terminal.raw
+
+
+ON_ONE_LINE = {
+    '{"a":[1.5,"\\u00e9"]}': '{\n  "a": [\n    1.5,\n    "é"\n  ]\n}',
+    '{"a": "é"}': '{\n  "a": "é"\n}',
+    '{"price": 1.50}': '{"price": 1.50}',  # indented, it would lose a digit
+    '{"a": 1, "a": 2}': '{"a": 1, "a": 2}',
+    "[bracketed]": "[bracketed]",
+}
+
+
+def test_json_on_one_line_is_indented_for_a_person_unless_something_would_be_lost(
+    elsewhere: Path,
+) -> None:
+    server = Server("texts")
+
+    @server.tool(annotations={"readOnlyHint": True})
+    def text(number: int) -> str:
+        return list(ON_ONE_LINE)[number]
+
+    with serve_http(server) as http:
+        for number, shown in enumerate(ON_ONE_LINE.values()):
+            with at_terminal("call", http.url, "text", f"number={number}") as terminal:
+                assert terminal.ends() == 0
+            assert terminal.screen == shown
 
 
 @pytest.mark.requirement("M-20")

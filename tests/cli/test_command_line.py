@@ -114,20 +114,28 @@ def test_where_only_strings_are_taken_json_is_refused() -> None:
     assert caught.value.hint == "write a=..."
 
 
-CHECKED = """
+CHECKED = (
+    """
 a=x b:=2 | argument 'a' is not of type integer: it is "x" | write a=INTEGER
+a=x b=y | BOTH | write a=INTEGER and b=INTEGER
 a:=1 | an argument is missing: b | write b=INTEGER
 a=1,b=2 | an argument is missing: b | write b=INTEGER; a space separates arguments
  | 2 arguments are missing: a, b | write a=INTEGER b=INTEGER; --input @- reads them
 first:=1 b:=2 | the tool has no argument 'first' | it has a, b
+aa:=1 bb:=2 | the tool has no argument 'aa' and no argument 'bb' | did you mean a and b?
 a:1 b:2 | 'a:1' is not of the form name=value | write a=1
 a=New York | 'York' is not of the form name=value | QUOTES
 --input a=1 | NO_OBJECT | write --input '{"name": value}' or --input @FILE
 --input - | NO_OBJECT | write --input @-
 --input 5 | the arguments are not a JSON object | write --input '{"name": value}'
 --input {} --input {} | --input appears twice | write one object of all arguments
-""".replace("QUOTES", QUOTES).replace(
-    "NO_OBJECT", "the object of arguments is not JSON: see line 1, column 1"
+""".replace("QUOTES", QUOTES)
+    .replace(
+        "BOTH",
+        "argument 'a' is not of type integer: it is \"x\";"
+        " argument 'b' is not of type integer: it is \"y\"",
+    )
+    .replace("NO_OBJECT", "the object of arguments is not JSON: see line 1, column 1")
 )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from syncmcp.cli import app, parsing, session
 from syncmcp.cli.inspection import capability_names
 from syncmcp.cli.output import Exit
 from syncmcp.cli.parsing import PROVIDERS, sampling_model
+from syncmcp.cli.person import Person
 from syncmcp.llm import OpenAISampling
 from syncmcp.testing import Server, ToolContext, serve_http
 from syncmcp.types import (
@@ -303,10 +304,10 @@ def test_no_line_of_a_server_appears_within_a_question(
     def options_of(target: object, **options: Any) -> Any:
         return target, options
 
-    person = session.Person()
+    person = Person()
     monkeypatch.setattr(session, "person_at_terminal", lambda: person)
     monkeypatch.setattr(session, "Client", options_of)
-    with session.Session(parsing.Settings(verbose=True), "COMMAND", ["server"]) as asking:
+    with closing(session.Session(parsing.Settings(verbose=True), "COMMAND", ["server"])) as asking:
         made: Any = asking.make_client()
     target, options = made
     logged = LoggingMessageNotificationParams(level="info", data="logged")

@@ -16,10 +16,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from rich.text import Text
 
+import syncmcp
 from syncmcp.cli import output
-from syncmcp.cli.output import Output, ProgressBar
+from syncmcp.cli.output import Output
+from syncmcp.cli.person import ProgressBar
 from syncmcp.errors import (
     AuthError,
     ConnectFailed,
@@ -187,7 +188,8 @@ def test_output_that_cannot_be_written_is_an_error(
 @pytest.mark.parametrize(
     ("error", "said"),
     [
-        (HttpError("not found (GET: HTTP 404)", status=404), "error: not found (GET: HTTP 404)\n"),
+        (HttpError("not found (HTTP 404)", status=404), "error: not found (HTTP 404)\n"),
+        (HttpError("no (GET: HTTP 404)", status=404), "error: no (GET: HTTP 404) (HTTP 404)\n"),
         (HttpError("not found", status=404), "error: not found (HTTP 404)\n"),
         (ConnectFailed("command not found: 'x'; PATH searched: /a:/b"), "not found: 'x'\n"),
         (OutcomeUnknown("gone", method="tools/call", exit_code=3), "(exit code 3; the tool may"),
@@ -275,12 +277,33 @@ def test_ctrl_c_while_the_commands_are_made_is_told_like_any_other(
     assert json.loads(capsys.readouterr().err)["error"]["kind"] == "Interrupted"
 
 
+def test_an_error_is_printed_before_the_server_is_stopped(
+    command: Command, demo: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Stopping may take seconds. Ctrl-C meanwhile changes only the exit code."""
+    close = syncmcp.Client.close
+
+    def slow(client: syncmcp.Client) -> None:
+        print("disconnects", file=sys.stderr)
+        close(client)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(syncmcp.Client, "close", slow)
+    ran = command("call", demo, "nothing")
+    error, stopped, interrupted = ran.err.splitlines()
+    assert "no tool 'nothing'" in error
+    assert (ran.code, stopped) == (130, "disconnects")
+    assert json.loads(interrupted)["error"]["kind"] == "Interrupted"
+    ran = command("call", demo, "add", "a=1", "b=2")
+    assert (ran.code, ran.out) == (130, "3\n")
+
+
 PRINTS: dict[str, Callable[[Output], None]] = {
     "result": lambda out: out.result({}),
     "text": lambda out: out.text("x"),
     "table": lambda out: out.table(("A",), [("x",)]),
     "heading": lambda out: out.heading("x"),
-    "styled": lambda out: out.styled(Text("x")),
+    "line": lambda out: out.line("x", "bold"),
     "note": lambda out: out.note("x"),
 }
 
@@ -322,6 +345,7 @@ def test_no_numbers_of_a_server_are_too_much_for_the_bar(
     screen = _Screen()
     monkeypatch.setattr(sys, "stderr", screen)
     bar = ProgressBar()
+    bar.wait("waiting")
     bar.report(progress, total, "at work")
     bar.hide()
     assert "at work" in screen.getvalue()

@@ -8,7 +8,7 @@ import re
 import pytest
 
 import syncmcp
-from syncmcp.cli import session
+from syncmcp.cli import person
 from syncmcp.cli.app import app, run_command
 from syncmcp.cli.output import Exit
 from syncmcp.cli.session import SharedClient
@@ -120,9 +120,9 @@ def test_help_and_hints_of_a_shell_name_commands_as_they_are_typed_there(
     elsewhere: object, demo: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with syncmcp.connect(demo) as client:
-        outer = SharedClient(client, session.Person())
+        outer = SharedClient(client, person.Person())
         for words, said in (
-            (["call", "zzz"], "`list` shows what there is"),
+            (["call", "zzz"], "`list tools` shows its 14 tools"),
             (["call", "add", '{"a": 1, "b": []}'], "write b=INTEGER"),
             (["call"], "`tools` lists them"),
             (["ping", "x"], "`ping --help` shows the arguments"),

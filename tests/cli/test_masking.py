@@ -13,7 +13,8 @@ import syncmcp
 from syncmcp import Http
 from syncmcp._base.text import MOST_QUOTED
 from syncmcp.cli.app import run_command
-from syncmcp.cli.session import Person, SharedClient
+from syncmcp.cli.person import Person
+from syncmcp.cli.session import SharedClient
 from syncmcp.testing import RpcError, Server, serve_http
 from tests.cli.running import Command
 

@@ -26,7 +26,7 @@ from prompt_toolkit.output import DummyOutput
 from syncmcp import CancelToken, Client, RequestCancelled
 from syncmcp.cli import shell
 from syncmcp.cli.parsing import parse_arguments
-from syncmcp.cli.shell import LinePrompt, ShellCompleter, _short
+from syncmcp.cli.shell import LinePrompt, ShellCompleter, short_name
 from syncmcp.types import (
     Completion,
     ListPromptsResult,
@@ -145,9 +145,16 @@ def test_a_blank_follows_the_only_completion_at_the_end_of_a_line() -> None:
     assert found.text == "call"
 
 
+def test_arguments_are_offered_as_their_help_writes_them() -> None:
+    assert lines(Offering("n", type="integer"), "call known q") == ["call known q="]
+    flag = Offering("n", type="boolean")
+    assert lines(flag, "call known q=") == ["call known q=true", "call known q=false"]
+    assert lines(Offering("n", type="array"), "call known q") == ["call known q:="]
+
+
 def test_the_prompt_shows_no_path_of_a_program() -> None:
     names = ("weather", "/usr/bin/python3 server.py", "https://example.com/mcp")
-    assert [_short(name) for name in names] == [names[0], "python3 server.py", names[2]]
+    assert [short_name(name) for name in names] == [names[0], "python3 server.py", names[2]]
 
 
 class Silent:
@@ -241,6 +248,9 @@ def test_what_the_command_itself_knows_is_offered(
     elsewhere: Path, command: Command, offered: Callable[..., list[str]]
 ) -> None:
     assert "doctor" in offered("")
+    assert offered("help", "re") == offered("record", "tape", "re") == ["read", "record", "replay"]
+    assert offered("help", "servers", "a") == ["approve"]
+    assert offered("record", "tape", "call", "r") == []
     assert offered("servers", "") == ["list", "approve", "forget"]
     assert offered("list", "x", "p") == ["prompts"]
     assert offered("tools", "--revision", "l") == ["legacy"]
