@@ -112,6 +112,12 @@ def mcp_client(mcp_server: Server, mcp_client_options: Mapping[str, Any]) -> Ite
     """
     from syncmcp import Client
 
+    given: object = mcp_client_options
+    if not isinstance(given, Mapping):
+        kind = type(given).__name__
+        raise pytest.UsageError(
+            f"the fixture mcp_client_options must return a dict of options of Client, not {kind}"
+        )
     options: dict[str, Any] = {"lazy": True, **mcp_client_options}
     client = Client(mcp_server, **options)
     yield client

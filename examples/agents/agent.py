@@ -108,11 +108,22 @@ class ScriptedModel:
                 return f"The result is: {text_of(block)}"
         name, _, arguments = last.text.partition(" ")
         if name in {tool.name for tool in request.tools or ()}:
-            return ToolRequest(tool=name, arguments=json.loads(arguments or "{}"))
+            return ToolRequest(tool=name, arguments=typed_arguments(name, arguments))
         return f"You said: {last.text}"
 
     def __repr__(self) -> str:
         return "scripted"
+
+
+def typed_arguments(name: str, text: str) -> dict[str, Any]:
+    """Return the arguments that a person typed after the name of a tool."""
+    try:
+        arguments = json.loads(text or "{}")
+    except ValueError as error:
+        raise syncmcp.UsageError(f"the text after {name} is not JSON: {error}") from None
+    if not isinstance(arguments, dict):
+        raise syncmcp.UsageError(f'the text after {name} must be an object, such as {{"a": 1}}')
+    return arguments
 
 
 MODELS: Final[Mapping[str, tuple[Callable[[str], syncmcp.SamplingHandler], str]]] = {
@@ -530,6 +541,8 @@ def main() -> None:
         )
         with chat.group:
             if unattended:
+                if not piped and file is None:
+                    screen.say("no terminal: a script is played (--ui none reads stdin instead)")
                 chat.run(printed_lines(sys.stdin if piped else script.person, screen))
             else:
                 chat.run(typed_lines(screen))

@@ -273,7 +273,10 @@ def _resume(
     pending: InputRequired[R], answers: Mapping[str, Any] | None, core: ClientCore
 ) -> Steps[R | InputRequired[R]]:
     if not isinstance(pending, InputRequired):
-        raise UsageError(f"pending must be an InputRequired, not {kind_of(pending)}")
+        raise UsageError(
+            f"pending must be an InputRequired, not {kind_of(pending)}: pass what begin_tool,"
+            " begin_prompt, begin_read or resume returned, unless it is the result of the call"
+        )
     check_mapping(answers, "answers")
     params = retry_params(pending, answers)
     result: R | InputRequired[R]

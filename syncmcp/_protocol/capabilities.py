@@ -24,9 +24,12 @@ class Unavailable(NamedTuple):
 def not_declared(path: tuple[str, ...]) -> str:
     """Return the text of the error for a capability that the server does not declare."""
     name = ".".join(path)
+    # A server of the test kit declares the kinds of features that it has at that time.
+    first = {"tools": "tool", "resources": "resource", "prompts": "prompt"}.get(name)
+    remedy = f"; in a test, register the first {first} before the client connects" if first else ""
     return (
         f"the server does not declare the capability {name}"
-        ' (undeclared="try" sends the request anyway)'
+        f' (undeclared="try" sends the request anyway{remedy})'
     )
 
 

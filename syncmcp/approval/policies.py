@@ -234,7 +234,10 @@ class AuditRecord:
     edited: bool
 
 
-NOT_NAMED = "a rule can allow only a server that the program named: Client(name=...)"
+NOT_NAMED = (
+    "a rule can allow only a server that the program named: Client(name=...), or a key of a group"
+    " that differs from the name in a guarded servers file"
+)
 
 
 class AllowAll:

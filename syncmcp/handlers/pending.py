@@ -102,13 +102,28 @@ def retry_params(pending: InputRequired[Any], answers: Mapping[str, Any] | None)
     wire = {}
     for key, answer in (answers or {}).items():
         if key not in pending.questions:
-            raise UsageError(f"unknown question {key!r}", method=pending.method)
+            known = ", ".join(map(repr, pending.questions)) or "none"
+            text = f"unknown question {key!r}; the questions are: {known}"
+            raise UsageError(visible(text), method=pending.method)
         to_wire = getattr(answer, "to_wire", None)
         wire_answer = answer if to_wire is None else to_wire()
         if not isinstance(wire_answer, dict):
-            raise UsageError(f"an answer must be a model or a dict, not {kind_of(answer)}")
+            model, write = _answer_model(pending.questions[key].method)
+            kinds = f"{model.__name__} or dict"
+            text = f"the answer to {key!r} must be {kinds}, not {kind_of(answer)}{write}"
+            raise UsageError(visible(text))
         wire[key] = _checked_answer(key, pending.questions[key], wire_answer)
     return pending._round.retry(pending._params, wire if pending.questions else None)
+
+
+def _answer_model(method: str) -> tuple[type[types.WireModel], str]:
+    """Return the model of the answer to a question, and advice on how to write the answer."""
+    models: dict[str, tuple[type[types.WireModel], str]] = {
+        "elicitation/create": (types.ElicitResult, "; write ElicitResult.accept({...})"),
+        "sampling/createMessage": (types.CreateMessageResult, ""),
+        "roots/list": (types.ListRootsResult, ""),
+    }
+    return models.get(method, (types.Result, ""))
 
 
 def _checked_answer(key: str, question: InputRequest, answer: dict[str, Any]) -> dict[str, Any]:
@@ -116,12 +131,7 @@ def _checked_answer(key: str, question: InputRequest, answer: dict[str, Any]) ->
     with delaying_forks():
         from syncmcp.handlers.forms import Form, InvalidAnswer
 
-    models: dict[str, tuple[type[types.WireModel], str]] = {
-        "elicitation/create": (types.ElicitResult, "; write ElicitResult.accept({...})"),
-        "sampling/createMessage": (types.CreateMessageResult, ""),
-        "roots/list": (types.ListRootsResult, ""),
-    }
-    model, write = models.get(question.method, (types.Result, ""))
+    model, write = _answer_model(question.method)
     # `Form.problems`, below, describes wrong content better.
     looked_at = {**answer, "content": None} if model is types.ElicitResult else answer
     try:

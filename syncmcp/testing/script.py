@@ -92,7 +92,10 @@ def expect(method: str, *, label: str | None = None) -> Step:
 
 
 def reply(result: Any, *, to: str | None = None) -> Step:
-    """Respond with a result. `to` is the label of the message; see `message`."""
+    """Respond with a result to the request that the last `expect` took.
+
+    `to` is the label of another request; see `message`.
+    """
     return message({"jsonrpc": "2.0", "id": ID, "result": result}, to=to)
 
 
@@ -295,7 +298,12 @@ def head(
     chunked: bool = True,
     to: str | None = None,
 ) -> Step:
-    """Write a status line and headers (over HTTP only); the next steps write the body.
+    """Write a status line and headers (over HTTP only).
+
+    The next steps write the body, if any. Then `end` or `cut` must follow: without it, the client
+    waits for the rest of the response::
+
+        [expect("tools/call"), head(503, {"retry-after": "1"}), end()]
 
     Args:
         status: The status code.

@@ -44,7 +44,8 @@ ALLOWS = Rules([Rule(server="tutor", decision=Decision.ALLOW)], otherwise=Decisi
 
 
 NOT_NAMED = Verdict.deny(
-    reason="a rule can allow only a server that the program named: Client(name=...)"
+    reason="a rule can allow only a server that the program named: Client(name=...), or a key of a"
+    " group that differs from the name in a guarded servers file"
 )
 
 

@@ -21,7 +21,10 @@ from tests.support.session_server import session_server
 from tests.support.shops import known
 from tests.support.stage import PATIENCE, STATEFUL, STATELESS, Stage, Wire, rotated
 
-HINT = r'does not declare the capability {} \(undeclared="try" sends the request anyway\)'
+HINT = (
+    r'does not declare the capability {} \(undeclared="try" sends the request anyway'
+    r"(; in a test, register the first \w+ before the client connects)?\)$"
+)
 LETTER = PromptReference(name="letter")
 
 

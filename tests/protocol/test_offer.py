@@ -201,11 +201,15 @@ def test_a_server_can_be_asked_what_the_revision_has_and_it_declares(revision: s
 def test_the_whole_name_of_a_missing_capability_is_said() -> None:
     reasons = closed("2025-11-25", {"tools": {}, "resources": {}})
     assert not reasons.keys() & {"tools/call", "resources/read"}
-    names = {"prompts/get": "prompts", "resources/subscribe": "resources.subscribe"}
-    for method, name in names.items():
+    remedy = "; in a test, register the first prompt before the client connects"
+    names = {
+        "prompts/get": ("prompts", remedy),
+        "resources/subscribe": ("resources.subscribe", ""),
+    }
+    for method, (name, more) in names.items():
         assert reasons[method].reason == (
             f"the server does not declare the capability {name}"
-            ' (undeclared="try" sends the request anyway)'
+            f' (undeclared="try" sends the request anyway{more})'
         )
 
 

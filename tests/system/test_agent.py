@@ -117,7 +117,9 @@ def test_without_a_key_tools_are_called_after_a_yes_ctrl_c_ends_a_call_and_comma
         assert b"\x1b[2J" not in person.raw
         assert "pears cost" not in person.screen
         says(person, "price {fruit")
-        person.sees("stopped: ")
+        person.sees("stopped: the text after price is not JSON: ")
+        says(person, "price 5")
+        person.sees('stopped: the text after price must be an object, such as {"a": 1}')
         says(person, "Good day.")
         person.sees("agent: You said: Good day.")
 

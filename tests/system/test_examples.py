@@ -47,7 +47,12 @@ EXAMPLES = sorted(
 
 # Texts that each example must print without arguments and without a terminal.
 SAYS = {
-    "agent": ["demo: open, revision ", '"outputFormat":"plain"', "agent: Bergen:"],
+    "agent": [
+        "no terminal: a script is played (--ui none reads",
+        "demo: open, revision ",
+        '"outputFormat":"plain"',
+        "agent: Bergen:",
+    ],
     "answer_by_hand": ["the server asks: Sign up for a maths fact a day.", '"name":"Ada"'],
     "approval_ui": [
         "answered: Rain, in at most 250 tokens.\n",

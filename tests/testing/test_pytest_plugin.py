@@ -120,6 +120,25 @@ def test_a_test_gets_a_server_of_its_own_and_may_leave_what_its_fixtures_end(
     run(pytester).assert_outcomes(passed=5)
 
 
+def test_options_of_the_client_that_are_no_dict_are_an_error(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(
+        """
+        import pytest
+
+        @pytest.fixture
+        def mcp_client_options():
+            return ["timeout"]
+
+        def test_it(mcp_client):
+            pass
+        """
+    )
+    result = run_here(pytester)
+    result.assert_outcomes(errors=1)
+    said = "mcp_client_options must return a dict of options of Client, not list"
+    result.stdout.fnmatch_lines(f"*UsageError: the fixture {said}")
+
+
 @pytest.mark.pitfall("33")
 def test_what_a_test_leaves_behind_fails_it_by_name(pytester: pytest.Pytester) -> None:
     pytester.makepyfile(

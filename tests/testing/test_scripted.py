@@ -104,6 +104,36 @@ def test_a_script_without_sense_fails_loudly(step: s.Step, said: str) -> None:
         peer.close()
 
 
+@pytest.mark.parametrize(
+    ("step", "said"),
+    [
+        (s.reply({}), "a reply needs an expect before it"),
+        (s.progress(1), "a progress notification needs an expect before it"),
+        (s.cut(), "over HTTP, a cut needs an expect before it"),
+    ],
+    ids=["reply", "progress", "cut"],
+)
+def test_a_step_that_responds_needs_an_expect_before_it(step: s.Step, said: str) -> None:
+    peer = ScriptedPeer([step])
+    assert peer.url
+    assert peer.transcript.wait_for(lambda seen: any("failed" in each for each in seen.events))
+    with pytest.raises(ScriptError, match=f"^failed: {said}"):
+        peer.close()
+
+
+@pytest.mark.parametrize("last", [s.reply({}), s.cut(), s.silence()], ids=["reply", "cut", "no"])
+def test_a_script_is_finished_with_its_last_step(last: s.Step) -> None:
+    with ScriptedPeer([s.expect("ping"), last]) as peer, Memory(peer) as client:
+        assert not peer.transcript.wait_event("finished", timeout=0)
+        client.ask("ping")
+        peer.transcript.wait_received("ping")
+        client.close()
+        assert peer.transcript.wait_event("finished")
+    with ScriptedPeer([s.expect("ping"), s.cut(), s.silence()]) as other, Memory(other) as client:
+        client.ask("ping")
+        assert not other.transcript.wait_event("finished", timeout=0.01)
+
+
 def test_a_reply_to_a_response_and_a_gate_that_no_script_has_are_mistakes() -> None:
     asking = [s.expect("ping"), s.request("roots/list"), s.expect("response"), s.reply({})]
     peer, ended = ScriptedPeer(asking), threading.Event()

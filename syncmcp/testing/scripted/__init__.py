@@ -65,8 +65,9 @@ class Transcript(Watched):
         """All other events so far, in order.
 
         The events are "connected", "disconnected" (the client ended a connection), "finished" (a
-        script was played to its end), and "failed: REASON" (a step was invalid where it was
-        played). Those of child processes are "started: PID" and "exited".
+        script was played to its last step), and "failed: REASON" (a step was invalid where it was
+        played). Those of child processes are "started: PID" and "exited". To fail a test whose
+        script still has steps, assert ``wait_event("finished")``.
         """
         with self.changed:
             return list(self._events)
@@ -249,10 +250,15 @@ class Player:
 
     def play(self) -> None:
         """Play the script to its end on this thread; raise `ScriptEnded` and `ScriptError`."""
-        for step in self._script:
-            # The transcript shows the disconnection; the script continues with its next step.
-            with suppress(ClientGone):
-                self._play(step, lambda channel, data: channel.write(data))
+        for number, step in enumerate(self._script, 1):
+            try:
+                # The transcript shows the disconnection; the script continues with its next step.
+                with suppress(ClientGone):
+                    self._play(step, lambda channel, data: channel.write(data))
+            except ScriptEnded:
+                if number == len(self._script) and step["do"] in ("cut", "silence"):
+                    self._inbox.transcript.add_event("finished")
+                raise
 
     def cut(self) -> None:
         """End the connection of the message to which the step responds."""
@@ -293,12 +299,12 @@ class Player:
             raise ScriptError(f"no message was expected with the label {to!r}")
         incoming = self._current if to is None else self._labels[to]
         channel = self._start if incoming is None else incoming.channel
-        if channel is None:
-            raise ScriptError(f"{do} before any expect")
-        if not hasattr(channel, do):
-            raise ScriptError(f"{do} has no meaning {channel.place}")
         if "value" in given:
             given["value"] = _fill_placeholders(given["value"], incoming)
+        if channel is None:
+            raise ScriptError(f"over HTTP, a {do} needs an expect before it")
+        if not hasattr(channel, do):
+            raise ScriptError(f"{do} has no meaning {channel.place}")
         try:
             if data := getattr(channel, do)(**given):
                 write(channel, data)
@@ -343,11 +349,14 @@ def _fill_placeholders(value: Any, incoming: Incoming | None) -> Any:
         return [_fill_placeholders(inner, incoming) for inner in value]
     if value not in (ID, PROGRESS_TOKEN):
         return value
-    message = incoming.message if incoming is not None else None
+    if incoming is None:
+        kind = "a reply" if value == ID else "a progress notification"
+        raise ScriptError(f"{kind} needs an expect before it, which takes the client's request")
+    message = incoming.message
     if not isinstance(message, dict):
-        raise ScriptError(f"{value} has no value here")
+        raise ScriptError(f"{value} has no value: the message before it is not a JSON object")
     if value == ID:
-        if incoming is not None and incoming.method == "response":
+        if incoming.method == "response":
             raise ScriptError(
                 "the last expect is a response, which gets no reply: pass label= to the expect of"
                 " the request, and the same to= to the reply"

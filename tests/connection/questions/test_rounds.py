@@ -422,8 +422,11 @@ def test_answers_that_make_no_sense_are_refused_before_anything_is_sent() -> Non
             with pytest.raises(syncmcp.UsageError):
                 client.resume(pending, bad)
         bad = {key: "my-password"}
-        with pytest.raises(syncmcp.UsageError, match=r"a model or a dict, not str$"):
+        advice = r"must be ElicitResult or dict, not str; write ElicitResult\.accept\({\.\.\.}\)$"
+        with pytest.raises(syncmcp.UsageError, match=advice):
             client.resume(pending, bad)
+        with pytest.raises(syncmcp.UsageError, match=rf"'other'; the questions are: {key!r}$"):
+            client.resume(pending, {"other": ElicitResult.decline()})
         said = rf"^the answer to {key!r} is not a valid ElicitResult: action: .*; write Elicit"
         answer = CreateMessageResult(role="assistant", content=TextContent(text="x"), model="m")
         for bad in ({"name": "Ada"}, {"action": "yes"}, answer):
@@ -434,7 +437,7 @@ def test_answers_that_make_no_sense_are_refused_before_anything_is_sent() -> Non
             client.resume(pending, {key: unfit})
         assert list(caught.value.problems) == ["name", "loud"]
         for bad in (None, {"method": "tools/call"}, pending.to_json()):
-            with pytest.raises(syncmcp.UsageError):
+            with pytest.raises(syncmcp.UsageError, match="pass what begin_tool, begin_prompt"):
                 client.resume(bad)
         several: Any = client.begin_tool("many")
         for key, wanted in {
