@@ -27,10 +27,10 @@ The tests connect `syncmcp` to each of these servers and list its tools. They ca
 works, one that fails and one that reports progress, and they cancel a call. Then they call tools
 that ask the client for a model's answer, a form, consent to a URL, or roots.
 
-A test proves each *yes*. `mode="auto"` detected the revisions marked *auto*.
+A test proves each ✓. `mode="auto"` detected the revisions marked *auto*.
 """
 _TAIL = """\
-*-*: the server, or the revision, does not support this. *yes\\**: the client did its part, but
+*-*: the server, or the revision, does not support this. ✓\\*: the client did its part, but
 the server shows no effect.
 """
 _SIGNING_IN = """\
@@ -63,7 +63,7 @@ _LOGINS = Section(("Authorization server", "MCP server"), sign_ins.CELLS, SIGN_I
 
 
 def render() -> str:
-    """Return the page. A cell without a limit is a *yes*, because its test must pass."""
+    """Return the page. A cell without a limit is a ✓, because its test must pass."""
     notes = _notes(
         [("every server", limit) for limit in LIMITS_OF_REVISIONS]
         + [(peer.name, limit) for peer in PEERS for limit in peer.limits]
@@ -89,8 +89,8 @@ def _lines(section: Section) -> Iterator[str]:
 
 def _value(limit: Limit | None) -> str:
     if limit is None:
-        return "yes"
-    return "yes\\*" if limit.half else "-"
+        return "✓"
+    return "✓\\*" if limit.half else "-"
 
 
 def _notes(limits: Sequence[tuple[str, Limit]]) -> list[str]:
