@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 import logging
+import os
 import re
 import textwrap
 from collections.abc import Callable, Sequence
@@ -178,9 +179,12 @@ class Session:
         self._check_options()
         if self.command:
             stderr: Callable[[str], None] | str = self._print_line if settings.verbose else "log"
-            return stdio_target(
+            started = stdio_target(
                 self.command, env=settings.env or (), cwd=settings.cwd, stderr=stderr
-            ), {}
+            )
+            # The person who typed the command knows it without the directory of the program.
+            command, blank, rest = started.label.partition(" ")
+            return started, {"name": os.path.basename(command) + blank + rest}
         if is_url(self.named):
             headers = list(settings.header or ())
             if settings.bearer is not None:

@@ -59,13 +59,7 @@ COMMANDS = (
 
 
 def short_name(name: str) -> str:
-    """Return the name of a server for the prompt: the name it states, or its command or URL.
-
-    Of a command's path, only the last part is shown.
-    """
-    if name.startswith("/"):
-        command, blank, rest = name.partition(" ")
-        name = command.rpartition("/")[2] + blank + rest
+    """Return the client's name for a server, short enough for the prompt."""
     return visible(name if len(name) <= _LONGEST_NAME else f"{name[: _LONGEST_NAME - 1]}…")
 
 

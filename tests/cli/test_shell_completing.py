@@ -36,7 +36,7 @@ from syncmcp.types import (
     Resource,
     Tool,
 )
-from tests.cli.running import Command, run
+from tests.cli.running import DEMO, Command, run
 from tests.support.stage import PATIENCE
 
 HOSTILE = [
@@ -152,9 +152,11 @@ def test_arguments_are_offered_as_their_help_writes_them() -> None:
     assert lines(Offering("n", type="array"), "call known q") == ["call known q:="]
 
 
-def test_the_prompt_shows_no_path_of_a_program() -> None:
-    names = ("weather", "/usr/bin/python3 server.py", "https://example.com/mcp")
-    assert [short_name(name) for name in names] == [names[0], "python3 server.py", names[2]]
+def test_a_server_is_named_without_the_directory_of_its_program(command: Command) -> None:
+    name = Path(sys.executable).name
+    assert command("call", "nothing", *DEMO).error["server"] == f"{name} -m syncmcp.testing"
+    assert short_name("weather") == "weather"
+    assert short_name("x" * 33) == "x" * 31 + "…"
 
 
 class Silent:
