@@ -142,9 +142,10 @@ def test_a_text_in_an_editor_cannot_leave_it(person: Person, asking: Asking) -> 
     verdict = asking("review", question("sampling", completion(), written(words)))
     person.answers("Send it?", DOWN, ENTER)
     person.sees("<U+202E>z", times=2)
-    person.sees("server: notes")  # the last line that is drawn
+    last = "server: notes  Esc, Esc: back  Ctrl-C: cancel"
+    person.sees(last)  # the last line that is drawn
     editor = person.screen.split("? Text")[1].split("\n")[1:]
     ours = [line for line in editor if line and not line.startswith("│")]
-    assert ours == ["server: notes"]
+    assert ours == [last]
     person.types(CTRL_C)
     assert not verdict.result(PATIENCE).allowed
