@@ -61,7 +61,7 @@ def unseen_prompts(person: Person, seen: frozenset[str], last: str) -> set[str]:
     """Return the prompt below a page, except those in `seen`, or the `last` one."""
     screen = person.screen
     found = set(
-        re.findall(r"^\? (.+ of .+ lines were shown|The screen is full)\. \(", screen, re.M)
+        re.findall(r"^\? (.+ of .+ lines were shown|The screen is full)\. \(", screen, re.MULTILINE)
     )
     return (found - seen) or ({last} if last in screen else set())
 

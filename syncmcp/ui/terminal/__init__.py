@@ -54,7 +54,8 @@ class Terminal:
     unless a text is being written. Esc goes back to the prompt before, where the screen says so.
     Enter alone allows, opens, sends and starts nothing. A question can be answered only after half
     a second in which no key was pressed. Without a terminal, elicitations are cancelled, reviews
-    are denied, and the log says why. The methods are called on the threads of the questions, and block.
+    are denied, and the log says why. The methods are called on the threads of the questions, and
+    block.
 
     Args:
         stdin: The terminal to read from; `sys.stdin` by default.

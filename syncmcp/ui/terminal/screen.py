@@ -364,6 +364,7 @@ class Screen:
             use_jk_keys=False,  # letters of a sentence must not move the choice
             **self._prompt_options(message, "(arrow keys, Enter)"),
         )
+        _disable_editor(prompt.application)
         chosen: int | None = self._ask(prompt, message, until, back=_ESCAPE if back else ())
         if chosen is None:
             return None
@@ -403,8 +404,9 @@ class Screen:
         )
         letters = KeyBindings()
         for letter in _SELECTING:
-            letters.add(letter, eager=True)(lambda _: None)
+            letters.add(letter, eager=True)(_ignore)
         _add_keys(prompt.application, letters)
+        _disable_editor(prompt.application)
         positions: list[int] = self._ask(prompt, message, back=_ESCAPE)
         self._print_answer(message, ", ".join(options[position] for position in positions))
         return positions
@@ -492,8 +494,7 @@ class Screen:
         keys = KeyBindings()
         unwritten = Condition(lambda: not application.current_buffer.text)
         keys.add(Keys.ControlD, eager=True, filter=unwritten)(_cancel)
-        if back:
-            keys.add(*back, eager=True)(_go_back)
+        keys.add(*(back or _ESCAPE), eager=True)(_go_back if back else _ignore)
         _add_keys(application, keys)
         application.ttimeoutlen = _ESCAPE_SECONDS
         footer = ConditionalContainer(
@@ -596,6 +597,19 @@ class Screen:
 def _add_keys(application: Application[Any], keys: KeyBindings) -> None:
     own = application.key_bindings
     application.key_bindings = merge_key_bindings([own, keys] if own else [keys])
+
+
+def _disable_editor(application: Application[Any]) -> None:
+    """Let nothing be written in a prompt with options, which has an editor: its text is no option.
+
+    Keys such as Alt-Enter and Ctrl-O would return it.
+    """
+    editor = application.current_buffer
+    editor.read_only = to_filter(True)
+    editor.accept_handler = None
+
+
+def _ignore(_: KeyPressEvent) -> None: ...
 
 
 def _cancel(event: KeyPressEvent) -> None:
