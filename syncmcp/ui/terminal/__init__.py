@@ -140,7 +140,8 @@ class Terminal:
         """
         check_length(question)
         from syncmcp.ui.terminal import cards
-        from syncmcp.ui.terminal.screen import PersonCancelled, QuestionEnded
+        from syncmcp.ui.terminal.keys import PersonCancelled
+        from syncmcp.ui.terminal.screen import QuestionEnded
 
         try:
             with self._acquire_screen(question.context) as screen:
@@ -169,7 +170,7 @@ class Terminal:
         it returns `False`.
         """
         from syncmcp.ui.terminal.cards import review_server
-        from syncmcp.ui.terminal.screen import PersonCancelled
+        from syncmcp.ui.terminal.keys import PersonCancelled
 
         try:
             with self._acquire_screen(None) as screen:
@@ -181,7 +182,8 @@ class Terminal:
             return False
 
     def _ask(self, context: HandlerContext, ask: Callable[[Screen], ElicitResult]) -> ElicitResult:
-        from syncmcp.ui.terminal.screen import PersonCancelled, QuestionEnded
+        from syncmcp.ui.terminal.keys import PersonCancelled
+        from syncmcp.ui.terminal.screen import QuestionEnded
 
         try:
             with self._acquire_screen(context) as screen:
@@ -266,7 +268,8 @@ class Terminal:
 
     @contextmanager
     def _acquire_screen(self, context: HandlerContext | None) -> Iterator[Screen]:
-        from syncmcp.ui.terminal.screen import PersonCancelled, QuestionEnded, Screen
+        from syncmcp.ui.terminal.keys import PersonCancelled
+        from syncmcp.ui.terminal.screen import QuestionEnded, Screen
 
         with _turn(context), self._beside():
             try:
@@ -365,7 +368,7 @@ def _ask_form(
 ) -> ElicitResult:
     from syncmcp.ui.terminal.cards import show_cause
     from syncmcp.ui.terminal.forms import fill_form
-    from syncmcp.ui.terminal.screen import WentBack
+    from syncmcp.ui.terminal.keys import WentBack
 
     screen.banner(context.server, "asks you to fill in a form")
     show_cause(screen, context)

@@ -38,7 +38,8 @@ from syncmcp.ui.calls import (
 from syncmcp.ui.everything import everything, roots_text
 from syncmcp.ui.grants import grant_for
 from syncmcp.ui.terminal.forms import review_answers
-from syncmcp.ui.terminal.screen import Screen, WentBack, in_turn, short_name
+from syncmcp.ui.terminal.keys import WentBack, in_turn
+from syncmcp.ui.terminal.screen import Screen, short_name
 
 if TYPE_CHECKING:
     from syncmcp.handlers import HandlerContext

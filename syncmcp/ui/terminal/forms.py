@@ -9,7 +9,8 @@ from typing import Any
 
 from syncmcp.handlers.forms import ABSENT, Field, Form, Option
 from syncmcp.ui import shorten, visible
-from syncmcp.ui.terminal.screen import PersonCancelled, Screen, WentBack, in_turn, short_name
+from syncmcp.ui.terminal.keys import PersonCancelled, WentBack, in_turn
+from syncmcp.ui.terminal.screen import Screen, short_name
 
 
 def fill_form(screen: Screen, form: Form, answers: dict[str, Any]) -> dict[str, Any] | None:

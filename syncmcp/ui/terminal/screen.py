@@ -19,7 +19,7 @@ from prompt_toolkit.application import Application
 from prompt_toolkit.filters import Condition, is_done, to_filter
 from prompt_toolkit.input import create_input
 from prompt_toolkit.input.typeahead import clear_typeahead
-from prompt_toolkit.key_binding import KeyBindings, merge_key_bindings
+from prompt_toolkit.key_binding import KeyBindings
 from prompt_toolkit.keys import Keys
 from prompt_toolkit.layout import ConditionalContainer, HSplit, Layout, Window
 from prompt_toolkit.layout.controls import FormattedTextControl
@@ -31,10 +31,20 @@ from syncmcp._base.terminal import discard_input
 from syncmcp._concurrency.timing import Deadline
 from syncmcp.handlers.context import is_named_by_file
 from syncmcp.ui import shorten, visible
+from syncmcp.ui.terminal.keys import (
+    ESCAPE,
+    ESCAPE_SECONDS,
+    PersonCancelled,
+    WentBack,
+    add_keys,
+    cancel,
+    disable_editor,
+    go_back,
+    ignore,
+)
+from syncmcp.ui.terminal.rows import cells_of, wrap
 
 if TYPE_CHECKING:
-    from prompt_toolkit.key_binding.key_processor import KeyPressEvent
-
     from syncmcp.handlers import HandlerContext
     from syncmcp.handlers.context import ConnectedServer
 
@@ -60,7 +70,6 @@ T = TypeVar("T")
 
 _BAR = "│ "
 _INDENT = "  "
-_HANGING = 4
 _CUT = "…"
 _MAX_QUOTED = 4000
 _MAX_NAME = 60
@@ -72,11 +81,6 @@ _REFRESH_SECONDS = 0.25
 # something else has to see it first. `_SILENCE_REFRESH_SECONDS` is the interval of that check.
 _SILENCE_SECONDS = 0.5
 _SILENCE_REFRESH_SECONDS = 0.05
-
-# The key that goes back; and how long, in seconds, a terminal may take to send the rest of another
-# key, which begins in the same way.
-_ESCAPE = (Keys.Escape,)
-_ESCAPE_SECONDS = 0.2
 
 _FAINT = "fg:ansibrightblack"
 
@@ -98,31 +102,6 @@ _SHOW_CURSOR, _NO_BRACKETED_PASTE = "\x1b[?25h", "\x1b[?2004l"
 
 class QuestionEnded(Exception):
     """The question was withdrawn, or it expired."""
-
-
-class PersonCancelled(Exception):
-    """The person pressed Ctrl-C or Ctrl-D, or closed the terminal."""
-
-
-class WentBack(Exception):
-    """The person pressed Esc, to go back to the prompt before."""
-
-
-def in_turn(steps: Sequence[Callable[[], object]]) -> None:
-    """Run steps that ask a person; a step from which the person goes back leads to the one before.
-
-    Raises:
-        WentBack: The person went back from the first step.
-    """
-    at = 0
-    while at < len(steps):
-        try:
-            steps[at]()
-            at += 1
-        except WentBack:
-            if at == 0:
-                raise
-            at -= 1
 
 
 class Screen:
@@ -227,7 +206,7 @@ class Screen:
         return len(self._rows(_warning(words)))
 
     def _rows(self, words: str) -> list[str]:
-        return _wrap(words, self._console.width - len(_INDENT))
+        return wrap(words, self._console.width - len(_INDENT))
 
     def name(self, words: str) -> str:
         """Return a name, short and safe for a line of trusted text; set `cut` if it was long."""
@@ -270,7 +249,7 @@ class Screen:
     ) -> list[str]:
         """Return the lines that `quote` prints: made visible, cut and wrapped."""
         shown = visible(shorten(words, limit), lines=True)
-        return _wrap(shown, self._console.width - _cells(_BAR), hanging=hanging)
+        return wrap(shown, self._console.width - cells_of(_BAR), hanging=hanging)
 
     def quote_line(self, line: str) -> None:
         """Print one line of `wrap_quote` after a bar."""
@@ -364,8 +343,8 @@ class Screen:
             use_jk_keys=False,  # letters of a sentence must not move the choice
             **self._prompt_options(message, "(arrow keys, Enter)"),
         )
-        _disable_editor(prompt.application)
-        chosen: int | None = self._ask(prompt, message, until, back=_ESCAPE if back else ())
+        disable_editor(prompt.application)
+        chosen: int | None = self._ask(prompt, message, until, back=ESCAPE if back else ())
         if chosen is None:
             return None
         value, words = options[chosen]
@@ -404,10 +383,10 @@ class Screen:
         )
         letters = KeyBindings()
         for letter in _SELECTING:
-            letters.add(letter, eager=True)(_ignore)
-        _add_keys(prompt.application, letters)
-        _disable_editor(prompt.application)
-        positions: list[int] = self._ask(prompt, message, back=_ESCAPE)
+            letters.add(letter, eager=True)(ignore)
+        add_keys(prompt.application, letters)
+        disable_editor(prompt.application)
+        positions: list[int] = self._ask(prompt, message, back=ESCAPE)
         self._print_answer(message, ", ".join(options[position] for position in positions))
         return positions
 
@@ -445,19 +424,19 @@ class Screen:
             multiline=lines,
             **words,
         )
-        written: str = self._ask(prompt, message, back=_ESCAPE * 2 if lines else _ESCAPE)
+        written: str = self._ask(prompt, message, back=ESCAPE * 2 if lines else ESCAPE)
         self._print_answer(message, written)
         return text if written == shown else written
 
     def _prompt_options(self, message: str, instruction: str) -> dict[str, Any]:
         """Return the common options of a prompt, whose words are wrapped at spaces."""
         width = self._console.width
-        if instruction and _cells(f"? {message} {instruction}") > width:
+        if instruction and cells_of(f"? {message} {instruction}") > width:
             instruction = f"\n{_INDENT}" + f"\n{_INDENT}".join(
-                _wrap(instruction, width - len(_INDENT))
+                wrap(instruction, width - len(_INDENT))
             )
         return {
-            "message": f"\n{_INDENT}".join(_wrap(message, width - len(_INDENT))),
+            "message": f"\n{_INDENT}".join(wrap(message, width - len(_INDENT))),
             "instruction": instruction or None,
             "input": self._input,
             "output": self._output,
@@ -466,12 +445,12 @@ class Screen:
 
     def _option(self, words: str) -> str:
         """Return the words of an option, wrapped and indented: no row looks like another option."""
-        rows = _wrap(words, self._console.width - len(_OPTION_INDENT))
+        rows = wrap(words, self._console.width - len(_OPTION_INDENT))
         return f"\n{_OPTION_INDENT}".join(rows)
 
     def _problem(self, words: str | None) -> str | bool:
         """Return a problem for a validator, wrapped; `True` if there is none."""
-        return True if words is None else "\n".join(_wrap(words, self._console.width, hanging=True))
+        return True if words is None else "\n".join(wrap(words, self._console.width, hanging=True))
 
     def _ask(
         self,
@@ -493,10 +472,10 @@ class Screen:
         application = prompt.application
         keys = KeyBindings()
         unwritten = Condition(lambda: not application.current_buffer.text)
-        keys.add(Keys.ControlD, eager=True, filter=unwritten)(_cancel)
-        keys.add(*(back or _ESCAPE), eager=True)(_go_back if back else _ignore)
-        _add_keys(application, keys)
-        application.ttimeoutlen = _ESCAPE_SECONDS
+        keys.add(Keys.ControlD, eager=True, filter=unwritten)(cancel)
+        keys.add(*(back or ESCAPE), eager=True)(go_back if back else ignore)
+        add_keys(application, keys)
+        application.ttimeoutlen = ESCAPE_SECONDS
         footer = ConditionalContainer(
             Window(FormattedTextControl(partial(self._footer, back)), style=_FAINT),
             filter=~is_done & Condition(lambda: bool(self._footer(back))),
@@ -521,8 +500,8 @@ class Screen:
             return
         silence = Deadline(_SILENCE_SECONDS)
         keys = KeyBindings()
-        keys.add(Keys.ControlC)(_cancel)
-        keys.add(Keys.ControlD)(_cancel)
+        keys.add(Keys.ControlC)(cancel)
+        keys.add(Keys.ControlD)(cancel)
 
         @keys.add(Keys.Any)
         def start_again(_: object) -> None:
@@ -530,7 +509,7 @@ class Screen:
             silence = Deadline(_SILENCE_SECONDS)
 
         words = "Pause typing for half a second; until then, keys are ignored."
-        hint = FormattedTextControl("\n".join(_wrap(words, self._console.width)))
+        hint = FormattedTextControl("\n".join(wrap(words, self._console.width)))
         application: Application[None] = Application(
             Layout(Window(hint, dont_extend_height=True, style=_FAINT)),
             key_bindings=keys,
@@ -552,7 +531,7 @@ class Screen:
     def _print_answer(self, message: str, words: str) -> None:
         # Cut to one row: the answer may be text of a server, and no bar precedes it here.
         shown = visible(f"? {message} {shorten(words, 500)}")
-        row, *more = _wrap(shown, self._console.width - _cells(_CUT))
+        row, *more = wrap(shown, self._console.width - cells_of(_CUT))
         self._print(Text(row + _CUT if more else row))
         self.printed = 1
 
@@ -582,7 +561,7 @@ class Screen:
             parts.append(f"{waiting} more {'question' if waiting == 1 else 'questions'} waiting")
         if back:
             parts.append(f"{', '.join(['Esc'] * len(back))}: back  Ctrl-C: cancel")
-        return "\n".join(_wrap("  ".join(parts), self._console.width))
+        return "\n".join(wrap("  ".join(parts), self._console.width))
 
     def _print(self, text: Text) -> None:
         self._stdout.write(_NO_AUTOWRAP)
@@ -594,32 +573,6 @@ class Screen:
             self._stdout.flush()
 
 
-def _add_keys(application: Application[Any], keys: KeyBindings) -> None:
-    own = application.key_bindings
-    application.key_bindings = merge_key_bindings([own, keys] if own else [keys])
-
-
-def _disable_editor(application: Application[Any]) -> None:
-    """Let nothing be written in a prompt with options, which has an editor: its text is no option.
-
-    Keys such as Alt-Enter and Ctrl-O would return it.
-    """
-    editor = application.current_buffer
-    editor.read_only = to_filter(True)
-    editor.accept_handler = None
-
-
-def _ignore(_: KeyPressEvent) -> None: ...
-
-
-def _cancel(event: KeyPressEvent) -> None:
-    event.app.exit(exception=PersonCancelled())
-
-
-def _go_back(event: KeyPressEvent) -> None:
-    event.app.exit(exception=WentBack())
-
-
 def _warning(words: str) -> str:
     return f"Warning: {words}"
 
@@ -627,38 +580,3 @@ def _warning(words: str) -> str:
 def short_name(words: str) -> str:
     """Return an untrusted name, short and safe for a line of trusted text."""
     return visible(shorten(words, _MAX_NAME))
-
-
-def _cells(text: str) -> int:
-    """Return the most cells that a text takes on any terminal.
-
-    Terminals disagree about marks, emoji, flags and East Asian letters. But no character takes more
-    than two cells, and an ASCII character always takes one.
-    """
-    return sum(1 if character.isascii() else 2 for character in text)
-
-
-def _wrap(text: str, width: int, *, hanging: bool = False) -> list[str]:
-    """Return the rows of a text, each of at most `width` cells on any terminal, broken at spaces.
-
-    If `hanging`, the further rows of a line are indented more than the line.
-    """
-    rows = []
-    for line in text.expandtabs(4).split("\n"):
-        own = len(line) - len(line.lstrip(" "))
-        indent = " " * min(own + _HANGING, width // 2) if hanging else ""
-        start = end = cells = 0
-        while end < len(line):
-            cells += _cells(line[end])
-            if cells <= width or end == start:
-                end += 1
-                continue
-            after = line.rfind(" ", start, end) + 1
-            # Not within the indentation: a word that is too long stays in the row with it.
-            if line[start:after].strip():
-                end = after
-            rows.append((indent if start else "") + line[start:end])
-            start = end
-            cells = len(indent)
-        rows.append((indent if start else "") + line[start:])
-    return rows
