@@ -46,8 +46,7 @@ def test_all_words_of_a_choice_and_the_footer_are_read(
         context = made.context(server)
         about = question(kind, request, context=context)  # type: ignore[arg-type]
         verdict = ask(pool, person, "review", about)
-        person.sees("answer", times=1)  # the end of the footer
-        made.until(lambda: words(person).endswith("left to answer"))
+        made.until(lambda: words(person).endswith("left to answer"))  # the end of the footer
         assert f"{message} (arrow keys, Enter) » Deny" in words(person)
         assert grant in words(person)
         assert "server: the server with a long name " in words(person)
@@ -77,11 +76,9 @@ def test_all_words_of_a_field_its_options_and_its_problem_are_read(
     person.types("x", ENTER)
     made.until(lambda: f"Enter {hint} server: s" in words(person))
     person.types("\x15", "2026-01-31 14:30", ENTER)
-    person.sees("» Red")
-    assert f"» {LONG}brick green" in words(person)
+    made.until(lambda: f"» {LONG}brick green server: s" in words(person))
     person.types(ENTER)
-    person.sees("○ blue")
-    assert f"○ {LONG}blood ○ blue" in words(person)
+    made.until(lambda: f"○ {LONG}blood ○ blue server: s" in words(person))
     person.types(ENTER)
     made.until(lambda: "Choose at least 2, not 0. server: s" in words(person))
     person.types(CTRL_C)
@@ -132,7 +129,6 @@ def test_the_rows_of_a_prompt_do_not_move_a_request_out_of_sight(pool: ThreadPoo
             person.types(CTRL_C)
             assert not verdict.result(PATIENCE).allowed
             person.sees("Cancelled.")
-            person.types("")
             pool.submit(print, "\x1b[2J\x1b[H", file=person.stdout, flush=True).result(PATIENCE)
             made.until(lambda: person.screen == "")
 
