@@ -118,19 +118,23 @@ def test_the_rows_of_a_prompt_do_not_move_a_request_out_of_sight(pool: ThreadPoo
     """What counts as shown is on the screen beside the whole prompt, however narrow."""
     with Person(rows=30, columns=40) as person:
         terminal = Terminal(person.stdin, person.stdout)
+        whole = []
         for lines in range(1, 20):
-            call = ToolCall("rm", {"text": "\n".join(["row"] * lines)}, None)
-            context = made.context(made.server("notes with a long name", info=None), timeout=300)
-            verdict = pool.submit(terminal.review, question("tool", call, context=context))
-            person.sees("» Deny")
+            request = made.sampling("\n".join(["row"] * lines))
+            name = "notes with a name that is as long as the name of a server is"
+            context = made.context(made.server(name, info=None), timeout=300)
+            verdict = pool.submit(terminal.review, question("sampling", request, context=context))
             made.until(lambda: words(person).endswith("left to answer"))
-            if "Call it\n" in person.screen.replace("Call it?", ""):
-                assert "━━ notes with a long name" in person.screen, lines
+            whole.append("Read all of it" not in person.screen)
+            if whole[-1]:
+                assert "━━ notes with a name" in person.screen, lines
             person.types(CTRL_C)
             assert not verdict.result(PATIENCE).allowed
             person.sees("Cancelled.")
             pool.submit(print, "\x1b[2J\x1b[H", file=person.stdout, flush=True).result(PATIENCE)
             made.until(lambda: person.screen == "")
+        assert whole == sorted(whole, reverse=True)
+        assert set(whole) == {True, False}
 
 
 # -- pauses ---------------------------------------------------------------------------------------
@@ -148,7 +152,7 @@ def test_a_screen_that_is_full_pauses_in_words_that_fit(
     low: Person, pool: ThreadPoolExecutor, lines: int
 ) -> None:
     """Every row is on the screen beside a prompt; a text that was shown whole is not continued."""
-    request = link("https://example.com/the_end").model_copy(
+    request = link("https://xn--pple-43d.com/the_end").model_copy(
         update={"message": "\n".join(f"row {number}." for number in range(lines))}
     )
     answer = ask(pool, low, "url", request, asked())
@@ -165,7 +169,8 @@ def test_a_screen_that_is_full_pauses_in_words_that_fit(
         low.types(ENTER)
         made.until(lambda before=before: low.screen != before)  # type: ignore[misc]
     assert {f"│ row {number}." for number in range(lines)} <= seen
-    assert {"│ https://example.com/the_end", "│ example.com"} <= set(low.lines)
+    assert "│ https://xn--pple-43d.com/the_end" in seen
+    assert "│ xn--pple-43d.com" in low.lines
     for pause in pauses:
         if pause != "? The screen is full. (arrow keys, Enter)":
             shown, every = pause.removeprefix("? ").split(" lines were")[0].split(" of ")

@@ -6,7 +6,6 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from prompt_toolkit.application import Application
-from prompt_toolkit.filters import to_filter
 from prompt_toolkit.key_binding import KeyBindings, merge_key_bindings
 from prompt_toolkit.keys import Keys
 
@@ -51,13 +50,11 @@ def add_keys(application: Application[Any], keys: KeyBindings) -> None:
 
 
 def disable_editor(application: Application[Any]) -> None:
-    """Let nothing be written in a prompt with options, which has an editor: its text is no option.
+    """Let no key return the text of the editor in a prompt with options: the text is no option.
 
-    Keys such as Alt-Enter and Ctrl-O would return it.
+    Otherwise Ctrl-O would return it.
     """
-    editor = application.current_buffer
-    editor.read_only = to_filter(True)
-    editor.accept_handler = None
+    application.current_buffer.accept_handler = None
 
 
 def ignore(_: KeyPressEvent) -> None:
