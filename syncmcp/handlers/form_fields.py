@@ -112,13 +112,14 @@ def _is_date_time(text: str) -> bool:
     return hour < 24 and minute < 60 and second <= 60 and east < 24 and past < 60
 
 
+# How an answer is checked, and the words for it in a hint and in a problem.
 _FORMATS: Final[Mapping[Format, tuple[Callable[[str], bool], str]]] = {
-    "email": (_is_email, "Enter an e-mail address, like name@example.com."),
-    "uri": (_is_uri, "Enter a full address, like https://example.com/page."),
-    "date": (_is_date, "Enter a date, like 2026-01-31."),
+    "email": (_is_email, "an e-mail address, like name@example.com."),
+    "uri": (_is_uri, "a full address, like https://example.com/page."),
+    "date": (_is_date, "a date, like 2026-01-31."),
     "date-time": (
         _is_date_time,
-        "Enter a date and time with its offset, like 2026-01-31T14:30:00+01:00.",
+        "a date and time with its offset, like 2026-01-31T14:30:00+01:00.",
     ),
 }
 
@@ -275,6 +276,35 @@ class Field:
         typed = self.kind in ("string", "number", "integer")
         return typed and asks_for_a_secret(self.name, self.label, self.description or "")
 
+    @property
+    def hint(self) -> str:
+        """The type and the limits of an answer, in words for a person, before the person answers.
+
+        The hint has no words of the server: the pattern and the options are not part of it. It is
+        empty for a field without limits whose type is evident.
+        """
+        limits = self._limits()
+        if self.kind in ("number", "integer"):
+            what = "A whole number" if self.kind == "integer" else "A number"
+            comma = "" if limits.startswith("from") else ","
+            return f"{what}{comma} {limits}." if limits else f"{what}."
+        words = [] if self.format is None else [_capitalized(_FORMATS[self.format][1])]
+        if limits:
+            unit = " of the options" if self.kind == "choices" else ""
+            words.append(f"{_capitalized(limits)}{unit}.")
+        return " ".join(words)
+
+    def _limits(self) -> str:
+        """Return the minimum and the maximum in words; an empty text without limits."""
+        least, most = self.bounds
+        if least is not None and least == most:
+            return f"exactly {self.sized(least)}"
+        if least is not None and most is not None:
+            return f"from {least} to {self.sized(most)}"
+        if least is not None:
+            return f"at least {self.sized(least)}"
+        return "" if most is None else f"at most {self.sized(most)}"
+
     def problem(self, value: object) -> str | None:
         """Explain in a sentence for a person why an answer is invalid; `None` if it is valid."""
         match self.kind:
@@ -346,8 +376,8 @@ class Field:
                 return f"Enter text that matches the pattern {self.pattern}"
         if self.format is None:
             return None
-        is_of_format, problem = _FORMATS[self.format]
-        return None if is_of_format(value) else problem
+        is_of_format, words = _FORMATS[self.format]
+        return None if is_of_format(value) else f"Enter {words}"
 
     def _number_problem(self, value: object) -> str | None:
         whole = self.kind == "integer"
@@ -394,6 +424,10 @@ class Field:
         parts = text.splitlines() if "\n" in text.strip() else text.split(",")
         chosen = [self._choice(part) for part in parts if part.strip()]
         return None if None in chosen else cast("list[str]", chosen)
+
+
+def _capitalized(words: str) -> str:
+    return words[:1].upper() + words[1:]
 
 
 def read_pattern(pattern: str) -> Pattern:

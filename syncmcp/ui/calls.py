@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
@@ -20,6 +21,14 @@ RUN: Final = "run"
 _MOST_ARGUMENTS = 20
 _MOST_OF_NAME = 60
 _MOST_OF_VALUE = 300
+# And of a text of several lines: the lines at each end, and the characters of a line.
+_MOST_LINES = 3
+_MOST_OF_LINE = 100
+
+# A text in indented JSON: what comes before it, the text itself, and the comma after it.
+_STRING = r'"(?:[^"\\]|\\.)*"'
+_TEXT = re.compile(rf"( *(?:{_STRING}: )?)({_STRING}),?")
+_TEXT_INDENT = 4
 
 
 def wants_word(question: Question) -> bool:
@@ -60,12 +69,50 @@ def arguments_parts(call: ToolCall) -> Iterator[str]:
     return encoder.iterencode(dict(call.arguments))
 
 
+def arguments_lines(call: ToolCall) -> Iterator[str]:
+    """Yield the lines of `arguments_text`, but a text of several lines as its lines.
+
+    They are indented below the member or item that they belong to, so they cannot look like others.
+    """
+    for line in arguments_text(call).split("\n"):
+        found = _TEXT.fullmatch(line)
+        text = json.loads(found[2]) if found is not None else ""
+        if found is None or "\n" not in text:
+            yield line
+        else:
+            yield from _text_lines(found[1], text, len(found[1]) - len(found[1].lstrip(" ")))
+
+
+def _text_lines(title: str, text: str, indent: int) -> Iterator[str]:
+    lines = text.split("\n")
+    yield f"{title}({len(lines):,} lines)"
+    yield from (" " * (indent + _TEXT_INDENT) + line for line in lines)
+
+
 def arguments_overview(call: ToolCall) -> str:
-    """Return the arguments of a call, one on each line, with long arguments cut in the middle."""
-    lines = [f"{name}: {value}" for name, value in overview_pairs(call, _as_json)]
-    if (left_out := len(call.arguments) - len(lines)) > 0:
+    """Return the arguments of a call, one on each line, with long arguments cut in the middle.
+
+    Of a text of several lines, some of the first and the last lines are shown as lines.
+    """
+    lines: list[str] = []
+    for name, value in islice(call.arguments.items(), _MOST_ARGUMENTS):
+        title = f"{both_ends(_as_json(name), _MOST_OF_NAME)}: "
+        if isinstance(value, str) and "\n" in value:
+            lines += _ends_of_lines(title, value.split("\n"))
+        else:
+            lines.append(title + both_ends(_as_json(value), _MOST_OF_VALUE))
+    if (left_out := len(call.arguments) - _MOST_ARGUMENTS) > 0:
         lines.append(f"… ({left_out:,} more arguments)")
     return "\n".join(lines)
+
+
+def _ends_of_lines(title: str, lines: list[str]) -> Iterator[str]:
+    shown, about = lines, f"{len(lines):,} lines"
+    if len(lines) > 2 * _MOST_LINES:
+        shown = [*lines[:_MOST_LINES], *lines[-_MOST_LINES:]]
+        about += f"; the first {_MOST_LINES} and the last {_MOST_LINES}"
+    yield f"{title}({about})"
+    yield from (" " * _TEXT_INDENT + both_ends(line, _MOST_OF_LINE) for line in shown)
 
 
 def overview_pairs(call: ToolCall, write: Callable[[Any], str]) -> Iterator[tuple[str, str]]:

@@ -17,7 +17,7 @@ from syncmcp.errors import UsageError
 from syncmcp.handlers.roots import path_of
 from syncmcp.types import CreateMessageRequestParams, CreateMessageResult
 from syncmcp.ui import visible
-from syncmcp.ui.calls import arguments_parts
+from syncmcp.ui.calls import arguments_lines, arguments_parts
 
 if TYPE_CHECKING:
     from syncmcp.approval import Question
@@ -45,14 +45,17 @@ def check_length(question: Question) -> None:
         UsageError: The question has more than `MOST_SHOWN` characters.
     """
     request, answer = question.request, question.answer
-    parts: Iterable[str]
     if isinstance(request, ToolCall):
         told = (request.annotations, request.definition)
         said = (getattr(one, name, None) for one in told for name in ("title", "description"))
-        parts = chain(arguments_parts(request), filter(None, said))
+        _check_parts(question, chain(arguments_parts(request), filter(None, said)))
+        _check_parts(question, arguments_lines(request))
     else:  # the answer of a model; or a request for sampling, a form, a link or the roots
         sent = answer if isinstance(answer, CreateMessageResult) else request
-        parts = _lines(_shown(sent), "")
+        _check_parts(question, _lines(_shown(sent), ""))
+
+
+def _check_parts(question: Question, parts: Iterable[str]) -> None:
     length = 0
     for part in parts:  # stops early: indentation may make the text far longer
         length += len(part)

@@ -154,7 +154,7 @@ def test_arguments_are_offered_as_their_help_writes_them() -> None:
 
 def test_a_server_is_named_without_the_directory_of_its_program(command: Command) -> None:
     name = Path(sys.executable).name
-    assert command("call", "nothing", *DEMO).error["server"] == f"{name} -m syncmcp.testing"
+    assert command("call", "fail", *DEMO).error["server"] == f"{name} -m syncmcp.testing"
     assert short_name("weather") == "weather"
     assert short_name("x" * 33) == "x" * 31 + "…"
 

@@ -530,6 +530,39 @@ def test_a_problem_says_what_would_fit() -> None:
         assert field_of(schema).problem(value) == sentence
 
 
+@pytest.mark.parametrize(
+    ("schema", "hint"),
+    [
+        ({"type": "string"}, ""),
+        ({"type": "string", "pattern": "SECRET"}, ""),
+        ({"type": "string", "minLength": 1}, "At least 1 character."),
+        ({"type": "string", "maxLength": 40}, "At most 40 characters."),
+        ({"type": "string", "minLength": 2, "maxLength": 40}, "From 2 to 40 characters."),
+        ({"type": "string", "minLength": 4, "maxLength": 4}, "Exactly 4 characters."),
+        ({"type": "string", "format": "date"}, "A date, like 2026-01-31."),
+        (
+            {"type": "string", "format": "email", "maxLength": 40},
+            "An e-mail address, like name@example.com. At most 40 characters.",
+        ),
+        ({"type": "integer"}, "A whole number."),
+        ({"type": "integer", "minimum": 1, "maximum": 10}, "A whole number from 1 to 10."),
+        ({"type": "integer", "minimum": 0}, "A whole number, at least 0."),
+        ({"type": "number", "maximum": 0.5}, "A number, at most 0.5."),
+        ({"type": "number"}, "A number."),
+        ({"type": "boolean"}, ""),
+        ({"type": "string", "enum": ["a"]}, ""),
+        ({"type": "array", "items": {"type": "string", "enum": ["a", "b"]}}, ""),
+        (
+            {"type": "array", "items": {"type": "string", "enum": ["a", "b"]}, "minItems": 1},
+            "At least 1 of the options.",
+        ),
+    ],
+)
+def test_a_hint_says_what_fits_before_an_answer(schema: Schema, hint: str) -> None:
+    (field,) = Form.read({"type": "object", "properties": {"f": schema}}).fields
+    assert field.hint == hint
+
+
 def test_unknown_and_missing_fields_are_problems_and_optional_ones_may_be_left_out() -> None:
     form = Form.read(schema_of("name", "age", name=TEXT, age={"type": "integer"}, nick=CHOICE))
     problems = form.problems({"age": "five", "other": 1})

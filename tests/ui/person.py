@@ -17,6 +17,8 @@ from tests.support.stage import PATIENCE
 ENTER = "\r"
 DOWN = "\x1b[B"
 UP = "\x1b[A"
+ESC = "\x1b"
+LEFT = "\x1b[D"
 CTRL_C = "\x03"
 CTRL_D = "\x04"
 ALT_ENTER = "\x1b\r"

@@ -286,10 +286,13 @@ class TestForms:
         described = input_of("mail")["aria-describedby"]
         assert page.one("p", id=described)
         for words in ("my books", "Books", "called the tool “borrow”", "Your name",
-                      "For the receipt", "Please fill this in.", "From 0 to 150.",
+                      "For the receipt", "Please fill this in.", "A whole number from 0 to 150.",
+                      "From 2 to 40 characters.", "In this computer's time zone.",
+                      "An e-mail address, like name@example.com.", "At least 1 of the options.",
                       "At least 1 character.", "looks like a secret", "Send me news", "Algebra",
                       "Country 8", "Time to answer"):  # fmt: skip
             assert words in page.text
+        assert "A date" not in page.text  # the inputs show dates in the browser's notation
         assert [one["value"] for one in page.all("button")] == ["decline", "cancel", "send"]
         for found in page.all("label"):
             assert "for" not in found or page.all("input", id=found["for"]) or page.all(

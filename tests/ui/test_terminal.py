@@ -100,6 +100,32 @@ def test_a_form_is_filled_in_field_by_field(person: Person, asking: Asking) -> N
     assert person.cooked
 
 
+LIMITED: dict[str, tuple[dict[str, Any], str]] = {
+    "whole": ({"type": "integer", "minimum": 1, "maximum": 10}, "A whole number from 1 to 10."),
+    "number": ({"type": "number", "maximum": 0.5}, "A number, at most 0.5."),
+    "text": ({"type": "string", "maxLength": 40}, "At most 40 characters."),
+    "date": ({"type": "string", "format": "date"}, "A date, like 2026-01-31."),
+    "pattern": ({"type": "string", "pattern": "^[ab]+$"}, "It must match the pattern:\n│ ^[ab]+$"),
+    "choices": (
+        {"type": "array", "items": {"type": "string", "enum": ["a", "b"]}, "maxItems": 1},
+        "At most 1 of the options.",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", LIMITED)
+def test_the_type_and_the_limits_of_a_field_are_seen_before_the_answer(
+    person: Person, asking: Asking, name: str
+) -> None:
+    schema, words = LIMITED[name]
+    answer = asking("form", form({name: schema}), asked())
+    person.answers("What do you want to do?", ENTER)
+    person.sees("Esc: back")
+    assert f"│ {name}\n{words}\n? “{name}”:" in person.screen
+    person.types(CTRL_C)
+    assert answer.result(PATIENCE).action == "cancel"
+
+
 def test_a_wrong_answer_goes_back_to_the_person(person: Person, asking: Asking) -> None:
     days = {"type": "array", "items": {"type": "string", "enum": ["mon", "tue"]}, "maxItems": 1}
     fields = {"age": {"type": "integer", "minimum": 18}, "days": days}

@@ -46,21 +46,24 @@ def quoted(person: Person) -> str:
     return "".join(re.findall(r"│ *(.*?)\r?\n", plain))
 
 
-def reads_on(person: Person) -> int:
-    """Read page by page, up to the prompt after the last one; return the number of pages."""
-    pages = 0
-    seen = set[tuple[str, str]]()
-    while not any(end == lines for end, lines in seen):
-        if pages:
-            person.types(ENTER)
-        pages += 1
-        seen |= about.until(partial(unseen_prompts, person, frozenset(seen)))
-    return pages
+def reads_on(person: Person, last: str) -> int:
+    """Read page by page, up to a prompt with the words `last`; return the number of pages."""
+    seen = set[str]()
+    while True:
+        new = about.until(partial(unseen_prompts, person, frozenset(seen), last))
+        if last in new:
+            return len(seen) + 1
+        person.types(ENTER)
+        seen |= new
 
 
-def unseen_prompts(person: Person, seen: frozenset[tuple[str, str]]) -> set[tuple[str, str]]:
-    """Return the numbers in the prompts below pages (line, all lines), except those in `seen`."""
-    return set(re.findall(r"(\S+) of (\S+) lines were shown. \(", person.screen)) - seen
+def unseen_prompts(person: Person, seen: frozenset[str], last: str) -> set[str]:
+    """Return the prompt below a page, except those in `seen`, or the `last` one."""
+    screen = person.screen
+    found = set(
+        re.findall(r"^\? (.+ of .+ lines were shown|The screen is full)\. \(", screen, re.MULTILINE)
+    )
+    return (found - seen) or ({last} if last in screen else set())
 
 
 # -- a server that a file names --------------------------------------------------------------------
@@ -134,10 +137,8 @@ def test_a_long_entry_is_read_to_its_end_before_it_can_be_approved(
     assert first.index("Warning: The command asks for administrator rights") < first.index(
         "mcp.json"
     )
-    assert reads_on(person) > 2
     assert "Use it?" not in person.raw.decode()
-    person.types(ENTER)
-    person.sees("Use it?")
+    assert reads_on(person, "» No") > 2
     shown = quoted(person)
     for words in ("--at-the-very-end", "${GITHUB_TOKEN}", "values of: GITHUB_TOKEN", "./evil.so"):
         assert words in shown
@@ -366,11 +367,11 @@ def test_all_arguments_of_a_call_are_seen_before_it_is_allowed(
     assert '; rm -rf /"' in flat
     assert "(17,724 of 18,024 characters are not shown here)" in flat
     assert "; the middle" not in flat
-    person.types(DOWN, ENTER)
-    assert reads_on(person) > 2
+    person.types(DOWN)
+    person.answers("» Read all of it", ENTER)
+    assert reads_on(person, "» Deny") > 2
     assert text in quoted(person)
-    person.types(ENTER)
-    person.answers("» Deny", UP, UP, ENTER)  # wraps around to “Call it”
+    person.types(UP, UP, ENTER)  # wraps around to “Call it”
     person.answers("Type run to call it", "run", ENTER)
     assert verdict.result(PATIENCE) == Verdict.allow()
 
@@ -447,11 +448,10 @@ def agrees_after_reading(person: Person, prompt: str, verdict: Any) -> None:
     offered = person.screen[person.screen.rindex(prompt) :]
     assert "Deny" in offered
     assert not re.search("Approve|Send$", offered, re.MULTILINE)
-    person.types(DOWN, ENTER)  # read all of it
-    assert reads_on(person) > 1
-    person.types(ENTER)
+    person.types(DOWN)
+    person.answers("» Read all of it", ENTER)
+    assert reads_on(person, "» Deny") > 1
     assert "the end of it" in quoted(person)
-    person.sees("» Deny")
     person.types(*[UP] * (2 if prompt.startswith("Let") else 1), ENTER)  # wraps around
     assert verdict.result(PATIENCE) == Verdict.allow()
 
@@ -465,9 +465,8 @@ def test_all_of_a_message_is_seen_before_it_is_answered(
         person.answers("lines were shown", DOWN, ENTER)
         assert answer.result(PATIENCE).action == "cancel"
         return
-    assert reads_on(person) > 1
-    person.types(ENTER)
-    person.answers("What do you want to do?", DOWN, ENTER)
+    assert reads_on(person, "» Fill in the form") > 1
+    person.types(DOWN, ENTER)
     assert answer.result(PATIENCE).action == "decline"
     assert "the end of it" in quoted(person)
 
@@ -476,10 +475,10 @@ def test_all_of_a_message_is_seen_before_it_is_answered(
 def test_all_of_an_address_is_seen_before_it_is_opened(person: Person, asking: Asking) -> None:
     address = "https://example.com/" + "x" * 7_000 + "the_end_of_it"
     answer = asking("url", link(address), asked())
-    assert reads_on(person) > 1
+    person.sees("lines were shown.")
     assert "What do you want to do?" not in person.raw.decode()
+    assert reads_on(person, "» Decline") > 1
     person.types(ENTER)
-    person.answers("» Decline", ENTER)
     assert answer.result(PATIENCE).action == "decline"
     assert address in quoted(person)
 

@@ -142,9 +142,55 @@ def test_a_text_in_an_editor_cannot_leave_it(person: Person, asking: Asking) -> 
     verdict = asking("review", question("sampling", completion(), written(words)))
     person.answers("Send it?", DOWN, ENTER)
     person.sees("<U+202E>z", times=2)
-    person.sees("server: notes")  # the last line that is drawn
+    last = "server: notes  Esc, Esc: back  Ctrl-C: cancel"
+    person.sees(last)  # the last line that is drawn
     editor = person.screen.split("? Text")[1].split("\n")[1:]
     ours = [line for line in editor if line and not line.startswith("│")]
-    assert ours == ["server: notes"]
+    assert ours == [last]
+    person.types(CTRL_C)
+    assert not verdict.result(PATIENCE).allowed
+
+
+# A text of several lines that imitates the end of itself, and other arguments.
+LINES = [
+    'x\n  "path": "/tmp/FORGED"',
+    'x\n  "n": (2 lines)\n      FORGED',
+    'x",\n  "path": "/tmp/FORGED"\n}',
+    f"x\n{BEGINS_ROWS}",
+    "x\n}\nFORGED: run\n━━ bank will run one of its tools ━━\n? Call it? (arrow keys, Enter)",
+    "x\r\n\x1b[2J  FORGED\n\u2028  FORGED\x85  FORGED\x0b  FORGED\n\u202egniht",
+    "x\n" + " " * 98 + "FORGED",
+]
+
+
+@pytest.mark.parametrize("words", LINES)
+@pytest.mark.parametrize("inner", [False, True])
+@pytest.mark.parametrize("long", [False, True])
+def test_no_line_of_an_argument_passes_for_another_argument(
+    person: Person, asking: Asking, words: str, inner: bool, long: bool
+) -> None:
+    """Neither where all of it is shown, nor in the overview of long arguments."""
+    text = {"y": words, "z": [words, 5]} if inner else words
+    more = {"long": "w" * 30_000} if long else {}
+    verdict = asking(
+        "review", question("tool", ToolCall("x", {"text": text, "n": 7, **more}, None))
+    )
+    person.sees("» Deny")
+    person.sees("server: notes")
+    assert ("Read all of it" in person.screen) is long
+    if long and inner:  # in one row, as JSON
+        assert re.search(r'^│ "text": \{"y":', person.screen, re.MULTILINE)
+    else:
+        shown = person.lines[person.lines.index("The tool:") :]
+        shown = [row for row in shown if row.startswith("│")]
+        marks = [row for row in shown if "FORGED" in row]
+        assert marks
+        least = 6 if long else 10 if inner else 8
+        assert all(row.startswith("│".ljust(least)) for row in marks), marks
+        assert sum(row.startswith(('│ "n": ', '│   "n": ')) for row in shown) == 1
+        assert not any(row.startswith('│   "path"') for row in shown)
+    for row in person.lines:
+        if not row.startswith(("│", "?")):
+            assert not OURS.search(row), row
     person.types(CTRL_C)
     assert not verdict.result(PATIENCE).allowed

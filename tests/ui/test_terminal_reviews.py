@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from syncmcp.approval import AllowAll, AuditRecord, Decision, Kind, ToolCall, Verdict
-from syncmcp.errors import Denied
+from syncmcp.errors import Denied, UsageError
 from syncmcp.handlers.roots import to_root
 from syncmcp.types import (
     CreateMessageRequestParams,
@@ -178,6 +178,98 @@ def test_a_tool_call_shows_what_would_be_called(person: Person, asking: Asking) 
     person.answers("(do not rely on it):\n│ it only reads\n│ List\n│ Lists a directory. L", CTRL_C)
     assert sum("Lists a directory" in line for line in person.lines) < 6
     assert verdict.result(PATIENCE) == Verdict.deny("the person cancelled")
+
+
+def test_an_argument_of_several_lines_is_shown_as_lines(person: Person, asking: Asking) -> None:
+    """All other arguments are shown as JSON, with quotation marks and escapes."""
+    code = 'def f():\n    return "\\n"\n'
+    call = ToolCall("write", {"path": "a", "code": code, "more": {"list": [code, "1"]}}, None)
+    verdict = asking("review", question("tool", call))
+    person.sees("» Deny")
+    start = person.lines.index("│ {")
+    assert person.lines[start : person.lines.index("│ }") + 1] == [
+        "│ {",
+        '│   "path": "a",',
+        '│   "code": (3 lines)',
+        "│       def f():",
+        '│           return "\\n"',
+        "│",
+        '│   "more": {',
+        '│     "list": [',
+        "│       (3 lines)",
+        "│           def f():",
+        '│               return "\\n"',
+        "│",
+        '│       "1"',
+        "│     ]",
+        "│   }",
+        "│ }",
+    ]
+    person.types(CTRL_C)
+    assert not verdict.result(PATIENCE).allowed
+
+
+@pytest.mark.parametrize(("lines", "cut"), [(6, False), (7, True)])
+def test_long_arguments_of_several_lines_are_shown_with_their_ends(
+    person: Person, asking: Asking, lines: int, cut: bool
+) -> None:
+    text = "\n".join(f"row {number}." for number in range(1, lines + 1))
+    call = ToolCall("write", {"text": text, "long": "x" * 20_000}, None)
+    verdict = asking("review", question("tool", call))
+    person.sees("» Deny")
+    about = "; the first 3 and the last 3" if cut else ""
+    assert f'│ "text": ({lines} lines{about})\n│     row 1.\n' in person.screen
+    shown = [row for row in person.lines if row.startswith("│     row")]
+    left_out = {"│     row 4."} if cut else set()
+    assert set(shown) == {f"│     row {number}." for number in range(1, lines + 1)} - left_out
+    assert len(shown) == 6
+    person.types(CTRL_C)
+    assert not verdict.result(PATIENCE).allowed
+
+
+def test_the_name_of_a_tool_is_read_again_with_its_long_arguments(
+    person: Person, asking: Asking
+) -> None:
+    """An overview of many arguments can move it off the screen."""
+    arguments = {f"n{number}": "x" * 10_000 for number in range(20)}
+    verdict = asking("review", question("tool", ToolCall("rm\nrf", arguments, None)))
+    person.answers("» Deny", DOWN)
+    person.answers("» Read all of it", ENTER)
+    person.sees("? Call it? Read all of it before you agree\n│ rm␊rf\n│ {")
+    person.types(CTRL_C)
+    assert not verdict.result(PATIENCE).allowed
+
+
+@pytest.mark.parametrize("grants", [False, True])
+@pytest.mark.parametrize(
+    ("kind", "request_", "words"),
+    [
+        ("sampling", completion(), "Approve this and all later requests"),
+        ("roots", ListRootsRequestParams(), "Allow each time"),
+        ("tool", ToolCall("rm", {}, None), "Allow all calls of this tool"),
+    ],
+)
+def test_a_grant_is_offered_unless_the_program_makes_one_call(
+    person: Person,
+    pool: ThreadPoolExecutor,
+    kind: Kind,
+    request_: Any,
+    words: str,
+    grants: bool,
+) -> None:
+    terminal = Terminal(person.stdin, person.stdout, grants=grants)
+    verdict = pool.submit(terminal.review, question(kind, request_))
+    person.sees("» Deny")
+    person.sees("server: notes")
+    assert (f"   {words} while this program runs\n" in person.screen) is grants
+    assert ("while this program runs" in person.screen) is grants
+    person.types(CTRL_C)
+    assert not verdict.result(PATIENCE).allowed
+
+
+def test_whether_grants_are_offered_is_true_or_false() -> None:
+    with pytest.raises(UsageError, match="grants must be True or False"):
+        Terminal(grants="no")  # type: ignore[arg-type]
 
 
 def test_partial_text_is_shown_line_by_line(person: Person, terminal: Terminal) -> None:

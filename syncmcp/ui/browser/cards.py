@@ -29,6 +29,7 @@ from syncmcp.ui.browser.questions import Card
 from syncmcp.ui.browser.tool_call import ShownCall
 from syncmcp.ui.calls import RUN, wants_word
 from syncmcp.ui.everything import everything, roots_text
+from syncmcp.ui.grants import grant_for
 
 if TYPE_CHECKING:
     from syncmcp.handlers.forms import Absent, Value
@@ -256,24 +257,15 @@ def _parse_option(field: Field, number: str) -> str:
 
 
 def _hints(field: Field) -> list[str]:
-    hints: list[str] = []
-    least, most = field.bounds
-    unit = " of the options" if field.kind == "choices" else ""
-    if least is not None and most is not None:
-        hints.append(f"From {least} to {field.sized(most)}{unit}.")
-    elif least is not None:
-        hints.append(f"At least {field.sized(least)}{unit}.")
-    elif most is not None:
-        hints.append(f"At most {field.sized(most)}{unit}.")
-    if field.kind == "integer":
-        hints.append("A whole number.")
+    # The inputs of dates show dates in the notation of the browser.
+    hints = [] if field.format in ("date", "date-time") else [field.hint]
     if field.format == "date-time":
         hints.append("In this computer's time zone.")
     if field.pattern is not None:
         hints.append(f"Must match “{field.pattern}”")
     if field.default is not ABSENT and field.kind in ("string", "number", "integer"):
         hints.append(f"If you leave it empty, “{field.default}” is sent.")
-    return hints
+    return list(filter(None, hints))
 
 
 # Sampling: the request to a model, and its answer.
@@ -295,10 +287,7 @@ class RequestCard(Card[Verdict]):
         self.left_out = len(self.request.messages) - len(self.messages)
         self.everything = message.whole(everything(self.request))
         self.system = message.editable_text(self.request.system_prompt or "")
-        self.grant = (
-            "Approve this and all later requests",
-            "this server may then use your model for anything",
-        )
+        self.grant = grant_for(question)
 
     def facts(self) -> list[tuple[str, str]]:
         """The other parameters of the request: their names and texts, without empty ones."""
@@ -381,10 +370,7 @@ class AnswerCard(Card[Verdict]):
         self.title = "An answer from your model"
         self.result = cast("CreateMessageResult", question.answer)
         self.shown = message.render_message(self.result, "answer")
-        self.grant = (
-            "Send this and all later answers",
-            "this server then gets everything your model writes for it, unreviewed",
-        )
+        self.grant = grant_for(question)
         self.everything = message.whole(everything(self.result))
 
     def submit(self, action: str, answers: Answers) -> Mapping[str, str]:
@@ -490,27 +476,13 @@ class ConsentCard(Card[Verdict]):
         "tool": "May this program call this tool?",
         "sampling": "A request to your model",
     }
-    _GRANTS: ClassVar = {
-        "form": (
-            "Allow for all forms of this server",
-            "this program then answers all forms of this server for you",
-        ),
-        "roots": (
-            "Allow each time",
-            "this server then learns your directories whenever it asks",
-        ),
-        "tool": (
-            "Allow all calls of this tool",
-            "this tool may then be called with any arguments",
-        ),
-    }
 
     def __init__(self, question: Question, human_timeout: float | None) -> None:
         super().__init__(question, human_timeout)
         self.title = self._TITLES[question.kind]
         if question.answer is not None:
             self.title = "This program agreed for you: tell the server?"
-        self.grant = self._GRANTS.get(question.kind)
+        self.grant = grant_for(question)
         self.word = RUN if wants_word(question) else ""
         self.link: LinkParts | None = None
         self.call: ShownCall | None = None

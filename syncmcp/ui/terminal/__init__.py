@@ -17,11 +17,11 @@ import sys
 import threading
 import webbrowser
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from functools import partial
-from typing import TYPE_CHECKING, Final, TextIO
+from typing import TYPE_CHECKING, Any, Final, TextIO
 
-from syncmcp._base.checks import check_callable
+from syncmcp._base.checks import check_callable, flag
 from syncmcp._base.text import logger
 from syncmcp._concurrency.fair_lock import FairLock
 from syncmcp._concurrency.timing import Deadline
@@ -43,17 +43,19 @@ __all__ = ["AskOnTerminal", "Terminal"]
 _log = logger("syncmcp.ui")
 
 CANCELLED: Final = "the person cancelled"
-"""The reason of a denial with Ctrl-C."""
+"""The reason of a denial with Ctrl-C or Ctrl-D."""
 
 
 class Terminal:
     """Shows questions of servers on a terminal, one at a time; the others are queued.
 
     Pass it as `elicitation` of a client, or as the reviewer of an `Approval`. A question that is
-    withdrawn or expires is removed with a message. Ctrl-C cancels the question. Enter alone allows,
-    opens, sends and starts nothing. A question can be answered only after half a second in which no
-    key was pressed. Without a terminal, elicitations are cancelled, reviews are denied, and the log
-    says why. The methods are called on the threads of the questions, and block.
+    withdrawn or expires is removed with a message. Ctrl-C cancels the question, as Ctrl-D does
+    unless a text is being written. Esc goes back to the prompt before, where the screen says so.
+    Enter alone allows, opens, sends and starts nothing. A question can be answered only after half
+    a second in which no key was pressed. Without a terminal, elicitations are cancelled, reviews
+    are denied, and the log says why. The methods are called on the threads of the questions, and
+    block.
 
     Args:
         stdin: The terminal to read from; `sys.stdin` by default.
@@ -62,6 +64,8 @@ class Terminal:
         beside: Returns a context manager that is entered, on the thread of the question, while the
             question is shown. For example, it can hide a progress bar of the program on the same
             terminal.
+        grants: Whether the person may also allow all later questions of the same kind, while the
+            program runs. Pass `False` in a program that makes one call, where that means nothing.
 
     Attributes:
         cancelled: How many questions of `form`, `url` and `approve` the person has cancelled.
@@ -79,6 +83,7 @@ class Terminal:
         *,
         open_url: Callable[[str], bool] = webbrowser.open,
         beside: Callable[[], AbstractContextManager[object]] = nullcontext,
+        grants: bool = True,
     ) -> None:
         try:
             importlib.import_module("syncmcp.ui.terminal.screen")
@@ -93,6 +98,7 @@ class Terminal:
         self._stdout = stdout
         self._open_url = open_url
         self._beside = beside
+        self._grants = flag(grants, "grants")
         self.cancelled = 0
         # The context of the text that `update` has printed, and how many lines of it.
         self._partial_shown: tuple[HandlerContext | None, int] = (None, 0)
@@ -134,11 +140,12 @@ class Terminal:
         """
         check_length(question)
         from syncmcp.ui.terminal import cards
-        from syncmcp.ui.terminal.screen import PersonCancelled, QuestionEnded
+        from syncmcp.ui.terminal.keys import PersonCancelled
+        from syncmcp.ui.terminal.screen import QuestionEnded
 
         try:
             with self._acquire_screen(question.context) as screen:
-                return cards.review(screen, question)
+                return cards.review(screen, question, grants=self._grants)
         except PersonCancelled:
             return Verdict.deny(CANCELLED)
         except QuestionEnded:
@@ -163,7 +170,7 @@ class Terminal:
         it returns `False`.
         """
         from syncmcp.ui.terminal.cards import review_server
-        from syncmcp.ui.terminal.screen import PersonCancelled
+        from syncmcp.ui.terminal.keys import PersonCancelled
 
         try:
             with self._acquire_screen(None) as screen:
@@ -175,7 +182,8 @@ class Terminal:
             return False
 
     def _ask(self, context: HandlerContext, ask: Callable[[Screen], ElicitResult]) -> ElicitResult:
-        from syncmcp.ui.terminal.screen import PersonCancelled, QuestionEnded
+        from syncmcp.ui.terminal.keys import PersonCancelled
+        from syncmcp.ui.terminal.screen import QuestionEnded
 
         try:
             with self._acquire_screen(context) as screen:
@@ -260,7 +268,8 @@ class Terminal:
 
     @contextmanager
     def _acquire_screen(self, context: HandlerContext | None) -> Iterator[Screen]:
-        from syncmcp.ui.terminal.screen import PersonCancelled, QuestionEnded, Screen
+        from syncmcp.ui.terminal.keys import PersonCancelled
+        from syncmcp.ui.terminal.screen import QuestionEnded, Screen
 
         with _turn(context), self._beside():
             try:
@@ -357,26 +366,24 @@ def _turn(context: HandlerContext | None) -> AbstractContextManager[None]:
 def _ask_form(
     screen: Screen, request: ElicitRequestFormParams, form: Form, context: HandlerContext
 ) -> ElicitResult:
-    from syncmcp.ui.terminal import cards
     from syncmcp.ui.terminal.cards import show_cause
+    from syncmcp.ui.terminal.forms import fill_form
+    from syncmcp.ui.terminal.keys import WentBack
 
     screen.banner(context.server, "asks you to fill in a form")
     show_cause(screen, context)
     screen.message(request.message)
-    action = screen.choose(
-        "What do you want to do?",
-        [
-            ("accept", "Fill in the form"),
-            ("decline", "Decline: tell the server no"),
-            ("cancel", "Cancel"),
-        ],
-    )
-    if action == "decline":
-        return ElicitResult.decline()
-    if action == "cancel":
-        return ElicitResult.cancel()
-    answers = cards.review_answers(screen, form, cards.fill_form(screen, form))
-    return ElicitResult.cancel() if answers is None else ElicitResult.accept(answers)
+    options = [
+        ("accept", "Fill in the form"),
+        ("decline", "Decline: tell the server no"),
+        ("cancel", "Cancel"),
+    ]
+    answers: dict[str, Any] = {}
+    while (action := screen.choose("What do you want to do?", options)) == "accept":
+        with suppress(WentBack):
+            sent = fill_form(screen, form, answers)
+            return ElicitResult.cancel() if sent is None else ElicitResult.accept(sent)
+    return ElicitResult.decline() if action == "decline" else ElicitResult.cancel()
 
 
 def _print_ended(screen: Screen, context: HandlerContext | None) -> None:

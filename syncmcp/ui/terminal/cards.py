@@ -1,14 +1,16 @@
-"""Questions on a terminal: reviews of requests, answers of a model and servers, and forms."""
+"""Reviews on a terminal: of requests, answers of a model and of a program, calls and servers."""
 
 from __future__ import annotations
 
 import json
 from collections import Counter
+from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from syncmcp.approval import Question, ToolCall, Verdict
-from syncmcp.handlers.forms import ABSENT, Field, Form, Option
+from syncmcp.handlers.forms import Form
 from syncmcp.handlers.links import Link, UnsafeLink
 from syncmcp.types import (
     AudioContent,
@@ -25,9 +27,19 @@ from syncmcp.types import (
     ToolUseContent,
 )
 from syncmcp.ui import shorten, visible
-from syncmcp.ui.calls import RUN, arguments_overview, arguments_text, server_words, wants_word
+from syncmcp.ui.calls import (
+    RUN,
+    arguments_lines,
+    arguments_overview,
+    arguments_text,
+    server_words,
+    wants_word,
+)
 from syncmcp.ui.everything import everything, roots_text
-from syncmcp.ui.terminal.screen import PersonCancelled, Screen, short_name
+from syncmcp.ui.grants import grant_for
+from syncmcp.ui.terminal.forms import review_answers
+from syncmcp.ui.terminal.keys import WentBack, in_turn
+from syncmcp.ui.terminal.screen import Screen, short_name
 
 if TYPE_CHECKING:
     from syncmcp.handlers import HandlerContext
@@ -132,7 +144,13 @@ def _shows_all(screen: Screen, summarized: bool, text: str) -> bool:
 
 
 def _choose(
-    screen: Screen, message: str, text: str, options: list[tuple[str, str]], *, whole: bool
+    screen: Screen,
+    message: str,
+    text: str,
+    options: list[tuple[str, str]],
+    *,
+    whole: bool,
+    confirm: Callable[[], bool] | None = None,
 ) -> str | None:
     """Let the person choose; options that agree are offered once all of `text` was shown.
 
@@ -142,26 +160,35 @@ def _choose(
         text: The whole content that is decided on.
         options: Those that do not agree, then those that do (their values are in `_AGREES`).
         whole: Whether all of the content was shown before.
+        confirm: Asks the person who agrees to confirm that; the person can go back from it.
     """
     while True:
         offered = [one for one in options if whole or one[0] not in _AGREES]
         if not whole:
             offered.insert(1, ("view", "Read all of it before you agree"))
         action = screen.choose(message, offered)
-        if action != "view":
+        if action == "view":
+            whole = screen.page(text, hanging=True)
+        elif action not in _AGREES:
             return action
-        whole = screen.page(text, hanging=True)
+        else:
+            with suppress(WentBack):
+                return action if confirm is None or confirm() else None
 
 
 _AGREES = frozenset({"allow", "remember", "send"})
 
 
 def edit_request(screen: Screen, request: CreateMessageRequestParams) -> CreateMessageRequestParams:
-    """Let the person change the system prompt, last message or token limit; return a copy."""
+    """Let the person change the system prompt, last message or token limit; return a copy.
+
+    Raises:
+        WentBack: The person went back, and changed nothing.
+    """
     options = [("system", "The system prompt"), ("tokens", "The maximum number of tokens")]
     if request.messages and _text_positions(request.messages[-1]):
         options.insert(1, ("message", "The last message"))
-    what = screen.choose("What do you want to edit?", options)
+    what = screen.choose("What do you want to edit?", options, back=True)
     if what == "system":
         written = screen.edit_text("System prompt", request.system_prompt or "", lines=True)
         return request.model_copy(update={"system_prompt": written or None})
@@ -176,15 +203,21 @@ def edit_request(screen: Screen, request: CreateMessageRequestParams) -> CreateM
 
 
 def edit_texts(screen: Screen, message: MessageT) -> MessageT:
-    """Let the person change the texts of a message or an answer; return a copy."""
+    """Let the person change the texts of a message or an answer; return a copy.
+
+    Raises:
+        WentBack: The person went back from the first text.
+    """
     blocks = list(message.blocks)
-    for number, position in enumerate(_text_positions(message), 1):
+
+    def edit(number: int, position: int) -> None:
         block = blocks[position]
         assert isinstance(block, TextContent)
         title = "Text" if number == 1 else f"Text {number}"
-        blocks[position] = block.model_copy(
-            update={"text": screen.edit_text(title, block.text, lines=True)}
-        )
+        written = screen.edit_text(title, block.text, lines=True)
+        blocks[position] = block.model_copy(update={"text": written})
+
+    in_turn([partial(edit, *text) for text in enumerate(_text_positions(message), 1)])
     content = blocks if isinstance(message.content, list) else blocks[0]
     return message.model_copy(update={"content": content})
 
@@ -224,205 +257,39 @@ def _named(words: str) -> str:
     return f"“{short_name(words)}”"
 
 
-# Forms: filled in field by field.
-
-
-def fill_form(screen: Screen, form: Form) -> dict[str, Any]:
-    """Ask for every field; return the answers, without optional fields that were left empty."""
-    answers: dict[str, Any] = {}
-    for field in form.fields:
-        _ask_field(screen, form, field, answers)
-    return answers
-
-
-def review_answers(screen: Screen, form: Form, answers: dict[str, Any]) -> dict[str, Any] | None:
-    """Let the person review and change the answers before they are sent.
-
-    Returns:
-        The answers as changed, or `None` if the person cancelled.
-    """
-    while True:
-        show_answers(screen, form, answers)
-        problems = form.problems(form.with_defaults(answers))
-        for name, problem in problems.items():
-            screen.say(f"Not valid yet: {short_name(name)}")
-            screen.quote(problem)
-        options = [("edit", "Change an answer")] if form.fields else []
-        options.append(("cancel", "Cancel: send nothing"))
-        if not problems:
-            options.append(("send", "Send these answers"))
-        action = screen.choose("Ready to send?", options)
-        if action == "send":
-            return answers
-        if action == "cancel":
-            return None
-        field = screen.choose("Which answer?", [(field, _label(field)) for field in form.fields])
-        if field is not None:
-            _ask_field(screen, form, field, answers)
-
-
-def show_answers(screen: Screen, form: Form, answers: dict[str, Any]) -> None:
-    """Print the content to be sent: the answers, and the defaults of omitted fields."""
-    screen.say()
-    screen.say("What will be sent:")
-    sent = form.with_defaults(answers)
-    for field in form.fields:
-        if field.name not in sent:
-            screen.read(f"“{visible(field.label)}”: (left out)", hanging=True)
-            continue
-        default = "" if field.name in answers else " (the default)"
-        # Indented, so no line of an answer looks like the next answer.
-        value = _value_text(field, sent[field.name]).replace("\n", "\n  ")
-        screen.read(f"“{visible(field.label)}”: {value}{default}", hanging=True)
-
-
-def _ask_field(screen: Screen, form: Form, field: Field, answers: dict[str, Any]) -> None:
-    current = answers.get(field.name, field.default)
-    number = form.fields.index(field) + 1
-    screen.say()
-    screen.say(
-        f"Field {number} of {len(form.fields)}, {'required *' if field.required else 'optional'}",
-        "bold",
-    )
-    screen.read(field.label)
-    if field.description:
-        screen.read(field.description)
-    options = [_whole_option(option) for option in field.options]
-    if options != [_option_text(option) for option in field.options]:
-        screen.say("Its options:")
-        for option in options:
-            screen.read(option)
-    if field.default is not ABSENT:
-        screen.say("Default:")
-        screen.read(_value_text(field, field.default))
-    if field.secret:
-        screen.warn("this looks like a secret. A server must not ask for secrets in a form.")
-    message = f"{_label(field)}{' *' if field.required else ''}:"
-    if field.kind == "boolean":
-        value = _ask_boolean(screen, field, message, current)
-    elif field.kind == "choice":
-        value = _ask_choice(screen, field, message, current)
-    elif field.kind == "choices":
-        value = _ask_choices(screen, field, message, current)
-    else:
-        value = _ask_text(screen, field, message, current)
-    if value is ABSENT:
-        answers.pop(field.name, None)
-    else:
-        answers[field.name] = value
-
-
-def _ask_text(screen: Screen, field: Field, message: str, current: Any) -> Any:
-    def check(text: str) -> str | None:
-        if not text:
-            return "This field needs an answer." if field.required else None
-        try:
-            value = field.parse(text)
-        except ValueError as problem:
-            return visible(str(problem))
-        return _field_problem(field, value)
-
-    text = screen.edit_text(message, "" if current is ABSENT else _plain_text(current), check=check)
-    return field.parse(text) if text else ABSENT
-
-
-def _ask_boolean(screen: Screen, field: Field, message: str, current: Any) -> Any:
-    options: list[tuple[Any, str]] = [(True, "Yes"), (False, "No")]
-    return _choose_value(screen, field, message, options, current)
-
-
-def _ask_choice(screen: Screen, field: Field, message: str, current: Any) -> Any:
-    options = [(option.value, _option_text(option)) for option in field.options]
-    return _choose_value(screen, field, message, options, current)
-
-
-def _choose_value(
-    screen: Screen, field: Field, message: str, options: list[tuple[Any, str]], current: Any
-) -> Any:
-    if not field.required:
-        options = [*options, (ABSENT, "(leave empty)")]
-    values = [value for value, _ in options]
-    at = values.index(current) if current in values else 0
-    chosen = screen.choose(message, list(enumerate(words for _, words in options)), default=at)
-    if chosen is None:
-        raise PersonCancelled
-    return values[chosen]
-
-
-def _ask_choices(screen: Screen, field: Field, message: str, current: Any) -> Any:
-    values = [option.value for option in field.options]
-
-    def check(positions: list[int]) -> str | None:
-        if not positions and not field.required:
-            return None
-        return _field_problem(field, [values[position] for position in positions])
-
-    ticked = [] if current is ABSENT else [values.index(value) for value in current]
-    positions = screen.choose_many(
-        message, [_option_text(option) for option in field.options], ticked, check
-    )
-    if not positions and not field.required:
-        return ABSENT
-    return [values[position] for position in positions]
-
-
-def _field_problem(field: Field, value: Any) -> str | None:
-    problem = field.problem(value)
-    return None if problem is None else visible(problem)
-
-
-def _label(field: Field) -> str:
-    return f"“{visible(shorten(field.label, 30))}”"
-
-
-def _option_text(option: Option) -> str:
-    """Return the text of an option for one row of a prompt."""
-    return _whole_option(Option(short_name(option.value), short_name(option.title)))
-
-
-def _whole_option(option: Option) -> str:
-    value, title = map(visible, option)
-    return title if title == value else f"{title} ({value})"
-
-
-def _value_text(field: Field, value: Any) -> str:
-    if isinstance(value, bool):
-        return "Yes" if value else "No"
-    if isinstance(value, list):
-        return ", ".join(_value_text(field, item) for item in value) or "(none)"
-    for option in field.options:
-        if option.value == value:
-            return _whole_option(option)
-    return _plain_text(value)
-
-
-def _plain_text(value: Any) -> str:
-    return value if isinstance(value, str) else json.dumps(value)
+# Reviews: a person decides.
 
 
 _DENY, _ALLOW = ("deny", "Deny"), ("allow", "Allow")
-_ALLOW_ALWAYS = ("remember", "Allow it each time while this program runs")
 _DECLINED = "a person said no"
 
 
-def review(screen: Screen, question: Question) -> Verdict:
-    """Show a request of a server, or the answer to it, and let the person decide."""
+def review(screen: Screen, question: Question, *, grants: bool) -> Verdict:
+    """Show a request of a server, or the answer to it, and let the person decide.
+
+    Args:
+        screen: The screen.
+        question: The request, or the answer to the request.
+        grants: Whether the person may allow all later requests of the same kind, too.
+    """
     request, answer = question.request, question.answer
+    given = grant_for(question) if grants else None
+    grant = [("remember", f"{given.label} while this program runs")] if given else []
     if isinstance(request, CreateMessageRequestParams):
         if isinstance(answer, CreateMessageResult):
             return _review_model_answer(screen, question, answer)
-        return _review_request(screen, question, request)
+        return _review_request(screen, question, request, grant)
     if isinstance(request, ElicitRequestFormParams):
         return _review_form(screen, question, request)
     if isinstance(request, ElicitRequestURLParams):
         return _review_url(screen, question, request)
     if isinstance(request, ToolCall):
-        return _review_tool_call(screen, question, request)
+        return _review_tool_call(screen, question, request, grant)
     screen.banner(question.server, "asks for your roots: the directories it may work in")
     show_cause(screen, question.context)
     screen.say("They are:")
     screen.read(roots_text(question), hanging=True)
-    return _verdict(screen.choose("Tell the server?", [_DENY, _ALLOW, _ALLOW_ALWAYS]))
+    return _verdict(screen.choose("Tell the server?", [_DENY, _ALLOW, *grant]))
 
 
 def show_cause(screen: Screen, context: HandlerContext | None) -> None:
@@ -441,28 +308,30 @@ def show_link(screen: Screen, url: str) -> bool:
         PersonCancelled: The person stopped reading.
     """
     screen.say("The address:")
-    screen.read(url)
     try:
         link = Link.read(url)
     except UnsafeLink as unsafe:
+        screen.read(url)
         screen.warn(f"this address will not be opened: {visible(str(unsafe))}")
         return False
+    host = screen.wrap_quote(link.host, limit=len(link.host))
+    warnings = [visible(warning) for warning in link.warnings]
+    screen.read(url, below=1 + len(host) + sum(map(screen.warning_rows, warnings)))
     screen.say("Its host:")
-    screen.quote(link.host, limit=len(link.host))
-    for warning in link.warnings:
-        screen.warn(visible(warning))
+    for line in host:
+        screen.quote_line(line)
+    for warning in warnings:
+        screen.warn(warning)
     return True
 
 
 def _review_request(
-    screen: Screen, question: Question, request: CreateMessageRequestParams
+    screen: Screen,
+    question: Question,
+    request: CreateMessageRequestParams,
+    grant: list[tuple[str, str]],
 ) -> Verdict:
-    options = [
-        _DENY,
-        ("edit", "Edit"),
-        ("allow", "Approve"),
-        ("remember", "Approve this, and all later requests, while this program runs"),
-    ]
+    options = [_DENY, ("edit", "Edit"), ("allow", "Approve"), *grant]
     edited = request
     while True:
         screen.banner(question.server, "asks a model for an answer")
@@ -474,7 +343,8 @@ def _review_request(
         if action != "edit":
             changed = None if edited is request else edited
             return _verdict(action, request=changed)
-        edited = edit_request(screen, edited)
+        with suppress(WentBack):
+            edited = edit_request(screen, edited)
 
 
 def _review_model_answer(
@@ -492,7 +362,8 @@ def _review_model_answer(
         action = _choose(screen, "Send it?", text, options, whole=whole)
         if action != "edit":
             return _verdict(action, answer=None if edited is answer else edited)
-        edited = edit_texts(screen, edited)
+        with suppress(WentBack):
+            edited = edit_texts(screen, edited)
 
 
 def _review_form(screen: Screen, question: Question, request: ElicitRequestFormParams) -> Verdict:
@@ -528,16 +399,19 @@ def _review_url(screen: Screen, question: Question, request: ElicitRequestURLPar
     return _verdict(screen.choose("Allow it?", [_DENY, _ALLOW]))
 
 
-def _review_tool_call(screen: Screen, question: Question, call: ToolCall) -> Verdict:
+def _review_tool_call(
+    screen: Screen, question: Question, call: ToolCall, grant: list[tuple[str, str]]
+) -> Verdict:
     screen.banner(question.server, "will run one of its tools, if you agree")
     screen.say("The tool:")
     screen.read(call.tool)
-    text = arguments_text(call)
+    text = "\n".join(arguments_lines(call))
     claims = _claims(screen, call)
     whole = screen.fits(text, below=len(claims) + 1)
     shown, cut = (text, "") if whole else (arguments_overview(call), "; both ends of each")
     if call.arguments:
-        screen.say(f"Its arguments: {len(call.arguments):,} ({len(text):,} characters{cut})")
+        size = len(arguments_text(call))
+        screen.say(f"Its arguments: {len(call.arguments):,} ({size:,} characters{cut})")
         screen.quote(shown, limit=len(shown), hanging=True)
     else:
         screen.say("The tool has no arguments.")
@@ -546,15 +420,11 @@ def _review_tool_call(screen: Screen, question: Question, call: ToolCall) -> Ver
         screen.say(f"What the server says about the tool{trust}:")
         for line in claims:
             screen.quote_line(line)
-    options = [
-        _DENY,
-        ("allow", "Call it"),
-        ("remember", "Allow all calls of this tool while this program runs"),
-    ]
-    action = _choose(screen, "Call it?", text, options, whole=whole)
-    if action in ("allow", "remember") and wants_word(question) and not _types_word(screen):
-        return Verdict.deny(_DECLINED)
-    return _verdict(action)
+    # A long overview moves the name out of sight, so the person reads it again with the arguments.
+    text = f"{visible(call.tool)}\n{text}"
+    options = [_DENY, ("allow", "Call it"), *grant]
+    confirm = partial(_types_word, screen) if wants_word(question) else None
+    return _verdict(_choose(screen, "Call it?", text, options, whole=whole, confirm=confirm))
 
 
 def _claims(screen: Screen, call: ToolCall) -> list[str]:
@@ -567,10 +437,9 @@ def _claims(screen: Screen, call: ToolCall) -> list[str]:
 def _types_word(screen: Screen) -> bool:
     """Ask the person to type the word for a call that may change something."""
     message = f"The tool may change something. Type {RUN} to call it, or press Enter to deny:"
-    wrong = f"Type {RUN}, or leave the line empty."
-    return (
-        screen.edit_text(message, check=lambda typed: None if typed in (RUN, "") else wrong) == RUN
-    )
+    while (typed := screen.edit_text(message)) not in (RUN, ""):
+        screen.say(f"Type {RUN}, or leave the line empty.")  # and begin again, on an empty line
+    return typed == RUN
 
 
 # Servers that a file names: the longest description that a person can be expected to read, in

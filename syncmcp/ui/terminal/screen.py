@@ -11,6 +11,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any, TextIO, TypeVar
 
 import questionary
@@ -18,7 +19,7 @@ from prompt_toolkit.application import Application
 from prompt_toolkit.filters import Condition, is_done, to_filter
 from prompt_toolkit.input import create_input
 from prompt_toolkit.input.typeahead import clear_typeahead
-from prompt_toolkit.key_binding import KeyBindings, merge_key_bindings
+from prompt_toolkit.key_binding import KeyBindings
 from prompt_toolkit.keys import Keys
 from prompt_toolkit.layout import ConditionalContainer, HSplit, Layout, Window
 from prompt_toolkit.layout.controls import FormattedTextControl
@@ -30,10 +31,20 @@ from syncmcp._base.terminal import discard_input
 from syncmcp._concurrency.timing import Deadline
 from syncmcp.handlers.context import is_named_by_file
 from syncmcp.ui import shorten, visible
+from syncmcp.ui.terminal.keys import (
+    ESCAPE,
+    ESCAPE_SECONDS,
+    PersonCancelled,
+    WentBack,
+    add_keys,
+    cancel,
+    disable_editor,
+    go_back,
+    ignore,
+)
+from syncmcp.ui.terminal.rows import cells_of, wrap
 
 if TYPE_CHECKING:
-    from prompt_toolkit.key_binding.key_processor import KeyPressEvent
-
     from syncmcp.handlers import HandlerContext
     from syncmcp.handlers.context import ConnectedServer
 
@@ -59,7 +70,6 @@ T = TypeVar("T")
 
 _BAR = "│ "
 _INDENT = "  "
-_HANGING = 4
 _CUT = "…"
 _MAX_QUOTED = 4000
 _MAX_NAME = 60
@@ -72,12 +82,18 @@ _REFRESH_SECONDS = 0.25
 _SILENCE_SECONDS = 0.5
 _SILENCE_REFRESH_SECONDS = 0.05
 
+_FAINT = "fg:ansibrightblack"
+
 # Keys of questionary that tick all options, or invert the ticks: disabled, as words have them.
 _SELECTING = "ai"
 
-# The rows of a screen that a prompt takes, and the fewest rows of a text on one page.
+# The rows of a screen that a prompt takes; those on a narrow screen, where options and the footer
+# take several rows; and the fewest rows of a text on one page.
 _PROMPT_ROWS = 8
+_NARROW, _NARROW_PROMPT_ROWS = 80, 12
 _LEAST_ROWS = 5
+# The cells before an option: the pointer, the mark of a tick; further rows begin below its words.
+_OPTION_INDENT = "     "
 
 # The terminal must not wrap quoted text by itself: the next row would begin without a bar.
 _NO_AUTOWRAP, _AUTOWRAP = "\x1b[?7l", "\x1b[?7h"
@@ -88,17 +104,15 @@ class QuestionEnded(Exception):
     """The question was withdrawn, or it expired."""
 
 
-class PersonCancelled(Exception):
-    """The person pressed Ctrl-C, or closed the terminal."""
-
-
 class Screen:
     """The terminal while it shows one question.
 
     Untrusted text is shown only by `quote` and, if it is short and within a line, by `short_name`.
     A prompt raises `QuestionEnded` if the question was withdrawn or expired, and `PersonCancelled`
-    if the person pressed Ctrl-C or closed the terminal. The first prompt appears once the person
-    has stopped typing; keys pressed before that answer nothing.
+    if the person pressed Ctrl-C, closed the terminal, or pressed Ctrl-D (which deletes a character
+    in a written text). A prompt from which the person can go back says so, and raises `WentBack`
+    for Esc. The first prompt appears once the person has stopped typing; keys pressed before that
+    answer nothing.
 
     Args:
         stdin: The terminal to read from.
@@ -128,7 +142,8 @@ class Screen:
         self.cut = False
         columns, rows = os.get_terminal_size(stdout.fileno())
         width = columns or 80
-        self._page_rows = max((rows or 24) - _PROMPT_ROWS, _LEAST_ROWS)
+        prompt_rows = _PROMPT_ROWS if width >= _NARROW else _NARROW_PROMPT_ROWS
+        self._page_rows = max((rows or 24) - prompt_rows, _LEAST_ROWS)
         self._console = Console(
             file=stdout, width=width, markup=False, emoji=False, highlight=False
         )
@@ -179,12 +194,19 @@ class Screen:
 
     def say(self, words: str = "", style: str = "") -> None:
         """Print trusted text, with further rows indented."""
-        for number, row in enumerate(_wrap(words, self._console.width - len(_INDENT))):
+        for number, row in enumerate(self._rows(words)):
             self._print(Text(row if number == 0 else _INDENT + row, style))
 
     def warn(self, words: str) -> None:
         """Print a warning, which is trusted text."""
-        self.say(f"Warning: {words}", "bold yellow")
+        self.say(_warning(words), "bold yellow")
+
+    def warning_rows(self, words: str) -> int:
+        """Return the number of rows that `warn` prints."""
+        return len(self._rows(_warning(words)))
+
+    def _rows(self, words: str) -> list[str]:
+        return wrap(words, self._console.width - len(_INDENT))
 
     def name(self, words: str) -> str:
         """Return a name, short and safe for a line of trusted text; set `cut` if it was long."""
@@ -200,13 +222,13 @@ class Screen:
         self.say("Its message:")
         self.read(words)
 
-    def read(self, words: str, *, hanging: bool = False) -> None:
+    def read(self, words: str, *, below: int = 0, hanging: bool = False) -> None:
         """Print all of an untrusted text as `page` does.
 
         Raises:
             PersonCancelled: The person stopped reading.
         """
-        if not self.page(words, hanging=hanging):
+        if not self.page(words, below=below, hanging=hanging):
             raise PersonCancelled
 
     def quote(self, words: str, *, limit: int = _MAX_QUOTED, hanging: bool = False) -> None:
@@ -227,7 +249,7 @@ class Screen:
     ) -> list[str]:
         """Return the lines that `quote` prints: made visible, cut and wrapped."""
         shown = visible(shorten(words, limit), lines=True)
-        return _wrap(shown, self._console.width - _cells(_BAR), hanging=hanging)
+        return wrap(shown, self._console.width - cells_of(_BAR), hanging=hanging)
 
     def quote_line(self, line: str) -> None:
         """Print one line of `wrap_quote` after a bar."""
@@ -262,19 +284,29 @@ class Screen:
             Whether all of the text was shown. `False` if the person stopped before its end.
         """
         lines = self.wrap_quote(words, limit=len(words), hanging=hanging)
-        short = self.printed + len(lines) + below <= self._page_rows
         end = 0
         while end < len(lines):
-            start, end = end, end + max(self._page_rows - self.printed, _LEAST_ROWS)
+            rest = len(lines) - end
+            room = self._page_rows - self.printed
+            # After a pause, one row is printed: on the lowest screens, there never is more room.
+            if room < min(rest, _LEAST_ROWS) and self.printed > 1:
+                if not self._pause("The screen is full."):
+                    return False
+                continue
+            start, end = end, end + max(room, _LEAST_ROWS)
             for line in lines[start:end]:
                 self.quote_line(line)
-            if not short and not self._turn_page(min(end, len(lines)), len(lines)):
+            if end < len(lines):
+                if not self._pause(f"{end:,} of {len(lines):,} lines were shown."):
+                    return False
+            # Otherwise the first rows would scroll off before the next prompt.
+            elif self.printed + below > self._page_rows and not self._pause("The screen is full."):
                 return False
         return True
 
-    def _turn_page(self, end: int, lines: int) -> bool:
-        options = [(True, "Go on"), (False, "Stop reading")]
-        return self.choose(f"{end:,} of {lines:,} lines were shown.", options) is True
+    def _pause(self, message: str) -> bool:
+        """Wait until the person has read what is on the screen; return whether to go on."""
+        return self.choose(message, [(True, "Go on"), (False, "Stop reading")]) is True
 
     def choose(
         self,
@@ -283,6 +315,7 @@ class Screen:
         *,
         default: int = 0,
         until: Callable[[], bool] | None = None,
+        back: bool = False,
     ) -> T | None:
         """Let the person choose one of `options`.
 
@@ -292,22 +325,26 @@ class Screen:
                 the default, which must not allow, open, send or start anything.
             default: The index of the option selected at first.
             until: Called repeatedly. Once it returns true, the prompt ends without a choice.
+            back: Whether the person can go back.
 
         Returns:
             The value, or `None` if `until` ended the prompt.
+
+        Raises:
+            WentBack: The person went back.
         """
         choices = [
-            questionary.Choice(words, value=index) for index, (_, words) in enumerate(options)
+            questionary.Choice(self._option(words), value=index)
+            for index, (_, words) in enumerate(options)
         ]
         prompt = questionary.select(
-            message,
-            choices,
+            choices=choices,
             default=choices[default],
-            instruction="(arrow keys, Enter)",
             use_jk_keys=False,  # letters of a sentence must not move the choice
-            **self._prompt_options(),
+            **self._prompt_options(message, "(arrow keys, Enter)"),
         )
-        chosen: int | None = self._ask(prompt, until)
+        disable_editor(prompt.application)
+        chosen: int | None = self._ask(prompt, message, until, back=ESCAPE if back else ())
         if chosen is None:
             return None
         value, words = options[chosen]
@@ -321,7 +358,7 @@ class Screen:
         ticked: Sequence[int],
         check: Callable[[list[int]], str | None],
     ) -> list[int]:
-        """Let the person check any of `options`.
+        """Let the person check any of `options`, or go back.
 
         Args:
             message: Trusted text.
@@ -331,24 +368,25 @@ class Screen:
 
         Returns:
             The indexes of the checked options.
+
+        Raises:
+            WentBack: The person went back.
         """
         prompt = questionary.checkbox(
-            message,
-            [
-                questionary.Choice(words, value=index, checked=index in ticked)
+            choices=[
+                questionary.Choice(self._option(words), value=index, checked=index in ticked)
                 for index, words in enumerate(options)
             ],
-            validate=lambda positions: check([int(position) for position in positions]) or True,
-            instruction="(arrow keys, space to tick, Enter)",
+            validate=lambda positions: self._problem(check([int(one) for one in positions])),
             use_jk_keys=False,
-            **self._prompt_options(),
+            **self._prompt_options(message, "(arrow keys, space to tick, Enter)"),
         )
         letters = KeyBindings()
         for letter in _SELECTING:
-            letters.add(letter, eager=True)(lambda _: None)
-        own = prompt.application.key_bindings
-        prompt.application.key_bindings = merge_key_bindings([own, letters] if own else [letters])
-        positions: list[int] = self._ask(prompt)
+            letters.add(letter, eager=True)(ignore)
+        add_keys(prompt.application, letters)
+        disable_editor(prompt.application)
+        positions: list[int] = self._ask(prompt, message, back=ESCAPE)
         self._print_answer(message, ", ".join(options[position] for position in positions))
         return positions
 
@@ -360,48 +398,101 @@ class Screen:
         check: Callable[[str], str | None] = lambda _: None,
         lines: bool = False,
     ) -> str:
-        """Let the person write or edit a text.
+        """Let the person write or edit a text, or go back.
 
         Args:
             message: Trusted text.
             text: The initial text. It is shown with hidden characters made visible, and returned
                 unchanged if the person does not edit it.
             check: Returns an error message for a text, or `None`; the person then corrects it.
-            lines: Whether the text may have several lines; Esc and then Enter end the input.
+            lines: Whether the text may have several lines. Esc and then Enter end the input, so
+                the person presses Esc twice to go back.
 
         Returns:
             The text.
+
+        Raises:
+            WentBack: The person went back.
         """
         shown = visible(text, lines=lines)
+        words = self._prompt_options(message, "(Esc, then Enter when done)" if lines else "")
+        if lines:
+            words["instruction"] += f"\n{_BAR.rstrip()}"
         prompt = questionary.text(
-            message,
             default=shown,
-            validate=lambda written: check(text if written == shown else written) or True,
+            validate=lambda written: self._problem(check(text if written == shown else written)),
             multiline=lines,
-            instruction=f"(Esc, then Enter when done)\n{_BAR.rstrip()}" if lines else None,
-            **self._prompt_options(),
+            **words,
         )
-        written: str = self._ask(prompt)
+        written: str = self._ask(prompt, message, back=ESCAPE * 2 if lines else ESCAPE)
         self._print_answer(message, written)
         return text if written == shown else written
 
-    def _prompt_options(self) -> dict[str, Any]:
-        return {"input": self._input, "output": self._output, "prompt_continuation": _BAR}
+    def _prompt_options(self, message: str, instruction: str) -> dict[str, Any]:
+        """Return the common options of a prompt, whose words are wrapped at spaces."""
+        width = self._console.width
+        if instruction and cells_of(f"? {message} {instruction}") > width:
+            instruction = f"\n{_INDENT}" + f"\n{_INDENT}".join(
+                wrap(instruction, width - len(_INDENT))
+            )
+        return {
+            "message": f"\n{_INDENT}".join(wrap(message, width - len(_INDENT))),
+            "instruction": instruction or None,
+            "input": self._input,
+            "output": self._output,
+            "prompt_continuation": _BAR,
+        }
 
-    def _ask(self, prompt: questionary.Question, until: Callable[[], bool] | None = None) -> Any:
+    def _option(self, words: str) -> str:
+        """Return the words of an option, wrapped and indented: no row looks like another option."""
+        rows = wrap(words, self._console.width - len(_OPTION_INDENT))
+        return f"\n{_OPTION_INDENT}".join(rows)
+
+    def _problem(self, words: str | None) -> str | bool:
+        """Return a problem for a validator, wrapped; `True` if there is none."""
+        return True if words is None else "\n".join(wrap(words, self._console.width, hanging=True))
+
+    def _ask(
+        self,
+        prompt: questionary.Question,
+        message: str,
+        until: Callable[[], bool] | None = None,
+        *,
+        back: tuple[Keys, ...],
+    ) -> Any:
+        """Run a prompt.
+
+        Args:
+            prompt: The prompt.
+            message: Its message.
+            until: See `choose`.
+            back: The keys with which the person goes back, if that is possible.
+        """
         self._wait_for_silence()
         application = prompt.application
+        keys = KeyBindings()
+        unwritten = Condition(lambda: not application.current_buffer.text)
+        keys.add(Keys.ControlD, eager=True, filter=unwritten)(cancel)
+        keys.add(*(back or ESCAPE), eager=True)(go_back if back else ignore)
+        add_keys(application, keys)
+        application.ttimeoutlen = ESCAPE_SECONDS
         footer = ConditionalContainer(
-            Window(FormattedTextControl(self._footer), height=1, style="fg:ansibrightblack"),
-            filter=~is_done & Condition(lambda: bool(self._footer())),
+            Window(FormattedTextControl(partial(self._footer, back)), style=_FAINT),
+            filter=~is_done & Condition(lambda: bool(self._footer(back))),
         )
         layout = application.layout
-        # Otherwise the footer would be on the last row of the terminal.
         for window in layout.find_all_windows():
+            # Otherwise the footer would be on the last row of the terminal.
             window.dont_extend_height = to_filter(True)
+            if window.height == 1:  # the problem with an answer may take several rows
+                window.height = None
         application.layout = Layout(HSplit([layout.container, footer]), layout.current_window)
         application.refresh_interval = _REFRESH_SECONDS
-        return self._run(application, until)
+        try:
+            return self._run(application, until)
+        except WentBack:
+            self._print_answer(message, "(back)")
+            raise
 
     def _wait_for_silence(self) -> None:
         """Wait until no key was pressed for a moment, once for all prompts of a question."""
@@ -409,19 +500,18 @@ class Screen:
             return
         silence = Deadline(_SILENCE_SECONDS)
         keys = KeyBindings()
+        keys.add(Keys.ControlC)(cancel)
+        keys.add(Keys.ControlD)(cancel)
 
         @keys.add(Keys.Any)
         def start_again(_: object) -> None:
             nonlocal silence
             silence = Deadline(_SILENCE_SECONDS)
 
-        @keys.add(Keys.ControlC)
-        def cancel(event: KeyPressEvent) -> None:
-            event.app.exit(exception=KeyboardInterrupt())
-
-        hint = FormattedTextControl("Pause typing for half a second; until then, keys are ignored.")
+        words = "Pause typing for half a second; until then, keys are ignored."
+        hint = FormattedTextControl("\n".join(wrap(words, self._console.width)))
         application: Application[None] = Application(
-            Layout(Window(hint, height=1, style="fg:ansibrightblack")),
+            Layout(Window(hint, dont_extend_height=True, style=_FAINT)),
             key_bindings=keys,
             refresh_interval=_SILENCE_REFRESH_SECONDS,
             input=self._input,
@@ -435,13 +525,13 @@ class Screen:
         application.before_render += lambda asking: self._check_ended(asking, until)
         try:
             return application.run(handle_sigint=False, set_exception_handler=False)
-        except (KeyboardInterrupt, EOFError):
+        except (KeyboardInterrupt, EOFError):  # Ctrl-C in a prompt; the terminal was closed
             raise PersonCancelled from None
 
     def _print_answer(self, message: str, words: str) -> None:
         # Cut to one row: the answer may be text of a server, and no bar precedes it here.
         shown = visible(f"? {message} {shorten(words, 500)}")
-        row, *more = _wrap(shown, self._console.width - _cells(_CUT))
+        row, *more = wrap(shown, self._console.width - cells_of(_CUT))
         self._print(Text(row + _CUT if more else row))
         self.printed = 1
 
@@ -459,7 +549,7 @@ class Screen:
         context = self._context
         return context is not None and (context.cancel.cancelled or context.time_left() == 0)
 
-    def _footer(self) -> str:
+    def _footer(self, back: tuple[Keys, ...]) -> str:
         # Repeats the name in the banner, which a long message may have scrolled off the screen.
         # It does not say that the server asks: this program asks about calls and answers.
         parts = [f"server: {self._server_name}"] if self._server_name else []
@@ -469,7 +559,9 @@ class Screen:
             parts.append(f"{minutes}:{seconds:02} left to answer")
         if (waiting := self._waiting()) > 0:
             parts.append(f"{waiting} more {'question' if waiting == 1 else 'questions'} waiting")
-        return "  ".join(parts)
+        if back:
+            parts.append(f"{', '.join(['Esc'] * len(back))}: back  Ctrl-C: cancel")
+        return "\n".join(wrap("  ".join(parts), self._console.width))
 
     def _print(self, text: Text) -> None:
         self._stdout.write(_NO_AUTOWRAP)
@@ -481,41 +573,10 @@ class Screen:
             self._stdout.flush()
 
 
+def _warning(words: str) -> str:
+    return f"Warning: {words}"
+
+
 def short_name(words: str) -> str:
     """Return an untrusted name, short and safe for a line of trusted text."""
     return visible(shorten(words, _MAX_NAME))
-
-
-def _cells(text: str) -> int:
-    """Return the most cells that a text takes on any terminal.
-
-    Terminals disagree about marks, emoji, flags and East Asian letters. But no character takes more
-    than two cells, and an ASCII character always takes one.
-    """
-    return sum(1 if character.isascii() else 2 for character in text)
-
-
-def _wrap(text: str, width: int, *, hanging: bool = False) -> list[str]:
-    """Return the rows of a text, each of at most `width` cells on any terminal, broken at spaces.
-
-    If `hanging`, the further rows of a line are indented more than the line.
-    """
-    rows = []
-    for line in text.expandtabs(4).split("\n"):
-        own = len(line) - len(line.lstrip(" "))
-        indent = " " * min(own + _HANGING, width // 2) if hanging else ""
-        start = end = cells = 0
-        while end < len(line):
-            cells += _cells(line[end])
-            if cells <= width or end == start:
-                end += 1
-                continue
-            after = line.rfind(" ", start, end) + 1
-            # Not within the indentation: a word that is too long stays in the row with it.
-            if line[start:after].strip():
-                end = after
-            rows.append((indent if start else "") + line[start:end])
-            start = end
-            cells = len(indent)
-        rows.append((indent if start else "") + line[start:])
-    return rows
