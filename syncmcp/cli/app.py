@@ -66,7 +66,7 @@ def shell(session: Session) -> None:
     name = short_name(client.server.name)
     session.out.note(f"connected to {name}; help lists the commands, Ctrl-D ends the shell")
     prompt = LinePrompt(client)
-    person.suspend_prompt = prompt.suspended
+    person.in_shell, person.suspend_prompt = True, prompt.suspended
     connection = core_of(client).connection
     for line in prompt.lines():
         try:

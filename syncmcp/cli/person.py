@@ -157,19 +157,27 @@ def person_at_terminal() -> Person | None:
 class Person:
     """The person at the terminal, who can be asked.
 
-    `suspend_prompt` returns a context manager that hides the prompt of the shell.
+    Attributes:
+        bar: What the person waits for.
+        in_shell: Whether the person types several commands, so that a grant for later calls makes
+            sense.
+        suspend_prompt: Returns a context manager that hides the prompt of the shell.
     """
 
     def __init__(self) -> None:
         self.bar = ProgressBar()
+        self.in_shell = False
         self.suspend_prompt: Callable[[], AbstractContextManager[object]] = nullcontext
 
     @cached_property
     def terminal(self) -> Terminal:
         """Asks the questions of servers, and hides the progress bar and the prompt during them."""
+        return self._make_terminal(grants=True)
+
+    def _make_terminal(self, *, grants: bool) -> Terminal:
         from syncmcp.ui.terminal import Terminal
 
-        return Terminal(sys.stdin, sys.stderr, beside=self._beside)
+        return Terminal(sys.stdin, sys.stderr, beside=self._beside, grants=grants)
 
     @property
     def cancelled(self) -> int:
@@ -188,6 +196,14 @@ class Person:
 
         return AskOnTerminal(terminal=self.terminal)
 
+    @cached_property
+    def _call_approval(self) -> Approval:
+        from syncmcp.ui.terminal import AskOnTerminal
+
+        if self.in_shell:
+            return self.approval
+        return AskOnTerminal(terminal=self._make_terminal(grants=False))
+
     def approve(self, review: ServerReview) -> bool:
         """Ask whether a server that a guarded file names may be used; Ctrl-C ends the command."""
         before = self.terminal.cancelled
@@ -201,7 +217,7 @@ class Person:
         from syncmcp.ui.terminal import CANCELLED
 
         try:
-            self.approval.before_call(*call)
+            self._call_approval.before_call(*call)
         except Denied as denied:
             if denied.reason == CANCELLED:
                 raise KeyboardInterrupt from denied

@@ -477,7 +477,11 @@ class Screen:
         add_keys(application, keys)
         application.ttimeoutlen = ESCAPE_SECONDS
         footer = ConditionalContainer(
-            Window(FormattedTextControl(partial(self._footer, back)), style=_FAINT),
+            Window(
+                FormattedTextControl(partial(self._footer, back)),
+                style=_FAINT,
+                dont_extend_height=True,
+            ),
             filter=~is_done & Condition(lambda: bool(self._footer(back))),
         )
         layout = application.layout
