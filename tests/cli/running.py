@@ -176,8 +176,10 @@ class AtTerminal:
     def _reads(self) -> bool:
         try:
             data: bytes = self._child.read_nonblocking(65536, self._patience)
-        except (pexpect.EOF, pexpect.TIMEOUT):
+        except pexpect.EOF:
             return False
+        except pexpect.TIMEOUT:
+            pytest.fail(f"nothing more came:\n{self.screen}")
         self.raw += data
         self._stream.feed(data)
         return True

@@ -234,7 +234,7 @@ def test_the_shell_keeps_one_connection_and_completes_from_it(elsewhere: Path) -
         terminal.sees(" left ━")  # the call runs, and the prompt reads no keys
         terminal.types("read 'demo://rea", CTRL_C)  # discards this input
         terminal.answers("error: interrupted", "ping", ENTER)
-        terminal.answers(" ms\n", CTRL_D)
+        terminal.answers(" ms\npython -m syncmcp.testing>", CTRL_D)  # the prompt reads keys again
         assert terminal.ends() == 0
 
 
@@ -250,8 +250,8 @@ def test_the_shell_says_that_the_server_was_started_again(elsewhere: Path, tmp_p
     with at_terminal("shell", "--", sys.executable, str(tmp_path / "server.py")) as terminal:
         terminal.answers("connected to python", "call end", ENTER)
         terminal.answers("exit code 3", "ping", ENTER)
-        terminal.answers("the connection had been lost; the server was connected", "ping", ENTER)
-        terminal.answers(" ms\n", CTRL_D)
+        terminal.answers("the connection had been lost; the server was connected", "info", ENTER)
+        terminal.answers("fragile", "exit", ENTER)
         assert terminal.ends() == 0
     assert terminal.screen.count("had been lost") == 1
 
@@ -317,7 +317,7 @@ def test_the_shell_leaves_the_keys_to_a_question_and_goes_on_with_what_was_typed
         (answer,) = peer.requests("response")
         assert answer["result"]["action"] != "accept"
         terminal.answers("…> pin", "g", ENTER)
-        terminal.answers(" ms\n", CTRL_D)
+        terminal.answers(" ms\npython -m ", CTRL_D)
         assert terminal.ends() == 0
 
 
