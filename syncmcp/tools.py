@@ -266,13 +266,15 @@ class ToolLoop:
         Raises:
             UsageError: There is no such tool, the conversation is empty, a tool use in the
                 conversation has no result, or the model's function returned another type.
-            TooManyRounds: The model requested tool calls even in its last turn. They were not made;
-                `messages` is the conversation so far.
-            RequestTimeout: `timeout` has passed; `messages` is the conversation so far.
-            RequestCancelled: `cancel` or `context` was cancelled; `messages` is the conversation so
-                far.
+            TooManyRounds: The model requested tool calls even in its last turn. They were not made.
+            RequestTimeout: `timeout` has passed.
+            RequestCancelled: `cancel` or `context` was cancelled.
             McpError: The tools could not be listed, the client or group was closed, or the server
                 of a client refused the credentials.
+            Exception: The model's function, or a callback, raised it.
+
+            All of them, whatever their class, get an attribute `messages`: the conversation so far,
+            with a result for each tool that has run. Continue with it, so that none runs again.
         """
         base = _request(
             request, system_prompt=system_prompt, max_tokens=max_tokens, tool_choice=tool_choice
@@ -283,8 +285,9 @@ class ToolLoop:
         try:
             run.select_tools(tools)
             return run.run_to_end()
-        except BaseException:
+        except BaseException as error:
             run.token.cancel("the tool loop has ended")  # stops the running tool calls
+            vars(error)["messages"] = run.messages
             raise
 
 
@@ -312,7 +315,7 @@ def _request(
 
 
 class _Run:
-    """One run of a loop."""
+    """One run of a loop; `messages` is the conversation so far."""
 
     def __init__(
         self,
@@ -327,7 +330,7 @@ class _Run:
         self._report: Callable[[Step], object] = loop._on_step or (lambda _: None)
         self._request = request
         self._outer = outer
-        self._messages = list(request.messages)
+        self.messages = list(request.messages)
         self._tools: dict[str, Tool] = {}
         # For a group: the server of each tool, and the tool's name on that server.
         self._owners: dict[str, tuple[str, str]] = {}
@@ -366,11 +369,11 @@ class _Run:
 
     def run_to_end(self) -> ToolLoopResult:
         """Alternate between the model and tool calls, until it requests none."""
-        if not self._messages:
+        if not self.messages:
             raise UsageError("a conversation must have at least one message")
         uses = self._requested_tools()
         try:
-            check_tool_results(self._messages[:-1] if uses else self._messages)
+            check_tool_results(self.messages[:-1] if uses else self.messages)
         except ValueError as error:
             raise UsageError(str(error)) from None
         if uses:
@@ -381,19 +384,18 @@ class _Run:
             answer = self._ask_model(last=self._iteration == limit)
             uses = self._requested_tools()
             if not uses:
-                return ToolLoopResult(answer, self._messages, self._iteration)
+                return ToolLoopResult(answer, self.messages, self._iteration)
             if self._iteration == limit:
                 raise TooManyRounds(
                     f"the model was asked {limit} times (max_iterations) and still asks for tools",
                     rounds=limit,
-                    messages=self._messages,
                 )
             if answer.stop_reason == "maxTokens":
                 # The arguments of the last tool use may be incomplete, so no call is made.
                 why = "not run: the message was cut off at its token limit"
                 results = [self._finish_call(use, _error_result(use, why)) for use in uses]
                 message = types.SamplingMessage(role="user", content=list(results))
-                self._messages.append(message)
+                self.messages.append(message)
             else:
                 self._run_tools(uses)
 
@@ -401,7 +403,7 @@ class _Run:
 
     def _ask_model(self, *, last: bool) -> CreateMessageResult:
         self._check_cancelled()
-        update: dict[str, Any] = {"messages": [*self._messages], "tools": [*self._tools.values()]}
+        update: dict[str, Any] = {"messages": [*self.messages], "tools": [*self._tools.values()]}
         choice = self._request.tool_choice
         if last and self._tools:
             update["tool_choice"] = types.ToolChoice(mode="none")
@@ -419,7 +421,7 @@ class _Run:
         message = types.SamplingMessage(role=answer.role, content=answer.content)
         if answer.meta is not None:
             message.meta = answer.meta
-        self._messages.append(message)
+        self.messages.append(message)
         self._report(ModelTurn(self._iteration, answer))
         self._check_cancelled()
         return answer
@@ -427,7 +429,7 @@ class _Run:
     def _requested_tools(self) -> list[ToolUseContent]:
         """Return the tool uses that the last message requests."""
         try:
-            return tool_uses(self._messages[-1])
+            return tool_uses(self.messages[-1])
         except ValueError as error:
             raise UsageError(str(error)) from None
 
@@ -508,7 +510,7 @@ class _Run:
                     why = "no result, but it may have run" if use.id in started else "not run"
                     results[use.id] = _error_result(use, f"{why}: the tool loop was stopped")
             content: list[Any] = [results[use.id] for use in uses]
-            self._messages.append(types.SamplingMessage(role="user", content=content))
+            self.messages.append(types.SamplingMessage(role="user", content=content))
 
     def _allowed_call(
         self, use: ToolUseContent
@@ -579,14 +581,8 @@ class _Run:
     def _stop_error(self) -> RequestTimeout | RequestCancelled:
         if self._expiry.cancelled:
             limit = self._loop._timeout
-            return RequestTimeout(
-                f"the tool loop took longer than {limit:g} s",
-                seconds=limit,
-                messages=self._messages,
-            )
-        return RequestCancelled(
-            "the tool loop was cancelled", reason=self.token.reason, messages=self._messages
-        )
+            return RequestTimeout(f"the tool loop took longer than {limit:g} s", seconds=limit)
+        return RequestCancelled("the tool loop was cancelled", reason=self.token.reason)
 
 
 def _tool_result(

@@ -321,8 +321,8 @@ class Chat:
         except Exception as error:  # including errors of a provider's package
             screen.end_of_turn()
             screen.say(f"stopped: {shorten(str(error), 500)}")
-            # If the error carries the messages so far, the conversation keeps them.
-            self._messages = completed(getattr(error, "messages", None) or self._messages)
+            # The conversation so far has the results of the tools that have run.
+            self._messages = completed(vars(error).get("messages", self._messages))
 
     def _answer(
         self, request: CreateMessageRequestParams, context: syncmcp.HandlerContext

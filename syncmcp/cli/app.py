@@ -274,13 +274,13 @@ of JSON.
 \b
 Exit codes:
   0    The command is done.
-  1    The server failed or lacks a feature, you refused, or output failed.
+  1    The server failed or lacks a feature, you denied the call, or output failed.
   2    The command line or a file is invalid, or a server is not approved.
   3    You must sign in first, or the server refused the credentials.
   4    The server was not reached, or the connection was lost.
   5    The tool reported failure.
   6    A timeout expired.
-  7    You cancelled a form of the server.
+  7    You cancelled a form or a link of the server.
   130  You pressed Ctrl-C.
   141  The program that reads the output ended.
 

@@ -274,7 +274,10 @@ def call(
     found = _find_by_name("tool", tool, client.list_tools(**session.request_options()))
     if show_help:
         usage = as_typed("syncmcp call TARGET", session.outer)
-        session.out.show(found.to_wire(), *_help_lines(found, usage))
+        if session.out.json:
+            session.out.result(found.to_wire())
+        else:
+            session.out.line("\n".join(_help_lines(found, usage)))
         return
     session.wait_no_more()  # the arguments may be typed, on stdin
     if given and len(given) > 1:  # a plain option would silently use the last one

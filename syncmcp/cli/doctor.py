@@ -230,6 +230,12 @@ def _diagnose(session: Session, skipped: _SkippedLines) -> Iterator[Finding]:
         yield Finding("capabilities", "warning", "the server offers nothing", hint)
     yield from _check_lists(session, client)
     yield _check_latency(session)
+    if isinstance(target, Stdio):
+        begun = perf_counter()
+        client.close()
+        took = perf_counter() - begun
+        hint = "does the server end when its stdin is closed? Otherwise, it is terminated"
+        yield _timed("end", took, f"the server ended, in {took:.2f} s", hint)
     yield from skipped.findings()
 
 

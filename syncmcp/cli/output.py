@@ -50,6 +50,9 @@ from syncmcp.ui import shorten, visible
 # On a narrower terminal, the columns of a table would be unreadable or left out.
 _MIN_TABLE_WIDTH = 60
 
+# What precedes each row of a quoted text.
+_BAR: Final = "│ "
+
 
 class Output:
     """Prints results on stdout, as text or as the protocol's `json`, and notes on stderr.
@@ -104,11 +107,11 @@ class Output:
         console = console_for(sys.stdout)
         if console.width < _MIN_TABLE_WIDTH:
             for first, *others in rows:
-                console.print(Text(visible(first), "bold"))
+                _print_lines(console, visible(first), "bold")
                 for column, cell in zip(columns[1:], others, strict=True):
                     if cell:
                         named = f"{column}: " if column else ""
-                        console.print(Text(f"  {named}{visible(cell)}"))
+                        _print_lines(console, f"  {named}{visible(cell)}")
             return
         table = Table(box=None, pad_edge=False, header_style="bold")
         for number, column in enumerate(columns):
@@ -125,10 +128,10 @@ class Output:
             self._headed = True
             self.line(words, "bold underline")
 
-    def line(self, words: str, style: str, *, head: int | None = None) -> None:
-        """Print a line on stdout, the first `head` characters or all of it in this style."""
+    def line(self, words: str, style: str = "", *, head: int | None = None) -> None:
+        """Print lines on stdout, the first `head` characters or all of them in this style."""
         self._before()
-        _print_lines(console_for(sys.stdout), visible(words), style, head=head)
+        _print_lines(console_for(sys.stdout), visible(words, lines=True), style, head=head)
 
     def note(self, words: str) -> None:
         """Print a note for the person on stderr."""
@@ -148,23 +151,25 @@ def console_for(stream: TextIO) -> Console:
 
 
 def _print_lines(console: Console, text: str, style: str = "", *, head: int | None = None) -> None:
-    """Print lines of this command; on a terminal, each is broken between words.
+    """Print lines; on a terminal, each is broken between words, and a bar is repeated.
 
-    A line with a command in backquotes is not broken: a person may copy the command. The first
-    `head` characters, or all, have the style.
+    A command in backquotes is not broken: a person may copy it. The first `head` characters, or
+    all, have the style.
     """
     styled = len(text) if head is None else head
     for line in text.split("\n"):
         rows = [line]
-        if console.is_terminal and "`" not in line:
-            indent = " " * (2 + len(line) - len(line.lstrip(" ")))
+        if console.is_terminal:
+            indent = line[: len(line) - len(line.lstrip(" "))]
+            joined = re.sub(r"`[^`]*`", lambda command: command[0].replace(" ", "\0"), line)
             rows = textwrap.wrap(
-                line,
+                joined,
                 console.width,
-                subsequent_indent=indent,
+                subsequent_indent=indent + (_BAR if line.lstrip(" ").startswith(_BAR) else "  "),
                 break_long_words=False,
                 break_on_hyphens=False,
             )
+            rows = [row.replace("\0", " ") for row in rows]
         for row in rows or [""]:
             shown = Text(row)
             shown.stylize(style, 0, max(styled, 0))
@@ -370,7 +375,7 @@ def explain(error: BaseException) -> None:
         # Not left for another run with --json, which would call the tool again.
         quoted = shorten(error.result.text or as_json(facts["result"]), _LONGEST_RESULT)
     for words in quoted.splitlines():
-        console.print(Text(f"  │ {visible(words)}", "dim"), soft_wrap=True)
+        _print_lines(console, f"  {_BAR}{visible(words)}", "dim")
     if "hint" in facts and facts["hint"] not in told:
         _print_lines(console, several_lines(f"  {facts['hint']}"))
 

@@ -51,11 +51,16 @@ def server_words(call: ToolCall) -> tuple[str, str, str]:
     description = (declared and declared.description) or ""
     if hints is None:
         return "", title, description
-    claims = ["it changes things"]
-    claims.append("may destroy" if hints.destructive_hint is not False else "only adds")
-    if hints.open_world_hint is not False:
-        claims.append("interacts with the outside world")
-    return "it only reads" if hints.read_only_hint else ", ".join(claims), title, description
+    if hints.read_only_hint:
+        return "it only reads", title, description
+    # Only the hints that the server states: a person takes them for its words.
+    stated = (
+        ("it changes things", hints.read_only_hint is False),
+        ("it may destroy", hints.destructive_hint is True),
+        ("it only adds", hints.destructive_hint is False),
+        ("it interacts with the outside world", hints.open_world_hint is True),
+    )
+    return ", ".join(words for words, said in stated if said), title, description
 
 
 def arguments_text(call: ToolCall) -> str:

@@ -66,6 +66,9 @@ def test_a_server_that_takes_its_time_is_a_warning(
     found = command("doctor", demo, "--json")
     slow = {step: verdict for step, verdict in verdicts(found).items() if verdict != "ok"}
     assert (found.code, slow) == (0, {"opening": "warning", "latency": "warning"})
+    ending = last(command("doctor", "--json", *DEMO))  # after it has closed the server's stdin
+    assert (ending["step"], ending["verdict"]) == ("end", "warning")
+    assert ending["said"] == "the server ended, in 2.00 s"
 
 
 @pytest.mark.parametrize(

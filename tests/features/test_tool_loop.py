@@ -13,7 +13,7 @@ import pytest
 import syncmcp
 from syncmcp import CancelToken
 from syncmcp.approval import AllowAll, Approval, DenyAll, Question, Verdict
-from syncmcp.errors import RequestCancelled, RequestTimeout, UsageError
+from syncmcp.errors import ClosedError, RequestCancelled, RequestTimeout, UsageError
 from syncmcp.handlers import HandlerContext
 from syncmcp.testing import RpcError, Server, ToolContext
 from syncmcp.tools import ModelTurn, Step, ToolFinished, ToolLoop, ToolStarted
@@ -455,6 +455,37 @@ def test_a_run_that_goes_on_repeats_no_tool_that_may_have_run() -> None:
     stopped = ": the tool loop was stopped"
     told = ["2", "2", f"no result, but it may have run{stopped}", f"not run{stopped}"]
     assert texts(model.told(0)) == told
+
+
+@pytest.mark.parametrize("failing", ["model", "on_step", "closed client"])
+def test_every_exception_has_the_conversation_so_no_tool_runs_again(failing: str) -> None:
+    server = adder()
+    client = syncmcp.connect(server)
+    failure = ConnectionError("529 overloaded")
+
+    def model(request: CreateMessageRequestParams, _: HandlerContext) -> CreateMessageResult:
+        if len(request.messages) == 1:
+            return wants(use("a", "add", a=1, b=1))
+        if failing == "closed client":
+            client.close()
+            return wants(use("b", "add", a=1, b=1))
+        raise failure
+
+    def on_step(step: Step) -> None:
+        if failing == "on_step" and isinstance(step, ToolFinished):
+            raise failure
+
+    with client:
+        with pytest.raises((ConnectionError, ClosedError)) as caught:
+            ToolLoop(model, client, on_step=on_step).run("go")
+        assert server.stats.requests["tools/call"] == 1
+    messages = vars(caught.value)["messages"]
+    going_on = Model(DONE)
+    with syncmcp.connect(server) as client:
+        ToolLoop(going_on, client).run(messages)
+    assert server.stats.requests["tools/call"] == 1
+    stopped = "no result, but it may have run: the tool loop was stopped"
+    assert texts(going_on.told(0)) == ["2" if failing == "model" else stopped]
 
 
 @pytest.mark.requirement("CAN-01", "SAMP-09")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
@@ -195,3 +196,14 @@ def test_the_lowest_terminal_has_room_for_a_text(pool: ThreadPoolExecutor) -> No
         verdict = ask(pool, person, "review", question("sampling", completion()))
         person.answers("» Deny", ESC, ENTER)
         assert verdict.result(PATIENCE) == Verdict.deny("a person said no")
+
+
+def test_an_answer_stays_on_the_screen_where_its_prompt_is_cut(
+    person: Person, pool: ThreadPoolExecutor
+) -> None:
+    answer = ask(pool, person, "form", form(), asked())
+    person.sees("server: notes")
+    person.types(DOWN, ENTER)
+    assert answer.result(PATIENCE).action == "decline"
+    answered = re.compile(r"^\? What.* Decline: tell the server no$", re.MULTILINE)
+    made.until(lambda: answered.search(person.screen) is not None)

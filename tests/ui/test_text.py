@@ -8,7 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from syncmcp.approval import ToolCall
+from syncmcp.types import ToolAnnotations
 from syncmcp.ui import shorten, visible
+from syncmcp.ui.calls import server_words
 
 
 @pytest.mark.parametrize(
@@ -67,3 +70,20 @@ def test_long_text_is_cut_and_says_so() -> None:
     assert shorten("abc", 3) == "abc"
     assert shorten("abcd", 3) == "abc… (1 more character)"
     assert shorten("x" * 12_003, 3) == "xxx… (12,000 more characters)"
+
+
+@pytest.mark.parametrize(
+    ("stated", "words"),
+    [
+        ({}, ""),
+        ({"destructiveHint": True}, "it may destroy"),
+        ({"destructiveHint": True, "readOnlyHint": True}, "it only reads"),
+        (
+            {"readOnlyHint": False, "destructiveHint": False, "openWorldHint": True},
+            "it changes things, it only adds, it interacts with the outside world",
+        ),
+    ],
+)
+def test_only_hints_that_a_server_states_are_its_words(stated: dict[str, bool], words: str) -> None:
+    call = ToolCall("move", {}, ToolAnnotations.from_wire(stated))
+    assert server_words(call) == (words, "", "")

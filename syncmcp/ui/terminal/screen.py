@@ -71,6 +71,8 @@ T = TypeVar("T")
 _BAR = "│ "
 _INDENT = "  "
 _CUT = "…"
+# The fewest cells of an answered prompt's message, which is cut rather than the answer.
+_LEAST_OF_MESSAGE = 4
 _MAX_QUOTED = 4000
 _MAX_NAME = 60
 
@@ -534,8 +536,12 @@ class Screen:
 
     def _print_answer(self, message: str, words: str) -> None:
         # Cut to one row: the answer may be text of a server, and no bar precedes it here.
-        shown = visible(f"? {message} {shorten(words, 500)}")
-        row, *more = wrap(shown, self._console.width - cells_of(_CUT))
+        width = self._console.width - cells_of(_CUT)
+        answer = visible(shorten(words, 500))
+        if cells_of(f"? {message} {answer}") > width:  # the person has just read the message
+            room = max(width - cells_of(f"? {_CUT} {answer}"), _LEAST_OF_MESSAGE)
+            message = wrap(message, room)[0].rstrip() + _CUT
+        row, *more = wrap(f"? {message} {answer}", width)
         self._print(Text(row + _CUT if more else row))
         self.printed = 1
 
