@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pydoc
+import threading
 from collections.abc import Callable
 from concurrent.futures import as_completed, wait
 from contextlib import nullcontext
@@ -17,6 +18,7 @@ from syncmcp._client import batch as batch_module
 from syncmcp._client import operations
 from syncmcp.cache import CachedResult, MemoryCache
 from syncmcp.testing import Batches, Server, ToolContext, serve_http
+from syncmcp.testing.server.session import Session
 from tests.support.intercepting import Gate, Seen, on_call
 from tests.support.stage import PATIENCE, STATELESS, WIRES, Stage, Wire, elsewhere, in_threads
 
@@ -462,3 +464,29 @@ def test_a_server_may_take_few_calls_at_a_time_in_turn_and_end_them(wire: Wire) 
             assert isinstance(error, syncmcp.ServerError)
             assert (error.code, "batch took longer" in str(error)) == (-32603, True)
         assert strict.stats.wait_for(lambda stats: stats.running == 0)
+
+
+def test_a_call_that_arrives_after_its_batch_has_expired_does_not_run(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    strict, expired = Placed(timeout=0.001), threading.Event()
+    expire, admit = Session._expire, strict.server._admit
+
+    def expire_first(*arguments: Any) -> None:
+        expire(*arguments)
+        expired.set()
+
+    def admit_then(message: Any, *more: Any) -> Any:
+        assert message["method"] != "tools/call" or expired.wait(PATIENCE)
+        return admit(message, *more)
+
+    monkeypatch.setattr(Session, "_expire", expire_first)
+    monkeypatch.setattr(strict.server, "_admit", admit_then)
+    with MEMORY.connect(strict.server) as client:
+        client.list_tools()
+        with client.batch() as batch:
+            late = [batch.call_tool("hold", {"key": key}) for key in "ab"]
+        for future in late:
+            assert "batch took longer" in str(future.exception(PATIENCE))
+        assert strict.stats.wait_for(lambda stats: stats.running == 0)
+    assert strict._inside == {}

@@ -387,10 +387,7 @@ class Session:
         for member, request in zip(batch.members, requests, strict=True):
             if not member.settled.is_set():
                 member.finish(wire.error_reply(wire.id_of(request), error))
-                with self._lock:
-                    call = self._running.get(request["id"])
-                if call is not None:
-                    call.cancel("the batch took too long")
+                self._cancel_call(request["id"], "the batch took too long")
 
     def _take_one(self, message: Any, outlet: Outlet, place: tuple[int, int] | None) -> None:
         if not isinstance(message, dict) or message.get("jsonrpc") != "2.0":
@@ -493,12 +490,16 @@ class Session:
             return
         with self._server.stats as stats:
             stats.cancels.append(identifier)
+        self._cancel_call(identifier, reason if isinstance(reason, str) else None)
+
+    def _cancel_call(self, identifier: str | int, reason: str | None) -> None:
+        """Cancel a call, even one that another thread registers only later."""
         with self._lock:
             call = self._running.get(identifier)
             if call is None:
                 self._early_cancels.append(identifier)
         if call is not None:
-            call.cancel(reason if isinstance(reason, str) else None)
+            call.cancel(reason)
 
     def _take_response(self, message: Message) -> None:
         number = message["id"]
