@@ -321,8 +321,10 @@ class Chat:
         except Exception as error:  # including errors of a provider's package
             screen.end_of_turn()
             screen.say(f"stopped: {shorten(str(error), 500)}")
-            # The conversation so far has the results of the tools that have run.
-            self._messages = completed(vars(error).get("messages", self._messages))
+            # A turn in which nothing has happened is forgotten; otherwise, no tool may run again.
+            so_far = vars(error).get("messages", messages)
+            if len(so_far) > len(messages):
+                self._messages = completed(so_far)
 
     def _answer(
         self, request: CreateMessageRequestParams, context: syncmcp.HandlerContext
