@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperCommand, TyperGroup
+from typer.core import TyperCommand
 
 import syncmcp
 from syncmcp._base.similar import similar
@@ -26,6 +26,7 @@ from syncmcp._client.core import core_of
 from syncmcp.cli import calls, doctor, inspection, manage
 from syncmcp.cli.output import (
     CommandError,
+    CommandGroup,
     Exit,
     Output,
     advise,
@@ -269,33 +270,35 @@ Try `syncmcp demo` first: it needs no server.
 """
 
 _OUTPUT = """Results go to stdout. Errors go to stderr: a sentence at a terminal, elsewhere a line
-of JSON.
+of JSON."""
 
-\b
-Exit codes:
-  0    The command is done.
-  1    The server failed or lacks a feature, you denied the call, or output failed.
-  2    The command line or a file is invalid, or a server is not approved.
-  3    You must sign in first, or the server refused the credentials.
-  4    The server was not reached, or the connection was lost.
-  5    The tool reported failure.
-  6    A timeout expired.
-  7    You cancelled a form or a link of the server.
-  130  You pressed Ctrl-C.
-  141  The program that reads the output ended.
+_EXIT_CODES = {
+    Exit.OK: "The command is done.",
+    Exit.SERVER: "The server failed or lacks a feature, you denied the call, or output failed.",
+    Exit.USAGE: "The command line or a file is invalid, or a server is not approved.",
+    Exit.AUTH: "You must sign in first, or the server refused the credentials.",
+    Exit.UNREACHABLE: "The server was not reached, or the connection was lost.",
+    Exit.TOOL: "The tool reported failure.",
+    Exit.TIMEOUT: "A timeout expired.",
+    Exit.CANCELLED: "You cancelled a form or a link of the server.",
+    Exit.INTERRUPTED: "You pressed Ctrl-C, except at a server's question.",
+    Exit.BROKEN_PIPE: "The program that reads the output ended.",
+}
 
-At a server's question, Ctrl-C only cancels or declines the question.
-"""
-
-_GROUPS = {
-    "Ask a server": "list tools call read prompt complete listen ping info shell",
-    "Servers and sign-in": "servers auth roots doctor",
-    "Try and record": "demo record replay help",
+_SECTIONS = {
+    "Ask a server": (
+        *("list", "tools", "call", "read", "prompt", "complete"),
+        *("listen", "ping", "info", "shell"),
+    ),
+    "Servers and sign-in": ("servers", "auth", "roots", "doctor"),
+    "Try and record": ("demo", "record", "replay", "help"),
 }
 
 
-class _Commands(TyperGroup):
-    """The commands in groups, each with the whole first sentence of its help."""
+class _Commands(CommandGroup):
+    """All commands, in sections."""
+
+    sections = _SECTIONS
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Reject -- before the command: the next word would be parsed as the command."""
@@ -304,16 +307,11 @@ class _Commands(TyperGroup):
             raise CommandError("which command?", hint=hint)
         return super().parse_args(ctx, args)
 
-    def format_commands(self, ctx: Any, formatter: Any) -> None:
-        for title, names in _GROUPS.items():
-            rows = []
-            for name in names.split():
-                command = self.get_command(ctx, name)
-                assert command is not None
-                about = (command.help or "").partition("\n\n")[0]
-                rows.append((name, " ".join(about.split())))
-            with formatter.section(title):
-                formatter.write_dl(rows)
+    def format_epilog(self, ctx: Any, formatter: Any) -> None:
+        formatter.write_paragraph()
+        formatter.write_text(_OUTPUT)
+        with formatter.section("Exit codes"):
+            formatter.write_dl([(str(int(code)), words) for code, words in _EXIT_CODES.items()])
 
 
 # Help for the options that Typer adds, in the style of the other options; by name.
@@ -350,7 +348,6 @@ _COMPLETE = "_SYNCMCP_COMPLETE"
 app = typer.Typer(
     name="syncmcp",
     help=_ABOUT,
-    epilog=_OUTPUT,
     cls=_Commands,
     context_settings={"help_option_names": ["--help", "-h"]},
     invoke_without_command=True,

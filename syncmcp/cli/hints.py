@@ -48,6 +48,10 @@ USAGE_HINTS: Final = (
     ("'TARGET'", "", "a URL, a name, or a command after --: {path} -- python server.py"),
     ("unexpected extra argument", "TARGET", "write a command that starts a server after --"),
     ("No such command 'http", "", "write the command first: {path} COMMAND URL"),
+    *(
+        (f"No such command '{word}", "syncmcp [OPTIONS]", "write {path} tools -- before it")
+        for word in ("/", "./", "python", "node", "npx", "uv")
+    ),
     ("No such command", "", "`{path} --help` lists the commands"),
     ("option: --output", "", "--json prints JSON"),
     (

@@ -11,11 +11,10 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperGroup
 
 from syncmcp._base.text import redact
 from syncmcp.auth.registration import BAD_REDIRECT
-from syncmcp.cli.output import CommandError, Exit, Output, advise, describe, show_help
+from syncmcp.cli.output import CommandError, CommandGroup, Exit, Output, advise, describe, show_help
 from syncmcp.cli.parsing import complete_roots, complete_servers
 from syncmcp.cli.person import person_at_terminal
 from syncmcp.cli.session import ServerCommand, Session, with_session
@@ -46,6 +45,7 @@ from syncmcp.ui import visible
 
 
 auth_app = typer.Typer(
+    cls=CommandGroup,
     help="Sign in to HTTP servers, and sign out.",
     invoke_without_command=True,
     callback=show_help,
@@ -244,7 +244,7 @@ def _http_server(session: Session) -> Http:
 # `servers`: the servers that files of editors name, and which of them are approved.
 
 
-class _ListByDefault(TyperGroup):
+class _ListByDefault(CommandGroup):
     """A group of commands that runs `list` if no command is given."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:

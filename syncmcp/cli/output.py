@@ -7,6 +7,7 @@ characters are written as escapes, which changes no value.
 from __future__ import annotations
 
 import json
+import os
 import re
 import shlex
 import signal
@@ -22,6 +23,7 @@ from pydantic import ValidationError
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
+from typer.core import TyperGroup
 
 from syncmcp._base.similar import similar
 from syncmcp._base.text import several_lines
@@ -47,8 +49,8 @@ from syncmcp.errors import (
 from syncmcp.servers_file import NotApproved, ServersFileError
 from syncmcp.ui import shorten, visible
 
-# On a narrower terminal, the columns of a table would be unreadable or left out.
-_MIN_TABLE_WIDTH = 60
+# On a terminal with fewer characters for each column, a table would be unreadable.
+_MIN_COLUMN_WIDTH = 20
 
 # What precedes each row of a quoted text.
 _BAR: Final = "│ "
@@ -105,7 +107,7 @@ class Output:
             sys.stdout.flush()
             return
         console = console_for(sys.stdout)
-        if console.width < _MIN_TABLE_WIDTH:
+        if console.width < _MIN_COLUMN_WIDTH * len(columns):
             for first, *others in rows:
                 _print_lines(console, visible(first), "bold")
                 for column, cell in zip(columns[1:], others, strict=True):
@@ -367,7 +369,9 @@ def explain(error: BaseException) -> None:
         told.append("the tool has run")
     about = "; ".join(told)
     first = "the tool failed: " if "tool" in facts else "error: "
-    said = str(facts["message"]).replace(SEARCHED, f"\n{SEARCHED[2:]}")  # PATH may be long
+    said, searched, path = str(facts["message"]).partition(SEARCHED)
+    if searched:  # a long line, which is broken between directories
+        said += f"\n{searched[2:]}{path.replace(os.pathsep, f'{os.pathsep} ')}"
     said = f"{first}{said} ({about})" if about else f"{first}{said}"
     _print_lines(console, several_lines(said), "bold red", head=len(first))
     quoted = facts.get("stderr") or text_body(facts)
@@ -496,6 +500,28 @@ def _hint(error: BaseException) -> str | None:
     if isinstance(error, OutcomeUnknown) and error.method == "tools/call":
         return MAY_HAVE_RUN
     return None
+
+
+class CommandGroup(TyperGroup):
+    """A group of commands; its help has the whole first sentence about each.
+
+    Attributes:
+        sections: The names of commands by the title of their section; by default, all in one.
+    """
+
+    sections: Mapping[str, Sequence[str]] = {}
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """Write the sections."""
+        for title, names in (self.sections or {"Commands": self.list_commands(ctx)}).items():
+            rows = []
+            for name in names:
+                command = self.get_command(ctx, name)
+                assert command is not None
+                about = (command.help or "").partition("\n\n")[0]
+                rows.append((name, " ".join(about.split())))
+            with formatter.section(title):
+                formatter.write_dl(rows)
 
 
 def show_help(context: typer.Context) -> None:

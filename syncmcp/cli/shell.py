@@ -208,9 +208,9 @@ class ShellCompleter(LineCompleter):
                 return COMMANDS
             case ["call"]:
                 return (tool.name for tool in self._tools())
-            case ["call", name, *_]:
+            case ["call", name, *settled]:
                 tool = next((one for one in self._tools() if one.name == name), None)
-                return [] if tool is None else self._argument_candidates(tool, typed)
+                return [] if tool is None else self._argument_candidates(tool, settled, typed)
             case ["prompt"]:
                 return (prompt.name for prompt in self._prompts())
             case ["complete"]:
@@ -227,8 +227,12 @@ class ShellCompleter(LineCompleter):
             case _:
                 return ()
 
-    def _argument_candidates(self, tool: Tool, typed: str) -> Iterator[str | None]:
+    def _argument_candidates(
+        self, tool: Tool, settled: list[str], typed: str
+    ) -> Iterator[str | None]:
         for name, details in schema_properties(tool.input_schema).items():
+            if any(item.name == name for item in map(_item, settled) if item is not None):
+                continue
             bare = Item(name, needs_json(details), "")
             start = join_item(bare)
             if start is not None and typed.startswith(start):
@@ -268,10 +272,15 @@ class ShellCompleter(LineCompleter):
         return {"timeout": LONGEST_WAIT, "cancel": self._cancel}
 
 
-def _text_item(word: str) -> Item | None:
-    """Return the argument that a word is, if its value is text; otherwise `None`."""
+def _item(word: str) -> Item | None:
+    """Return the argument that a word is; `None` if it is none."""
     try:
-        item = split_item(word)
+        return split_item(word)
     except CommandError:
         return None
-    return None if item.is_json or item.is_file else item
+
+
+def _text_item(word: str) -> Item | None:
+    """Return the argument that a word is, if its value is text; otherwise `None`."""
+    item = _item(word)
+    return None if item is None or item.is_json or item.is_file else item

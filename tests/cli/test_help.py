@@ -9,7 +9,7 @@ import pytest
 
 import syncmcp
 from syncmcp.cli import person
-from syncmcp.cli.app import app, run_command
+from syncmcp.cli.app import run_command
 from syncmcp.cli.output import Exit
 from syncmcp.cli.session import SharedClient
 from syncmcp.testing import Server, serve_http
@@ -34,8 +34,8 @@ def test_the_help_is_all_in_the_words_of_the_command(command: Command) -> None:
         assert [word for word in foreign if word in shown] == []
 
 
-def test_the_page_and_the_help_of_the_program_tell_every_exit_code() -> None:
-    codes = str(app.info.epilog).partition("Exit codes:")[2]
+def test_the_page_and_the_help_of_the_program_tell_every_exit_code(command: Command) -> None:
+    codes = command("--help").out.partition("Exit codes:")[2]
     told = (
         re.findall(r"^\| (\d+) \|", PAGE, re.MULTILINE),
         re.findall(r"^  (\d+)  ", codes, re.MULTILINE),

@@ -147,6 +147,7 @@ def test_a_blank_follows_the_only_completion_at_the_end_of_a_line() -> None:
 
 def test_arguments_are_offered_as_their_help_writes_them() -> None:
     assert lines(Offering("n", type="integer"), "call known q") == ["call known q="]
+    assert lines(Offering("n", type="integer"), "call known q=1 ") == ["call known q=1 n:="]
     flag = Offering("n", type="boolean")
     assert lines(flag, "call known q=") == ["call known q=true", "call known q=false"]
     assert lines(Offering("n", type="array"), "call known q") == ["call known q:="]
