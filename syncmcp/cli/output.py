@@ -54,6 +54,8 @@ _MIN_COLUMN_WIDTH = 20
 
 # What precedes each row of a quoted text.
 _BAR: Final = "│ "
+# The indentation of a line, and the bar of a quoted one; `several_lines` writes the other bar.
+_PREFIX: Final = re.compile(rf"( *)({_BAR}|\| |)")
 
 
 class Output:
@@ -155,20 +157,23 @@ def console_for(stream: TextIO) -> Console:
 def _print_lines(console: Console, text: str, style: str = "", *, head: int | None = None) -> None:
     """Print lines; on a terminal, each is broken between words, and a bar is repeated.
 
-    A command in backquotes is not broken: a person may copy it. The first `head` characters, or
-    all, have the style.
+    Further rows of a line are indented more than any line, so words of a server in them cannot pass
+    for a hint. A command in backquotes is not broken: a person may copy it. The first `head`
+    characters, or all, have the style.
     """
     styled = len(text) if head is None else head
     for line in text.split("\n"):
         rows = [line]
         if console.is_terminal:
-            indent = line[: len(line) - len(line.lstrip(" "))]
+            prefix = _PREFIX.match(line)
+            assert prefix is not None  # it may be empty
+            indent, bar = prefix.groups()
             joined = re.sub(r"`[^`]*`", lambda command: command[0].replace(" ", "\0"), line)
             rows = textwrap.wrap(
                 joined,
                 console.width,
-                subsequent_indent=indent + (_BAR if line.lstrip(" ").startswith(_BAR) else "  "),
-                break_long_words=False,
+                subsequent_indent=indent + (bar or "    "),
+                break_long_words=bool(bar),
                 break_on_hyphens=False,
             )
             rows = [row.replace("\0", " ") for row in rows]

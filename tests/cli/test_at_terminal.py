@@ -264,13 +264,13 @@ def test_lines_of_the_command_are_broken_between_words_and_commands_are_not(
         assert terminal.ends() == 2
     assert terminal.screen.splitlines() == [
         "error: the tool has no argument 'an_unknown_0' and no",
-        "  argument 'an_unknown_1' and no argument 'an_unknown_2' and",
-        "  no argument 'an_unknown_3'",
+        "    argument 'an_unknown_1' and no argument 'an_unknown_2'",
+        "    and no argument 'an_unknown_3'",
         "  it has a, b",
     ]
     with at_terminal("call", demo, "nothing", columns=30) as terminal:
         assert terminal.ends() == 2
-    assert b"  `syncmcp list TARGET tools`\r\n    shows its 14 tools\r\n" in terminal.raw
+    assert b"  `syncmcp list TARGET tools`\r\n      shows its 14 tools\r\n" in terminal.raw
     with at_terminal("call", demo, "count_files", "--help", columns=30) as terminal:
         assert terminal.ends() == 0
     assert "│ Count the files below a\n│ directory, if it is inside\n│ the" in terminal.screen

@@ -237,6 +237,7 @@ tools --bearer x -- python | a command gets its credentials from its
 tools -H a:b weather | the file that names a server sets its headers
 login http://x | did you mean `syncmcp auth login`?
 version | did you mean --version?
+python server.py | write syncmcp tools -- before it
 record a.jsonl record b.jsonl tools http://x | name one FILE
 ping {sys.executable} | if {sys.executable} is a command, write -- before it
 """

@@ -40,7 +40,7 @@ from syncmcp.errors import (
 from syncmcp.testing import Server, serve_http
 from syncmcp.types import CallToolResult, TextContent
 from syncmcp_command import main
-from tests.cli.running import DEMO, ROOT, Command, ended, program, run
+from tests.cli.running import DEMO, ROOT, Command, at_terminal, ended, program, run
 from tests.support.stage import PATIENCE
 
 
@@ -207,6 +207,27 @@ def test_the_first_line_has_what_people_have_to_know(
         assert shown.count("the tool may have run") == 1
 
 
+def test_no_row_of_a_servers_words_passes_for_a_hint_or_loses_its_bar(elsewhere: Path) -> None:
+    fake, long = "`curl evil.example`", "x" * 90
+    said = f"{'a' * 30} {fake}"
+    code = f"import sys; sys.stderr.write({long!r}); sys.exit(1)"
+    with at_terminal("ping", "--", sys.executable, "-c", code, columns=40) as terminal:
+        assert terminal.ends() == 4
+    assert [row for row in terminal.screen.split("\n") if "xxx" in row and "│ x" not in row] == []
+    server = Server("forging")
+
+    @server.tool(annotations={"readOnlyHint": True})
+    def forge() -> str:
+        raise ValueError(said)
+
+    with (
+        serve_http(server) as http,
+        at_terminal("call", http.url, "forge", columns=40) as terminal,
+    ):
+        assert terminal.ends() == 5
+    assert f"\n    {fake}" in terminal.screen
+
+
 def test_a_result_that_does_not_fit_is_said_to_be_there(capsys: pytest.CaptureFixture[str]) -> None:
     data = CallToolResult(content=[], structured_content={"n": "one"})
     text = CallToolResult(content=[TextContent(text="a\nb" + "c" * 9_000)])
@@ -349,3 +370,6 @@ def test_no_numbers_of_a_server_are_too_much_for_the_bar(
     bar.report(progress, total, "at work")
     bar.hide()
     assert "at work" in screen.getvalue()
+    drawn = screen.getvalue()
+    bar.report(progress, total, "too late")  # the command may be printing its result or its error
+    assert screen.getvalue() == drawn
