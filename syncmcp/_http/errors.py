@@ -113,9 +113,7 @@ def _classify(
     ):
         return UsageError(f"the request cannot be sent over HTTP: {text}")
     if isinstance(root, ConnectionRefusedError):
-        return ConnectFailed(
-            f"the connection was refused (is the server running on this port?): {text}"
-        )
+        return ConnectFailed("the connection was refused: is the server running on this port?")
     return ConnectFailed(f"cannot connect: {text}")
 
 

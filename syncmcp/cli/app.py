@@ -6,6 +6,7 @@ import errno
 import io
 import logging
 import os
+import re
 import shlex
 import shutil
 import sys
@@ -36,6 +37,7 @@ from syncmcp.cli.output import (
     explain,
     show_help,
 )
+from syncmcp.cli.person import without_person
 from syncmcp.cli.session import (
     CallCommand,
     OuterCommand,
@@ -61,7 +63,8 @@ def shell(session: Session) -> None:
     """
     person = session.person
     if person is None:
-        raise CommandError("a shell needs a terminal", hint="the other commands work without one")
+        text = f"the shell does not work {without_person()}"
+        raise CommandError(text, hint="the other commands do")
     client = session.client
     outer = SharedClient(client, person)
     name = short_name(client.server.name)
@@ -322,6 +325,15 @@ _HELP = {
 }
 
 
+# Commands in a help text, each a paragraph.
+_EXAMPLES = re.compile(r"\n\n(For example:)? ?(syncmcp [^\n]*(?:\n\nsyncmcp [^\n]*)*)")
+
+
+def _set_off(examples: re.Match[str]) -> str:
+    lines = [examples[1] or "", *(f"  {line}" for line in examples[2].split("\n\n"))]
+    return "\n\n\b\n" + "\n".join(filter(None, lines))  # Typer does not wrap these
+
+
 def command_tree() -> Any:
     """Return the command tree; its help shows no Python types and no braces."""
     tree: Any = typer.main.get_command(app)
@@ -329,6 +341,7 @@ def command_tree() -> Any:
     waiting = [tree]
     for command in waiting:
         waiting += getattr(command, "commands", {}).values()
+        command.help = _EXAMPLES.sub(_set_off, command.help)
         for one in command.get_params(context):
             one.help = _HELP.get(one.name, one.help)
             if one.param_type_name == "argument":

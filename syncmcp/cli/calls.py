@@ -5,11 +5,13 @@ from __future__ import annotations
 import itertools
 import json
 import os
+import re
+import shlex
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -18,7 +20,14 @@ from syncmcp._base.similar import similar
 from syncmcp._client.functions import required_names, takes_others
 from syncmcp._connection.tool_schemas import ToolSchemas
 from syncmcp.cli.output import MAY_HAVE_RUN, CommandError, Output, advise, as_json
-from syncmcp.cli.parsing import is_url, parse_arguments, parse_object, parse_strings
+from syncmcp.cli.parsing import (
+    Item,
+    is_url,
+    join_item,
+    parse_arguments,
+    parse_object,
+    parse_strings,
+)
 from syncmcp.cli.session import Session, as_typed, knows_server, with_session
 from syncmcp.errors import InvalidArguments, LimitExceeded, McpError, ResourceNotFound, ServerError
 from syncmcp.saving import save
@@ -271,7 +280,7 @@ def call(
         raise CommandError(f"{tool!r} is not a tool", hint="TARGET comes before TOOL")
     check_output_path(output, force=force)
     client = session.client
-    found = _find_by_name("tool", tool, client.list_tools(**session.request_options()))
+    found = _find_by_name(session, "tool", tool)
     if show_help:
         usage = as_typed("syncmcp call TARGET", session.outer)
         if session.out.json:
@@ -283,7 +292,9 @@ def call(
     if given and len(given) > 1:  # a plain option would silently use the last one
         raise CommandError("--input appears twice", hint="write one object of all arguments")
     values = parse_object(given[0]) if given else {}
-    values = parse_arguments(arguments or (), schema_properties(found.input_schema), values)
+    properties = schema_properties(found.input_schema)
+    _check_names(arguments or (), properties)
+    values = parse_arguments(arguments or (), properties, values)
     _check_arguments(found, values, client.server.name)
     session.confirm_call(found, values)
     try:
@@ -328,8 +339,7 @@ def read(
     except ServerError as error:
         if isinstance(error, ResourceNotFound) or ":" not in uri:
             with suppress(McpError):  # errors of the list: only the resource was requested
-                offered = client.list_resources(**session.request_options())
-                advise(error, _resource_hint(uri, offered))
+                advise(error, _resource_hint(session, uri))
         raise
     if session.out.json:
         session.out.result(result.to_wire())
@@ -341,8 +351,11 @@ def read(
         _show_contents(session.out, result)
 
 
-def _resource_hint(uri: str, offered: Iterable[types.Resource]) -> str:
-    """Return a hint for an unknown URI: it may be a misspelled URI, or the name of a resource."""
+def _resource_hint(session: Session, uri: str) -> str:
+    """Return a hint for an unknown URI: it may be misspelled, or the name of something."""
+    if other := _other_kind(session, uri):
+        return other
+    offered = session.client.list_resources(**session.request_options())
     uris = {word: one.uri for one in offered for word in (one.uri, one.name)}
     if close := similar(uri, uris, 1, cutoff=0.8):  # most URIs of a server begin alike
         return f"did you mean {uris[close[0]]}?"
@@ -361,7 +374,7 @@ def prompt(
     """
     given = parse_strings(arguments or ())
     client = session.client
-    found = _find_by_name("prompt", name, client.list_prompts(**session.request_options()))
+    found = _find_by_name(session, "prompt", name)
     offered = found.arguments or ()
     required = [one.name for one in offered if one.required and one.name not in given]
     if required and not given.keys() - {one.name for one in offered}:  # `get_prompt` reports those
@@ -389,7 +402,7 @@ def complete(
     if is_template(ref):
         target, names = types.ResourceTemplateReference(uri=ref), list(UriTemplate(ref).variables)
     else:
-        found = _find_by_name("prompt", ref, client.list_prompts(**session.request_options()))
+        found = _find_by_name(session, "prompt", ref)
         target, names = types.PromptReference(name=ref), [a.name for a in found.arguments or ()]
     for name in (argument, *others):  # for an unknown name, servers return no completions
         if name not in names:
@@ -406,10 +419,29 @@ def is_template(ref: str) -> bool:
     return "{" in ref or "://" in ref
 
 
-def _find_by_name(kind: str, name: str, offered: Iterable[Any]) -> Any:
+def _other_kind(session: Session, name: str) -> str | None:
+    """Return a hint if this is the name of a tool, a prompt or a resource."""
+    client = session.client
+    for kind, command, listed in (
+        ("tool", "call", client.list_tools),
+        ("prompt", "prompt", client.list_prompts),
+        ("resource", "read", client.list_resources),
+    ):
+        with suppress(McpError):  # this is about a hint only
+            for one in listed(**session.request_options()):
+                if one.name == name:
+                    word = shlex.quote(one.uri if isinstance(one, types.Resource) else name)
+                    return f"it is a {kind}: write `syncmcp {command} TARGET {word}`"
+    return None
+
+
+def _find_by_name(session: Session, kind: Literal["tool", "prompt"], name: str) -> Any:
     """Return the tool or prompt of this name; otherwise raise an error with similar names."""
-    names = []
-    for one in offered:
+    client, names = session.client, []
+    listed: Callable[..., Iterable[Any]] = (
+        client.list_tools if kind == "tool" else client.list_prompts
+    )
+    for one in listed(**session.request_options()):
         if one.name == name:
             return one
         names.append(one.name)
@@ -417,11 +449,27 @@ def _find_by_name(kind: str, name: str, offered: Iterable[Any]) -> Any:
     hint = f"it has {', '.join(names)}" if names else f"it has no {kind}s"
     if "=" in name:
         hint = f"name the {kind} before its arguments"
+    elif other := _other_kind(session, name):
+        hint = other
     elif close:
         hint = f"did you mean {' or '.join(close)}?"
     elif len(names) > _MOST_NAMED:
         hint = f"`syncmcp list TARGET {kind}s` shows its {len(names):,} {kind}s"
     raise CommandError(f"the server has no {kind} {name!r}", hint=hint)
+
+
+def _check_names(words: Sequence[str], properties: Mapping[str, Any]) -> None:
+    """Check that the first arguments have names; the error says how to write values."""
+    bare = [*itertools.takewhile(lambda word: not re.search(r"[=:{]|^-$", word), words)]
+    named = {word.partition("=")[0].removesuffix(":") for word in words}
+    free = [name for name in properties if name not in named]
+    if bare and len(bare) <= len(free):
+        items = (
+            Item(name, needs_json(properties[name]), word)
+            for name, word in zip(free, bare, strict=False)
+        )
+        hint = f"if these are values, write {shlex.join(filter(None, map(join_item, items)))}"
+        raise CommandError(f"arguments need a name: {', '.join(map(repr, bare))}", hint=hint)
 
 
 def _missing(names: Sequence[str], hint: str, **facts: str) -> CommandError:

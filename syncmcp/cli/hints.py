@@ -28,6 +28,11 @@ OTHER_WORDS: Final = (
     ("option: -V", "COMMAND", "did you mean --version?"),
     ("command 'version'", "COMMAND", "did you mean --version?"),
     (
+        "command 'add'",
+        "servers",
+        "add it to a file of your editor, or to any file, which --config FILE reads",
+    ),
+    (
         "command 'remove'",
         "servers",
         "`syncmcp servers forget NAME` forgets the approval of a server",
@@ -69,3 +74,6 @@ SEARCHED: Final = "; PATH searched: "
 
 INSTALL: Final = "install it, or write its whole path"
 """The hint for a command that was not found."""
+
+RUNNERS: Final = ("python", "python3", "node", "npx", "uv", "uvx", "deno", "bunx", "docker")
+"""Programs that start servers, which the name of a command that was not found is compared with."""

@@ -16,7 +16,7 @@ from syncmcp._base.text import redact
 from syncmcp.auth.registration import BAD_REDIRECT
 from syncmcp.cli.output import CommandError, CommandGroup, Exit, Output, advise, describe, show_help
 from syncmcp.cli.parsing import complete_roots, complete_servers
-from syncmcp.cli.person import person_at_terminal
+from syncmcp.cli.person import person_at_terminal, without_person
 from syncmcp.cli.session import ServerCommand, Session, with_session
 from syncmcp.cli.state import (
     find_server,
@@ -297,13 +297,20 @@ def show_servers(config: _Config = None, json: _Json = False) -> None:
     if json:
         out.result({"servers": found})
         return
-    rows = [
-        (one["name"] or "(none)", one["state"], one.get("target", ""), one["file"]) for one in found
-    ]
-    out.table(("Name", "State", "Command or URL", "File"), rows)
-    if not rows and files:
+    for file in files:
+        rows: list[tuple[str, ...]] = [
+            (one["name"] or "(none)", one["state"], one.get("target", ""))
+            for one in found
+            if one["file"] == file
+        ]
+        if rows:
+            out.heading(file)
+        if not out.terminal:
+            rows = [(*row, file) for row in rows]  # in place of the heading
+        out.table(("Name", "State", "Command or URL"), rows)
+    if not found and files:
         out.note(f"there are no servers in {', '.join(files)}")
-    elif not rows:
+    elif not found:
         out.note("found no editor configuration file; --config FILE names one")
 
 
@@ -350,7 +357,7 @@ def _confirm(found: ServerEntry, review: ServerReview, out: Output, *, yes: bool
     person = person_at_terminal()
     if person is None:
         raise CommandError(
-            f"cannot ask about {found.name!r} without a terminal",
+            f"cannot ask about {found.name!r} {without_person()}",
             hint="--yes approves it without asking",
         )
     if not person.approve(review):

@@ -20,6 +20,7 @@ from typing import Any, Final, TextIO
 
 import typer
 from pydantic import ValidationError
+from rich.cells import cell_len
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -27,7 +28,7 @@ from typer.core import TyperGroup
 
 from syncmcp._base.similar import similar
 from syncmcp._base.text import several_lines
-from syncmcp.cli.hints import INSTALL, OTHER_WORDS, SEARCHED, USAGE_HINTS
+from syncmcp.cli.hints import INSTALL, OTHER_WORDS, RUNNERS, SEARCHED, USAGE_HINTS
 from syncmcp.errors import (
     AuthError,
     ConnectFailed,
@@ -49,8 +50,8 @@ from syncmcp.errors import (
 from syncmcp.servers_file import NotApproved, ServersFileError
 from syncmcp.ui import shorten, visible
 
-# On a terminal with fewer characters for each column, a table would be unreadable.
-_MIN_COLUMN_WIDTH = 20
+# The least width of a table's last column, which has the longest texts.
+_MIN_LAST_COLUMN = 30
 
 # What precedes each row of a quoted text.
 _BAR: Final = "│ "
@@ -97,7 +98,8 @@ class Output:
     def table(self, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
         """Print rows: as a table on a terminal, else one per line with tabs between cells.
 
-        On a narrow terminal, each cell is printed on a line of its own.
+        A table that is too wide for the terminal becomes lines: the first two cells of each row,
+        the last cell, then the others.
         """
         self._before()
         rows = list(rows)
@@ -109,19 +111,22 @@ class Output:
             sys.stdout.flush()
             return
         console = console_for(sys.stdout)
-        if console.width < _MIN_COLUMN_WIDTH * len(columns):
-            for first, *others in rows:
-                _print_lines(console, visible(first), "bold")
-                for column, cell in zip(columns[1:], others, strict=True):
+        rows = [[visible(cell) for cell in row] for row in rows]
+        widths = [max(map(cell_len, column)) for column in zip(columns, *rows, strict=True)]
+        if sum(widths[:-1]) + min(widths[-1], _MIN_LAST_COLUMN) + 2 * len(rows[0]) > console.width:
+            for first, *middle, last in rows:
+                head = "  ".join(filter(None, [first, *middle[:1]]))
+                _print_lines(console, head, "bold", head=len(first))
+                named = zip(columns[2:-1], middle[1:], strict=True)
+                for cell in (last, *(f"{column}: {cell}" for column, cell in named if cell)):
                     if cell:
-                        named = f"{column}: " if column else ""
-                        _print_lines(console, f"  {named}{visible(cell)}")
+                        _print_lines(console, f"  {cell}")
             return
         table = Table(box=None, pad_edge=False, header_style="bold")
         for number, column in enumerate(columns):
             table.add_column(column, overflow="fold", no_wrap=number == 0)
         for row in rows:
-            table.add_row(*(Text(visible(cell)) for cell in row))
+            table.add_row(*map(Text, row))
         console.print(table)
 
     def heading(self, words: str) -> None:
@@ -297,7 +302,7 @@ _IN_WORDS: Final = (
     ("pass the program and its arguments as separate strings", "leave out the quotes"),
     ("pass others with env= or inherit_env='all'", "-e NAME passes one of yours"),
     ("pass with env= the variables that the server may have", "-e NAME passes one of yours"),
-    (r"^the root (.*) does not exist$", r"there is no such directory: \1"),
+    (r"^the root (.*) does not exist$", r"there is no such file or directory: \1"),
     (r"^(no such root: .*)", r"\1; `syncmcp roots` lists them"),
     (r"(is not a URL with a valid host and port)$", r"\1, such as https://example.com/mcp"),
 )
@@ -365,7 +370,7 @@ def explain(error: BaseException) -> None:
     told = [str(facts["code"])] if "code" in facts else []
     # The message may name the status of another request, such as a GET.
     if "status" in facts and not re.search(rf"(?<!: )HTTP {facts['status']}", facts["message"]):
-        told.append(f"HTTP {facts['status']}")
+        told.append(f"{'POST: ' if '(GET: ' in facts['message'] else ''}HTTP {facts['status']}")
     if "process_exit_code" in facts:
         told.append(f"exit code {facts['process_exit_code']}")
     if facts.get("delivery") == "unknown" and facts.get("method") == "tools/call":
@@ -492,9 +497,13 @@ def _hint(error: BaseException) -> str | None:
         return "`syncmcp list TARGET resources templates` shows what there is"
     if isinstance(error, ConnectFailed):
         if SEARCHED in error.message:
-            return INSTALL
+            found = re.match(r"command not found: '([^']*)'", error.message)
+            close = similar(found[1], RUNNERS, 1) if found is not None else []
+            return f"did you mean {close[0]}?" if close else INSTALL
         own = "" if error.exit_code is None or error.hint is None else f"{in_words(error.hint)}; "
         return f"{own.replace('?;', '?')}`syncmcp doctor` checks each step of connecting"
+    if isinstance(error, HttpError) and error.status >= 500:
+        return "the server failed: its own log may say why"
     if isinstance(error, RequestTimeout):
         if error.kind == "login":  # no option of the command changes it
             return "`syncmcp auth login` asks you again"

@@ -63,6 +63,14 @@ class ProgressBar:
             self.hide()
             self._resume((words, monotonic()))
 
+    def reword(self, words: str) -> None:
+        """Show other words for the same wait."""
+        with self._lock:
+            if self._awaited is not None:
+                self._awaited = (words, self._awaited[1])
+                if self._bar is not None:
+                    self._bar.update(self._bar.tasks[0].id, description=visible(words))
+
     def _resume(self, awaited: tuple[str, float] | None) -> None:
         """Show again what `hide` removed; the caller holds the lock."""
         if awaited is not None and not self._suspended:
@@ -150,8 +158,14 @@ class ProgressBar:
 
 def person_at_terminal() -> Person | None:
     """Return the person; `None` unless stdin and stderr are terminals that can move the cursor."""
+    there = sys.stdin.isatty() and sys.stderr.isatty()
+    return Person() if there and os.environ.get("TERM") != "dumb" else None
+
+
+def without_person() -> str:
+    """Return why the command has no person to ask, as the end of a sentence."""
     dumb = os.environ.get("TERM") == "dumb"
-    return Person() if sys.stdin.isatty() and sys.stderr.isatty() and not dumb else None
+    return "at a terminal that cannot move the cursor (TERM=dumb)" if dumb else "without a terminal"
 
 
 class Person:

@@ -47,11 +47,12 @@ from syncmcp.cli.parsing import (
     stdio_target,
     with_stored_login,
 )
-from syncmcp.cli.person import Person, person_at_terminal, print_line
+from syncmcp.cli.person import Person, person_at_terminal, print_line, without_person
 from syncmcp.cli.state import find_server, load_roots
 from syncmcp.config import Http, Stdio
 from syncmcp.errors import ConnectFailed, InvalidOutput, McpError, ServerError, ToolError
 from syncmcp.servers_file import NotApproved
+from syncmcp.transports.stdio import SKIPPED_LINE
 from syncmcp.types import LoggingMessageNotificationParams
 
 
@@ -69,6 +70,9 @@ class _DenyWithoutPerson:
             )
         return Decision.DENY
 
+
+# The most characters of a stray line that are shown during the wait for a connection.
+_MOST_OF_STRAY_LINE = 24
 
 # `replay` rejects options for the server; a shell those for its connection, which is open.
 _SERVER_OPTIONS = ("header", "bearer", "env", "cwd", "config", "trust")
@@ -116,14 +120,21 @@ def as_typed(text: str, outer: object) -> str:
 
 
 class _Warnings(logging.Handler):
-    """Shows warnings of the library (--verbose), such as about a line that is not a message."""
+    """Shows warnings of the library: with --verbose each, else during the wait for a connection.
 
-    def __init__(self, show: Callable[[str], None]) -> None:
+    The only ones of the latter kind are about lines on a server's stdout that are not messages: the
+    program may be no server, and the wait would end with the timeout.
+    """
+
+    def __init__(self, session: Session) -> None:
         super().__init__(logging.WARNING)
-        self._show = show
+        self._session = session
 
     def emit(self, record: logging.LogRecord) -> None:
-        self._show(f"syncmcp: {record.getMessage()}")
+        if self._session.settings.verbose:
+            self._session.print_line(f"syncmcp: {record.getMessage()}")
+        elif record.msg == SKIPPED_LINE and isinstance(record.args, tuple):
+            self._session.connecting_despite(str(record.args[-1]))
 
 
 class Session:
@@ -152,9 +163,8 @@ class Session:
         self.person = person = shared.person if shared is not None else person_at_terminal()
         hide = (lambda: None) if person is None else person.bar.hide
         self.out = Output(json=settings.json, before=hide)
-        self._warnings = _Warnings(self._print_line)
-        if settings.verbose:
-            logger("syncmcp").addHandler(self._warnings)
+        self._warnings = _Warnings(self)
+        logger("syncmcp").addHandler(self._warnings)
 
     def close(self) -> None:
         """Disconnect. A server that was started is stopped; Ctrl-C kills it."""
@@ -178,7 +188,7 @@ class Session:
             raise CommandError("this command needs a server: a recording has none", hint=hint)
         self._check_options()
         if self.command:
-            stderr: Callable[[str], None] | str = self._print_line if settings.verbose else "log"
+            stderr: Callable[[str], None] | str = self.print_line if settings.verbose else "log"
             started = stdio_target(
                 self.command, env=settings.env or (), cwd=settings.cwd, stderr=stderr
             )
@@ -255,6 +265,13 @@ class Session:
         """Show the person what the command waits for, until the next output or question."""
         if self.person is not None:
             self.person.bar.wait(words)
+
+    def connecting_despite(self, line: str) -> None:
+        """Show the person what a server printed instead of a message, if they wait for it."""
+        if self.person is not None and not self._opened:
+            more = "…" if len(line) > _MOST_OF_STRAY_LINE else ""
+            shown = f"{line[:_MOST_OF_STRAY_LINE].rstrip()}{more}"
+            self.person.bar.reword(f"connecting; its stdout is not MCP: {shown}")
 
     def wait_no_more(self) -> None:
         """Remove what `wait` shows."""
@@ -362,7 +379,7 @@ class Session:
         if self.person is None:
             raise CommandError(
                 f"the tool {tool.name!r} is not marked as read-only: the command cannot ask"
-                " without a terminal",
+                f" {without_person()}",
                 hint="--yes calls it without asking",
             )
         self.person.before_call(tool.name, arguments, claims, self.client.server)
@@ -370,9 +387,9 @@ class Session:
     def _print_log(self, params: LoggingMessageNotificationParams) -> None:
         said = params.data if isinstance(params.data, str) else as_json(params.data)
         where = f" {params.logger}" if params.logger else ""
-        self._print_line(f"[{params.level}{where}] {said}")
+        self.print_line(f"[{params.level}{where}] {said}")
 
-    def _print_line(self, words: str) -> None:
+    def print_line(self, words: str) -> None:
         """Print a line of the server, which must not appear within a question to the person."""
         if self.person is None:
             print_line(words)
@@ -459,7 +476,7 @@ class ServerCommand(TyperCommand):
         hidden = ("target", *(_CONNECTION_OPTIONS if in_shell else _SERVER_OPTIONS))
         shown = copy(self)
         shown.params = [one for one in self.params if one.name not in hidden]
-        shown.help = (self.help or "").partition("\n\nFor example:")[0]
+        shown.help = (self.help or "").partition("\n\n\b\nFor example:")[0]
         return as_typed(super(ServerCommand, shown).get_help(ctx), ctx.obj)
 
 

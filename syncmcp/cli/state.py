@@ -203,6 +203,10 @@ def find_server(
         hint = f"to start this program, write -- {start}"
     elif otherwise and re.match(r"(localhost|127\.0\.0\.1)[:/]", name):
         hint = f"write http://{name}"
+    elif otherwise and (url := re.match(r"(https?):?/+", name, re.IGNORECASE)):
+        hint = f"write {url[1].lower()}://{name[url.end() :]}"
+    elif otherwise and "://" in name:
+        hint = "the URL of a server begins with https:// or http://"
     elif otherwise and shutil.which(name):
         hint = f"if {name} is a command, write -- before it"
     elif otherwise and Path(name).is_file() and config is None:

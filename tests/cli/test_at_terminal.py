@@ -63,10 +63,9 @@ def test_a_narrow_terminal_gets_all_of_a_table_too(elsewhere: Path, demo: str) -
         assert terminal.ends() == 0
     assert b"\x1b[3" not in terminal.raw
     lines = terminal.screen.splitlines()
-    assert lines[0] == "add"
     shown = " ".join(line.strip() for line in lines)
-    assert "Arguments: a: integer, b: integer" in shown
-    assert "Description: Add two integers." in shown
+    rows = "add  a: integer, b: integer Add two integers. Claims to be: read-only, idempotent echo"
+    assert shown.startswith(rows)
 
 
 def test_a_servers_words_do_nothing_to_the_terminal(elsewhere: Path, hostile: str) -> None:
@@ -324,9 +323,57 @@ def test_the_shell_leaves_the_keys_to_a_question_and_goes_on_with_what_was_typed
         assert terminal.ends() == 0
 
 
+def test_a_wait_for_a_program_that_is_no_server_shows_what_it_printed(elsewhere: Path) -> None:
+    code = "print('Serving HTTP on port 8000, since now', flush=True)\nwhile True: input()"
+    with at_terminal("ping", "--", sys.executable, "-c", code) as terminal:
+        terminal.sees("connecting; its stdout is not MCP: Serving HTTP on port 800…")
+        terminal.types(CTRL_C)
+        assert terminal.ends() == 130
+    assert "Serving" not in terminal.screen
+
+
+def test_a_stray_line_of_a_server_that_answers_is_not_shown(elsewhere: Path) -> None:
+    code = (
+        "import runpy; print('Welcome', flush=True);"
+        " runpy.run_module('syncmcp.testing', None, '__main__')"
+    )
+    with at_terminal("ping", "--", sys.executable, "-c", code) as terminal:
+        assert terminal.ends() == 0
+    assert b"Welcome" not in terminal.raw
+
+
+def test_servers_are_listed_below_the_name_of_their_file(elsewhere: Path) -> None:
+    entries = {name: {"command": "python", "args": [20 * "long "]} for name in ("one", "two")}
+    files = [
+        Path.home() / ".cursor" / "mcp.json",
+        Path.home() / ".config/Claude/claude_desktop_config.json",
+    ]
+    for file in files:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(json.dumps({"mcpServers": entries}))
+    with at_terminal("servers", columns=160) as terminal:
+        assert terminal.ends() == 0
+    rows = [line.split() for line in terminal.screen.splitlines()]
+    starts = [rows.index([str(file)]) for file in files]
+    for at in starts:
+        assert [row[:2] for row in rows[at + 1 : at + 4]] == [
+            ["Name", "State"],
+            ["one", "ready"],
+            ["two", "ready"],
+        ]
+
+
+def test_a_terminal_that_cannot_move_the_cursor_is_named(
+    command: Command, hostile: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TERM", "dumb")
+    for words in (("shell", hostile), ("call", hostile, "change")):
+        assert command(*words).error["message"].endswith(" cannot move the cursor (TERM=dumb)")
+
+
 def test_without_a_terminal_there_is_no_shell(command: Command, demo: str) -> None:
     ran = command("shell", demo)
-    assert (ran.code, ran.error["message"]) == (2, "a shell needs a terminal")
+    assert (ran.code, ran.error["message"]) == (2, "the shell does not work without a terminal")
 
 
 def test_the_page_shows_what_the_doctor_prints(elsewhere: Path) -> None:

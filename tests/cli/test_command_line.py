@@ -124,6 +124,9 @@ a=1,b=2 | an argument is missing: b | write b=INTEGER; a space separates argumen
 first:=1 b:=2 | the tool has no argument 'first' | it has a, b
 aa:=1 bb:=2 | the tool has no argument 'aa' and no argument 'bb' | did you mean a and b?
 a:1 b:2 | 'a:1' is not of the form name=value | write a=1
+1 2 | arguments need a name: '1', '2' | if these are values, write a=1 b=2
+1 a=5 | arguments need a name: '1' | if these are values, write b=1
+1 2 3 | '1' is not of the form name=value | QUOTES
 a=New York | 'York' is not of the form name=value | QUOTES
 --input a=1 | NO_OBJECT | write --input '{"name": value}' or --input @FILE
 --input - | NO_OBJECT | write --input @-
@@ -237,6 +240,10 @@ tools --bearer x -- python | a command gets its credentials from its
 tools -H a:b weather | the file that names a server sets its headers
 login http://x | did you mean `syncmcp auth login`?
 version | did you mean --version?
+servers add demo | add it to a file of your editor
+tools ftp://x/mcp | the URL of a server begins with https:// or http://
+tools http:/x:8000/mcp | write http://x:8000/mcp
+tools HTTPS//x/mcp | write https://x/mcp
 python server.py | write syncmcp tools -- before it
 record a.jsonl record b.jsonl tools http://x | name one FILE
 ping {sys.executable} | if {sys.executable} is a command, write -- before it
@@ -297,7 +304,7 @@ replay tape.jsonl tools -- python | the server is known
 replay tape.jsonl tools http://x | is known here: leave out 'http://x'
 tools http://x -e A=1 | --env needs a command after --
 tools x --cwd . | --cwd needs a command after --
-roots add /nowhere | there is no such directory: '/nowhere'
+roots add /nowhere | there is no such file or directory: '/nowhere'
 """
 
 

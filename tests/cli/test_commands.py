@@ -132,7 +132,9 @@ def test_a_resource_that_is_not_there_comes_with_a_hint(
     for uri, hint in (
         ("demo://nothing", "`syncmcp list TARGET resources templates` shows the URIs"),
         ("demo://readm", "did you mean demo://readme?"),
-        ("readme", "did you mean demo://readme?"),
+        ("readm", "did you mean demo://readme?"),
+        ("readme", "it is a resource: write `syncmcp read TARGET demo://readme`"),
+        ("hello", "it is a prompt: write `syncmcp prompt TARGET hello`"),
     ):
         ran = command("read", demo, uri)
         assert (ran.code, ran.error["kind"]) == (1, "ResourceNotFound")
@@ -143,6 +145,29 @@ def test_a_resource_that_is_not_there_comes_with_a_hint(
 
     monkeypatch.setattr(syncmcp.Client, "list_resources", fail)
     assert command("read", demo, "readme").error["kind"] == "ResourceNotFound"
+
+
+def test_a_name_of_another_kind_comes_with_its_command(command: Command, demo: str) -> None:
+    for words, hint in (
+        (("call", demo, "hello"), "it is a prompt: write `syncmcp prompt TARGET hello`"),
+        (("call", demo, "pixel"), "it is a resource: write `syncmcp read TARGET demo://pixel.png`"),
+        (("prompt", demo, "add"), "it is a tool: write `syncmcp call TARGET add`"),
+    ):
+        ran = command(*words)
+        assert (ran.code, ran.error["hint"]) == (2, hint)
+
+
+def test_a_uri_of_a_server_is_quoted_in_a_command(command: Command) -> None:
+    server = Server("sly")
+    server.add_tool(lambda: "", name="other", description="")
+
+    @server.resource("a://b;reboot", name="notes")
+    def notes() -> str:
+        return ""
+
+    with serve_http(server) as http:
+        hint = command("call", http.url, "notes").error["hint"]
+    assert hint == "it is a resource: write `syncmcp read TARGET 'a://b;reboot'`"
 
 
 def test_what_may_change_something_is_not_called_unasked(command: Command) -> None:

@@ -186,10 +186,26 @@ def test_output_that_cannot_be_written_is_an_error(
 
 
 @pytest.mark.parametrize(
+    ("error", "hint"),
+    [
+        (ConnectFailed("command not found: 'x'; PATH searched: /a:/b"), "install it, or write its"),
+        (ConnectFailed("command not found: 'pyton'; PATH searched: /a"), "did you mean python?"),
+        (HttpError("Bad Gateway", status=502), "the server failed: its own log may say why"),
+        (HttpError("Not Found", status=404), "None"),
+    ],
+)
+def test_the_hint_suits_the_error(error: McpError, hint: str) -> None:
+    assert str(output.describe(error).get("hint")).startswith(hint)
+
+
+@pytest.mark.parametrize(
     ("error", "said"),
     [
         (HttpError("not found (HTTP 404)", status=404), "error: not found (HTTP 404)\n"),
-        (HttpError("no (GET: HTTP 404)", status=404), "error: no (GET: HTTP 404) (HTTP 404)\n"),
+        (
+            HttpError("no (GET: HTTP 404)", status=404),
+            "error: no (GET: HTTP 404) (POST: HTTP 404)\n",
+        ),
         (HttpError("not found", status=404), "error: not found (HTTP 404)\n"),
         (ConnectFailed("command not found: 'x'; PATH searched: /a:/b"), "not found: 'x'\n"),
         (OutcomeUnknown("gone", method="tools/call", exit_code=3), "(exit code 3; the tool may"),

@@ -100,7 +100,7 @@ def test_the_help_of_call_needs_no_server(command: Command, demo: str) -> None:
     assert said == command("call", demo, "--help").out == command("help", "call").out
     for words in (["call", "-h"], ["tools", "-h"]):
         own, _, names = command(*words).out.partition("which --help describes:\n")
-        assert "For example: " in own
+        assert "\n\n  For example:\n    syncmcp " in own
         assert "Show this help" in own
         assert "Arguments:\n  TARGET  " in own
         assert names.split()[:2] == ["--json", "--yes"]
@@ -125,6 +125,7 @@ def test_help_and_hints_of_a_shell_name_commands_as_they_are_typed_there(
             (["call", "zzz"], "`list tools` shows its 14 tools"),
             (["call", "add", '{"a": 1, "b": []}'], "write b=INTEGER"),
             (["call"], "`tools` lists them"),
+            (["prompt", "add"], "it is a tool: write `call add`"),
             (["ping", "x"], "`ping --help` shows the arguments"),
             (["call", demo, "add"], f"the server is known here: leave out {demo!r}"),
         ):

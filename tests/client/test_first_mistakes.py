@@ -634,7 +634,7 @@ def test_errors_of_opening_speak_of_no_request() -> None:
     with pytest.raises(ConnectFailed) as raised:
         syncmcp.connect("http://127.0.0.1:1/mcp", retry=None)
     assert str(raised.value).startswith("[http://127.0.0.1:1/mcp]: the connection was refused")
-    assert "(is the server running on this port?)" in str(raised.value)
+    assert "refused: is the server running on this port?" in str(raised.value)
     assert "request" not in str(raised.value)
     assert raised.value.delivery == "not_sent"
 
