@@ -39,6 +39,8 @@ from syncmcp.cli.output import (
 )
 from syncmcp.cli.person import without_person
 from syncmcp.cli.session import (
+    LONGEST_WAIT,
+    SHELL_COMMANDS,
     CallCommand,
     OuterCommand,
     RecordTo,
@@ -47,9 +49,9 @@ from syncmcp.cli.session import (
     Session,
     SharedClient,
     as_typed,
+    short_name,
     with_session,
 )
-from syncmcp.cli.shell import COMMANDS, LONGEST_WAIT, LinePrompt, short_name
 from syncmcp.errors import McpError
 
 
@@ -65,6 +67,8 @@ def shell(session: Session) -> None:
     if person is None:
         text = f"the shell does not work {without_person()}"
         raise CommandError(text, hint="the other commands do")
+    from syncmcp.cli.shell import LinePrompt  # its line editor takes time to load
+
     client = session.client
     outer = SharedClient(client, person)
     name = short_name(client.server.name)
@@ -90,8 +94,10 @@ def shell(session: Session) -> None:
         if symbols := {"<", ">", ">>", "|"}.intersection(words):
             text = f"{symbols.pop()!r} works only outside the shell of syncmcp"
             print_error(CommandError(text, hint="--output FILE saves a result"))
-        elif words and words[0] not in COMMANDS:
-            close = similar(words[0], COMMANDS, 1, cutoff=0.7)  # at 0.6, `hello` matches `help`
+        elif words and words[0] not in SHELL_COMMANDS:
+            close = similar(
+                words[0], SHELL_COMMANDS, 1, cutoff=0.7
+            )  # at 0.6, `hello` matches `help`
             hint = "`help` lists the commands; `call TOOL` calls a tool"
             if words[0] == "syncmcp":
                 hint = "leave out `syncmcp` in this shell"
@@ -122,7 +128,7 @@ def _shell_help() -> str:
     summaries = {"exit": "End the shell.", "help": "List the commands.", "quit": "End the shell."}
     for name, command in command_tree().commands.items():
         summaries.setdefault(name, command.get_short_help_str(70))
-    lines = [f"{name:<9} {summaries[name]}" for name in COMMANDS]
+    lines = [f"{name:<9} {summaries[name]}" for name in SHELL_COMMANDS]
     return "\n".join([*lines, "help COMMAND says more."])
 
 

@@ -54,6 +54,7 @@ from syncmcp.errors import ConnectFailed, InvalidOutput, McpError, ServerError, 
 from syncmcp.servers_file import NotApproved
 from syncmcp.transports.stdio import SKIPPED_LINE
 from syncmcp.types import LoggingMessageNotificationParams
+from syncmcp.ui import visible
 
 
 class _DenyWithoutPerson:
@@ -77,6 +78,34 @@ _MOST_OF_STRAY_LINE = 24
 # `replay` rejects options for the server; a shell those for its connection, which is open.
 _SERVER_OPTIONS = ("header", "bearer", "env", "cwd", "config", "trust")
 _CONNECTION_OPTIONS = (*_SERVER_OPTIONS, "model", "revision", "open_timeout", "verbose")
+
+
+LONGEST_WAIT = 5.0
+"""How long a completion or a hint may take, in seconds: nobody waits longer for one."""
+
+# The maximum number of characters of the server's name in the prompt.
+_LONGEST_NAME = 32
+
+SHELL_COMMANDS = (
+    "call",
+    "complete",
+    "exit",
+    "help",
+    "info",
+    "list",
+    "listen",
+    "ping",
+    "prompt",
+    "quit",
+    "read",
+    "tools",
+)
+"""The commands of the shell; all but `help`, `exit` and `quit` are commands of `syncmcp`."""
+
+
+def short_name(name: str) -> str:
+    """Return the client's name for a server, short enough for the prompt."""
+    return visible(name if len(name) <= _LONGEST_NAME else f"{name[: _LONGEST_NAME - 1]}…")
 
 
 class SharedClient(NamedTuple):

@@ -24,6 +24,7 @@ from syncmcp._connection.options import CallOptions
 from syncmcp.cli.calls import is_template, needs_json, schema_properties, value_choices
 from syncmcp.cli.output import CommandError
 from syncmcp.cli.parsing import Item, join_item, split_item
+from syncmcp.cli.session import LONGEST_WAIT, SHELL_COMMANDS, short_name
 from syncmcp.cli.state import state_directory
 from syncmcp.completion import MAX_VALUES
 from syncmcp.errors import McpError
@@ -34,33 +35,6 @@ _BLANK = re.compile(r"[ \t\r\n]")  # what separates words for `shlex`
 
 # The longest completion, in characters: nobody reads more before Enter.
 _LONGEST = 200
-
-LONGEST_WAIT = 5.0
-"""How long a completion or a hint may take, in seconds: nobody waits longer for one."""
-
-# The maximum number of characters of the server's name in the prompt.
-_LONGEST_NAME = 32
-
-COMMANDS = (
-    "call",
-    "complete",
-    "exit",
-    "help",
-    "info",
-    "list",
-    "listen",
-    "ping",
-    "prompt",
-    "quit",
-    "read",
-    "tools",
-)
-"""The commands of the shell; all but `help`, `exit` and `quit` are commands of `syncmcp`."""
-
-
-def short_name(name: str) -> str:
-    """Return the client's name for a server, short enough for the prompt."""
-    return visible(name if len(name) <= _LONGEST_NAME else f"{name[: _LONGEST_NAME - 1]}…")
 
 
 class LinePrompt:
@@ -205,7 +179,7 @@ class ShellCompleter(LineCompleter):
     def _candidates(self, earlier: list[str], typed: str) -> Iterable[str | None]:
         match earlier:
             case []:
-                return COMMANDS
+                return SHELL_COMMANDS
             case ["call"]:
                 return (tool.name for tool in self._tools())
             case ["call", name, *settled]:
@@ -223,7 +197,7 @@ class ShellCompleter(LineCompleter):
             case ["list"]:
                 return ("tools", "resources", "templates", "prompts")
             case ["help"]:
-                return COMMANDS
+                return SHELL_COMMANDS
             case _:
                 return ()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 
 import pytest
 
@@ -14,7 +15,7 @@ from syncmcp.cli.output import Exit
 from syncmcp.cli.session import SharedClient
 from syncmcp.testing import Server, serve_http
 from tests.cli import help_page
-from tests.cli.running import Command
+from tests.cli.running import Command, run
 
 PAGE = help_page.PAGE.read_text("utf-8")
 
@@ -93,6 +94,13 @@ def test_no_text_of_a_server_passes_for_a_line_of_the_help(command: Command) -> 
     assert ours[1] == "Arguments:"
     assert ours[2].startswith("  a␊")
     assert ours[3:] == ["What the server says about it:", "The server claims that it is: (nothing)"]
+
+
+def test_a_command_loads_no_line_editor() -> None:
+    """Tab in a person's shell runs the command, and waits for it."""
+    names = "{'prompt_toolkit', 'questionary', 'rich.markdown', 'pygments'}"
+    code = f"import sys, syncmcp.cli.app; print({names} & {{*sys.modules}})"
+    assert run(sys.executable, "-c", code).out == "set()\n"
 
 
 def test_the_help_of_call_needs_no_server(command: Command, demo: str) -> None:

@@ -26,7 +26,8 @@ from prompt_toolkit.output import DummyOutput
 from syncmcp import CancelToken, Client, RequestCancelled
 from syncmcp.cli import shell
 from syncmcp.cli.parsing import parse_arguments
-from syncmcp.cli.shell import LinePrompt, ShellCompleter, short_name
+from syncmcp.cli.session import short_name
+from syncmcp.cli.shell import LinePrompt, ShellCompleter
 from syncmcp.types import (
     Completion,
     ListPromptsResult,
