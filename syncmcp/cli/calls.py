@@ -29,135 +29,17 @@ from syncmcp.cli.parsing import (
     parse_strings,
 )
 from syncmcp.cli.session import Session, as_typed, knows_server, with_session
+from syncmcp.cli.tool_help import (
+    argument_syntax,
+    help_lines,
+    needs_json,
+    schema_properties,
+    type_name,
+)
 from syncmcp.errors import InvalidArguments, LimitExceeded, McpError, ResourceNotFound, ServerError
 from syncmcp.saving import save
 from syncmcp.templates import UriTemplate
-from syncmcp.ui import shorten, visible
-
-# The help of a tool, made from its schema and annotations.
-
-
-_MAX_CHOICES = 12
-# The most tools or prompts that an error for an unknown name lists.
-_MOST_NAMED = 12
-
-
-def signature(schema: Mapping[str, Any]) -> str:
-    """Return the arguments in one line: ``a: integer, b?: string``."""
-    required = required_names(schema)
-    return ", ".join(
-        f"{name}{'' if name in required else '?'}: {_type_name(details)}"
-        for name, details in schema_properties(schema).items()
-    )
-
-
-def describe_claims(annotations: Mapping[str, Any] | None) -> str:
-    """Return the annotations of a tool in a few words: unverified claims of the server."""
-    said = annotations or {}
-    claims = []
-    if said.get("readOnlyHint") is True:
-        claims.append("read-only")
-    elif said.get("destructiveHint") is True:
-        claims.append("destructive")
-    elif said.get("destructiveHint") is False:
-        claims.append("additive")
-    if said.get("idempotentHint") is True:
-        claims.append("idempotent")
-    if said.get("openWorldHint") is True:
-        claims.append("open-world")
-    return ", ".join(claims)
-
-
-def schema_properties(schema: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """Return the properties of a schema, by name; an invalid one as an empty schema."""
-    found = schema.get("properties")
-    if not isinstance(found, dict):
-        return {}
-    return {name: one if isinstance(one, dict) else {} for name, one in found.items()}
-
-
-def argument_syntax(name: str, details: Mapping[str, Any]) -> str:
-    """Return how an argument is written on the command line, such as ``count=INTEGER``."""
-    kind = "TEXT" if _type_name(details) == "string" else _type_name(details).upper()
-    choices = "|".join(value_choices(details))
-    return f"{name}{':=' if needs_json(details) else '='}{choices or kind}"
-
-
-def needs_json(details: Mapping[str, Any]) -> bool:
-    """Return whether an argument is written ``name:=json``, rather than ``name=...``."""
-    return _type_name(details) not in ("string", "integer", "number", "boolean")
-
-
-def value_choices(details: Mapping[str, Any]) -> list[str]:
-    """Return the values of an ``enum`` or boolean as they are written; empty if they are many."""
-    choices = details.get("enum", [True, False] if _type_name(details) == "boolean" else None)
-    if not isinstance(choices, list) or len(choices) > _MAX_CHOICES:
-        return []
-    if _type_name(details) == "string":
-        return [one for one in choices if isinstance(one, str)]
-    return [json.dumps(one, ensure_ascii=False) for one in choices]
-
-
-def _help_lines(tool: types.Tool, usage: str = "syncmcp call TARGET") -> Iterator[str]:
-    """Yield the text of `syncmcp call TARGET TOOL --help`.
-
-    The arguments come first, then the server's description. Texts of the server have a bar before
-    each line, and names are within a line, so that none looks like a line of this program.
-    """
-    required = required_names(tool.input_schema)
-    properties = schema_properties(tool.input_schema)
-    items = [
-        argument_syntax(name, details)
-        if name in required
-        else f"[{argument_syntax(name, details)}]"
-        for name, details in properties.items()
-    ]
-    yield visible(" ".join(["Usage:", usage, tool.name, *items]))
-    if properties:
-        yield "\nArguments:"
-    for name, details in properties.items():
-        facts = ["required"] if name in required else []
-        if "default" in details:
-            facts.append(f"default {json.dumps(details['default'], ensure_ascii=False)}")
-        facts.extend(_constraints(details))
-        about = f"  ({', '.join(facts)})" if facts else ""
-        yield visible(f"  {argument_syntax(name, details)}{about}")
-        if details.get("description"):
-            yield _barred(str(details["description"]), "      ")
-    if tool.output_schema is not None:
-        has = signature(tool.output_schema) or "structured content"
-        yield "\n" + visible(f"Its result has: {has}")
-    said = [tool.display_name] if tool.display_name != tool.name else []
-    said += [tool.description] if tool.description else []
-    if said:
-        yield "\nWhat the server says about it:"
-        yield from (_barred(text) for text in said)
-    stated = tool.annotations.to_wire() if tool.annotations is not None else {}
-    yield f"\nThe server claims that it is: {describe_claims(stated) or '(nothing)'}"
-
-
-def _barred(text: str, indent: str = "") -> str:
-    lines = visible(text.strip(), lines=True).split("\n")
-    return "\n".join(f"{indent}│ {line}" for line in lines)
-
-
-def _type_name(details: Mapping[str, Any]) -> str:
-    kind = details.get("type")
-    if isinstance(kind, str):
-        return kind
-    if isinstance(kind, list):
-        return "|".join(str(one) for one in kind)
-    choices = details.get("enum")
-    if isinstance(choices, list) and all(isinstance(one, str) for one in choices):
-        return "string"
-    return "json"
-
-
-def _constraints(details: Mapping[str, Any]) -> Iterator[str]:
-    for word in ("minimum", "maximum", "minLength", "maxLength", "format", "pattern"):
-        if word in details:
-            yield f"{word} {shorten(str(details[word]), 60)}"
-
+from syncmcp.ui import shorten
 
 # `--output`: the path is the caller's; further files get a number in their names.
 
@@ -286,7 +168,7 @@ def call(
         if session.out.json:
             session.out.result(found.to_wire())
         else:
-            session.out.line("\n".join(_help_lines(found, usage)))
+            session.out.line("\n".join(help_lines(found, usage)))
         return
     session.wait_no_more()  # the arguments may be typed, on stdin
     if given and len(given) > 1:  # a plain option would silently use the last one
@@ -419,6 +301,10 @@ def is_template(ref: str) -> bool:
     return "{" in ref or "://" in ref
 
 
+# The most tools or prompts that an error for an unknown name lists.
+_MOST_NAMED = 12
+
+
 def _other_kind(session: Session, name: str) -> str | None:
     """Return a hint if this is the name of a tool, a prompt or a resource."""
     client = session.client
@@ -513,7 +399,7 @@ def _check_arguments(tool: types.Tool, values: dict[str, Any], server: str) -> N
         if name in values:
             texts[-1] += f": it is {shorten(as_json(values[name]), _MAX_SHOWN)}"
         if name in properties:
-            example = _EXAMPLES.get(_type_name(properties[name]))
+            example = _EXAMPLES.get(type_name(properties[name]))
             such_as = "" if example is None else f", such as {name}:={example}"
             written.append(argument_syntax(name, properties[name]) + such_as)
     hint = f"`syncmcp call TARGET {tool.name} --help` shows its arguments"

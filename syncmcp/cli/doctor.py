@@ -20,9 +20,9 @@ from syncmcp._base.text import logger, reason
 from syncmcp._client.client import Client
 from syncmcp._concurrency.timing import Deadline
 from syncmcp._connection.tool_schemas import ToolSchemas
-from syncmcp.cli.hints import INSTALL, SEARCHED
+from syncmcp.cli.hints import SEARCHED
 from syncmcp.cli.inspection import capability_names, round_trips
-from syncmcp.cli.output import Exit, describe, exit_code, in_words, text_body
+from syncmcp.cli.output import Exit, describe, directories_apart, exit_code, in_words, text_body
 from syncmcp.cli.session import Session, with_session
 from syncmcp.config import Http, Stdio
 from syncmcp.errors import (
@@ -60,7 +60,10 @@ class Finding:
             said += f"; its stderr ended with: {facts['stderr'].splitlines()[-1].strip()}"
         elif body := text_body(facts):
             said += f"; the body of its response began with: {body}"
-        return cls(step, "failed", said, hint or facts.get("hint"), error)
+        stated = facts.get("hint")
+        if stated is not None and "`syncmcp doctor`" in stated:  # this is the doctor
+            stated = None
+        return cls(step, "failed", said, hint or stated, error)
 
     def facts(self) -> dict[str, Any]:
         """Return the finding as the members of a JSON object."""
@@ -84,7 +87,7 @@ def _check_command(target: Stdio) -> Finding:
         failure = ConnectFailed(f"command not found: {target.command!r}{SEARCHED}{path}")
     except McpError as error:
         failure = error
-    return Finding.failed("command", failure, INSTALL)
+    return Finding.failed("command", failure)
 
 
 def _check_address(target: Http, timeout: float) -> Iterator[Finding]:
@@ -365,6 +368,6 @@ def _print_finding(session: Session, finding: Finding) -> None:
         return
     mark, style = _MARKS[finding.verdict]
     head = f"{mark} {finding.step}: "
-    session.out.line(head + finding.said, style, head=len(head))
+    session.out.line(head + directories_apart(finding.said), style, head=len(head))
     if finding.hint is not None:
         session.out.line(f"  hint: {finding.hint}", "italic")

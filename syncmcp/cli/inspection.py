@@ -11,10 +11,10 @@ from typing import Annotated, Any, NamedTuple
 
 import typer
 
-from syncmcp.cli.calls import describe_claims, signature
 from syncmcp.cli.output import CommandError, Exit
 from syncmcp.cli.parsing import check_seconds
 from syncmcp.cli.session import Session, with_session
+from syncmcp.cli.tool_help import barred, describe_claims, signature
 from syncmcp.errors import NotSupported
 from syncmcp.types import ServerCapabilities
 from syncmcp.ui import shorten
@@ -47,7 +47,10 @@ def info(session: Session) -> None:
     session.out.table(("Server", ""), rows)
     if server.instructions:
         session.out.heading("The server's instructions, which are meant for a model")
-        session.out.text(server.instructions)
+        if session.out.terminal:
+            session.out.line(barred(server.instructions))
+        else:
+            session.out.text(server.instructions)
 
 
 @with_session

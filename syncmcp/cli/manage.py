@@ -13,20 +13,11 @@ from typing import Annotated, Any
 import typer
 
 from syncmcp._base.text import redact
-from syncmcp.auth.registration import BAD_REDIRECT
 from syncmcp.cli.output import CommandError, CommandGroup, Exit, Output, advise, describe, show_help
-from syncmcp.cli.parsing import complete_roots, complete_servers
+from syncmcp.cli.parsing import complete_roots, complete_servers, is_url
 from syncmcp.cli.person import person_at_terminal, without_person
 from syncmcp.cli.session import ServerCommand, Session, with_session
-from syncmcp.cli.state import (
-    find_server,
-    load_roots,
-    log_in,
-    read_server_files,
-    save_roots,
-    says_where_to_sign_in,
-    stored_login,
-)
+from syncmcp.cli.state import find_server, load_roots, read_server_files, save_roots
 from syncmcp.config import Http
 from syncmcp.errors import (
     AuthError,
@@ -93,6 +84,7 @@ def login(
     For example: syncmcp auth login https://example.com/mcp
     """
     from syncmcp.auth import LoopbackReceiver
+    from syncmcp.cli.logins import log_in
 
     server = _http_server(session)
     make = LoopbackReceiver if redirect_uri is None else partial(LoopbackReceiver.at, redirect_uri)
@@ -130,6 +122,8 @@ def logout(session: Session) -> None:
 
     For example: syncmcp auth logout https://example.com/mcp
     """
+    from syncmcp.cli.logins import stored_login
+
     server = _http_server(session)
     login = stored_login(server)
     signed_in = login.token is not None
@@ -150,6 +144,8 @@ def status(session: Session) -> None:
     For example: syncmcp auth status https://example.com/mcp
     """
     server = _http_server(session)
+    from syncmcp.cli.logins import stored_login
+
     token = stored_login(server).token
     if session.out.json:
         facts: dict[str, Any] = {"url": server.label, "signed_in": token is not None}
@@ -189,6 +185,8 @@ def _wants_no_sign_in(session: Session, server: Http, issuer: str | None) -> boo
         McpError: The server publishes no place to sign in, and opening failed, but not for lack of
             a sign-in: there may be no MCP server.
     """
+    from syncmcp.cli.logins import says_where_to_sign_in
+
     try:
         if says_where_to_sign_in(server, issuer):
             return False
@@ -202,6 +200,8 @@ def _wants_no_sign_in(session: Session, server: Http, issuer: str | None) -> boo
 
 def _login_hint(error: AuthError, *, asked: bool) -> str | None:
     """Return a hint for a failed sign-in; `asked`: a person could be asked to agree to it."""
+    from syncmcp.auth.registration import BAD_REDIRECT
+
     if isinstance(error, LoginRequired) and error.hint is not None and not asked:
         return "--issuer URL accepts that authorization server, if you trust it"
     if isinstance(error, DiscoveryFailed) and error.hint is not None:
@@ -232,7 +232,10 @@ def _secret_from(name: str) -> str:
 
 def _http_server(session: Session) -> Http:
     """Return the server; show only its `label`, because its URL may contain secrets."""
-    target, _ = session.target
+    is_http = not session.command
+    if is_http and not is_url(session.named):  # known before a person is asked to approve it
+        is_http = find_server(session.named, session.settings.config).review().url is not None
+    target = session.target[0] if is_http else None
     if not isinstance(target, Http):
         raise CommandError(
             "only HTTP servers support signing in",
@@ -297,14 +300,13 @@ def show_servers(config: _Config = None, json: _Json = False) -> None:
     if json:
         out.result({"servers": found})
         return
-    for file in files:
+    for file in dict.fromkeys(one["file"] for one in found):
         rows: list[tuple[str, ...]] = [
             (one["name"] or "(none)", one["state"], one.get("target", ""))
             for one in found
             if one["file"] == file
         ]
-        if rows:
-            out.heading(file)
+        out.heading(file)
         if not out.terminal:
             rows = [(*row, file) for row in rows]  # in place of the heading
         out.table(("Name", "State", "Command or URL"), rows)

@@ -379,9 +379,7 @@ def explain(error: BaseException) -> None:
         told.append("the tool has run")
     about = "; ".join(told)
     first = "the tool failed: " if "tool" in facts else "error: "
-    said, searched, path = str(facts["message"]).partition(SEARCHED)
-    if searched:  # a long line, which is broken between directories
-        said += f"\n{searched[2:]}{path.replace(os.pathsep, f'{os.pathsep} ')}"
+    said = directories_apart(str(facts["message"]).replace(SEARCHED, f"\n{SEARCHED[2:]}"))
     said = f"{first}{said} ({about})" if about else f"{first}{said}"
     _print_lines(console, several_lines(said), "bold red", head=len(first))
     quoted = facts.get("stderr") or text_body(facts)
@@ -392,6 +390,12 @@ def explain(error: BaseException) -> None:
         _print_lines(console, f"  {_BAR}{visible(words)}", "dim")
     if "hint" in facts and facts["hint"] not in told:
         _print_lines(console, several_lines(f"  {facts['hint']}"))
+
+
+def directories_apart(said: str) -> str:
+    """Return a message with blanks between the searched directories, where lines may break."""
+    before, searched, path = said.partition(SEARCHED[2:])
+    return before + searched + path.replace(os.pathsep, ", ")
 
 
 def _kind(error: BaseException) -> str:

@@ -19,7 +19,8 @@ from syncmcp._base.similar import similar
 from syncmcp._base.text import reason
 from syncmcp._protocol.revisions import REVISIONS
 from syncmcp.cli.output import CommandError, Output
-from syncmcp.cli.state import load_roots, read_server_files, stored_login
+from syncmcp.cli.state import load_roots, read_server_files
+from syncmcp.cli.tool_help import json_types
 from syncmcp.config import Http, Stdio
 from syncmcp.errors import McpError
 
@@ -71,10 +72,8 @@ def parse_arguments(
 
 
 def _converted(text: str, schema: Mapping[str, Any]) -> Any:
-    kinds = schema.get("type")
-    if isinstance(kinds, str):
-        kinds = [kinds]
-    if not isinstance(kinds, list) or "string" in kinds:
+    kinds = json_types(schema)
+    if not kinds or "string" in kinds:
         return text
     try:
         return _loads(text)
@@ -205,6 +204,8 @@ def with_stored_login(server: Http) -> Http:
     """Set the token of an earlier ``auth login``, unless a header has a token."""
     headers = server.headers if isinstance(server.headers, Mapping) else {}
     if not any(name.lower() == "authorization" for name in headers):
+        from syncmcp.cli.logins import stored_login
+
         server.auth = stored_login(server)
     return server
 

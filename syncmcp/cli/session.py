@@ -318,7 +318,12 @@ class Session:
             options["timeout"] = settings.timeout
         person = self.person
         roots = load_roots()
-        model = None if settings.model is None else sampling_model(settings.model)
+        try:
+            model = None if settings.model is None else sampling_model(settings.model)
+        except CommandError as error:
+            if "." in (settings.model or "") and self.module_hint is not None:
+                advise(error, self.module_hint)
+            raise
         if person is not None:
             approval: Approval = person.approval
         else:

@@ -21,11 +21,12 @@ from syncmcp._client.client import Client
 from syncmcp._concurrency.cancel import CancelToken
 from syncmcp._concurrency.files import make_private_directory
 from syncmcp._connection.options import CallOptions
-from syncmcp.cli.calls import is_template, needs_json, schema_properties, value_choices
+from syncmcp.cli.calls import is_template
 from syncmcp.cli.output import CommandError
 from syncmcp.cli.parsing import Item, join_item, split_item
 from syncmcp.cli.session import LONGEST_WAIT, SHELL_COMMANDS, short_name
 from syncmcp.cli.state import state_directory
+from syncmcp.cli.tool_help import needs_json, schema_properties, value_choices
 from syncmcp.completion import MAX_VALUES
 from syncmcp.errors import McpError
 from syncmcp.types import Prompt, PromptReference, Tool

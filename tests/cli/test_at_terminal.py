@@ -332,14 +332,14 @@ def test_a_wait_for_a_program_that_is_no_server_shows_what_it_printed(elsewhere:
     assert "Serving" not in terminal.screen
 
 
-def test_a_stray_line_of_a_server_that_answers_is_not_shown(elsewhere: Path) -> None:
+def test_a_stray_line_of_a_server_that_answers_is_not_left_on_the_screen(elsewhere: Path) -> None:
     code = (
         "import runpy; print('Welcome', flush=True);"
         " runpy.run_module('syncmcp.testing', None, '__main__')"
     )
     with at_terminal("ping", "--", sys.executable, "-c", code) as terminal:
         assert terminal.ends() == 0
-    assert b"Welcome" not in terminal.raw
+    assert "Welcome" not in terminal.screen
 
 
 def test_servers_are_listed_below_the_name_of_their_file(elsewhere: Path) -> None:

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from syncmcp.cli.logins import stored_login
 from syncmcp.cli.session import Session
-from syncmcp.cli.state import stored_login
 from syncmcp.config import Http
 from syncmcp.testing import AuthorizationServer, Server, serve_http
 from tests.auth.authorization_server import Answer, call, world

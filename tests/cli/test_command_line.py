@@ -229,6 +229,8 @@ call http://x add --args '{{}}' | write name=value, or --input
 call -- python add a=1 | TOOL and its arguments come before --
 tools python -m shop.server | -m is --model: write -- before
 call python -m shop | -m is --model: write -- before the command
+call python -m shop.server -- add a=1 | -m is --model: write -- before the command
+list tools | 'tools' was taken as the server: name the server first
 resources http://x | `syncmcp list TARGET resources` lists them
 list http://x prompts,resources | separate them with blanks
 prompts | `syncmcp list TARGET prompts` lists them, `syncmcp prompt` gets one

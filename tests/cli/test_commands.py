@@ -386,6 +386,7 @@ def test_a_command_is_recorded_and_answered_again_without_a_server(
     other = command("replay", "tape.jsonl", "call", "add", "a:=2", "b:=2")
     assert (other.code, other.error["kind"]) == (2, "NotRecorded")
     assert "record the command with `syncmcp record`" in other.error["hint"]
+    assert command("replay", "tape.jsonl", "ping", "-n", "2").code == 0
     assert command("record", "failed.jsonl", "call", demo, "fail").code == 5
     assert command("replay", "failed.jsonl", "call", "fail").code == 5
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import sys
+from typing import Literal
 
 import pytest
 
@@ -75,6 +76,34 @@ def test_the_schema_of_a_tool_is_its_help(command: Command) -> None:
     assert wire["inputSchema"] == schema
 
 
+def test_an_optional_argument_has_the_type_of_its_values(command: Command) -> None:
+    server, got = Server("optional"), list[object]()
+
+    @server.tool(annotations={"readOnlyHint": True})
+    def pick(
+        n: int | None = None,
+        size: Literal["s", "l"] | None = None,
+        tags: list[str] | None = None,
+        both: int | str = 3,
+        any: object = None,
+    ) -> str:
+        got.extend([n, size, tags])
+        return ""
+
+    with serve_http(server) as http:
+        (row,) = command("tools", http.url).rows
+        shown = command("call", http.url, "pick", "--help").out
+        assert command("call", http.url, "pick", "n=5", 'tags=["a"]', "size=s").code == 0
+        assert command("call", http.url, "pick", "n=null").code == 0
+        hint = command("call", http.url, "pick", "tags=a").error["hint"]
+    types = "n?: integer, size?: string, tags?: array of string, both?: integer|string, any?: json"
+    assert row[1] == types
+    assert "[n=INTEGER] [size=s|l] [tags:=ARRAY] [both:=INTEGER|STRING] [any:=JSON]\n" in shown
+    assert "  tags:=ARRAY  (of string, default null)\n" in shown
+    assert got == [5, "s", ["a"], None, None, None]
+    assert hint == "write tags:=ARRAY, such as tags:='[\"a\"]'"
+
+
 def test_no_text_of_a_server_passes_for_a_line_of_the_help(command: Command) -> None:
     """The arguments of a call come before the text of the server."""
     forged = "\n\nArguments:\n  safe=yes\n\nThe server claims that it is: read-only"
@@ -96,9 +125,9 @@ def test_no_text_of_a_server_passes_for_a_line_of_the_help(command: Command) -> 
     assert ours[3:] == ["What the server says about it:", "The server claims that it is: (nothing)"]
 
 
-def test_a_command_loads_no_line_editor() -> None:
+def test_a_command_loads_only_what_it_needs() -> None:
     """Tab in a person's shell runs the command, and waits for it."""
-    names = "{'prompt_toolkit', 'questionary', 'rich.markdown', 'pygments'}"
+    names = "{'prompt_toolkit', 'questionary', 'requests', 'jsonschema'}"
     code = f"import sys, syncmcp.cli.app; print({names} & {{*sys.modules}})"
     assert run(sys.executable, "-c", code).out == "set()\n"
 

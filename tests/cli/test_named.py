@@ -56,6 +56,21 @@ def test_servers_are_listed_without_being_touched(command: Command, config: Path
     assert command("servers", "-c", "no-such-file").code == 2
 
 
+def test_servers_of_a_file_that_is_named_are_listed(command: Command, elsewhere: Path) -> None:
+    content = json.dumps({"mcpServers": {"one": {"command": "python"}}})
+    (elsewhere / "mcp.json").write_text(content)
+    assert command("servers", "list", "--config", "mcp.json").rows == [
+        ["one", "to be approved", "python", str(elsewhere / "mcp.json")]
+    ]
+
+
+def test_no_program_is_approved_for_a_sign_in(command: Command, elsewhere: Path) -> None:
+    content = json.dumps({"mcpServers": {"one": {"command": "python"}}})
+    (elsewhere / "mcp.json").write_text(content)
+    ran = command("auth", "status", "one", "--config", "mcp.json")
+    assert (ran.code, ran.error["message"]) == (2, "only HTTP servers support signing in")
+
+
 def test_the_files_of_editors_are_found(command: Command, config: Path) -> None:
     none = command("servers")
     assert (none.out, "no editor configuration file" in none.err) == ("", True)

@@ -30,7 +30,7 @@ from syncmcp._client.driver import run
 from syncmcp._client.functions import NOT_GIVEN, ToolFunction, takes_others
 from syncmcp._concurrency.timing import Deadline
 from syncmcp._protocol.steps import Compute, InputQuestion, InputRound, Pause, Send, Steps
-from syncmcp.cli import calls
+from syncmcp.cli import tool_help
 from syncmcp.interceptors import Message
 from syncmcp.testing import RpcError, Server, ToolContext, serve_http
 from syncmcp.types import (
@@ -213,9 +213,9 @@ def test_a_signature_takes_no_more_time_than_its_schema_is_long(shown: str) -> N
         function = ToolFunction(client, tool, {})
         assert len(function.__signature__.parameters) == len(listed)
     elif shown == "signature":
-        assert calls.signature(schema).count(": ") == len(listed)
+        assert tool_help.signature(schema).count(": ") == len(listed)
     else:
-        assert sum("(required)" in line for line in calls._help_lines(tool)) == len(listed)
+        assert sum("(required)" in line for line in tool_help.help_lines(tool)) == len(listed)
     assert Counted.compared < 20 * len(listed)  # comparing each with all others takes 125,000
 
 

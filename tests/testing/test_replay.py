@@ -250,6 +250,15 @@ class TestWhatWasNotRecorded:
         assert listed == [["price", "count", "order"]] * 4
         assert len(recording.unexpected) == 1
 
+    def test_is_another_request_for_what_the_server_is(self, path: Path) -> None:
+        """It takes the place of a ping in the stateless revision."""
+        with syncmcp.connect(Recording(shop(), path)) as client:
+            revisions = client.request("server/discover", result=dict)["supportedVersions"]
+        with syncmcp.connect(Replay(path)) as client:
+            for _ in range(2):
+                again = client.request("server/discover", result=dict)
+                assert again["supportedVersions"] == revisions
+
     def test_a_normalize_without_a_return_is_an_error(self, path: Path) -> None:
         write(path, asks(2, "a"), says(2, "first"))
         replay = Replay(path, normalize=lambda method, value: None)

@@ -73,7 +73,7 @@ class _ReplayTransport(Transport):
         self._lock = threading.RLock()
         self._closed = False
         self._thread: threading.Thread | None = None
-        # Responses that the replay makes itself: to `ping`, repeated lists and `server/discover`.
+        # Responses that the replay makes itself: to `ping`, `server/discover` and repeated lists.
         self._local_replies: deque[tuple[dict[str, Any], Outgoing]] = deque()
         # The current request and its id, by recorded id; the current token, by recorded token.
         self._outgoing: dict[int, Outgoing] = {}
@@ -171,7 +171,7 @@ class _ReplayTransport(Transport):
             if method == "ping":
                 self._local_replies.append(({"jsonrpc": "2.0", "id": id, "result": {}}, out))
                 return
-            if (answer := self._state.repeated_list(method, message.get("params"))) is not None:
+            if (answer := self._state.repeated(method, message.get("params"))) is not None:
                 self._local_replies.append(({**answer, "id": id}, out))
                 return
             if method != "server/discover":

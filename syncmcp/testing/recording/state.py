@@ -390,13 +390,14 @@ class ReplayState:
         message: dict[str, Any] = self.entries[fitting].value
         return message
 
-    def repeated_list(self, method: str, params: Any) -> dict[str, Any] | None:
-        """Return the newest response that was recorded for this list of tools, or `None`.
+    def repeated(self, method: str, params: Any) -> dict[str, Any] | None:
+        """Return the newest response that was recorded for this request, if it may be repeated.
 
         A client may list the tools more often than the recorded client did: if its threads run in
-        another order, its list becomes outdated at another moment.
+        another order, its list becomes outdated at another moment. ``server/discover`` takes the
+        place of a ping.
         """
-        if method != "tools/list":
+        if method not in ("tools/list", "server/discover"):
             return None
         asked = self._comparable(method, params)
         for position in reversed(self._requests.get(method, ())):
