@@ -134,6 +134,62 @@ def test_a_script_is_finished_with_its_last_step(last: s.Step) -> None:
         assert not other.transcript.wait_event("finished", timeout=0.01)
 
 
+def test_the_transcript_names_the_step_of_each_unfinished_script() -> None:
+    steps = [s.expect("ping"), s.reply({}), s.repeat([s.gate("go"), s.expect("tools/call")], 1)]
+    with ScriptedPeer(steps) as peer, Memory(peer) as client, Memory(peer) as other:
+        for one in (client, other):
+            one.ask("ping")
+        at_gate = "the script is at step 3 of 3: gate 'go'"
+        shown = f"<Transcript of 2 messages; {at_gate}; {at_gate}>"
+        assert peer.transcript.wait_for(lambda seen: repr(seen) == shown)
+        peer.open("go")
+        client.send({"jsonrpc": "2.0", "method": "tools/call"})
+        assert peer.transcript.wait_event("finished")
+        other.close()
+        ended = "the script is at step 3 of 3: expect 'tools/call'"
+        shown = f"<Transcript of 3 messages; {ended}>"
+        assert peer.transcript.wait_for(lambda seen: repr(seen) == shown)
+    with ScriptedPeer([s.expect("ping"), s.cut()]) as peer, Memory(peer) as client:
+        client.send({"jsonrpc": "2.0", "method": "ping"})
+        assert peer.transcript.wait_event("finished")
+        assert repr(peer.transcript) == "<Transcript of 1 messages>"
+
+
+def test_an_event_that_no_transcript_has_is_a_mistake() -> None:
+    with ScriptedPeer([]) as peer:
+        with pytest.raises(ValueError, match="no event 'finshed': did you mean 'finished'"):
+            peer.transcript.wait_event("finshed")
+        with pytest.raises(ValueError, match="the events are connected, disconnected, finished"):
+            peer.transcript.wait_event("abc")
+        assert not peer.transcript.wait_event("failed: TypeError", timeout=0)
+        assert not peer.transcript.wait_event("started: 5", timeout=0)
+
+
+@pytest.mark.parametrize(
+    ("steps", "warns"),
+    [
+        ([s.head(429)], True),
+        ([s.head(429), s.expect("later")], True),
+        ([s.head(200)], False),
+        ([s.head(429), s.end()], False),
+        ([s.head(429), s.cut()], False),
+        ([s.head(429, {"Content-Length": "0"})], False),
+    ],
+    ids=["last", "then an expect", "a stream", "end", "cut", "a length"],
+)
+def test_an_error_response_without_end_is_warned_of(
+    steps: list[s.Step], warns: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    with ScriptedPeer([s.expect("hello"), *steps]) as peer, Http(peer.url) as client:
+        assert client.request("POST", HELLO).status == steps[0]["status"]
+        place = "expect 'later'" if s.expect("later") in steps else ""
+        assert peer.transcript.wait_for(
+            lambda seen: "finished" in seen.events or bool(place and place in repr(seen))
+        )
+    said = "write script.end() after script.head(429), or script.silence()"
+    assert [said in each.getMessage() for each in caplog.records] == [True] * warns
+
+
 def test_a_reply_to_a_response_and_a_gate_that_no_script_has_are_mistakes() -> None:
     asking = [s.expect("ping"), s.request("roots/list"), s.expect("response"), s.reply({})]
     peer, ended = ScriptedPeer(asking), threading.Event()
