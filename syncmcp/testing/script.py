@@ -157,9 +157,19 @@ def input_required(
         questions: Method and params of each question, by key; `None` leaves out `inputRequests`.
         state: The `requestState`; `None` leaves it out.
         to: The label of the message to respond to; see `message`.
+
+    Raises:
+        TypeError: A question is not a tuple of two.
     """
     asked = None
     if questions is not None:
+        pair: Any
+        for name, pair in questions.items():
+            if not isinstance(pair, tuple) or len(pair) != 2:
+                raise TypeError(
+                    f"the question {name!r} must be a tuple (method, params), not"
+                    f" {checks.kind_of(pair)}; to send a result as it is, write reply(RESULT)"
+                )
         asked = {name: _given(method=method, params=of) for name, (method, of) in questions.items()}
     result = _given(resultType="input_required", inputRequests=asked, requestState=state)
     return reply(result, to=to)

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+import syncmcp
 from syncmcp.testing import (
     Question,
     RpcError,
@@ -280,6 +281,18 @@ def _offer_name(server: Server) -> None:
     @server.tool()
     def name(context: ToolContext, greeting: str = "hello") -> str:
         return f"{greeting} {context.elicit('Who are you?', FORM)['content']['name']}"
+
+
+def test_an_elicitation_of_swapped_arguments_names_their_order(server: Server) -> None:
+    swapped: Any = ("Who are you?", FORM)
+
+    @server.tool()
+    def name(context: ToolContext) -> Any:
+        return context.elicit(*reversed(swapped))
+
+    with syncmcp.connect(server) as client:
+        told = client.call_tool("name").text
+    assert told.endswith("mapping, not str: write elicit(message, schema)")
 
 
 def leg(name: str, state: Any = None, responses: Any = None, **more: Any) -> dict[str, Any]:

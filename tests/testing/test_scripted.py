@@ -155,6 +155,15 @@ def test_the_transcript_names_the_step_of_each_unfinished_script() -> None:
         assert repr(peer.transcript) == "<Transcript of 1 messages>"
 
 
+@pytest.mark.parametrize(
+    ("pair", "kind"),
+    [({"method": "roots/list"}, "dict"), ("ab", "str"), (("roots/list",), "tuple")],
+)
+def test_a_question_of_input_required_is_a_method_with_its_params(pair: Any, kind: str) -> None:
+    with pytest.raises(TypeError, match=rf"'a' must be a tuple \(method, params\), not {kind};"):
+        s.input_required({"a": pair})
+
+
 def test_an_event_that_no_transcript_has_is_a_mistake() -> None:
     with ScriptedPeer([]) as peer:
         with pytest.raises(ValueError, match="no event 'finshed': did you mean 'finished'"):

@@ -6,6 +6,7 @@ import uuid
 from collections.abc import Mapping
 from typing import Any
 
+from syncmcp._base.checks import kind_of
 from syncmcp.testing.server import wire
 from syncmcp.testing.server.asking import Asked, Asker
 from syncmcp.testing.server.questions import Progress, Question, declared
@@ -235,8 +236,15 @@ class ToolContext(Asker):
 
         Raises:
             MissingCapability: The client did not declare form elicitation.
+            TypeError: `schema` is not a mapping.
             RpcError, TimeoutError, Withdrawn, ConnectionError: See `ask_all`.
         """
+        given: Any = schema
+        if not isinstance(given, Mapping):
+            raise TypeError(
+                f"schema must be a JSON Schema as a mapping, not {kind_of(schema)}: write"
+                " elicit(message, schema)"
+            )
         params: Message = {"message": message, "requestedSchema": dict(schema)}
         if since(self.revision, "2025-11-25"):
             params["mode"] = "form"

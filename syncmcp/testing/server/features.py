@@ -76,6 +76,11 @@ class Binding:
             required = parameter.default is inspect.Parameter.empty
             if hint is ToolContext:
                 self._context = parameter.name
+            elif _names_other_context(parameter, hint):
+                raise TypeError(
+                    f"{function.__name__}: write {parameter.name}: ToolContext (from"
+                    " syncmcp.testing), or annotate an argument of this name with its type"
+                )
             elif parameter.kind is inspect.Parameter.VAR_KEYWORD:
                 extra = "allow"
             elif parameter.kind not in (
@@ -121,6 +126,13 @@ class Binding:
         """Return an entry of a list with these members, except those that are `None`."""
         title = self._title if wire.since(revision, "2025-06-18") else None
         return wire.given(name=self.name, title=title, description=self.description, **members)
+
+
+def _names_other_context(parameter: inspect.Parameter, hint: Any) -> bool:
+    """Whether the context is expected in a parameter that would be an argument of the client."""
+    if parameter.annotation is inspect.Parameter.empty:
+        return parameter.name in ("context", "ctx")
+    return isinstance(hint, type) and hint.__name__ in ("HandlerContext", "Context")
 
 
 # Tools.
