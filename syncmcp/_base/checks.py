@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from typing_extensions import ParamSpec
 
+from syncmcp._base.similar import did_you_mean
 from syncmcp._base.text import first_problem
 from syncmcp.errors import InvalidOutput, UsageError
 
@@ -65,14 +66,21 @@ def check_object(value: object, name: str) -> None:
 
 
 def hinting(**elsewhere: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """Make a function explain in an error what to write instead of these unknown keywords."""
+    """Make a function explain in an error what to write instead of these unknown keywords.
+
+    For another unknown keyword, the error suggests a parameter of similar spelling.
+    """
 
     def decorate(function: Callable[P, R]) -> Callable[P, R]:
+        known = inspect.signature(function).parameters.keys()
+
         @functools.wraps(function)
         def hinted(*args: P.args, **kwargs: P.kwargs) -> R:
-            for name in elsewhere.keys() & kwargs.keys():
-                what = function.__qualname__.partition(".")[0]
-                raise TypeError(f"{what}() has no {name}=: {elsewhere[name]}")
+            for name in kwargs:
+                hint = elsewhere.get(name) or (name not in known and did_you_mean(name, known))
+                if hint:
+                    what = function.__qualname__.removesuffix(".__init__")
+                    raise TypeError(f"{what}() has no {name}=: {hint}")
             return function(*args, **kwargs)
 
         return hinted
