@@ -64,6 +64,7 @@ __all__ = [
     "ToolStarted",
 ]
 
+_OF_LOOP = "max_iterations timeout max_parallel approval on_step on_text on_progress"
 _MAX_TOKENS: Final = 4096
 
 # Errors that end the loop: only the program can do something about them, not the model.
@@ -144,9 +145,6 @@ class ToolLoopResult:
     def text(self) -> str:
         """The text of the last answer."""
         return self.result.text
-
-
-_OF_LOOP = "max_iterations timeout max_parallel approval on_step on_text on_progress"
 
 
 class ToolLoop:
