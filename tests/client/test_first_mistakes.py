@@ -300,6 +300,9 @@ TYPE_ERRORS: dict[str, Mistake] = {
         print, client
     ).run("Hi", system_promt="x"),
     "context: ToolContext (from syncmcp.testing)": lambda _: server.add_tool(lambda context: 1),
+    "maybe: ToolContext (from syncmcp.testing)": lambda _: server.add_tool(
+        annotated(lambda maybe=None: 1, maybe=testing.ToolContext | None)
+    ),
     "ctx: ToolContext (from syncmcp.testing)": lambda _: server.add_tool(
         annotated(lambda ctx: 1, ctx=syncmcp.HandlerContext)
     ),
@@ -394,6 +397,7 @@ OTHER_ERRORS: dict[type[Exception], dict[str, Mistake]] = {
         "'ClientGroup' object has no attribute 'list_tools': write group.tools": lambda _: (
             group({}).list_tools
         ),
+        "no attribute 'MockServer': did you mean 'Server'": lambda _: testing.MockServer,
         "'ping_server'": lambda _: group({}).ping_server,
         "'set_log_level': write group.clients[NAME].set_log_level": lambda _: (
             group({}).set_log_level

@@ -295,6 +295,13 @@ def test_an_elicitation_of_swapped_arguments_names_their_order(server: Server) -
     assert told.endswith("mapping, not str: write elicit(message, schema)")
 
 
+def test_an_error_that_a_tool_returns_is_to_be_raised(server: Server) -> None:
+    server.add_tool(lambda: ValueError("no"), name="sell")
+    with syncmcp.connect(server) as client:
+        result = client.call_tool("sell")
+    assert (result.is_error, result.text) == (True, "sell returned ValueError: raise it instead")
+
+
 def leg(name: str, state: Any = None, responses: Any = None, **more: Any) -> dict[str, Any]:
     """Return the params of a call, or of its next round."""
     params = {"name": name, "arguments": {}, **more}

@@ -7,6 +7,7 @@ import http.client
 import inspect
 import json
 import os
+import re
 import threading
 from collections.abc import Iterator
 from typing import Any
@@ -164,6 +165,31 @@ def test_a_question_of_input_required_is_a_method_with_its_params(pair: Any, kin
         s.input_required({"a": pair})
 
 
+@pytest.mark.parametrize(
+    ("step", "args", "said"),
+    [
+        (s.drip, ([s.reply({})], 0.1), "step must be one step, not list: write drip(step, 0.1)"),
+        (s.drip, (0.1, s.reply({})), "not float: write drip(step, 0.1)"),
+        (s.drip, (s.reply({}), "x"), "every must be a number of seconds"),
+        (s.error, ("no", -5), "code must be an int: write error(code, text)"),
+        (s.head, ({"retry-after": "0"},), "status must be an int, not dict: write head(200)"),
+    ],
+    ids=["list", "swapped drip", "seconds", "swapped error", "headers"],
+)
+def test_wrong_arguments_of_a_step_are_refused_at_once(step: Any, args: Any, said: str) -> None:
+    with pytest.raises((TypeError, ValueError), match=re.escape(said)):
+        step(*args)
+
+
+def test_what_is_waited_for_in_vain_is_told_with_what_came() -> None:
+    with ScriptedPeer([]) as peer, Memory(peer) as client:
+        client.ask("ping")
+        with pytest.raises(TimeoutError, match=r"pong came 0 times, not 1; received: \['ping'\]"):
+            peer.transcript.wait_received("pong", timeout=0)
+        with pytest.raises(syncmcp.UsageError, match="predicate must be callable, not bool"):
+            peer.transcript.wait_for(True)  # type: ignore[arg-type]
+
+
 def test_an_event_that_no_transcript_has_is_a_mistake() -> None:
     with ScriptedPeer([]) as peer:
         with pytest.raises(ValueError, match="no event 'finshed': did you mean 'finished'"):
@@ -226,8 +252,15 @@ def test_a_request_that_no_step_expects_is_told_at_the_end(closed_by: str) -> No
     line.ask("tools/call")
     if closed_by == "the client":
         line.close()
-    with pytest.raises(ScriptError, match=r"waited for 'tools/cal', while 'tools/call' came$"):
+    hint = r"did you mean 'tools/call'\?$"
+    with pytest.raises(
+        ScriptError, match=f"waited for 'tools/cal', while 'tools/call' came: {hint}"
+    ):
         peer.close()
+    unopened = ScriptedPeer([s.expect("tools/call")])
+    Memory(unopened).ask("initialize")
+    with pytest.raises(ScriptError, match=r"'initialize' came: begin the script with \*script"):
+        unopened.close()
     with ScriptedPeer([s.expect("tools/call")]) as quiet, Memory(quiet) as line:
         line.notify("notifications/initialized")  # needs no step
 

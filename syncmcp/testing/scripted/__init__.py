@@ -20,6 +20,7 @@ _logger = logging.getLogger(__name__)
 # The transcript.
 
 _EVENTS = ("connected", "disconnected", "finished", "exited")
+_OPENINGS = {"initialize", "server/discover"}
 _LONGER_EVENTS = ("failed: ", "started: ")  # a reason or a process id follows
 
 
@@ -103,7 +104,10 @@ class Transcript(Watched):
             TimeoutError: The messages were not received within `timeout` seconds.
         """
         if not self.wait_for(lambda seen: seen.methods().count(method) >= count, timeout):
-            raise TimeoutError(f"{method} came {self.methods().count(method)} times, not {count}")
+            came = self.methods()
+            raise TimeoutError(
+                f"{method} came {came.count(method)} times, not {count}; received: {came}"
+            )
         return [received for received in self.received if received.method == method]
 
     def add_received(self, received: Received) -> None:
@@ -241,7 +245,11 @@ class Inbox:
                 if not left:
                     raise
                 came = ", ".join(map(repr, sorted(left)))
-                raise ScriptError(f"waited for {method!r}, while {came} came") from None
+                hint = did_you_mean(method, left)
+                if left & _OPENINGS:
+                    hint = "begin the script with *script.handshake(...)"
+                told = f"waited for {method!r}, while {came} came{hint and ': '}{hint}"
+                raise ScriptError(told) from None
             incoming = next(each for each in self._waiting if each.method == method)
             self._waiting.remove(incoming)
             return incoming

@@ -120,7 +120,10 @@ class Binding:
         values.update(model.model_extra or {})
         if self._context is not None:
             values[self._context] = context
-        return _to_json_value(self._function(**values))
+        value = self._function(**values)
+        if isinstance(value, Exception):
+            raise TypeError(f"{self.name} returned {kind_of(value)}: raise it instead")
+        return _to_json_value(value)
 
     def _entry(self, revision: str, **members: Any) -> Message:
         """Return an entry of a list with these members, except those that are `None`."""
@@ -132,7 +135,8 @@ def _names_other_context(parameter: inspect.Parameter, hint: Any) -> bool:
     """Whether the context is expected in a parameter that would be an argument of the client."""
     if parameter.annotation is inspect.Parameter.empty:
         return parameter.name in ("context", "ctx")
-    return isinstance(hint, type) and hint.__name__ in ("HandlerContext", "Context")
+    other = isinstance(hint, type) and hint.__name__ in ("HandlerContext", "Context")
+    return other or ToolContext in get_args(hint)
 
 
 # Tools.
