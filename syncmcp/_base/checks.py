@@ -156,6 +156,17 @@ def check_mapping(value: object, name: str) -> None:
         raise UsageError(f"{name} must be a mapping or None, not {kind_of(value)}: {hint}")
 
 
+def pairs(questions: Any, name: str) -> None:
+    """Raise `TypeError` unless an argument maps keys to tuples (method, params)."""
+    if not isinstance(questions, Mapping):
+        raise TypeError(f"{name} must map keys to tuples (method, params): write {{KEY: (...)}}")
+    for key, pair in questions.items():
+        if not isinstance(pair, tuple) or len(pair) != 2:
+            raise TypeError(
+                f"{name}[{key!r}] must be a tuple (method, params), not {kind_of(pair)}"
+            )
+
+
 def seconds(value: float | None, name: str) -> float | None:
     """Return a duration in seconds, `None` for no limit; `UsageError` if it is invalid."""
     if value is None:

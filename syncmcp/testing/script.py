@@ -165,13 +165,7 @@ def input_required(
     """
     asked = None
     if questions is not None:
-        pair: Any
-        for name, pair in questions.items():
-            if not isinstance(pair, tuple) or len(pair) != 2:
-                raise TypeError(
-                    f"the question {name!r} must be a tuple (method, params), not"
-                    f" {checks.kind_of(pair)}; to send a result as it is, write reply(RESULT)"
-                )
+        checks.pairs(questions, "questions")
         asked = {name: _given(method=method, params=of) for name, (method, of) in questions.items()}
     result = _given(resultType="input_required", inputRequests=asked, requestState=state)
     return reply(result, to=to)

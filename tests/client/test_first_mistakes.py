@@ -300,6 +300,9 @@ TYPE_ERRORS: dict[str, Mistake] = {
         print, client
     ).run("Hi", system_promt="x"),
     "context: ToolContext (from syncmcp.testing)": lambda _: server.add_tool(lambda context: 1),
+    "so write input_schema=: Cannot generate": lambda _: server.add_tool(
+        annotated(lambda worker: 1, worker=threading.Thread)
+    ),
     "maybe: ToolContext (from syncmcp.testing)": lambda _: server.add_tool(
         annotated(lambda maybe=None: 1, maybe=testing.ToolContext | None)
     ),

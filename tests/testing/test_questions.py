@@ -295,6 +295,23 @@ def test_an_elicitation_of_swapped_arguments_names_their_order(server: Server) -
     assert told.endswith("mapping, not str: write elicit(message, schema)")
 
 
+@pytest.mark.parametrize(
+    ("questions", "said"),
+    [
+        ({"a": {"method": "roots/list", "params": {}}}, "questions['a'] must be a tuple (method,"),
+        ([("roots/list", None)], "must map keys to tuples (method, params): write {KEY: (...)}"),
+    ],
+    ids=["dict", "list"],
+)
+def test_questions_of_another_form_are_refused(server: Server, questions: Any, said: str) -> None:
+    @server.tool()
+    def curious(context: ToolContext) -> Any:
+        return context.ask_all(questions)
+
+    with syncmcp.connect(server, roots=[]) as client:
+        assert said in client.call_tool("curious").text
+
+
 def test_an_error_that_a_tool_returns_is_to_be_raised(server: Server) -> None:
     server.add_tool(lambda: ValueError("no"), name="sell")
     with syncmcp.connect(server) as client:

@@ -161,7 +161,7 @@ def test_the_transcript_names_the_step_of_each_unfinished_script() -> None:
     [({"method": "roots/list"}, "dict"), ("ab", "str"), (("roots/list",), "tuple")],
 )
 def test_a_question_of_input_required_is_a_method_with_its_params(pair: Any, kind: str) -> None:
-    with pytest.raises(TypeError, match=rf"'a' must be a tuple \(method, params\), not {kind};"):
+    with pytest.raises(TypeError, match=rf"\['a'\] must be a tuple \(method, params\), not {kind}"):
         s.input_required({"a": pair})
 
 

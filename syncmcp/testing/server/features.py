@@ -13,7 +13,15 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple, get_args, get_origin, get_type_hints
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, create_model
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    PydanticUserError,
+    TypeAdapter,
+    ValidationError,
+    create_model,
+)
 from typing_extensions import is_typeddict
 
 from syncmcp._base.checks import kind_of
@@ -101,7 +109,13 @@ class Binding:
         )
 
     def schema(self) -> dict[str, Any]:
-        return self._model.model_json_schema(by_alias=True)
+        try:
+            return self._model.model_json_schema(by_alias=True)
+        except PydanticUserError as error:
+            raise TypeError(
+                f"{self.name}: a parameter's type has no JSON Schema, so write input_schema=:"
+                f" {error.message}"
+            ) from error
 
     def run(self, arguments: Mapping[str, Any], context: ToolContext) -> Any:
         """Check `arguments`, call the function, and convert models in its result to JSON values.
