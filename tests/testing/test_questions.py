@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 import syncmcp
+from syncmcp.errors import InternalError
 from syncmcp.testing import (
     Question,
     RpcError,
@@ -310,6 +311,13 @@ def test_questions_of_another_form_are_refused(server: Server, questions: Any, s
 
     with syncmcp.connect(server, roots=[]) as client:
         assert said in client.call_tool("curious").text
+
+
+def test_a_result_that_is_not_json_is_told_what_to_return(server: Server) -> None:
+    server.add_tool(object, name="thing")
+    said = "returned object that is not JSON: return a text, a model or JSON values"
+    with syncmcp.connect(server) as client, pytest.raises(InternalError, match=said):
+        client.call_tool("thing")
 
 
 def test_an_error_that_a_tool_returns_is_to_be_raised(server: Server) -> None:

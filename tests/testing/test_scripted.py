@@ -291,6 +291,22 @@ def test_requests_after_the_last_step_are_logged_as_unanswered(
     ]
 
 
+def test_requests_of_a_second_connection_over_http_are_told_that_there_is_one_script(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    steps = [s.expect("ping"), s.reply({})]
+    with ScriptedPeer(steps, steps) as peer, Http(peer.url) as first, Http(peer.url) as second:
+        first.post("ping")
+        assert peer.transcript.wait_event("finished")
+        body = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "ping"})
+        second.connection.request("POST", second.parts.path, body)
+        peer.transcript.wait_received("ping", 2)
+    (said,) = [record.getMessage() for record in caplog.records]
+    assert said.endswith(
+        "no response (over HTTP, the first script is played once for all connections)"
+    )
+
+
 @pytest.mark.parametrize("step", [s.raw, s.chunk, s.stderr])
 def test_a_step_refuses_data_of_another_type_at_once(step: Any) -> None:
     with pytest.raises(TypeError, match=r"^data must be bytes, not str$"):

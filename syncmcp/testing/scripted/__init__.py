@@ -270,7 +270,10 @@ class Inbox:
 def _warn_unanswered(left: list[Incoming]) -> None:
     for incoming in left:
         if incoming.is_request:
-            _logger.warning("the script has no step for %s: it gets no response", incoming.method)
+            text = "the script has no step for %s: it gets no response"
+            if incoming.channel.place == "over HTTP":
+                text += " (over HTTP, the first script is played once for all connections)"
+            _logger.warning(text, incoming.method)
 
 
 class Player:

@@ -22,6 +22,7 @@ from pydantic import (
     ValidationError,
     create_model,
 )
+from pydantic_core import PydanticSerializationError
 from typing_extensions import is_typeddict
 
 from syncmcp._base.checks import kind_of
@@ -263,7 +264,13 @@ def _content(value: Any) -> list[Any]:
 
 
 def _to_text(value: Any) -> str:
-    return value if isinstance(value, str) else wire.encode(value).decode()
+    try:
+        return value if isinstance(value, str) else wire.encode(value).decode()
+    except PydanticSerializationError:
+        raise TypeError(
+            f"a function returned {kind_of(value)} that is not JSON: return a text, a model or"
+            " JSON values"
+        ) from None
 
 
 def _is_block(value: Any) -> bool:
