@@ -10,7 +10,7 @@ from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 
 from syncmcp import types
-from syncmcp._base.checks import check_callable, kind_of, seconds, whole_number
+from syncmcp._base.checks import check_callable, hinting, kind_of, seconds, whole_number
 from syncmcp._base.text import first_problem
 from syncmcp._client.core import core_of
 from syncmcp._concurrency.cancel import CancelToken
@@ -64,6 +64,7 @@ __all__ = [
     "ToolStarted",
 ]
 
+_OF_LOOP = "max_iterations timeout max_parallel approval on_step on_text on_progress"
 _MAX_TOKENS: Final = 4096
 
 # Errors that end the loop: only the program can do something about them, not the model.
@@ -195,6 +196,7 @@ class ToolLoop:
         UsageError: An argument is invalid.
     """
 
+    @hinting(max_turns="write max_iterations=", system_prompt="pass it to run()")
     def __init__(
         self,
         llm: SamplingHandler,
@@ -233,6 +235,7 @@ class ToolLoop:
     def __repr__(self) -> str:
         return f"<ToolLoop of {self._llm!r}>"
 
+    @hinting(**dict.fromkeys(_OF_LOOP.split(), "pass it to ToolLoop()"))
     def run(
         self,
         request: str | Sequence[SamplingMessage] | CreateMessageRequestParams,

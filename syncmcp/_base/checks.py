@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from typing_extensions import ParamSpec
 
+from syncmcp._base.similar import did_you_mean
 from syncmcp._base.text import first_problem
 from syncmcp.errors import InvalidOutput, UsageError
 
@@ -65,14 +66,21 @@ def check_object(value: object, name: str) -> None:
 
 
 def hinting(**elsewhere: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """Make a function explain in an error what to write instead of these unknown keywords."""
+    """Make a function explain in an error what to write instead of these unknown keywords.
+
+    For another unknown keyword, the error suggests a parameter of similar spelling.
+    """
 
     def decorate(function: Callable[P, R]) -> Callable[P, R]:
+        known = inspect.signature(function).parameters.keys()
+
         @functools.wraps(function)
         def hinted(*args: P.args, **kwargs: P.kwargs) -> R:
-            for name in elsewhere.keys() & kwargs.keys():
-                what = function.__qualname__.partition(".")[0]
-                raise TypeError(f"{what}() has no {name}=: {elsewhere[name]}")
+            for name in kwargs:
+                hint = elsewhere.get(name) or (name not in known and did_you_mean(name, known))
+                if hint:
+                    what = function.__qualname__.removesuffix(".__init__")
+                    raise TypeError(f"{what}() has no {name}=: {hint}")
             return function(*args, **kwargs)
 
         return hinted
@@ -146,6 +154,17 @@ def check_mapping(value: object, name: str) -> None:
         json = isinstance(value, str) and value.lstrip().startswith("{")
         hint = "parse it with json.loads" if json else "write {'name': value}"
         raise UsageError(f"{name} must be a mapping or None, not {kind_of(value)}: {hint}")
+
+
+def pairs(questions: Any, name: str) -> None:
+    """Raise `TypeError` unless an argument maps keys to tuples (method, params)."""
+    if not isinstance(questions, Mapping):
+        raise TypeError(f"{name} must map keys to tuples (method, params): write {{KEY: (...)}}")
+    for key, pair in questions.items():
+        if not isinstance(pair, tuple) or len(pair) != 2:
+            raise TypeError(
+                f"{name}[{key!r}] must be a tuple (method, params), not {kind_of(pair)}"
+            )
 
 
 def seconds(value: float | None, name: str) -> float | None:

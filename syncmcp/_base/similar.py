@@ -28,3 +28,9 @@ def similar(word: str, names: Iterable[str], count: int, *, cutoff: float = 0.6)
     if len(word) > LONGEST_NAME:
         return []
     return difflib.get_close_matches(word, comparable(names), count, cutoff)
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """Ask whether a known word of similar spelling was meant; empty if there is none."""
+    close = similar(word, known, 2)
+    return f"did you mean {' or '.join(map(repr, close))}?" if close else ""

@@ -12,11 +12,12 @@ from typing_extensions import Never, Unpack
 
 from syncmcp import types
 from syncmcp._base.checks import flag, kind_of, text, whole_number
+from syncmcp._base.similar import did_you_mean
 from syncmcp._base.text import visible
 from syncmcp._client.core import HasCore
 from syncmcp._client.operation import BoundOperation, ResultStream
 from syncmcp._concurrency.futures import RequestFuture, fan_out
-from syncmcp._connection.options import CallOptions, did_you_mean, unknown_tool
+from syncmcp._connection.options import CallOptions, unknown_tool
 from syncmcp.errors import UsageError
 
 __all__ = ["NOT_GIVEN", "ToolFunction"]

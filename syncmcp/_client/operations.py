@@ -16,7 +16,7 @@ from typing_extensions import Unpack
 
 from syncmcp import types
 from syncmcp._base.checks import text, validate
-from syncmcp._base.similar import comparable
+from syncmcp._base.similar import comparable, did_you_mean
 from syncmcp._client.arguments import Completable, completion_params, prompt_params, uri_of
 from syncmcp._client.core import ClientCore, HasCore
 from syncmcp._client.operation import operation
@@ -31,7 +31,7 @@ from syncmcp._client.tool_calls import (
     suggest_tools,
     tool_params,
 )
-from syncmcp._connection.options import CallOptions, check_log_level, did_you_mean
+from syncmcp._connection.options import CallOptions, check_log_level
 from syncmcp._connection.tool_schemas import OutputCheck
 from syncmcp._protocol.exchange import exchange
 from syncmcp._protocol.steps import Steps

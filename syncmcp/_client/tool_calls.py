@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from syncmcp import types
 from syncmcp._base.checks import check_mapping, text, validate
+from syncmcp._base.similar import did_you_mean
 from syncmcp._base.text import logger
 from syncmcp._client.pages import pages
-from syncmcp._connection.options import did_you_mean
 from syncmcp._connection.tool_schemas import ValidationOptions
 from syncmcp._protocol.steps import Compute, GetNegotiated, Steps
 from syncmcp._protocol.tasks import AUGMENTED

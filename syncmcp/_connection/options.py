@@ -14,7 +14,7 @@ from contextvars import Context
 from typing import TYPE_CHECKING, Any, Final, Literal, TypedDict, TypeVar
 
 from syncmcp._base.checks import check_callable, check_mapping, flag, kind_of, seconds
-from syncmcp._base.similar import similar
+from syncmcp._base.similar import did_you_mean
 from syncmcp._base.text import logger
 from syncmcp._concurrency.cancel import CancelToken, as_token
 from syncmcp._concurrency.forks import delaying_forks
@@ -250,12 +250,6 @@ class ResolvedOptions:
         for name, value in changed.items():
             setattr(other, name, value)
         return other
-
-
-def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """Ask whether a known word of similar spelling was meant; empty if there is none."""
-    close = similar(word, known, 2)
-    return f"did you mean {' or '.join(map(repr, close))}?" if close else ""
 
 
 def unknown_tool(name: str, known: Iterable[str], server: str | None = None) -> UsageError:

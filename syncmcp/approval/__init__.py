@@ -290,7 +290,10 @@ class Approval:
         elif decided is Decision.DENY:
             ruling = _Ruling(Verdict.deny("the policy denied it"), "policy")
         elif decided is not Decision.ASK:
-            raise UsageError(f"a policy returned {kind_of(decided)}, not a Decision")
+            raise UsageError(
+                f"a policy returned {kind_of(decided)}, not a Decision:"
+                " return Decision.ALLOW, DENY or ASK"
+            )
         elif _only_reads(question):
             return _Ruling(
                 Verdict.allow(reason="a trusted server marks the tool as read-only"), "policy"
@@ -329,7 +332,10 @@ class Approval:
                 raise
             return _Ruling(Verdict.deny(denied.message), "nobody")
         if not isinstance(verdict, Verdict):
-            raise UsageError(f"a reviewer returned {kind_of(verdict)}, not a Verdict")
+            raise UsageError(
+                f"a reviewer returned {kind_of(verdict)}, not a Verdict:"
+                " return Verdict.allow() or .deny()"
+            )
         return _Ruling(verdict, "person")
 
     def _remembered_ruling(self, question: Question) -> _Ruling | None:

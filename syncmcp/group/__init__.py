@@ -252,6 +252,13 @@ class ClientGroup:
                 raise AttributeError(text)
             super().__setattr__(name, value)
 
+        def __getattr__(self, name: str) -> object:
+            own = name.removeprefix("list_")
+            instead = f"group.{own}" if own in KINDS else f"group.clients[NAME].{name}"
+            hint = f": write {instead}" if hasattr(Client, name) and name[0] != "_" else ""
+            text = f"'ClientGroup' object has no attribute {name!r}{hint}"
+            raise AttributeError(text, name=name, obj=self)
+
     # -- opening and closing ---------------------------------------------------------------------
 
     def open(self) -> Self:

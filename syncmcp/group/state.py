@@ -84,8 +84,20 @@ def check_required(require: str | tuple[str, ...], members: list[GroupMember]) -
 class _OpenClients(dict[str, Client]):
     """The clients of the open servers, by name."""
 
+    def __init__(self, members: Mapping[str, GroupMember]) -> None:
+        super().__init__(
+            (name, member.client)
+            for name, member in members.items()
+            if member.state == "open" and member.client is not None
+        )
+        self._errors = {name: member.error for name, member in members.items()}
+
     def __missing__(self, name: str) -> Client:
-        raise KeyError(f"no server {name!r} is open; open servers: {', '.join(self) or 'none'}")
+        error = self._errors.get(name)
+        why = "" if error is None else f" ({error}; see status[{name!r}].error)"
+        raise KeyError(
+            f"no server {name!r} is open{why}; open servers: {', '.join(self) or 'none'}"
+        ) from error
 
 
 class GroupState:
@@ -243,11 +255,7 @@ class GroupState:
     def clients(self) -> dict[str, Client]:
         """The clients of the open servers, by name."""
         with self._lock:
-            return _OpenClients(
-                (name, member.client)
-                for name, member in self._members.items()
-                if member.state == "open" and member.client is not None
-            )
+            return _OpenClients(self._members)
 
     def route(self, find: Callable[[Catalog], tuple[Offered, T]]) -> tuple[Client, str, T]:
         """Return the client and the name of an item's server, and the argument that `find` returns.

@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple
 
 from syncmcp._base.checks import check_callable, check_mapping, flag, kind_of
+from syncmcp._base.similar import similar
 from syncmcp._base.text import visible
 from syncmcp._concurrency.files import read_object
 from syncmcp.errors import UsageError
@@ -322,7 +323,12 @@ def _servers(content: dict[str, Any], file: Path) -> dict[str, Any]:
     keys = [key for key in ("mcpServers", "servers") if key in content]
     if len(keys) != 1:
         problem = "both mcpServers and servers" if keys else "neither mcpServers nor servers"
-        raise _error(file, f"the file has {problem}")
+        close = [
+            f": did you mean {name!r} instead of {visible(key)!r}?"
+            for key in ([] if keys else content)
+            for name in similar(key, ("mcpServers", "servers"), 1)
+        ]
+        raise _error(file, f"the file has {problem}{''.join(close[:1])}")
     servers = content[keys[0]]
     if not isinstance(servers, dict):
         raise _error(file, f"{keys[0]} must be an object that maps names to servers", keys[0])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import math
 import os
 import re
@@ -17,6 +18,7 @@ from syncmcp._base.checks import kind_of
 from syncmcp._base.numbers import is_number
 from syncmcp._base.secrets import Secrets
 from syncmcp._base.similar import similar
+from syncmcp._base.text import visible
 from syncmcp.config import Http, Stdio, check_url
 from syncmcp.errors import Denied, UsageError
 from syncmcp.servers_file.named_files import NamedFiles, named_files
@@ -34,6 +36,8 @@ Approve = Callable[[ServerReview], bool]
 MAX_DEPTH: Final = 64
 """The maximum number of levels of objects and lists in an entry."""
 
+_logger = logging.getLogger(__name__)
+
 _SCALARS: Final = (str, int, float, type(None))
 
 _STDIO: Final = ("stdio",)
@@ -44,6 +48,14 @@ _HTTP: Final[Mapping[str, Literal["auto", "streamable", "sse"]]] = {
     "streamablehttp": "streamable",
     "sse": "sse",
 }
+
+_KEYS: Final = (
+    *("command", "args", "env", "cwd", "url", "headers"),
+    *("type", "transport", "timeout", "disabled", "envFile"),
+)
+
+# Keys for other programs, such as `disabledTools`, are less similar to those above.
+_MISSPELT: Final = 0.8
 
 _REMEDY: Final = 'write a command as "command", not as "url"'
 
@@ -107,6 +119,7 @@ class ServerEntry:
         self.file = rules.file
         self.stated = stated
         self._rules = rules
+        self._warn_of_misspelt_keys()
 
     @property
     def disabled(self) -> bool:
@@ -326,6 +339,15 @@ class ServerEntry:
             headers,
             self._timeout(),
         )
+
+    def _warn_of_misspelt_keys(self) -> None:
+        keys = self.stated if isinstance(self.stated, dict) else {}
+        for key in keys.keys() - set(_KEYS):
+            for name in similar(key, _KEYS, 1, cutoff=_MISSPELT):
+                if name not in keys:
+                    file, shown = visible(str(self.file)), visible(key)
+                    text = "%s [%s]: the key %r is ignored: did you mean %r?"
+                    _logger.warning(text, file, visible(self.name), shown, name)
 
     def _check_values(self, stated: Any) -> None:
         """Refuse values that cannot be written as JSON again, also in keys for other programs."""

@@ -114,7 +114,10 @@ def __getattr__(name: str) -> Any:
     if name == "script":
         return import_module(f"{__name__}.script")
     if name not in _LAZY:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        from syncmcp._base.similar import did_you_mean
+
+        hint = did_you_mean(name, __all__)
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}{hint and ': '}{hint}")
     value = globals()[name] = getattr(import_module(_LAZY[name]), name)
     return value
 

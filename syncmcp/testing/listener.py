@@ -14,6 +14,8 @@ from typing import BinaryIO, NamedTuple
 
 from typing_extensions import Self
 
+from syncmcp._base.checks import check_callable
+
 HOST = "127.0.0.1"
 
 LOOPBACK = (HOST, "localhost", "::1")
@@ -65,7 +67,11 @@ class Watched:
             predicate: Called on this thread, after each change, with the lock held. It must not
                 block.
             timeout: The longest time to wait, in seconds.
+
+        Raises:
+            UsageError: `predicate` is not a function of one argument.
         """
+        check_callable(predicate, "predicate", (type(self).__name__.lower(),))
         with self.changed:
             return self.changed.wait_for(lambda: predicate(self), timeout)
 

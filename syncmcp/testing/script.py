@@ -101,6 +101,8 @@ def reply(result: Any, *, to: str | None = None) -> Step:
 
 def error(code: int, text: str, data: Any = None, *, to: str | None = None) -> Step:
     """Respond with a JSON-RPC error. `to` is the label of the message; see `message`."""
+    if isinstance(code, str) and isinstance(text, int):
+        raise TypeError("code must be an int: write error(code, text)")
     body = _given(code=code, message=text, data=data)
     return message({"jsonrpc": "2.0", "id": ID, "error": body}, to=to)
 
@@ -157,9 +159,13 @@ def input_required(
         questions: Method and params of each question, by key; `None` leaves out `inputRequests`.
         state: The `requestState`; `None` leaves it out.
         to: The label of the message to respond to; see `message`.
+
+    Raises:
+        TypeError: A question is not a tuple of two.
     """
     asked = None
     if questions is not None:
+        checks.pairs(questions, "questions")
         asked = {name: _given(method=method, params=of) for name, (method, of) in questions.items()}
     result = _given(resultType="input_required", inputRequests=asked, requestState=state)
     return reply(result, to=to)
@@ -240,7 +246,9 @@ def gate(name: str) -> Step:
 
 def drip(step: Step, every: float) -> Step:
     """Play `step`, but write one byte at a time, with `every` seconds after each."""
-    return {"do": "drip", "step": step, "every": every}
+    if not isinstance(step, Mapping):
+        raise TypeError(f"step must be one step, not {checks.kind_of(step)}: write drip(step, 0.1)")
+    return {"do": "drip", "step": step, "every": checks.finite_seconds(every, "every")}
 
 
 def cut(code: int = 0, *, reset: bool = False, to: str | None = None) -> Step:
@@ -312,6 +320,8 @@ def head(
             (`cut`), unless the headers have a length.
         to: The label of the message to respond to; see `message`.
     """
+    if not isinstance(status, int):
+        raise TypeError(f"status must be an int, not {checks.kind_of(status)}: write head(200)")
     return {"do": "head", "status": status, "headers": headers or {}, "chunked": chunked, "to": to}
 
 

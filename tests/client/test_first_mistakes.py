@@ -92,6 +92,11 @@ def within(context: Any, action: Mistake) -> None:
         action(opened)
 
 
+def annotated(function: Any, **hints: object) -> Any:
+    function.__annotations__ = hints
+    return function
+
+
 def grouped(action: Mistake) -> None:
     within(group({"shop": SHOP}), action)
 
@@ -281,6 +286,29 @@ TYPE_ERRORS: dict[str, Mistake] = {
     "write token=": lambda _: Http(URL, bearer="t"),
     "must be the URL of a server, not Server": lambda _: testing.FaultProxy(SHOP),
     "Stdio(command, *args)": lambda _: Stdio("python", args=["a.py"]),
+    "Http() has no heders=: did you mean 'headers'": lambda _: Http(URL, heders={}),
+    "ToolLoop() has no max_turns=: write max_iterations=": lambda client: ToolLoop(
+        print, client, max_turns=3
+    ),
+    "ToolLoop() has no max_iteration=: did you mean 'max_iterations'": lambda client: ToolLoop(
+        print, client, max_iteration=3
+    ),
+    "ToolLoop.run() has no timeout=: pass it to ToolLoop()": lambda client: ToolLoop(
+        print, client
+    ).run("Hi", timeout=3),
+    "ToolLoop.run() has no system_promt=: did you mean 'system_prompt'": lambda client: ToolLoop(
+        print, client
+    ).run("Hi", system_promt="x"),
+    "context: ToolContext (from syncmcp.testing)": lambda _: server.add_tool(lambda context: 1),
+    "so write input_schema=: Cannot generate": lambda _: server.add_tool(
+        annotated(lambda worker: 1, worker=threading.Thread)
+    ),
+    "maybe: ToolContext (from syncmcp.testing)": lambda _: server.add_tool(
+        annotated(lambda maybe=None: 1, maybe=testing.ToolContext | None)
+    ),
+    "ctx: ToolContext (from syncmcp.testing)": lambda _: server.add_tool(
+        annotated(lambda ctx: 1, ctx=syncmcp.HandlerContext)
+    ),
     "Stdio() has no timeout=: ": lambda _: Stdio("python", timeout=3),
     "option 'timout': did you mean 'timeout'": lambda client: client.tool("add", timout=1),
     "must be a Server, not the class Server": lambda _: testing.serve_http(testing.Server),
@@ -369,6 +397,14 @@ OTHER_ERRORS: dict[type[Exception], dict[str, Mistake]] = {
         "when you create a target: Http(URL, token=...)": lambda client: setattr(
             Http("http://127.0.0.1:1"), "token", "secret"
         ),
+        "'ClientGroup' object has no attribute 'list_tools': write group.tools": lambda _: (
+            group({}).list_tools
+        ),
+        "no attribute 'MockServer': did you mean 'Server'": lambda _: testing.MockServer,
+        "'ping_server'": lambda _: group({}).ping_server,
+        "'set_log_level': write group.clients[NAME].set_log_level": lambda _: (
+            group({}).set_log_level
+        ),
         "has no attribute 'ClientSession': write syncmcp.connect(...)": lambda _: sdk.ClientSession,
         "'StdioServerParameters': write syncmcp.Stdio(": lambda _: sdk.StdioServerParameters,
         "when you create a group: ClientGroup(SERVERS, timeout=...)": lambda _: setattr(
@@ -378,12 +414,23 @@ OTHER_ERRORS: dict[type[Exception], dict[str, Mistake]] = {
     FileNotFoundError: {"directory: 'nowhere/a.txt'": lambda _: save(TEXT, "nowhere/a.txt")},
     KeyError: {
         "no server 'b' is open; open servers: none": lambda _: group({"a": SHOP}).clients["b"],
+        "no server 'b' is open ([b]: command not found: 'no-such-program'": lambda _: within(
+            group({"a": SHOP, "b": Stdio("no-such-program")}), lambda several: several.clients["b"]
+        ),
         "no server of the group has a tool 'ad'; did you": lambda _: grouped(
             lambda several: several.tools["ad"]
         ),
     },
     errors.Denied: {
-        "a policy returned bool, not a Decision": lambda _: judged(lambda _: True),
+        "a policy returned bool, not a Decision: return Decision.ALLOW, DENY or ASK": lambda _: (
+            judged(lambda _: True)
+        ),
+        "a reviewer returned bool, not a Verdict: return Verdict.allow() or .deny()": lambda _: (
+            sampled(
+                sampling=lambda *_: pytest.fail("asked"),
+                approval=approval.Approval(reviewer=SimpleNamespace(review=lambda question: True)),
+            )
+        ),
         "see the log: ZeroDivisionError": lambda _: judged(lambda _: 1 / 0),
         "the sampling request was denied": lambda _: judged(approval.DenyAll().decide),
     },

@@ -164,6 +164,7 @@ class TestMistakes:
         [
             *(("{", "is not JSON"), ("[]", "not a JSON object")),
             ("{}", "neither mcpServers nor servers"),
+            ('{"mcpServer": {}}', "did you mean 'mcpServers' instead of 'mcpServer'"),
             ('{"mcpServers": {}, "servers": {}}', "both"),
             ('{"mcpServers": []}', "an object that maps names to servers"),
             ('{"mcpServers": {"": {}}}', "no name"),
@@ -185,6 +186,16 @@ class TestMistakes:
             own_file().write_bytes(content)
             with pytest.raises(ServersFileError, match=text):
                 read(own_file())
+
+    def test_a_key_that_looks_misspelt_is_warned_of(self, caplog: pytest.LogCaptureFixture) -> None:
+        web = {"url": "https://x", "header": {}, "disabledTools": []}
+        both = {"url": "https://x", "headers": {}, "header": {}, "description": "x"}
+        servers = of_user({"mcpServers": {"we\nb": web, "both": both}})
+        assert servers["both"].problem is servers["we\nb"].problem is None
+        (said,) = [record.getMessage() for record in caplog.records]
+        assert said.startswith(str(own_file()))
+        assert said.endswith("b]: the key 'header' is ignored: did you mean 'headers'?")
+        assert "\n" not in said
 
     @pytest.mark.parametrize(
         ("entry", "key", "text"),

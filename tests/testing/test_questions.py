@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+import syncmcp
+from syncmcp.errors import InternalError
 from syncmcp.testing import (
     Question,
     RpcError,
@@ -280,6 +282,49 @@ def _offer_name(server: Server) -> None:
     @server.tool()
     def name(context: ToolContext, greeting: str = "hello") -> str:
         return f"{greeting} {context.elicit('Who are you?', FORM)['content']['name']}"
+
+
+def test_an_elicitation_of_swapped_arguments_names_their_order(server: Server) -> None:
+    swapped: Any = ("Who are you?", FORM)
+
+    @server.tool()
+    def name(context: ToolContext) -> Any:
+        return context.elicit(*reversed(swapped))
+
+    with syncmcp.connect(server) as client:
+        told = client.call_tool("name").text
+    assert told.endswith("mapping, not str: write elicit(message, schema)")
+
+
+@pytest.mark.parametrize(
+    ("questions", "said"),
+    [
+        ({"a": {"method": "roots/list", "params": {}}}, "questions['a'] must be a tuple (method,"),
+        ([("roots/list", None)], "must map keys to tuples (method, params): write {KEY: (...)}"),
+    ],
+    ids=["dict", "list"],
+)
+def test_questions_of_another_form_are_refused(server: Server, questions: Any, said: str) -> None:
+    @server.tool()
+    def curious(context: ToolContext) -> Any:
+        return context.ask_all(questions)
+
+    with syncmcp.connect(server, roots=[]) as client:
+        assert said in client.call_tool("curious").text
+
+
+def test_a_result_that_is_not_json_is_told_what_to_return(server: Server) -> None:
+    server.add_tool(object, name="thing")
+    said = "returned object that is not JSON: return a text, a model or JSON values"
+    with syncmcp.connect(server) as client, pytest.raises(InternalError, match=said):
+        client.call_tool("thing")
+
+
+def test_an_error_that_a_tool_returns_is_to_be_raised(server: Server) -> None:
+    server.add_tool(lambda: ValueError("no"), name="sell")
+    with syncmcp.connect(server) as client:
+        result = client.call_tool("sell")
+    assert (result.is_error, result.text) == (True, "sell returned ValueError: raise it instead")
 
 
 def leg(name: str, state: Any = None, responses: Any = None, **more: Any) -> dict[str, Any]:

@@ -7,6 +7,7 @@ import http.client
 import inspect
 import json
 import os
+import re
 import threading
 from collections.abc import Iterator
 from typing import Any
@@ -134,6 +135,96 @@ def test_a_script_is_finished_with_its_last_step(last: s.Step) -> None:
         assert not other.transcript.wait_event("finished", timeout=0.01)
 
 
+def test_the_transcript_names_the_step_of_each_unfinished_script() -> None:
+    steps = [s.expect("ping"), s.reply({}), s.repeat([s.gate("go"), s.expect("tools/call")], 1)]
+    with ScriptedPeer(steps) as peer, Memory(peer) as client, Memory(peer) as other:
+        for one in (client, other):
+            one.ask("ping")
+        at_gate = "the script is at step 3 of 3: gate 'go'"
+        shown = f"<Transcript of 2 messages; {at_gate}; {at_gate}>"
+        assert peer.transcript.wait_for(lambda seen: repr(seen) == shown)
+        peer.open("go")
+        client.send({"jsonrpc": "2.0", "method": "tools/call"})
+        assert peer.transcript.wait_event("finished")
+        other.close()
+        ended = "the script is at step 3 of 3: expect 'tools/call'"
+        shown = f"<Transcript of 3 messages; {ended}>"
+        assert peer.transcript.wait_for(lambda seen: repr(seen) == shown)
+    with ScriptedPeer([s.expect("ping"), s.cut()]) as peer, Memory(peer) as client:
+        client.send({"jsonrpc": "2.0", "method": "ping"})
+        assert peer.transcript.wait_event("finished")
+        assert repr(peer.transcript) == "<Transcript of 1 messages>"
+
+
+@pytest.mark.parametrize(
+    ("pair", "kind"),
+    [({"method": "roots/list"}, "dict"), ("ab", "str"), (("roots/list",), "tuple")],
+)
+def test_a_question_of_input_required_is_a_method_with_its_params(pair: Any, kind: str) -> None:
+    with pytest.raises(TypeError, match=rf"\['a'\] must be a tuple \(method, params\), not {kind}"):
+        s.input_required({"a": pair})
+
+
+@pytest.mark.parametrize(
+    ("step", "args", "said"),
+    [
+        (s.drip, ([s.reply({})], 0.1), "step must be one step, not list: write drip(step, 0.1)"),
+        (s.drip, (0.1, s.reply({})), "not float: write drip(step, 0.1)"),
+        (s.drip, (s.reply({}), "x"), "every must be a number of seconds"),
+        (s.error, ("no", -5), "code must be an int: write error(code, text)"),
+        (s.head, ({"retry-after": "0"},), "status must be an int, not dict: write head(200)"),
+    ],
+    ids=["list", "swapped drip", "seconds", "swapped error", "headers"],
+)
+def test_wrong_arguments_of_a_step_are_refused_at_once(step: Any, args: Any, said: str) -> None:
+    with pytest.raises((TypeError, ValueError), match=re.escape(said)):
+        step(*args)
+
+
+def test_what_is_waited_for_in_vain_is_told_with_what_came() -> None:
+    with ScriptedPeer([]) as peer, Memory(peer) as client:
+        client.ask("ping")
+        with pytest.raises(TimeoutError, match=r"pong came 0 times, not 1; received: \['ping'\]"):
+            peer.transcript.wait_received("pong", timeout=0)
+        with pytest.raises(syncmcp.UsageError, match="predicate must be callable, not bool"):
+            peer.transcript.wait_for(True)  # type: ignore[arg-type]
+
+
+def test_an_event_that_no_transcript_has_is_a_mistake() -> None:
+    with ScriptedPeer([]) as peer:
+        with pytest.raises(ValueError, match="no event 'finshed': did you mean 'finished'"):
+            peer.transcript.wait_event("finshed")
+        with pytest.raises(ValueError, match="the events are connected, disconnected, finished"):
+            peer.transcript.wait_event("abc")
+        assert not peer.transcript.wait_event("failed: TypeError", timeout=0)
+        assert not peer.transcript.wait_event("started: 5", timeout=0)
+
+
+@pytest.mark.parametrize(
+    ("steps", "warns"),
+    [
+        ([s.head(429)], True),
+        ([s.head(429), s.expect("later")], True),
+        ([s.head(200)], False),
+        ([s.head(429), s.end()], False),
+        ([s.head(429), s.cut()], False),
+        ([s.head(429, {"Content-Length": "0"})], False),
+    ],
+    ids=["last", "then an expect", "a stream", "end", "cut", "a length"],
+)
+def test_an_error_response_without_end_is_warned_of(
+    steps: list[s.Step], warns: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    with ScriptedPeer([s.expect("hello"), *steps]) as peer, Http(peer.url) as client:
+        assert client.request("POST", HELLO).status == steps[0]["status"]
+        place = "expect 'later'" if s.expect("later") in steps else ""
+        assert peer.transcript.wait_for(
+            lambda seen: "finished" in seen.events or bool(place and place in repr(seen))
+        )
+    said = "write script.end() after script.head(429), or script.silence()"
+    assert [said in each.getMessage() for each in caplog.records] == [True] * warns
+
+
 def test_a_reply_to_a_response_and_a_gate_that_no_script_has_are_mistakes() -> None:
     asking = [s.expect("ping"), s.request("roots/list"), s.expect("response"), s.reply({})]
     peer, ended = ScriptedPeer(asking), threading.Event()
@@ -161,8 +252,15 @@ def test_a_request_that_no_step_expects_is_told_at_the_end(closed_by: str) -> No
     line.ask("tools/call")
     if closed_by == "the client":
         line.close()
-    with pytest.raises(ScriptError, match=r"waited for 'tools/cal', while 'tools/call' came$"):
+    hint = r"did you mean 'tools/call'\?$"
+    with pytest.raises(
+        ScriptError, match=f"waited for 'tools/cal', while 'tools/call' came: {hint}"
+    ):
         peer.close()
+    unopened = ScriptedPeer([s.expect("tools/call")])
+    Memory(unopened).ask("initialize")
+    with pytest.raises(ScriptError, match=r"'initialize' came: begin the script with \*script"):
+        unopened.close()
     with ScriptedPeer([s.expect("tools/call")]) as quiet, Memory(quiet) as line:
         line.notify("notifications/initialized")  # needs no step
 
@@ -191,6 +289,22 @@ def test_requests_after_the_last_step_are_logged_as_unanswered(
         f"the script has no step for {method}: it gets no response"
         for method in ("before", "after")
     ]
+
+
+def test_requests_of_a_second_connection_over_http_are_told_that_there_is_one_script(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    steps = [s.expect("ping"), s.reply({})]
+    with ScriptedPeer(steps, steps) as peer, Http(peer.url) as first, Http(peer.url) as second:
+        first.post("ping")
+        assert peer.transcript.wait_event("finished")
+        body = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "ping"})
+        second.connection.request("POST", second.parts.path, body)
+        peer.transcript.wait_received("ping", 2)
+    (said,) = [record.getMessage() for record in caplog.records]
+    assert said.endswith(
+        "no response (over HTTP, the first script is played once for all connections)"
+    )
 
 
 @pytest.mark.parametrize("step", [s.raw, s.chunk, s.stderr])

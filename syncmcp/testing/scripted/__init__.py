@@ -11,12 +11,17 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, cast
 
+from syncmcp._base.similar import did_you_mean
 from syncmcp.testing.listener import Watched
 from syncmcp.testing.script import ID, PROGRESS_TOKEN, Script, Step
 
 _logger = logging.getLogger(__name__)
 
 # The transcript.
+
+_EVENTS = ("connected", "disconnected", "finished", "exited")
+_OPENINGS = {"initialize", "server/discover"}
+_LONGER_EVENTS = ("failed: ", "started: ")  # a reason or a process id follows
 
 
 @dataclass(frozen=True)
@@ -50,9 +55,13 @@ class Transcript(Watched):
         self._received: list[Received] = []
         self._events: list[str] = []
         self._gates: set[str] = set()
+        self._steps: dict[Player, str] = {}
 
     def __repr__(self) -> str:
-        return f"<Transcript of {len(self._received)} messages>"
+        """Name the step of each unfinished script: pytest shows it when an assertion fails."""
+        with self.changed:
+            parts = [f"{len(self._received)} messages", *self._steps.values()]
+        return f"<Transcript of {'; '.join(parts)}>"
 
     @property
     def received(self) -> list[Received]:
@@ -67,7 +76,8 @@ class Transcript(Watched):
         The events are "connected", "disconnected" (the client ended a connection), "finished" (a
         script was played to its last step), and "failed: REASON" (a step was invalid where it was
         played). Those of child processes are "started: PID" and "exited". To fail a test whose
-        script still has steps, assert ``wait_event("finished")``.
+        script still has steps, write ``assert transcript.wait_event("finished"), transcript``.
+        Its failure names the step at which the script is.
         """
         with self.changed:
             return list(self._events)
@@ -77,7 +87,14 @@ class Transcript(Watched):
         return [received.method for received in self.received]
 
     def wait_event(self, event: str, count: int = 1, timeout: float = 10.0) -> bool:
-        """Wait until `event` has happened `count` times; return `False` after `timeout` seconds."""
+        """Wait until `event` has happened `count` times; return `False` after `timeout` seconds.
+
+        Raises:
+            ValueError: There is no such event; see `events`.
+        """
+        if event not in _EVENTS and not event.startswith(_LONGER_EVENTS):
+            hint = did_you_mean(event, _EVENTS) or f"the events are {', '.join(_EVENTS)}"
+            raise ValueError(f"no event {event!r}: {hint}")
         return self.wait_for(lambda seen: seen.events.count(event) >= count, timeout)
 
     def wait_received(self, method: str, count: int = 1, timeout: float = 10.0) -> list[Received]:
@@ -87,7 +104,10 @@ class Transcript(Watched):
             TimeoutError: The messages were not received within `timeout` seconds.
         """
         if not self.wait_for(lambda seen: seen.methods().count(method) >= count, timeout):
-            raise TimeoutError(f"{method} came {self.methods().count(method)} times, not {count}")
+            came = self.methods()
+            raise TimeoutError(
+                f"{method} came {came.count(method)} times, not {count}; received: {came}"
+            )
         return [received for received in self.received if received.method == method]
 
     def add_received(self, received: Received) -> None:
@@ -99,6 +119,14 @@ class Transcript(Watched):
         """Record an event."""
         with self:
             self._events.append(event)
+
+
+def note_step(transcript: Transcript, player: Player, step: str | None) -> None:
+    """Record the step that a player begins; `None` after its last step."""
+    with transcript:
+        transcript._steps.pop(player, None)
+        if step is not None:
+            transcript._steps[player] = step
 
 
 def open_gate(transcript: Transcript, name: str) -> None:
@@ -114,6 +142,9 @@ class Channel:
     """
 
     place = "in memory"
+
+    unended_status: int | None = None
+    """The status of an error response of which only the head was written, over HTTP."""
 
     def __init__(self, inbox: Inbox) -> None:
         self.inbox = inbox
@@ -214,7 +245,11 @@ class Inbox:
                 if not left:
                     raise
                 came = ", ".join(map(repr, sorted(left)))
-                raise ScriptError(f"waited for {method!r}, while {came} came") from None
+                hint = did_you_mean(method, left)
+                if left & _OPENINGS:
+                    hint = "begin the script with *script.handshake(...)"
+                told = f"waited for {method!r}, while {came} came{hint and ': '}{hint}"
+                raise ScriptError(told) from None
             incoming = next(each for each in self._waiting if each.method == method)
             self._waiting.remove(incoming)
             return incoming
@@ -235,7 +270,10 @@ class Inbox:
 def _warn_unanswered(left: list[Incoming]) -> None:
     for incoming in left:
         if incoming.is_request:
-            _logger.warning("the script has no step for %s: it gets no response", incoming.method)
+            text = "the script has no step for %s: it gets no response"
+            if incoming.channel.place == "over HTTP":
+                text += " (over HTTP, the first script is played once for all connections)"
+            _logger.warning(text, incoming.method)
 
 
 class Player:
@@ -247,18 +285,23 @@ class Player:
         self._start = channel
         self._current: Incoming | None = None
         self._labels: dict[str, Incoming] = {}
+        self._number = 0
 
     def play(self) -> None:
         """Play the script to its end on this thread; raise `ScriptEnded` and `ScriptError`."""
         for number, step in enumerate(self._script, 1):
+            self._number = number
             try:
                 # The transcript shows the disconnection; the script continues with its next step.
                 with suppress(ClientGone):
                     self._play(step, lambda channel, data: channel.write(data))
             except ScriptEnded:
                 if number == len(self._script) and step["do"] in ("cut", "silence"):
+                    self._note_step(None)
                     self._inbox.transcript.add_event("finished")
                 raise
+        self._warn_unended()
+        self._note_step(None)
 
     def cut(self) -> None:
         """End the connection of the message to which the step responds."""
@@ -266,12 +309,31 @@ class Player:
             with suppress(ScriptEnded):
                 cast("Any", channel).cut(code=0, reset=False)
 
+    def _note_step(self, step: Step | None) -> None:
+        text = None
+        if step is not None:
+            name = step.get("method", step.get("name"))
+            shown = step["do"] if name is None else f"{step['do']} {name!r}"
+            text = f"the script is at step {self._number} of {len(self._script)}: {shown}"
+        note_step(self._inbox.transcript, self, text)
+
+    def _warn_unended(self) -> None:
+        if self._channel is not None and (status := self._channel.unended_status) is not None:
+            _logger.warning(
+                "the client waits for the rest of a response: write script.end() after"
+                " script.head(%d), or script.silence() if it is to wait",
+                status,
+            )
+
     @property
     def _channel(self) -> Channel | None:
         return self._start if self._current is None else self._current.channel
 
     def _play(self, step: Step, write: Callable[[Channel, bytes], None]) -> None:
         kind = step["do"]
+        if kind == "expect":
+            self._warn_unended()
+        self._note_step(step)
         if kind == "expect":
             self._current = self._inbox.take(step["method"])
             if step["label"] is not None:

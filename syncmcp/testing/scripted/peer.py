@@ -382,6 +382,7 @@ class _HttpChannel(Channel):
         return opening + piece + (self.end() if final else b"")
 
     def cut(self, code: int, reset: bool) -> bytes:
+        self.unended_status = None
         self._connection.cut(reset=reset)
         return b""
 
@@ -391,6 +392,8 @@ class _HttpChannel(Channel):
     def head(self, status: int, headers: dict[str, str], chunked: bool) -> bytes:
         self._begun = True
         named = {name.lower(): value for name, value in headers.items()}
+        if status >= 400 and "content-length" not in named:
+            self.unended_status = status
         named.setdefault("content-type", _EVENTS)
         self._events = named["content-type"].startswith(_EVENTS)
         self._chunked = chunked
@@ -408,6 +411,7 @@ class _HttpChannel(Channel):
         return self.chunk(format_event(None if value is None else data, identifier, retry, kind))
 
     def end(self) -> bytes:
+        self.unended_status = None
         return self._opening() + (b"0\r\n\r\n" if self._chunked else b"")
 
     def _opening(self) -> bytes:

@@ -6,6 +6,7 @@ import uuid
 from collections.abc import Mapping
 from typing import Any
 
+from syncmcp._base.checks import kind_of, pairs
 from syncmcp.testing.server import wire
 from syncmcp.testing.server.asking import Asked, Asker
 from syncmcp.testing.server.questions import Progress, Question, declared
@@ -235,8 +236,15 @@ class ToolContext(Asker):
 
         Raises:
             MissingCapability: The client did not declare form elicitation.
+            TypeError: `schema` is not a mapping.
             RpcError, TimeoutError, Withdrawn, ConnectionError: See `ask_all`.
         """
+        given: Any = schema
+        if not isinstance(given, Mapping):
+            raise TypeError(
+                f"schema must be a JSON Schema as a mapping, not {kind_of(schema)}: write"
+                " elicit(message, schema)"
+            )
         params: Message = {"message": message, "requestedSchema": dict(schema)}
         if since(self.revision, "2025-11-25"):
             params["mode"] = "form"
@@ -329,12 +337,14 @@ class ToolContext(Asker):
             timeout: The longest time to wait for each answer, or for a retry, in seconds.
 
         Raises:
+            TypeError: `questions` has another form.
             MissingCapability: The client did not declare the capability for a question.
             RpcError: The client answered a question with an error; the others are withdrawn.
             TimeoutError: An answer or retry did not come in time.
             Withdrawn: The call has ended.
             ConnectionError: The session has ended.
         """
+        pairs(questions, "questions")
         return self._ask_all(questions, timeout)
 
     def pause_round(self, *, timeout: float = QUESTION_TIMEOUT) -> None:

@@ -13,7 +13,16 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple, get_args, get_origin, get_type_hints
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, create_model
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    PydanticUserError,
+    TypeAdapter,
+    ValidationError,
+    create_model,
+)
+from pydantic_core import PydanticSerializationError
 from typing_extensions import is_typeddict
 
 from syncmcp._base.checks import kind_of
@@ -76,6 +85,11 @@ class Binding:
             required = parameter.default is inspect.Parameter.empty
             if hint is ToolContext:
                 self._context = parameter.name
+            elif _names_other_context(parameter, hint):
+                raise TypeError(
+                    f"{function.__name__}: write {parameter.name}: ToolContext (from"
+                    " syncmcp.testing), or annotate an argument of this name with its type"
+                )
             elif parameter.kind is inspect.Parameter.VAR_KEYWORD:
                 extra = "allow"
             elif parameter.kind not in (
@@ -96,7 +110,13 @@ class Binding:
         )
 
     def schema(self) -> dict[str, Any]:
-        return self._model.model_json_schema(by_alias=True)
+        try:
+            return self._model.model_json_schema(by_alias=True)
+        except PydanticUserError as error:
+            raise TypeError(
+                f"{self.name}: a parameter's type has no JSON Schema, so write input_schema=:"
+                f" {error.message}"
+            ) from error
 
     def run(self, arguments: Mapping[str, Any], context: ToolContext) -> Any:
         """Check `arguments`, call the function, and convert models in its result to JSON values.
@@ -115,12 +135,23 @@ class Binding:
         values.update(model.model_extra or {})
         if self._context is not None:
             values[self._context] = context
-        return _to_json_value(self._function(**values))
+        value = self._function(**values)
+        if isinstance(value, Exception):
+            raise TypeError(f"{self.name} returned {kind_of(value)}: raise it instead")
+        return _to_json_value(value)
 
     def _entry(self, revision: str, **members: Any) -> Message:
         """Return an entry of a list with these members, except those that are `None`."""
         title = self._title if wire.since(revision, "2025-06-18") else None
         return wire.given(name=self.name, title=title, description=self.description, **members)
+
+
+def _names_other_context(parameter: inspect.Parameter, hint: Any) -> bool:
+    """Whether the context is expected in a parameter that would be an argument of the client."""
+    if parameter.annotation is inspect.Parameter.empty:
+        return parameter.name in ("context", "ctx")
+    other = isinstance(hint, type) and hint.__name__ in ("HandlerContext", "Context")
+    return other or ToolContext in get_args(hint)
 
 
 # Tools.
@@ -233,7 +264,13 @@ def _content(value: Any) -> list[Any]:
 
 
 def _to_text(value: Any) -> str:
-    return value if isinstance(value, str) else wire.encode(value).decode()
+    try:
+        return value if isinstance(value, str) else wire.encode(value).decode()
+    except PydanticSerializationError:
+        raise TypeError(
+            f"a function returned {kind_of(value)} that is not JSON: return a text, a model or"
+            " JSON values"
+        ) from None
 
 
 def _is_block(value: Any) -> bool:
