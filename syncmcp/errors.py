@@ -583,8 +583,9 @@ class Denied(McpError):
         kind: What was to be approved: ``"sampling"``, ``"form"``, ``"url"``, ``"roots"`` or
             ``"tool"``.
         by: What denied it: a ``"policy"``, a ``"person"``, a ``"remembered"`` decision, a rate
-            ``"limit"``; or why there was no decision: ``"timeout"``, ``"withdrawn"`` (by
-            the server), ``"nobody"`` (there is no reviewer), ``"error"``.
+            ``"limit"``; or why there was no decision: ``"timeout"`` (nobody decided within
+            `human_timeout`), ``"withdrawn"`` (by the server), ``"nobody"`` (there is no
+            reviewer), ``"error"``.
         reason: The reason that was given, or `None`.
     """
 

@@ -6,8 +6,8 @@ are answered alike, on a pool thread.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
@@ -188,7 +188,8 @@ def refusal(method: str, error: BaseException) -> tuple[int, str, Any]:
     """The code, message and data of the JSON-RPC error that is sent for `error`."""
     if isinstance(error, Denied):
         # The reason is left out: it may be meant for the person only.
-        return _REJECTED, f"{_NAMES.get(method, 'the request')} was rejected", None
+        rejected = f"{_NAMES.get(method, 'the request')} was rejected"
+        return _REJECTED, NO_ANSWER if error.by == "timeout" else rejected, None
     if isinstance(error, Refused):
         return error.code, error.message, error.data
     if isinstance(error, InvalidQuestion):
@@ -201,10 +202,17 @@ NO_ANSWER = "nobody answered in time"
 """The error message for a server that still waits for the answer to a question that has ended."""
 
 
-def unanswered(method: str, why: str) -> dict[str, Any] | Refused:
-    """The answer to a question that its handler did not answer: a cancel action or an error."""
+def unanswered(
+    method: str, why: str, denied: Denied | None = None
+) -> dict[str, Any] | Refused | Denied:
+    """The outcome of a question that its handler did not answer: an answer or an error.
+
+    `denied`: the error if the approval of the question was not decided.
+    """
     if method == ELICITATION:
         return {"action": "cancel"}
+    if denied is not None:
+        return {"roots": []} if method == ROOTS else denied
     return Refused(_REJECTED if method == SAMPLING else jsonrpc.INTERNAL_ERROR, why)
 
 
@@ -422,7 +430,7 @@ class _Review:
         """The request for the handler, or the answer if the reviewer gave one."""
         if self._approval is None:
             return self._request
-        with slot_released():
+        with self._undecided():
             return self._approval.review_request(self._question, asks_person=self._asks_person)
 
     def answer(self, request: Any, answer: Any) -> Any:
@@ -433,8 +441,21 @@ class _Review:
         if self._asks_person:
             self._approval.record_answer(question)
             return answer
-        with slot_released():
+        with self._undecided():
             return self._approval.review_answer(question)
+
+    @contextmanager
+    def _undecided(self) -> Iterator[None]:
+        """Free the slot of the handler; if the time runs out in this block, nobody has decided."""
+        kind, context = self._question.kind, self._question.context
+        assert context is not None
+        text, reason = f"the {kind} request was denied", f"{NO_ANSWER} (option human_timeout)"
+        set_provisional(context, Denied(text, kind=kind, by="timeout", reason=reason))
+        try:
+            with slot_released():
+                yield
+        finally:
+            set_provisional(context, None)
 
 
 def _read(model: type[M], params: dict[str, Any]) -> M:

@@ -164,9 +164,9 @@ class InboundRequest:
     def expire(self) -> None:
         """Settle the request, on a pool thread: its handler took too long."""
         context, services = self._handler_context, self._registry.services
-        answer = None if context is None else provisional(context)
-        if answer is not None:
-            self._settle(answer)
+        outcome = None if context is None else provisional(context)
+        if isinstance(outcome, dict):
+            self._settle(outcome)
         elif self._registry.settle(self):
             _log.warning(  # before other threads can see the end of the question
                 "[%s] nobody answered %s within %g s (option human_timeout)",
@@ -174,7 +174,7 @@ class InboundRequest:
                 self.method,
                 services.human_timeout,
             )
-            self._deliver(unanswered(self.method, NO_ANSWER))
+            self._deliver(unanswered(self.method, NO_ANSWER, outcome))
             self._stop_handler("nobody answered in time (option human_timeout)")
 
     def _handler_cancelled(self) -> None:

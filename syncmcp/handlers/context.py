@@ -18,7 +18,7 @@ from syncmcp._base.checks import check_callable
 from syncmcp._concurrency.cancel import CancelToken, call_when_cancelled
 from syncmcp._concurrency.timing import Deadline
 from syncmcp.config import Http, Stdio
-from syncmcp.errors import NotSupported, UsageError
+from syncmcp.errors import Denied, NotSupported, UsageError
 from syncmcp.handlers.url_completion import Run, UrlVisit, run_inline
 
 if TYPE_CHECKING:
@@ -318,7 +318,7 @@ class HandlerContext:
         self._progress = progress
         self._show = show
         # The answer that is sent if the time runs out.
-        self._provisional: dict[str, Any] | None = None
+        self._provisional: dict[str, Any] | Denied | None = None
         self.resumes_call = resumes_call
         # Guards the visit to the URL. For a question without a URL, the first thread that uses the
         # visit creates it; it ends with the question, or with the token.
@@ -494,13 +494,13 @@ def set_visit(context: HandlerContext, visit: UrlVisit) -> None:
     call_when_cancelled(context.cancel, partial(visit.settle, done=False))
 
 
-def set_provisional(context: HandlerContext, answer: dict[str, Any] | None) -> None:
-    """Set the answer that is sent if the time runs out."""
-    context._provisional = answer
+def set_provisional(context: HandlerContext, outcome: dict[str, Any] | Denied | None) -> None:
+    """Set the outcome of the question if the time runs out."""
+    context._provisional = outcome
 
 
-def provisional(context: HandlerContext) -> dict[str, Any] | None:
-    """The answer that is sent if the time runs out."""
+def provisional(context: HandlerContext) -> dict[str, Any] | Denied | None:
+    """Return the outcome of the question if the time runs out; `None` if it was not set."""
     return context._provisional
 
 

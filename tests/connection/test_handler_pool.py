@@ -6,13 +6,15 @@ For the pool itself, see `test_slots.py`; for many clients, see `stress/test_nes
 from __future__ import annotations
 
 import threading
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 import syncmcp
-from syncmcp import HandlerContext, Refused
+from syncmcp import Denied, HandlerContext, Refused
 from syncmcp._concurrency import pool
+from syncmcp.approval import Approval, Question, Verdict
 from syncmcp.testing import Server, ToolContext
 from syncmcp.testing.server.wire import RpcError
 from syncmcp.types import CallToolResult, CreateMessageResult
@@ -174,6 +176,53 @@ def test_calls_of_handlers_do_not_stand_in_line_behind_those_that_wait_for_them(
         texts = [future.result(PATIENCE).text for future in in_line]
         assert texts == ["held"] * 4 + ["at last"]
     assert early == []
+
+
+@rotated
+def test_a_question_that_no_person_decides_in_time_is_denied(wire: Wire) -> None:
+    decide = threading.Event()
+
+    class Absent:
+        def review(self, question: Question) -> Verdict:
+            assert decide.wait(PATIENCE)
+            return Verdict.allow()
+
+    approval = Approval(reviewer=Absent())
+    options: dict[str, Any] = {"approval": approval, "human_timeout": 0.1}
+    with wire.connect(curious(), sampling=lambda *_: reply("never"), **options) as client:
+        try:
+            waiting = asked(client, "anybody?")
+            if wire.revision == STATEFUL:  # the tool gets an error and returns it
+                assert waiting.result(PATIENCE).text == "-1 nobody answered in time"
+            else:
+                with pytest.raises(Denied, match="nobody answered in time") as raised:
+                    waiting.result(PATIENCE)
+                assert (raised.value.by, raised.value.kind) == ("timeout", "sampling")
+        finally:
+            decide.set()
+
+
+@rotated
+def test_roots_that_no_person_decides_on_in_time_are_an_empty_list(
+    wire: Wire, tmp_path: Path
+) -> None:
+    decide, server = threading.Event(), Server("curious")
+
+    @server.tool()
+    def count(context: ToolContext) -> int:
+        return len(context.list_roots())
+
+    class Absent:
+        def review(self, question: Question) -> Verdict:
+            assert decide.wait(PATIENCE)
+            return Verdict.allow()
+
+    options: dict[str, Any] = {"approval": Approval(reviewer=Absent()), "human_timeout": 0.1}
+    with wire.connect(server, roots=[tmp_path], **options) as client:
+        try:
+            assert client.call_tool("count").text == "0"
+        finally:
+            decide.set()
 
 
 @rotated
