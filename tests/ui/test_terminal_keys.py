@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from syncmcp.approval import Kind, ToolCall, Verdict
+from syncmcp.servers_file import ServerReview
 from syncmcp.types import ElicitResult
 from tests.support.stage import PATIENCE
 from tests.ui.person import (
@@ -189,6 +191,29 @@ def test_ctrl_d_cancels_before_the_first_prompt(
     verdict = asking("review", question("roots", None))
     person.answers("Pause typing for half a second; until then, keys are ignored.", CTRL_D)
     assert verdict.result(PATIENCE) == Verdict.deny("the person cancelled")
+
+
+@pytest.mark.parametrize("kind", ["sampling", "roots", "tool", "url", "form"])
+def test_the_first_prompt_of_a_question_names_its_keys(
+    person: Person, asking: Asking, kind: Kind
+) -> None:
+    """Nothing is before it, so Esc is not named."""
+    verdict = asking("review", question(kind, None))
+    person.sees("server: notes  Ctrl-C: cancel")
+    assert "Esc" not in person.screen
+    person.types(CTRL_C)
+    assert not verdict.result(PATIENCE).allowed
+
+
+def test_a_pause_and_a_server_of_a_file_name_their_keys(person: Person, asking: Asking) -> None:
+    review = ServerReview("x", Path("mcp.json"), "stdio", ("node", "word " * 4000))
+    approved = asking("approve", review)
+    person.sees("lines were shown. (arrow keys, Enter)")
+    person.answers("   Stop reading\nCtrl-C: cancel", CTRL_C)
+    assert not approved.result(PATIENCE)
+    approved = asking("approve", ServerReview("x", Path("mcp.json"), "stdio", ("node",)))
+    person.answers("\n   Yes, use exactly this\nCtrl-C: cancel", CTRL_C)
+    assert not approved.result(PATIENCE)
 
 
 def test_esc_answers_nothing_where_nothing_is_before(person: Person, asking: Asking) -> None:

@@ -47,13 +47,28 @@ def test_all_words_of_a_choice_and_the_footer_are_read(
         context = made.context(server)
         about = question(kind, request, context=context)  # type: ignore[arg-type]
         verdict = ask(pool, person, "review", about)
-        made.until(lambda: words(person).endswith("left to answer"))  # the end of the footer
+        made.until(
+            lambda: words(person).endswith("left to answer Ctrl-C: cancel")
+        )  # the end of the footer
         assert f"{message} (arrow keys, Enter) » Deny" in words(person)
         assert grant in words(person)
         assert "server: the server with a long name " in words(person)
         person.types(CTRL_C)
         assert not verdict.result(PATIENCE).allowed
         made.until(lambda: words(person).endswith("Cancelled."))
+
+
+def test_a_key_is_in_one_row_with_what_it_does(pool: ThreadPoolExecutor) -> None:
+    footer = "server: notes  5:00 left to answer\nEsc: back  Ctrl-C: cancel"
+    for columns in (36, 48, 60):
+        with Person(rows=40, columns=columns) as person:
+            answer = ask(pool, person, "form", form(), asked(timeout=300.0))
+            person.answers("» Fill in the form", ENTER)
+            person.sees("Field 1 of 1")
+            made.until(lambda person=person: person.screen.endswith("cancel"))  # type: ignore[misc]
+            assert re.sub(r"\d:\d\d", "5:00", person.screen).endswith(footer)
+            person.types(CTRL_C)
+            assert answer.result(PATIENCE).action == "cancel"
 
 
 def test_all_words_of_a_field_its_options_and_its_problem_are_read(
@@ -125,7 +140,7 @@ def test_the_rows_of_a_prompt_do_not_move_a_request_out_of_sight(pool: ThreadPoo
             name = "notes with a name that is as long as the name of a server is"
             context = made.context(made.server(name, info=None), timeout=300)
             verdict = pool.submit(terminal.review, question("sampling", request, context=context))
-            made.until(lambda: words(person).endswith("left to answer"))
+            made.until(lambda: words(person).endswith("left to answer Ctrl-C: cancel"))
             whole.append("Read all of it" not in person.screen)
             if whole[-1]:
                 assert "━━ notes with a name" in person.screen, lines
@@ -160,7 +175,7 @@ def test_a_screen_that_is_full_pauses_in_words_that_fit(
     seen: set[str] = set()
     pauses: list[str] = []
     while True:
-        made.until(lambda: low.screen.endswith("server: notes"))
+        made.until(lambda: low.screen.endswith("server: notes  Ctrl-C: cancel"))
         prompt = low.screen[low.screen.rindex("\n? ") :]
         seen |= set(low.lines)
         if "Decline" in prompt:

@@ -484,7 +484,7 @@ class Screen:
                 style=_FAINT,
                 dont_extend_height=True,
             ),
-            filter=~is_done & Condition(lambda: bool(self._footer(back))),
+            filter=~is_done,
         )
         layout = application.layout
         for window in layout.find_all_windows():
@@ -569,9 +569,13 @@ class Screen:
             parts.append(f"{minutes}:{seconds:02} left to answer")
         if (waiting := self._waiting()) > 0:
             parts.append(f"{waiting} more {'question' if waiting == 1 else 'questions'} waiting")
-        if back:
-            parts.append(f"{', '.join(['Esc'] * len(back))}: back  Ctrl-C: cancel")
-        return "\n".join(wrap("  ".join(parts), self._console.width))
+        keys = [f"{', '.join(['Esc'] * len(back))}: back"] if back else []
+        keys.append("Ctrl-C: cancel")
+        width = self._console.width
+        if cells_of(words := "  ".join([*parts, *keys])) <= width:
+            return words
+        # A key stays in one row with what it does.
+        return "\n".join(row for some in (parts, keys) for row in wrap("  ".join(some), width))
 
     def _print(self, text: Text) -> None:
         self._stdout.write(_NO_AUTOWRAP)
