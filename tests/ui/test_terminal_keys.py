@@ -60,7 +60,7 @@ def test_esc_goes_back_from_every_kind_of_field_and_keeps_the_answers(
     person.sees("Field 5 of 5", times=2)
     person.types("42", ENTER)
     person.sees("│ “age”: 42")
-    person.answers("Ready to send? (", DOWN, DOWN, ENTER)
+    person.answers("Ready to send? (", UP, ENTER)
     assert answer.result(PATIENCE).content == {
         "name": "Ada", "agree": False, "colour": "green", "days": ["mon"], "age": 42
     }  # fmt: skip
@@ -79,7 +79,7 @@ def test_esc_goes_back_to_the_start_from_the_first_field_and_from_the_end_to_the
     person.sees("? “name” *: (back)")
     person.answers("» Fill in the form", ENTER)
     person.answers("“name” *: Ada", ENTER, times=2)
-    person.answers("Ready to send? (", DOWN, DOWN, ENTER)
+    person.answers("Ready to send? (", UP, ENTER)
     assert answer.result(PATIENCE).content == {"name": "Ada"}
 
 
@@ -98,7 +98,7 @@ def test_esc_leaves_an_answer_as_it_is_when_it_is_changed_at_the_end(
     person.answers(BACK, "x", ESC)
     person.sees("? “name” *: (back)")
     person.sees("│ “name”: Ada", times=3)
-    person.answers("» Change an answer", DOWN, DOWN, ENTER)
+    person.answers("» Change an answer", UP, ENTER)
     assert verdict.result(PATIENCE) == Verdict.allow()
 
 
@@ -180,7 +180,7 @@ def test_ctrl_d_deletes_a_character_of_a_written_text(person: Person, asking: As
     answer = asking("form", form(), asked())
     person.answers("» Fill in the form", ENTER)
     person.answers(BACK, "Adda", LEFT, LEFT, CTRL_D, ENTER)
-    person.answers("Ready to send? (", DOWN, DOWN, ENTER)
+    person.answers("Ready to send? (", UP, ENTER)
     assert answer.result(PATIENCE).content == {"name": "Ada"}
 
 
@@ -247,7 +247,7 @@ def test_no_key_of_an_editor_ends_the_choice_of_options(person: Person, asking: 
     person.answers("» Fill in the form", ENTER)
     person.answers("○ tue", "\x0f", " ")
     person.answers("● mon", ENTER)
-    person.answers("Ready to send? (", DOWN, DOWN, ENTER)
+    person.answers("Ready to send? (", UP, ENTER)
     assert answer.result(PATIENCE).content == {"days": ["mon"]}
 
 
