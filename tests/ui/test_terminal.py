@@ -153,6 +153,18 @@ def test_an_answer_is_changed_before_it_is_sent(person: Person, asking: Asking) 
     assert answer.result(PATIENCE).content == {"name": "Grace"}
 
 
+def test_an_empty_answer_is_shown_as_such(person: Person, asking: Asking) -> None:
+    days = {"type": "array", "items": {"type": "string", "enum": ["mon", "tue"]}}
+    answer = asking("form", form({"name": {"type": "string"}, "days": days}, ("days",)), asked())
+    person.answers("What do you want to do?", ENTER)
+    person.answers("Field 1 of 2", ENTER)
+    person.sees("? “name”: (empty)\n")
+    person.answers("Field 2 of 2", ENTER)
+    person.sees("? “days” *: (none)\n")
+    person.answers("Ready to send?", UP, ENTER)
+    assert answer.result(PATIENCE).content == {"days": []}
+
+
 def test_an_erased_default_is_shown_as_what_will_be_sent(person: Person, asking: Asking) -> None:
     answer = asking("form", form({"size": {"type": "integer", "default": 3}}), asked())
     person.answers("What do you want to do?", ENTER)

@@ -144,7 +144,7 @@ def test_a_text_in_an_editor_cannot_leave_it(person: Person, asking: Asking) -> 
     person.sees("<U+202E>z", times=2)
     last = "server: notes  Esc, Esc: back  Ctrl-C: cancel"
     person.sees(last)  # the last line that is drawn
-    editor = person.screen.split("? Text")[1].split("\n")[1:]
+    editor = person.screen.split("? Text:")[1].split("\n")[1:]
     ours = [line for line in editor if line and not line.startswith("│")]
     assert ours == [last]
     person.types(CTRL_C)

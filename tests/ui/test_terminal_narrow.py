@@ -124,7 +124,10 @@ def test_the_word_that_confirms_a_call_is_asked_for_in_whole_words(
 ) -> None:
     verdict = ask(pool, person, "review", question("tool", ToolCall("rm", {}, None)))
     person.answers("» Deny", DOWN, ENTER)
-    asks = "The tool may change something. Type run to call it, or press Enter to deny:"
+    asks = (
+        "The tool may change something, so a word confirms the call. "
+        "? Type “run” to call it, or press Enter to deny:"
+    )
     made.until(lambda: asks in words(person))
     person.types("run", ENTER)
     assert verdict.result(PATIENCE) == Verdict.allow()

@@ -389,7 +389,9 @@ class Screen:
         add_keys(prompt.application, letters)
         disable_editor(prompt.application)
         positions: list[int] = self._ask(prompt, message, back=ESCAPE)
-        self._print_answer(message, ", ".join(options[position] for position in positions))
+        self._print_answer(
+            message, ", ".join(options[position] for position in positions) or "(none)"
+        )
         return positions
 
     def edit_text(
@@ -399,6 +401,7 @@ class Screen:
         *,
         check: Callable[[str], str | None] = lambda _: None,
         lines: bool = False,
+        empty: str = "(empty)",
     ) -> str:
         """Let the person write or edit a text, or go back.
 
@@ -409,6 +412,7 @@ class Screen:
             check: Returns an error message for a text, or `None`; the person then corrects it.
             lines: Whether the text may have several lines. Esc and then Enter end the input, so
                 the person presses Esc twice to go back.
+            empty: What the screen shows as the answer if the text is empty.
 
         Returns:
             The text.
@@ -427,7 +431,7 @@ class Screen:
             **words,
         )
         written: str = self._ask(prompt, message, back=ESCAPE * 2 if lines else ESCAPE)
-        self._print_answer(message, written)
+        self._print_answer(message, written or empty)
         return text if written == shown else written
 
     def _prompt_options(self, message: str, instruction: str) -> dict[str, Any]:
