@@ -13,7 +13,7 @@ from syncmcp.approval import ToolCall, Verdict
 from syncmcp.ui.terminal import Terminal
 from tests.support.stage import PATIENCE
 from tests.ui import asking as made
-from tests.ui.person import CTRL_C, DOWN, ENTER, ESC, Person
+from tests.ui.person import CTRL_C, DOWN, ENTER, ESC, LEFT, Person
 from tests.ui.terminal_questions import asked, completion, form, link, question
 
 LONG = "Red, the colour of roses, of fire engines and of "
@@ -99,6 +99,45 @@ def test_all_words_of_a_field_its_options_and_its_problem_are_read(
     made.until(lambda: "Choose at least 2, not 0. server: s" in words(person))
     person.types(CTRL_C)
     assert answer.result(PATIENCE).action == "cancel"
+
+
+@pytest.mark.parametrize(
+    ("schema", "problem", "key"),
+    [
+        ({"type": "string"}, "This field needs an answer.", "x"),
+        ({"type": "integer"}, "This field needs an answer.", "1"),
+        (
+            {"type": "array", "items": {"type": "string", "enum": ["a", "b"]}, "minItems": 1},
+            "Choose at least 1, not 0.",
+            " ",
+        ),
+    ],
+    ids=["text", "number", "choices"],
+)
+@pytest.mark.parametrize(("rows", "columns"), [(12, 24), (20, 60), (24, 80), (40, 120)])
+def test_an_empty_answer_to_a_required_field_is_refused_in_words_that_stay(
+    pool: ThreadPoolExecutor, schema: Any, problem: str, key: str, rows: int, columns: int
+) -> None:
+    """On terminals that answer no queries, too: they get none, and prompts do not need them."""
+    with Person(rows=rows, columns=columns) as person:
+        answer = ask(pool, person, "form", form({"f": schema}, ("f",)), asked())
+        while "Fill in" not in person.screen:  # the lowest screen has pauses
+            made.until(lambda: words(person).endswith("Ctrl-C: cancel"))
+            before = person.screen
+            if "» Go on" in before:
+                person.types(ENTER)
+                made.until(lambda before=before: person.screen != before)  # type: ignore[misc]
+        person.answers("» Fill in the form", ENTER)
+        person.answers("Esc: back", ENTER)
+        made.until(lambda: problem in words(person))
+        person.types(LEFT)  # writes nothing
+        person.types(ENTER)
+        made.until(lambda: f"{problem} server: notes" in words(person))
+        person.types(key)
+        made.until(lambda: problem not in words(person))
+        assert b"\x1b[6n" not in person.raw  # asks for the position of the cursor
+        person.types(CTRL_C)
+        assert answer.result(PATIENCE).action == "cancel"
 
 
 def test_no_row_of_an_option_looks_like_an_option_or_a_prompt(

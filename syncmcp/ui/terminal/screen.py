@@ -8,7 +8,6 @@ from __future__ import annotations
 import atexit
 import math
 import os
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -23,7 +22,6 @@ from prompt_toolkit.key_binding import KeyBindings
 from prompt_toolkit.keys import Keys
 from prompt_toolkit.layout import ConditionalContainer, HSplit, Layout, Window
 from prompt_toolkit.layout.controls import FormattedTextControl
-from prompt_toolkit.output import create_output
 from rich.console import Console
 from rich.text import Text
 
@@ -31,6 +29,7 @@ from syncmcp._base.terminal import discard_input
 from syncmcp._concurrency.timing import Deadline
 from syncmcp.handlers.context import is_named_by_file
 from syncmcp.ui import shorten, visible
+from syncmcp.ui.terminal.device import make_output, save_modes
 from syncmcp.ui.terminal.keys import (
     ESCAPE,
     ESCAPE_SECONDS,
@@ -47,24 +46,6 @@ from syncmcp.ui.terminal.rows import cells_of, wrap
 if TYPE_CHECKING:
     from syncmcp.handlers import HandlerContext
     from syncmcp.handlers.context import ConnectedServer
-
-# Saving the modes of a terminal, on each operating system.
-
-
-if sys.platform == "win32":
-
-    def save_modes(number: int) -> Callable[[], None]:
-        """Return a function that does nothing: the console restores its modes by itself."""
-        return lambda: None
-
-else:
-    import termios
-
-    def save_modes(number: int) -> Callable[[], None]:
-        """Return a function that restores the present modes of the terminal."""
-        before = termios.tcgetattr(number)
-        return lambda: termios.tcsetattr(number, termios.TCSADRAIN, before)
-
 
 T = TypeVar("T")
 
@@ -164,7 +145,7 @@ class Screen:
 
         atexit.register(restore)
         self._input = create_input(self._stdin)
-        self._output = create_output(self._stdout)
+        self._output = make_output(self._stdout)
         try:
             with self._input.raw_mode():
                 # Keys typed before the question was shown must not answer it.
