@@ -442,6 +442,26 @@ def test_without_a_terminal_the_record_says_that_nobody_decided() -> None:
     assert told == [("sampling", "nobody"), ("form", "nobody")]
 
 
+@pytest.mark.parametrize("kind", ["dumb", "Unknown"])
+def test_a_terminal_that_only_prints_lines_is_not_asked(
+    person: Person,
+    terminal: Terminal,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+    kind: str,
+) -> None:
+    monkeypatch.setenv("TERM", kind)
+    why = f"the terminal cannot move the cursor (TERM={kind}); if it can, set TERM to its type"
+    with caplog.at_level(logging.ERROR, "syncmcp.ui"):
+        assert terminal.form(form(), asked()) == ElicitResult.cancel()
+        assert why in caplog.text
+        with pytest.raises(Denied, match=re.escape(why)) as denied:
+            terminal.review(question("sampling", completion()))
+    assert "or use another handler, such as syncmcp.ui.browser.Browser" in str(denied.value)
+    terminal.update(question("sampling", completion()), "unseen\nunseen")
+    assert person.raw == b""
+
+
 def test_a_program_without_streams_is_told_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stdin", None)
     with pytest.raises(Denied, match="cannot ask"):
