@@ -316,7 +316,7 @@ def show_link(screen: Screen, url: str) -> bool:
         return False
     host = screen.wrap_quote(link.host, limit=len(link.host))
     warnings = [visible(warning) for warning in link.warnings]
-    screen.read(url, below=1 + len(host) + sum(map(screen.warning_rows, warnings)))
+    screen.read(url, below=1 + len(host) + sum(map(screen.rows_of_warning, warnings)))
     screen.say("Its host:")
     for line in host:
         screen.quote_line(line)
@@ -407,17 +407,20 @@ def _review_tool_call(
     screen.read(call.tool)
     text = "\n".join(arguments_lines(call))
     claims = _claims(screen, call)
-    whole = screen.fits(text, below=len(claims) + 1)
-    shown, cut = (text, "") if whole else (arguments_overview(call), "; both ends of each")
+    trust = "" if question.server.trusted else " (do not rely on it)"
+    whose = f"What the server says about the tool{trust}:"
+    title = f"Its arguments: {len(call.arguments):,} ({len(arguments_text(call)):,} characters"
+    cut = "; both ends of each"
+    below = screen.rows_of(f"{title}{cut})") + screen.rows_of(whose) + len(claims)
+    whole = screen.fits(text, below=below)
     if call.arguments:
-        size = len(arguments_text(call))
-        screen.say(f"Its arguments: {len(call.arguments):,} ({size:,} characters{cut})")
+        shown = text if whole else arguments_overview(call)
+        screen.say(f"{title}{'' if whole else cut})")
         screen.quote(shown, limit=len(shown), hanging=True)
     else:
         screen.say("The tool has no arguments.")
     if claims:
-        trust = "" if question.server.trusted else " (do not rely on it)"
-        screen.say(f"What the server says about the tool{trust}:")
+        screen.say(whose)
         for line in claims:
             screen.quote_line(line)
     # A long overview moves the name out of sight, so the person reads it again with the arguments.

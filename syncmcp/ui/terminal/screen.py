@@ -70,11 +70,14 @@ _FAINT = "fg:ansibrightblack"
 # Keys of questionary that tick all options, or invert the ticks: disabled, as words have them.
 _SELECTING = "ai"
 
-# The rows of a screen that a prompt takes; those on a narrow screen, where options and the footer
-# take several rows; and the fewest rows of a text on one page.
+# The fewest rows of a screen that are kept for a prompt, and of a text on one page.
 _PROMPT_ROWS = 8
-_NARROW, _NARROW_PROMPT_ROWS = 80, 12
 _LEAST_ROWS = 5
+# What takes the most rows in a prompt: the message, the last of four options, and the footer.
+_LONGEST_MESSAGE = "What do you want to edit? (arrow keys, Enter)"
+_OTHER_OPTIONS = 3
+_LONGEST_OPTION = "Approve this and all later requests while this program runs"
+_LONGEST_STATE = ["59:59 left to answer", "9 more questions waiting"]
 # The cells before an option: the pointer, the mark of a tick; further rows begin below its words.
 _OPTION_INDENT = "     "
 
@@ -124,11 +127,9 @@ class Screen:
         self.printed = 0
         self.cut = False
         columns, rows = os.get_terminal_size(stdout.fileno())
-        width = columns or 80
-        prompt_rows = _PROMPT_ROWS if width >= _NARROW else _NARROW_PROMPT_ROWS
-        self._page_rows = max((rows or 24) - prompt_rows, _LEAST_ROWS)
+        self._rows_of_screen = rows or 24
         self._console = Console(
-            file=stdout, width=width, markup=False, emoji=False, highlight=False
+            file=stdout, width=columns or 80, markup=False, emoji=False, highlight=False
         )
 
     @contextmanager
@@ -184,9 +185,13 @@ class Screen:
         """Print a warning, which is trusted text."""
         self.say(_warning(words), "bold yellow")
 
-    def warning_rows(self, words: str) -> int:
+    def rows_of(self, words: str) -> int:
+        """Return the number of rows that `say` prints."""
+        return len(self._rows(words))
+
+    def rows_of_warning(self, words: str) -> int:
         """Return the number of rows that `warn` prints."""
-        return len(self._rows(_warning(words)))
+        return self.rows_of(_warning(words))
 
     def _rows(self, words: str) -> list[str]:
         return wrap(words, self._console.width - len(_INDENT))
@@ -237,6 +242,18 @@ class Screen:
     def quote_line(self, line: str) -> None:
         """Print one line of `wrap_quote` after a bar."""
         self._print(Text.assemble((_BAR, "cyan"), line))
+
+    @property
+    def _page_rows(self) -> int:
+        """The rows that are on the screen above any prompt with options of this program."""
+        width = self._console.width
+        prompt = (
+            *wrap(_LONGEST_MESSAGE, width - len(_INDENT)),
+            *wrap(_LONGEST_OPTION, width - len(_OPTION_INDENT)),
+            *self._fold_footer([self._footer_name, *_LONGEST_STATE], ESCAPE),
+        )
+        kept = max(len(prompt) + _OTHER_OPTIONS, _PROMPT_ROWS)
+        return max(self._rows_of_screen - kept, _LEAST_ROWS)
 
     @property
     def is_full(self) -> bool:
@@ -547,20 +564,27 @@ class Screen:
     def _footer(self, back: tuple[Keys, ...]) -> str:
         # Repeats the name in the banner, which a long message may have scrolled off the screen.
         # It does not say that the server asks: this program asks about calls and answers.
-        parts = [f"server: {self._server_name}"] if self._server_name else []
+        parts = [self._footer_name] if self._footer_name else []
         left = None if self._context is None else self._context.time_left()
         if left is not None:
             minutes, seconds = divmod(math.ceil(left), 60)
             parts.append(f"{minutes}:{seconds:02} left to answer")
         if (waiting := self._waiting()) > 0:
             parts.append(f"{waiting} more {'question' if waiting == 1 else 'questions'} waiting")
+        return "\n".join(self._fold_footer(parts, back))
+
+    @property
+    def _footer_name(self) -> str:
+        return f"server: {self._server_name}" if self._server_name else ""
+
+    def _fold_footer(self, parts: list[str], back: tuple[Keys, ...]) -> list[str]:
         keys = [f"{', '.join(['Esc'] * len(back))}: back"] if back else []
         keys.append("Ctrl-C: cancel")
         width = self._console.width
         if cells_of(words := "  ".join([*parts, *keys])) <= width:
-            return words
+            return [words]
         # A key stays in one row with what it does.
-        return "\n".join(row for some in (parts, keys) for row in wrap("  ".join(some), width))
+        return [row for some in (parts, keys) for row in wrap("  ".join(some), width)]
 
     def _print(self, text: Text) -> None:
         self._stdout.write(_NO_AUTOWRAP)
