@@ -172,27 +172,53 @@ def test_the_word_that_confirms_a_call_is_asked_for_in_whole_words(
     assert verdict.result(PATIENCE) == Verdict.allow()
 
 
-def test_the_rows_of_a_prompt_do_not_move_a_request_out_of_sight(pool: ThreadPoolExecutor) -> None:
+@pytest.mark.parametrize(
+    ("rows", "columns", "name"),
+    [
+        (30, 40, "notes with a name that is as long as the name of a server is"),
+        (20, 50, "notes"),
+        (20, 60, "notes with a name that is as long as the name of a server is"),
+        (24, 80, "notes"),
+    ],
+)
+def test_the_rows_of_a_prompt_do_not_move_a_request_out_of_sight(
+    rows: int, columns: int, name: str
+) -> None:
     """What counts as shown is on the screen beside the whole prompt, however narrow."""
-    with Person(rows=30, columns=40) as person:
+    with Person(rows=rows, columns=columns) as person, ThreadPoolExecutor(3) as threads:
         terminal = Terminal(person.stdin, person.stdout)
         whole = []
         for lines in range(1, 20):
             request = made.sampling("\n".join(["row"] * lines))
-            name = "notes with a name that is as long as the name of a server is"
             context = made.context(made.server(name, info=None), timeout=300)
-            verdict = pool.submit(terminal.review, question("sampling", request, context=context))
+            verdict = threads.submit(
+                terminal.review, question("sampling", request, context=context)
+            )
             made.until(lambda: words(person).endswith("left to answer Ctrl-C: cancel"))
             whole.append("Read all of it" not in person.screen)
             if whole[-1]:
-                assert "━━ notes with a name" in person.screen, lines
+                assert "━━ notes" in person.screen, lines
             person.types(CTRL_C)
             assert not verdict.result(PATIENCE).allowed
             person.sees("Cancelled.")
-            pool.submit(print, "\x1b[2J\x1b[H", file=person.stdout, flush=True).result(PATIENCE)
+            threads.submit(print, "\x1b[2J\x1b[H", file=person.stdout, flush=True).result(PATIENCE)
             made.until(lambda: person.screen == "")
         assert whole == sorted(whole, reverse=True)
         assert set(whole) == {True, False}
+
+
+def test_a_small_call_is_seen_whole_on_a_narrow_terminal(pool: ThreadPoolExecutor) -> None:
+    """There is room for the words of the server about the tool, too."""
+    for rows, columns in ((20, 60), (24, 50), (24, 40)):
+        with Person(rows=rows, columns=columns) as person:
+            context = made.context(made.server("notes"), timeout=300)
+            verdict = ask(pool, person, "review", question("tool", None, context=context))
+            person.sees("Ctrl-C: cancel")
+            shown = words(person)
+            person.types(CTRL_C)
+            assert not verdict.result(PATIENCE).allowed
+        assert "Allow this call" in shown
+        assert shown.startswith("━━ notes will run one of its tools, if you agree ━━")
 
 
 # -- pauses ---------------------------------------------------------------------------------------

@@ -163,6 +163,7 @@ class Screen:
         A name that a servers file chose is marked as such: it may imitate another server's.
         """
         self.say()
+        self.printed = 0  # the empty row may scroll off
         self._server_name = short_name(server.name)
         self.headline(f"{self._server_name} {wants}")
         if is_named_by_file(server):
