@@ -25,6 +25,7 @@ from tests.cli.running import (
 )
 from tests.support.scripts import OLD, Scripted, opening
 from tests.support.stage import PATIENCE
+from tests.ui.person import UP
 
 pytestmark = pytest.mark.slow
 
@@ -177,7 +178,7 @@ def test_a_form_is_filled_in_while_the_result_goes_into_a_pipe(elsewhere: Path) 
         terminal.answers("What do you want to do?", ENTER)
         for number in (1, 2, 3):
             terminal.answers(f"Field {number} of 3", ENTER)
-        terminal.answers("Ready to send?", DOWN, DOWN, ENTER)
+        terminal.answers("Ready to send?", UP, ENTER)
         assert terminal.ends() == 0
     got = Path("got").read_text()
     assert got.strip()

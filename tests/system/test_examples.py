@@ -30,7 +30,7 @@ import requests
 from syncmcp._client.lifetime import close_all
 from syncmcp.ui.browser import Browser
 from tests.cli.running import DOWN, ENTER, AtTerminal, at_terminal
-from tests.ui.person import WAIT
+from tests.ui.person import UP, WAIT
 from tests.ui.visitor import Visitor, address_in
 
 # Seconds: some examples start a cluster of processes, which is slow on a busy machine.
@@ -381,7 +381,7 @@ def test_a_person_signs_up_field_by_field() -> None:
         person.answers("“Name” *:", "Ada", ENTER)
         person.answers("“E-mail” *:", "ada@example.com", ENTER)
         person.answers("“Favourite number”:", ENTER)
-        person.answers("Ready to send?", DOWN, DOWN, ENTER)
+        person.answers("Ready to send?", UP, ENTER)
         person.sees('signed up: {"name": "Ada", "email": "ada@example.com"}')
 
 

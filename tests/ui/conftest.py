@@ -24,6 +24,12 @@ def no_silence(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("syncmcp.ui.terminal.screen._SILENCE_SECONDS", 0.0)
 
 
+@pytest.fixture(autouse=True)
+def type_of_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let terminals move the cursor, even if the tests run where none can."""
+    monkeypatch.setenv("TERM", "xterm-256color")
+
+
 @pytest.fixture
 def browser() -> Iterator[Browser]:
     with Browser(open_page=None) as browser:

@@ -42,7 +42,7 @@ class Person:
         fcntl.ioctl(self.slave, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
         self.stdin = os.fdopen(os.dup(self.slave), encoding="utf-8")
         self.stdout = os.fdopen(os.dup(self.slave), "w", encoding="utf-8")
-        self._screen = _Emulated(columns, rows, self._master)
+        self._screen = _Emulated(columns, rows)
         self._stream = pyte.ByteStream(self._screen)
         self.raw = b""
         self._changed = threading.Condition()
@@ -117,11 +117,10 @@ class Person:
 
 
 class _Emulated(pyte.Screen):
-    """A screen that answers queries of the cursor's position."""
+    """A screen that answers no queries, such as that of the cursor's position."""
 
-    def __init__(self, columns: int, rows: int, master: int) -> None:
+    def __init__(self, columns: int, rows: int) -> None:
         super().__init__(columns, rows)
-        self._master = master
         self._rows = [""] * rows
 
     @property
@@ -134,9 +133,6 @@ class _Emulated(pyte.Screen):
             cells, columns = self.buffer[number], range(self.columns)
             self._rows[number] = "".join(cells[at].data for at in columns).rstrip()
         return self._rows
-
-    def write_process_input(self, data: str) -> None:
-        os.write(self._master, data.encode())
 
     def set_margins(self, *margins: Any, **private: Any) -> None:
         if not private:  # pyte also calls this for some private sequences

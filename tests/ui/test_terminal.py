@@ -93,7 +93,7 @@ def test_a_form_is_filled_in_field_by_field(person: Person, asking: Asking) -> N
     person.sees("│ “password”: (left out)")
     person.sees("│ “colour”: Green (g)")
     person.sees("│ “days”: mon, tue")
-    person.answers("Ready to send?", DOWN, DOWN, ENTER)
+    person.answers("Ready to send?", UP, ENTER)
     assert answer.result(PATIENCE) == ElicitResult.accept(
         {"name": "Ada", "ratio": 0.5, "agree": False, "colour": "g", "days": ["mon", "tue"]}
     )
@@ -137,7 +137,7 @@ def test_a_wrong_answer_goes_back_to_the_person(person: Person, asking: Asking) 
     person.answers("18", CLEAR_LINE, "18", ENTER)
     person.answers("“days” *:", " ", DOWN, " ", ENTER)
     person.answers("“days” *: (arrow keys, space to tick, Enter)", " ", ENTER)
-    person.answers("Ready to send?", DOWN, DOWN, ENTER)
+    person.answers("Ready to send?", UP, ENTER)
     assert answer.result(PATIENCE).content == {"age": 18, "days": ["mon"]}
 
 
@@ -149,15 +149,27 @@ def test_an_answer_is_changed_before_it_is_sent(person: Person, asking: Asking) 
     person.answers("Ready to send?", ENTER)
     person.answers("Which answer?", ENTER)
     person.answers("“name” *: Ada", CLEAR_LINE, "Grace", ENTER, times=2)
-    person.answers("│ “name”: Grace", DOWN, DOWN, ENTER)
+    person.answers("│ “name”: Grace", UP, ENTER)
     assert answer.result(PATIENCE).content == {"name": "Grace"}
+
+
+def test_an_empty_answer_is_shown_as_such(person: Person, asking: Asking) -> None:
+    days = {"type": "array", "items": {"type": "string", "enum": ["mon", "tue"]}}
+    answer = asking("form", form({"name": {"type": "string"}, "days": days}, ("days",)), asked())
+    person.answers("What do you want to do?", ENTER)
+    person.answers("Field 1 of 2", ENTER)
+    person.sees("? “name”: (empty)\n")
+    person.answers("Field 2 of 2", ENTER)
+    person.sees("? “days” *: (none)\n")
+    person.answers("Ready to send?", UP, ENTER)
+    assert answer.result(PATIENCE).content == {"days": []}
 
 
 def test_an_erased_default_is_shown_as_what_will_be_sent(person: Person, asking: Asking) -> None:
     answer = asking("form", form({"size": {"type": "integer", "default": 3}}), asked())
     person.answers("What do you want to do?", ENTER)
     person.answers("“size”: 3", CLEAR_LINE, ENTER)
-    person.answers("│ “size”: 3 (the default)", DOWN, DOWN, ENTER)
+    person.answers("│ “size”: 3 (the default)", UP, ENTER)
     assert answer.result(PATIENCE) == ElicitResult.accept({})
 
 
@@ -185,11 +197,51 @@ def test_a_form_can_be_declined_or_cancelled(
     assert person.cooked
 
 
-def test_answers_can_be_thrown_away_at_the_end(person: Person, asking: Asking) -> None:
-    answer = asking("form", form({}), asked())
+def test_enter_alone_sends_no_answers(person: Person, asking: Asking) -> None:
+    """To send comes first, but is not preset: a person may press Enter by reflex."""
+    answer = asking("form", form(), asked())
     person.answers("What do you want to do?", ENTER)
-    person.answers("Ready to send?", ENTER)
-    assert answer.result(PATIENCE) == ElicitResult.cancel()
+    person.answers("“name” *:", "Ada", ENTER)
+    person.sees("   Send these answers\n » Change an answer\n   Cancel: send nothing\n")
+    person.types(ENTER)
+    person.answers("Which answer?", CTRL_C)
+    assert answer.result(PATIENCE).action == "cancel"
+
+
+@pytest.mark.parametrize(
+    ("keys", "answer"),
+    [((ENTER,), ElicitResult.cancel()), ((UP, ENTER), ElicitResult.accept({}))],
+)
+def test_a_form_without_fields_is_sent_only_if_the_person_says_so(
+    person: Person, asking: Asking, keys: tuple[str, ...], answer: ElicitResult
+) -> None:
+    given = asking("form", form({}), asked())
+    person.answers("What do you want to do?", ENTER)
+    person.sees("\nThe form has no fields: there is nothing to fill in.\n")
+    person.answers("   Send the empty form\n » Cancel: send nothing\n", *keys)
+    assert given.result(PATIENCE) == answer
+
+
+def test_what_is_not_valid_yet_is_named_and_changed_first(person: Person, asking: Asking) -> None:
+    fields = {"a": {"type": "string"}, "b": {"type": "integer", "title": "Bees"}}
+    wrong = ElicitResult.accept({"b": "x", "c": 1})
+    verdict = asking("review", question("form", form(fields, ("a", "b")), wrong))
+    person.sees("\nThe answers so far:\n")
+    for label in ("a", "Bees", "c"):
+        person.sees(f"\nNot valid yet: “{label}”\n│ ")
+    person.sees(
+        "? Not ready to send: (arrow keys, Enter)\n » Change an answer: 3 are not valid yet"
+    )
+    assert "Send these answers" not in person.screen
+    person.types(CTRL_C)
+    assert not verdict.result(PATIENCE).allowed
+    missing = ElicitResult.accept({"a": "A"})
+    verdict = asking("review", question("form", form(fields, ("a", "b")), missing))
+    person.answers(" » Change an answer: “Bees” is not valid yet\n   Cancel: send nothing", ENTER)
+    person.answers("   “a”\n » “Bees”: not valid yet", ENTER)
+    person.answers("? “Bees” *:", "3", ENTER)
+    person.answers("   Send these answers\n » Change an answer\n", UP, ENTER)
+    assert verdict.result(PATIENCE).answer.content == {"a": "A", "b": 3}
 
 
 def test_a_form_outside_the_subset_is_not_shown(person: Person, terminal: Terminal) -> None:
@@ -388,6 +440,26 @@ def test_without_a_terminal_the_record_says_that_nobody_decided() -> None:
     assert caught.value.by == "nobody"
     told = [(record.kind, record.by) for record in records]
     assert told == [("sampling", "nobody"), ("form", "nobody")]
+
+
+@pytest.mark.parametrize("kind", ["dumb", "Unknown"])
+def test_a_terminal_that_only_prints_lines_is_not_asked(
+    person: Person,
+    terminal: Terminal,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+    kind: str,
+) -> None:
+    monkeypatch.setenv("TERM", kind)
+    why = f"the terminal cannot move the cursor (TERM={kind}); if it can, set TERM to its type"
+    with caplog.at_level(logging.ERROR, "syncmcp.ui"):
+        assert terminal.form(form(), asked()) == ElicitResult.cancel()
+        assert why in caplog.text
+        with pytest.raises(Denied, match=re.escape(why)) as denied:
+            terminal.review(question("sampling", completion()))
+    assert "or use another handler, such as syncmcp.ui.browser.Browser" in str(denied.value)
+    terminal.update(question("sampling", completion()), "unseen\nunseen")
+    assert person.raw == b""
 
 
 def test_a_program_without_streams_is_told_the_same(monkeypatch: pytest.MonkeyPatch) -> None:

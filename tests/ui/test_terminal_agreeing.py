@@ -330,12 +330,14 @@ def test_a_call_that_may_change_something_takes_a_word(person: Person, asking: A
     call = question("tool", ToolCall("rm", {"path": "/"}, None))
     denied = asking("review", call)
     person.answers("Call it?", DOWN, ENTER)
-    person.answers("Type run to call it", "yes", ENTER)
-    person.answers("Type run, or leave the line empty.", "\x15", ENTER)
+    person.answers("Type “run” to call it", "yes", ENTER)
+    person.answers("“yes” is not “run”, so nothing was called.", "\x15", ENTER)
     assert denied.result(PATIENCE) == Verdict.deny("a person said no")
+    person.sees("? Type “run” to call it, or press Enter to deny: yes\n“yes” is not")
+    person.sees("? Type “run” to call it, or press Enter to deny: (denied)")
     allowed = asking("review", call)
     person.answers("Call it?", DOWN, ENTER, times=2)
-    person.answers("Type run to call it", "run", ENTER, times=2)
+    person.answers("Type “run” to call it", "run", ENTER, times=3)
     assert allowed.result(PATIENCE) == Verdict.allow()
 
 
@@ -359,7 +361,7 @@ def test_all_arguments_of_a_call_are_seen_before_it_is_allowed(
     verdict = asking("review", question("tool", call))
     person.sees("Read all of it")
     shown = person.screen
-    assert "Call it, " not in shown
+    assert "Allow this call" not in shown
     # The screen has both ends, the lengths, and the argument after a long one.
     assert re.search(r"Its arguments: 2 \(18,0\d\d characters; both ends of each\)", shown)
     flat = quoted(person)
@@ -371,8 +373,8 @@ def test_all_arguments_of_a_call_are_seen_before_it_is_allowed(
     person.answers("» Read all of it", ENTER)
     assert reads_on(person, "» Deny") > 2
     assert text in quoted(person)
-    person.types(UP, UP, ENTER)  # wraps around to “Call it”
-    person.answers("Type run to call it", "run", ENTER)
+    person.types(UP, UP, ENTER)  # wraps around to “Allow this call”
+    person.answers("Type “run” to call it", "run", ENTER)
     assert verdict.result(PATIENCE) == Verdict.allow()
 
 

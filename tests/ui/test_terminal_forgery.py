@@ -14,7 +14,7 @@ from syncmcp.servers_file import ServerReview
 from syncmcp.types import ElicitResult
 from tests.support.stage import PATIENCE
 from tests.ui import asking as made
-from tests.ui.person import CTRL_C, DOWN, ENTER, Person
+from tests.ui.person import CTRL_C, DOWN, ENTER, UP, Person
 from tests.ui.terminal_questions import Asking, asked, completion, form, question, written
 
 FORGERIES = [
@@ -53,7 +53,7 @@ def test_no_words_of_a_server_look_like_ours(person: Person, asking: Asking, wor
     person.types(ENTER)
     person.answers("Field 1 of 2", ENTER)
     person.answers("Field 2 of 2", ENTER)
-    person.answers("Ready to send?", DOWN, DOWN, ENTER)
+    person.answers("Ready to send?", UP, ENTER)
     assert answer.result(PATIENCE) == ElicitResult.accept({"f": words, "c": "v"})
     for line in person.lines:
         # Text of the server is behind a bar, in quotation marks, or in the place of an answer.
@@ -144,7 +144,7 @@ def test_a_text_in_an_editor_cannot_leave_it(person: Person, asking: Asking) -> 
     person.sees("<U+202E>z", times=2)
     last = "server: notes  Esc, Esc: back  Ctrl-C: cancel"
     person.sees(last)  # the last line that is drawn
-    editor = person.screen.split("? Text")[1].split("\n")[1:]
+    editor = person.screen.split("? Text:")[1].split("\n")[1:]
     ours = [line for line in editor if line and not line.startswith("│")]
     assert ours == [last]
     person.types(CTRL_C)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from syncmcp.approval import Kind, ToolCall, Verdict
+from syncmcp.servers_file import ServerReview
 from syncmcp.types import ElicitResult
 from tests.support.stage import PATIENCE
 from tests.ui.person import (
@@ -58,7 +60,7 @@ def test_esc_goes_back_from_every_kind_of_field_and_keeps_the_answers(
     person.sees("Field 5 of 5", times=2)
     person.types("42", ENTER)
     person.sees("│ “age”: 42")
-    person.answers("Ready to send? (", DOWN, DOWN, ENTER)
+    person.answers("Ready to send? (", UP, ENTER)
     assert answer.result(PATIENCE).content == {
         "name": "Ada", "agree": False, "colour": "green", "days": ["mon"], "age": 42
     }  # fmt: skip
@@ -77,7 +79,7 @@ def test_esc_goes_back_to_the_start_from_the_first_field_and_from_the_end_to_the
     person.sees("? “name” *: (back)")
     person.answers("» Fill in the form", ENTER)
     person.answers("“name” *: Ada", ENTER, times=2)
-    person.answers("Ready to send? (", DOWN, DOWN, ENTER)
+    person.answers("Ready to send? (", UP, ENTER)
     assert answer.result(PATIENCE).content == {"name": "Ada"}
 
 
@@ -96,7 +98,7 @@ def test_esc_leaves_an_answer_as_it_is_when_it_is_changed_at_the_end(
     person.answers(BACK, "x", ESC)
     person.sees("? “name” *: (back)")
     person.sees("│ “name”: Ada", times=3)
-    person.answers("» Change an answer", DOWN, DOWN, ENTER)
+    person.answers("» Change an answer", UP, ENTER)
     assert verdict.result(PATIENCE) == Verdict.allow()
 
 
@@ -108,7 +110,7 @@ def test_esc_leaves_an_editor_without_a_change(person: Person, asking: Asking) -
     person.answers("» Deny", DOWN, ENTER)
     person.answers("What do you want to edit? (", ENTER)
     person.answers("Esc, Esc: back", "changed", ESC, ESC)
-    person.sees("? System prompt (back)")
+    person.sees("? System prompt: (back)")
     person.answers("» Deny", DOWN, DOWN, ENTER)
     assert verdict.result(PATIENCE) == Verdict.allow()
 
@@ -121,11 +123,11 @@ def test_esc_goes_back_from_a_text_to_the_text_before(person: Person, asking: As
     verdict = asking("review", question("sampling", completion(), answer))
     person.answers("» Deny", DOWN, ENTER)
     person.answers("Esc, Esc: back", "!", "\x1b\r")
-    person.sees("? Text 2 ")
+    person.sees("? Text 2: ")
     person.types(ESC, ESC)
-    person.sees("? Text 2 (back)")
+    person.sees("? Text 2: (back)")
     person.answers("Esc, Esc: back", "?", "\x1b\r")
-    person.sees("? Text one!?")
+    person.sees("? Text: one!?")
     person.answers("Esc, Esc: back", "\x1b\r")
     person.answers("» Deny", DOWN, DOWN, ENTER)
     sent = verdict.result(PATIENCE).answer
@@ -140,8 +142,8 @@ CALL = ToolCall("rm", {"path": "/"}, None)
 def test_a_mistyped_word_is_typed_again_on_an_empty_line(person: Person, asking: Asking) -> None:
     verdict = asking("review", question("tool", CALL))
     person.answers("» Deny", DOWN, ENTER)
-    person.answers("Type run to call it", "rnu", ENTER)
-    person.sees("Type run, or leave the line empty.")
+    person.answers("Type “run” to call it", "rnu", ENTER)
+    person.sees("“rnu” is not “run”, so nothing was called.")
     person.answers(BACK, "run", ENTER)
     assert verdict.result(PATIENCE) == Verdict.allow()
 
@@ -178,7 +180,7 @@ def test_ctrl_d_deletes_a_character_of_a_written_text(person: Person, asking: As
     answer = asking("form", form(), asked())
     person.answers("» Fill in the form", ENTER)
     person.answers(BACK, "Adda", LEFT, LEFT, CTRL_D, ENTER)
-    person.answers("Ready to send? (", DOWN, DOWN, ENTER)
+    person.answers("Ready to send? (", UP, ENTER)
     assert answer.result(PATIENCE).content == {"name": "Ada"}
 
 
@@ -189,6 +191,29 @@ def test_ctrl_d_cancels_before_the_first_prompt(
     verdict = asking("review", question("roots", None))
     person.answers("Pause typing for half a second; until then, keys are ignored.", CTRL_D)
     assert verdict.result(PATIENCE) == Verdict.deny("the person cancelled")
+
+
+@pytest.mark.parametrize("kind", ["sampling", "roots", "tool", "url", "form"])
+def test_the_first_prompt_of_a_question_names_its_keys(
+    person: Person, asking: Asking, kind: Kind
+) -> None:
+    """Nothing is before it, so Esc is not named."""
+    verdict = asking("review", question(kind, None))
+    person.sees("server: notes  Ctrl-C: cancel")
+    assert "Esc" not in person.screen
+    person.types(CTRL_C)
+    assert not verdict.result(PATIENCE).allowed
+
+
+def test_a_pause_and_a_server_of_a_file_name_their_keys(person: Person, asking: Asking) -> None:
+    review = ServerReview("x", Path("mcp.json"), "stdio", ("node", "word " * 4000))
+    approved = asking("approve", review)
+    person.sees("lines were shown. (arrow keys, Enter)")
+    person.answers("   Stop reading\nCtrl-C: cancel", CTRL_C)
+    assert not approved.result(PATIENCE)
+    approved = asking("approve", ServerReview("x", Path("mcp.json"), "stdio", ("node",)))
+    person.answers("\n   Yes, use exactly this\nCtrl-C: cancel", CTRL_C)
+    assert not approved.result(PATIENCE)
 
 
 def test_esc_answers_nothing_where_nothing_is_before(person: Person, asking: Asking) -> None:
@@ -222,7 +247,7 @@ def test_no_key_of_an_editor_ends_the_choice_of_options(person: Person, asking: 
     person.answers("» Fill in the form", ENTER)
     person.answers("○ tue", "\x0f", " ")
     person.answers("● mon", ENTER)
-    person.answers("Ready to send? (", DOWN, DOWN, ENTER)
+    person.answers("Ready to send? (", UP, ENTER)
     assert answer.result(PATIENCE).content == {"days": ["mon"]}
 
 

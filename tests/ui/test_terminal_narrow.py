@@ -13,7 +13,7 @@ from syncmcp.approval import ToolCall, Verdict
 from syncmcp.ui.terminal import Terminal
 from tests.support.stage import PATIENCE
 from tests.ui import asking as made
-from tests.ui.person import CTRL_C, DOWN, ENTER, ESC, Person
+from tests.ui.person import CTRL_C, DOWN, ENTER, ESC, LEFT, Person
 from tests.ui.terminal_questions import asked, completion, form, link, question
 
 LONG = "Red, the colour of roses, of fire engines and of "
@@ -47,13 +47,28 @@ def test_all_words_of_a_choice_and_the_footer_are_read(
         context = made.context(server)
         about = question(kind, request, context=context)  # type: ignore[arg-type]
         verdict = ask(pool, person, "review", about)
-        made.until(lambda: words(person).endswith("left to answer"))  # the end of the footer
+        made.until(
+            lambda: words(person).endswith("left to answer Ctrl-C: cancel")
+        )  # the end of the footer
         assert f"{message} (arrow keys, Enter) » Deny" in words(person)
         assert grant in words(person)
         assert "server: the server with a long name " in words(person)
         person.types(CTRL_C)
         assert not verdict.result(PATIENCE).allowed
         made.until(lambda: words(person).endswith("Cancelled."))
+
+
+def test_a_key_is_in_one_row_with_what_it_does(pool: ThreadPoolExecutor) -> None:
+    footer = "server: notes  5:00 left to answer\nEsc: back  Ctrl-C: cancel"
+    for columns in (36, 48, 60):
+        with Person(rows=40, columns=columns) as person:
+            answer = ask(pool, person, "form", form(), asked(timeout=300.0))
+            person.answers("» Fill in the form", ENTER)
+            person.sees("Field 1 of 1")
+            made.until(lambda person=person: person.screen.endswith("cancel"))  # type: ignore[misc]
+            assert re.sub(r"\d:\d\d", "5:00", person.screen).endswith(footer)
+            person.types(CTRL_C)
+            assert answer.result(PATIENCE).action == "cancel"
 
 
 def test_all_words_of_a_field_its_options_and_its_problem_are_read(
@@ -86,6 +101,45 @@ def test_all_words_of_a_field_its_options_and_its_problem_are_read(
     assert answer.result(PATIENCE).action == "cancel"
 
 
+@pytest.mark.parametrize(
+    ("schema", "problem", "key"),
+    [
+        ({"type": "string"}, "This field needs an answer.", "x"),
+        ({"type": "integer"}, "This field needs an answer.", "1"),
+        (
+            {"type": "array", "items": {"type": "string", "enum": ["a", "b"]}, "minItems": 1},
+            "Choose at least 1, not 0.",
+            " ",
+        ),
+    ],
+    ids=["text", "number", "choices"],
+)
+@pytest.mark.parametrize(("rows", "columns"), [(12, 24), (20, 60), (24, 80), (40, 120)])
+def test_an_empty_answer_to_a_required_field_is_refused_in_words_that_stay(
+    pool: ThreadPoolExecutor, schema: Any, problem: str, key: str, rows: int, columns: int
+) -> None:
+    """On terminals that answer no queries, too: they get none, and prompts do not need them."""
+    with Person(rows=rows, columns=columns) as person:
+        answer = ask(pool, person, "form", form({"f": schema}, ("f",)), asked())
+        while "Fill in" not in person.screen:  # the lowest screen has pauses
+            made.until(lambda: words(person).endswith("Ctrl-C: cancel"))
+            before = person.screen
+            if "» Go on" in before:
+                person.types(ENTER)
+                made.until(lambda before=before: person.screen != before)  # type: ignore[misc]
+        person.answers("» Fill in the form", ENTER)
+        person.answers("Esc: back", ENTER)
+        made.until(lambda: problem in words(person))
+        person.types(LEFT)  # writes nothing
+        person.types(ENTER)
+        made.until(lambda: f"{problem} server: notes" in words(person))
+        person.types(key)
+        made.until(lambda: problem not in words(person))
+        assert b"\x1b[6n" not in person.raw  # asks for the position of the cursor
+        person.types(CTRL_C)
+        assert answer.result(PATIENCE).action == "cancel"
+
+
 def test_no_row_of_an_option_looks_like_an_option_or_a_prompt(
     person: Person, pool: ThreadPoolExecutor
 ) -> None:
@@ -109,33 +163,62 @@ def test_the_word_that_confirms_a_call_is_asked_for_in_whole_words(
 ) -> None:
     verdict = ask(pool, person, "review", question("tool", ToolCall("rm", {}, None)))
     person.answers("» Deny", DOWN, ENTER)
-    asks = "The tool may change something. Type run to call it, or press Enter to deny:"
+    asks = (
+        "The tool may change something, so a word confirms the call. "
+        "? Type “run” to call it, or press Enter to deny:"
+    )
     made.until(lambda: asks in words(person))
     person.types("run", ENTER)
     assert verdict.result(PATIENCE) == Verdict.allow()
 
 
-def test_the_rows_of_a_prompt_do_not_move_a_request_out_of_sight(pool: ThreadPoolExecutor) -> None:
+@pytest.mark.parametrize(
+    ("rows", "columns", "name"),
+    [
+        (30, 40, "notes with a name that is as long as the name of a server is"),
+        (20, 50, "notes"),
+        (20, 60, "notes with a name that is as long as the name of a server is"),
+        (24, 80, "notes"),
+    ],
+)
+def test_the_rows_of_a_prompt_do_not_move_a_request_out_of_sight(
+    rows: int, columns: int, name: str
+) -> None:
     """What counts as shown is on the screen beside the whole prompt, however narrow."""
-    with Person(rows=30, columns=40) as person:
+    with Person(rows=rows, columns=columns) as person, ThreadPoolExecutor(3) as threads:
         terminal = Terminal(person.stdin, person.stdout)
         whole = []
         for lines in range(1, 20):
             request = made.sampling("\n".join(["row"] * lines))
-            name = "notes with a name that is as long as the name of a server is"
             context = made.context(made.server(name, info=None), timeout=300)
-            verdict = pool.submit(terminal.review, question("sampling", request, context=context))
-            made.until(lambda: words(person).endswith("left to answer"))
+            verdict = threads.submit(
+                terminal.review, question("sampling", request, context=context)
+            )
+            made.until(lambda: words(person).endswith("left to answer Ctrl-C: cancel"))
             whole.append("Read all of it" not in person.screen)
             if whole[-1]:
-                assert "━━ notes with a name" in person.screen, lines
+                assert "━━ notes" in person.screen, lines
             person.types(CTRL_C)
             assert not verdict.result(PATIENCE).allowed
             person.sees("Cancelled.")
-            pool.submit(print, "\x1b[2J\x1b[H", file=person.stdout, flush=True).result(PATIENCE)
+            threads.submit(print, "\x1b[2J\x1b[H", file=person.stdout, flush=True).result(PATIENCE)
             made.until(lambda: person.screen == "")
         assert whole == sorted(whole, reverse=True)
         assert set(whole) == {True, False}
+
+
+def test_a_small_call_is_seen_whole_on_a_narrow_terminal(pool: ThreadPoolExecutor) -> None:
+    """There is room for the words of the server about the tool, too."""
+    for rows, columns in ((20, 60), (24, 50), (24, 40)):
+        with Person(rows=rows, columns=columns) as person:
+            context = made.context(made.server("notes"), timeout=300)
+            verdict = ask(pool, person, "review", question("tool", None, context=context))
+            person.sees("Ctrl-C: cancel")
+            shown = words(person)
+            person.types(CTRL_C)
+            assert not verdict.result(PATIENCE).allowed
+        assert "Allow this call" in shown
+        assert shown.startswith("━━ notes will run one of its tools, if you agree ━━")
 
 
 # -- pauses ---------------------------------------------------------------------------------------
@@ -160,7 +243,7 @@ def test_a_screen_that_is_full_pauses_in_words_that_fit(
     seen: set[str] = set()
     pauses: list[str] = []
     while True:
-        made.until(lambda: low.screen.endswith("server: notes"))
+        made.until(lambda: low.screen.endswith("server: notes  Ctrl-C: cancel"))
         prompt = low.screen[low.screen.rindex("\n? ") :]
         seen |= set(low.lines)
         if "Decline" in prompt:

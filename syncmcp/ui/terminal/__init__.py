@@ -13,6 +13,7 @@ the server or a model is printed after a bar, with control and hidden characters
 from __future__ import annotations
 
 import importlib
+import os
 import sys
 import threading
 import webbrowser
@@ -53,9 +54,9 @@ class Terminal:
     withdrawn or expires is removed with a message. Ctrl-C cancels the question, as Ctrl-D does
     unless a text is being written. Esc goes back to the prompt before, where the screen says so.
     Enter alone allows, opens, sends and starts nothing. A question can be answered only after half
-    a second in which no key was pressed. Without a terminal, elicitations are cancelled, reviews
-    are denied, and the log says why. The methods are called on the threads of the questions, and
-    block.
+    a second in which no key was pressed. Without a terminal that can move the cursor, elicitations
+    are cancelled, reviews are denied, and the log says why. The methods are called on the threads
+    of the questions, and block.
 
     Args:
         stdin: The terminal to read from; `sys.stdin` by default.
@@ -136,7 +137,7 @@ class Terminal:
 
         Raises:
             UsageError: The question is too long to be shown.
-            Denied: There is no terminal, so nobody can be asked.
+            Denied: There is no terminal that can move the cursor, so nobody can be asked.
         """
         check_length(question)
         from syncmcp.ui.terminal import cards
@@ -297,9 +298,13 @@ class Terminal:
             if stream is None or stream.closed or not stream.isatty():
                 raise _NoTerminal(
                     f"cannot ask: standard {name} is not a terminal; pass terminals to"
-                    " Terminal as stdin and stdout, or use another handler, such as "
-                    "syncmcp.ui.browser.Browser, or another approval"
+                    f" Terminal as stdin and stdout, or {_OTHERS}"
                 )
+        if (kind := os.environ.get("TERM", "")).lower() in _DUMB:
+            raise _NoTerminal(
+                f"cannot ask: the terminal cannot move the cursor (TERM={kind}); if it can, set"
+                f" TERM to its type, such as xterm-256color, or {_OTHERS}"
+            )
         return streams
 
 
@@ -330,7 +335,13 @@ class AskOnTerminal(Approval):
 
 
 class _NoTerminal(Exception):
-    """A standard stream is not a terminal."""
+    """A standard stream is not a terminal, or the terminal cannot move the cursor."""
+
+
+# The values of the variable TERM of terminals that only print lines.
+_DUMB: Final = ("dumb", "unknown")
+
+_OTHERS: Final = "use another handler, such as syncmcp.ui.browser.Browser, or another approval"
 
 
 # The order in which questions get the terminal; all `Terminal` objects of the process share it.

@@ -190,12 +190,12 @@ def edit_request(screen: Screen, request: CreateMessageRequestParams) -> CreateM
         options.insert(1, ("message", "The last message"))
     what = screen.choose("What do you want to edit?", options, back=True)
     if what == "system":
-        written = screen.edit_text("System prompt", request.system_prompt or "", lines=True)
+        written = screen.edit_text("System prompt:", request.system_prompt or "", lines=True)
         return request.model_copy(update={"system_prompt": written or None})
     if what == "tokens":
         most = request.max_tokens
         tokens = screen.edit_text(
-            "Maximum tokens", str(most), check=partial(_max_tokens_problem, most=most)
+            "Maximum tokens:", str(most), check=partial(_max_tokens_problem, most=most)
         )
         return request.model_copy(update={"max_tokens": int(tokens)})
     *before, last = request.messages
@@ -213,7 +213,7 @@ def edit_texts(screen: Screen, message: MessageT) -> MessageT:
     def edit(number: int, position: int) -> None:
         block = blocks[position]
         assert isinstance(block, TextContent)
-        title = "Text" if number == 1 else f"Text {number}"
+        title = "Text:" if number == 1 else f"Text {number}:"
         written = screen.edit_text(title, block.text, lines=True)
         blocks[position] = block.model_copy(update={"text": written})
 
@@ -316,7 +316,7 @@ def show_link(screen: Screen, url: str) -> bool:
         return False
     host = screen.wrap_quote(link.host, limit=len(link.host))
     warnings = [visible(warning) for warning in link.warnings]
-    screen.read(url, below=1 + len(host) + sum(map(screen.warning_rows, warnings)))
+    screen.read(url, below=1 + len(host) + sum(map(screen.rows_of_warning, warnings)))
     screen.say("Its host:")
     for line in host:
         screen.quote_line(line)
@@ -407,22 +407,25 @@ def _review_tool_call(
     screen.read(call.tool)
     text = "\n".join(arguments_lines(call))
     claims = _claims(screen, call)
-    whole = screen.fits(text, below=len(claims) + 1)
-    shown, cut = (text, "") if whole else (arguments_overview(call), "; both ends of each")
+    trust = "" if question.server.trusted else " (do not rely on it)"
+    whose = f"What the server says about the tool{trust}:"
+    title = f"Its arguments: {len(call.arguments):,} ({len(arguments_text(call)):,} characters"
+    cut = "; both ends of each"
+    below = screen.rows_of(f"{title}{cut})") + screen.rows_of(whose) + len(claims)
+    whole = screen.fits(text, below=below)
     if call.arguments:
-        size = len(arguments_text(call))
-        screen.say(f"Its arguments: {len(call.arguments):,} ({size:,} characters{cut})")
+        shown = text if whole else arguments_overview(call)
+        screen.say(f"{title}{'' if whole else cut})")
         screen.quote(shown, limit=len(shown), hanging=True)
     else:
         screen.say("The tool has no arguments.")
     if claims:
-        trust = "" if question.server.trusted else " (do not rely on it)"
-        screen.say(f"What the server says about the tool{trust}:")
+        screen.say(whose)
         for line in claims:
             screen.quote_line(line)
     # A long overview moves the name out of sight, so the person reads it again with the arguments.
     text = f"{visible(call.tool)}\n{text}"
-    options = [_DENY, ("allow", "Call it"), *grant]
+    options = [_DENY, ("allow", "Allow this call"), *grant]
     confirm = partial(_types_word, screen) if wants_word(question) else None
     return _verdict(_choose(screen, "Call it?", text, options, whole=whole, confirm=confirm))
 
@@ -435,10 +438,14 @@ def _claims(screen: Screen, call: ToolCall) -> list[str]:
 
 
 def _types_word(screen: Screen) -> bool:
-    """Ask the person to type the word for a call that may change something."""
-    message = f"The tool may change something. Type {RUN} to call it, or press Enter to deny:"
-    while (typed := screen.edit_text(message)) not in (RUN, ""):
-        screen.say(f"Type {RUN}, or leave the line empty.")  # and begin again, on an empty line
+    """Ask the person to type the word for a call that may change something.
+
+    Keys that are pressed by reflex do not type the word, and Enter alone denies the call.
+    """
+    screen.say("The tool may change something, so a word confirms the call.")
+    message = f"Type “{RUN}” to call it, or press Enter to deny:"
+    while (typed := screen.edit_text(message, empty="(denied)")) not in (RUN, ""):
+        screen.say(f"“{short_name(typed)}” is not “{RUN}”, so nothing was called.")
     return typed == RUN
 
 

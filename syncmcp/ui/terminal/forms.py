@@ -51,28 +51,47 @@ def review_answers(
         WentBack: The person went back to the fields, which `back` permits.
     """
     while True:
-        show_answers(screen, form, answers)
         problems = form.problems(form.with_defaults(answers))
-        for name, problem in problems.items():
-            screen.say(f"Not valid yet: {short_name(name)}")
+        show_answers(screen, form, answers, valid=not problems)
+        labels = {field.name: _label(field) for field in form.fields}
+        wrong = [labels.get(name, f"“{short_name(name)}”") for name in problems]
+        for label, problem in zip(wrong, problems.values(), strict=True):
+            screen.say(f"Not valid yet: {label}")
             screen.quote(problem)
-        options = [("edit", "Change an answer")] if form.fields else []
-        options.append(("cancel", "Cancel: send nothing"))
+        options = [("cancel", "Cancel: send nothing")]
+        if form.fields:
+            options.insert(0, ("edit", f"Change an answer{_what_to_change(wrong)}"))
         if not problems:
-            options.append(("send", "Send these answers"))
-        action = screen.choose("Ready to send?", options, back=back)
+            words = "Send these answers" if form.fields else "Send the empty form"
+            options.insert(0, ("send", words))
+        # Enter alone chooses the default, and a person may press it by reflex: it sends nothing.
+        action = screen.choose(
+            "Not ready to send:" if problems else "Ready to send?",
+            options,
+            default=0 if problems else 1,
+            back=back,
+        )
         if action == "send":
             return answers
         if action == "cancel":
             return None
         with suppress(WentBack):  # the person sees the answers again
-            _change_answer(screen, form, answers)
+            _change_answer(screen, form, answers, problems)
 
 
-def show_answers(screen: Screen, form: Form, answers: dict[str, Any]) -> None:
+def _what_to_change(wrong: list[str]) -> str:
+    if not wrong:
+        return ""
+    return f": {f'{len(wrong)} are' if wrong[1:] else f'{wrong[0]} is'} not valid yet"
+
+
+def show_answers(screen: Screen, form: Form, answers: dict[str, Any], *, valid: bool) -> None:
     """Print the content to be sent: the answers, and the defaults of omitted fields."""
     screen.say()
-    screen.say("What will be sent:")
+    if not form.fields:
+        screen.say("The form has no fields: there is nothing to fill in.")
+        return
+    screen.say("What will be sent:" if valid else "The answers so far:")
     sent = form.with_defaults(answers)
     for field in form.fields:
         if field.name not in sent:
@@ -84,9 +103,15 @@ def show_answers(screen: Screen, form: Form, answers: dict[str, Any]) -> None:
         screen.read(f"“{visible(field.label)}”: {value}{default}", hanging=True)
 
 
-def _change_answer(screen: Screen, form: Form, answers: dict[str, Any]) -> None:
-    labels = [(field, _label(field)) for field in form.fields]
-    field = screen.choose("Which answer?", labels, back=True)
+def _change_answer(
+    screen: Screen, form: Form, answers: dict[str, Any], problems: dict[str, str]
+) -> None:
+    labels = [
+        (field, f"{_label(field)}{': not valid yet' if field.name in problems else ''}")
+        for field in form.fields
+    ]
+    first = next((at for at, each in enumerate(form.fields) if each.name in problems), 0)
+    field = screen.choose("Which answer?", labels, default=first, back=True)
     if field is not None:
         _ask_field(screen, form, field, answers)
 

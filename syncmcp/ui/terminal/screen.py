@@ -8,7 +8,6 @@ from __future__ import annotations
 import atexit
 import math
 import os
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -23,7 +22,6 @@ from prompt_toolkit.key_binding import KeyBindings
 from prompt_toolkit.keys import Keys
 from prompt_toolkit.layout import ConditionalContainer, HSplit, Layout, Window
 from prompt_toolkit.layout.controls import FormattedTextControl
-from prompt_toolkit.output import create_output
 from rich.console import Console
 from rich.text import Text
 
@@ -31,6 +29,7 @@ from syncmcp._base.terminal import discard_input
 from syncmcp._concurrency.timing import Deadline
 from syncmcp.handlers.context import is_named_by_file
 from syncmcp.ui import shorten, visible
+from syncmcp.ui.terminal.device import make_output, save_modes
 from syncmcp.ui.terminal.keys import (
     ESCAPE,
     ESCAPE_SECONDS,
@@ -47,24 +46,6 @@ from syncmcp.ui.terminal.rows import cells_of, wrap
 if TYPE_CHECKING:
     from syncmcp.handlers import HandlerContext
     from syncmcp.handlers.context import ConnectedServer
-
-# Saving the modes of a terminal, on each operating system.
-
-
-if sys.platform == "win32":
-
-    def save_modes(number: int) -> Callable[[], None]:
-        """Return a function that does nothing: the console restores its modes by itself."""
-        return lambda: None
-
-else:
-    import termios
-
-    def save_modes(number: int) -> Callable[[], None]:
-        """Return a function that restores the present modes of the terminal."""
-        before = termios.tcgetattr(number)
-        return lambda: termios.tcsetattr(number, termios.TCSADRAIN, before)
-
 
 T = TypeVar("T")
 
@@ -89,11 +70,14 @@ _FAINT = "fg:ansibrightblack"
 # Keys of questionary that tick all options, or invert the ticks: disabled, as words have them.
 _SELECTING = "ai"
 
-# The rows of a screen that a prompt takes; those on a narrow screen, where options and the footer
-# take several rows; and the fewest rows of a text on one page.
+# The fewest rows of a screen that are kept for a prompt, and of a text on one page.
 _PROMPT_ROWS = 8
-_NARROW, _NARROW_PROMPT_ROWS = 80, 12
 _LEAST_ROWS = 5
+# What takes the most rows in a prompt: the message, the last of four options, and the footer.
+_LONGEST_MESSAGE = "What do you want to edit? (arrow keys, Enter)"
+_OTHER_OPTIONS = 3
+_LONGEST_OPTION = "Approve this and all later requests while this program runs"
+_LONGEST_STATE = ["59:59 left to answer", "9 more questions waiting"]
 # The cells before an option: the pointer, the mark of a tick; further rows begin below its words.
 _OPTION_INDENT = "     "
 
@@ -143,11 +127,9 @@ class Screen:
         self.printed = 0
         self.cut = False
         columns, rows = os.get_terminal_size(stdout.fileno())
-        width = columns or 80
-        prompt_rows = _PROMPT_ROWS if width >= _NARROW else _NARROW_PROMPT_ROWS
-        self._page_rows = max((rows or 24) - prompt_rows, _LEAST_ROWS)
+        self._rows_of_screen = rows or 24
         self._console = Console(
-            file=stdout, width=width, markup=False, emoji=False, highlight=False
+            file=stdout, width=columns or 80, markup=False, emoji=False, highlight=False
         )
 
     @contextmanager
@@ -164,7 +146,7 @@ class Screen:
 
         atexit.register(restore)
         self._input = create_input(self._stdin)
-        self._output = create_output(self._stdout)
+        self._output = make_output(self._stdout)
         try:
             with self._input.raw_mode():
                 # Keys typed before the question was shown must not answer it.
@@ -181,6 +163,7 @@ class Screen:
         A name that a servers file chose is marked as such: it may imitate another server's.
         """
         self.say()
+        self.printed = 0  # the empty row may scroll off
         self._server_name = short_name(server.name)
         self.headline(f"{self._server_name} {wants}")
         if is_named_by_file(server):
@@ -203,9 +186,13 @@ class Screen:
         """Print a warning, which is trusted text."""
         self.say(_warning(words), "bold yellow")
 
-    def warning_rows(self, words: str) -> int:
+    def rows_of(self, words: str) -> int:
+        """Return the number of rows that `say` prints."""
+        return len(self._rows(words))
+
+    def rows_of_warning(self, words: str) -> int:
         """Return the number of rows that `warn` prints."""
-        return len(self._rows(_warning(words)))
+        return self.rows_of(_warning(words))
 
     def _rows(self, words: str) -> list[str]:
         return wrap(words, self._console.width - len(_INDENT))
@@ -256,6 +243,18 @@ class Screen:
     def quote_line(self, line: str) -> None:
         """Print one line of `wrap_quote` after a bar."""
         self._print(Text.assemble((_BAR, "cyan"), line))
+
+    @property
+    def _page_rows(self) -> int:
+        """The rows that are on the screen above any prompt with options of this program."""
+        width = self._console.width
+        prompt = (
+            *wrap(_LONGEST_MESSAGE, width - len(_INDENT)),
+            *wrap(_LONGEST_OPTION, width - len(_OPTION_INDENT)),
+            *self._fold_footer([self._footer_name, *_LONGEST_STATE], ESCAPE),
+        )
+        kept = max(len(prompt) + _OTHER_OPTIONS, _PROMPT_ROWS)
+        return max(self._rows_of_screen - kept, _LEAST_ROWS)
 
     @property
     def is_full(self) -> bool:
@@ -389,7 +388,9 @@ class Screen:
         add_keys(prompt.application, letters)
         disable_editor(prompt.application)
         positions: list[int] = self._ask(prompt, message, back=ESCAPE)
-        self._print_answer(message, ", ".join(options[position] for position in positions))
+        self._print_answer(
+            message, ", ".join(options[position] for position in positions) or "(none)"
+        )
         return positions
 
     def edit_text(
@@ -399,6 +400,7 @@ class Screen:
         *,
         check: Callable[[str], str | None] = lambda _: None,
         lines: bool = False,
+        empty: str = "(empty)",
     ) -> str:
         """Let the person write or edit a text, or go back.
 
@@ -409,6 +411,7 @@ class Screen:
             check: Returns an error message for a text, or `None`; the person then corrects it.
             lines: Whether the text may have several lines. Esc and then Enter end the input, so
                 the person presses Esc twice to go back.
+            empty: What the screen shows as the answer if the text is empty.
 
         Returns:
             The text.
@@ -427,7 +430,7 @@ class Screen:
             **words,
         )
         written: str = self._ask(prompt, message, back=ESCAPE * 2 if lines else ESCAPE)
-        self._print_answer(message, written)
+        self._print_answer(message, written or empty)
         return text if written == shown else written
 
     def _prompt_options(self, message: str, instruction: str) -> dict[str, Any]:
@@ -484,7 +487,7 @@ class Screen:
                 style=_FAINT,
                 dont_extend_height=True,
             ),
-            filter=~is_done & Condition(lambda: bool(self._footer(back))),
+            filter=~is_done,
         )
         layout = application.layout
         for window in layout.find_all_windows():
@@ -562,16 +565,27 @@ class Screen:
     def _footer(self, back: tuple[Keys, ...]) -> str:
         # Repeats the name in the banner, which a long message may have scrolled off the screen.
         # It does not say that the server asks: this program asks about calls and answers.
-        parts = [f"server: {self._server_name}"] if self._server_name else []
+        parts = [self._footer_name] if self._footer_name else []
         left = None if self._context is None else self._context.time_left()
         if left is not None:
             minutes, seconds = divmod(math.ceil(left), 60)
             parts.append(f"{minutes}:{seconds:02} left to answer")
         if (waiting := self._waiting()) > 0:
             parts.append(f"{waiting} more {'question' if waiting == 1 else 'questions'} waiting")
-        if back:
-            parts.append(f"{', '.join(['Esc'] * len(back))}: back  Ctrl-C: cancel")
-        return "\n".join(wrap("  ".join(parts), self._console.width))
+        return "\n".join(self._fold_footer(parts, back))
+
+    @property
+    def _footer_name(self) -> str:
+        return f"server: {self._server_name}" if self._server_name else ""
+
+    def _fold_footer(self, parts: list[str], back: tuple[Keys, ...]) -> list[str]:
+        keys = [f"{', '.join(['Esc'] * len(back))}: back"] if back else []
+        keys.append("Ctrl-C: cancel")
+        width = self._console.width
+        if cells_of(words := "  ".join([*parts, *keys])) <= width:
+            return [words]
+        # A key stays in one row with what it does.
+        return [row for some in (parts, keys) for row in wrap("  ".join(some), width)]
 
     def _print(self, text: Text) -> None:
         self._stdout.write(_NO_AUTOWRAP)
