@@ -82,15 +82,17 @@ def test_a_servers_words_do_nothing_to_the_terminal(elsewhere: Path, hostile: st
     ("keys", "code", "said"),
     [
         ((ENTER,), 1, "error: the tool call was denied"),
-        ((DOWN, ENTER, CTRL_C), 130, "error: interrupted"),
+        (("rum", ENTER, ENTER), 1, "“rum” is not “run”, so nothing was called."),
+        (("run", CTRL_C), 130, "error: interrupted"),
     ],
 )
 def test_what_may_change_something_is_called_after_a_yes(
     elsewhere: Path, hostile: str, keys: tuple[str, ...], code: int, said: str
 ) -> None:
     with at_terminal("call", hostile, "change") as terminal:
-        terminal.sees("Call it?")
+        terminal.sees("Type “run” to call it, or press Enter to deny:")
         assert "change" in terminal.screen
+        assert "Call it?" not in terminal.screen  # the word decides
         terminal.sees("server: ")  # the last line that is drawn
         assert "Allow all calls" not in terminal.screen  # this program makes one
         terminal.types(*keys)
@@ -111,7 +113,7 @@ def test_a_call_that_a_person_allows(elsewhere: Path) -> None:
 
     with serve_http(server) as http:
         with at_terminal("call", http.url, "delete_book", "id=7", columns=90) as terminal:
-            terminal.answers("Call it?", DOWN, ENTER, "run", ENTER)
+            terminal.answers("server: ", "run", ENTER)
             assert terminal.ends() == 0
         drawn = terminal.picture(f"syncmcp call {http.url} delete_book id=7")
     assert terminal.screen.endswith("Book 7 is gone.")

@@ -425,6 +425,8 @@ def _review_tool_call(
             screen.quote_line(line)
     # A long overview moves the name out of sight, so the person reads it again with the arguments.
     text = f"{visible(call.tool)}\n{text}"
+    if whole and not grant and wants_word(question):  # the word alone decides
+        return _verdict("allow" if _types_word(screen, back=False) else None)
     options = [_DENY, ("allow", "Allow this call"), *grant]
     confirm = partial(_types_word, screen) if wants_word(question) else None
     return _verdict(_choose(screen, "Call it?", text, options, whole=whole, confirm=confirm))
@@ -437,14 +439,14 @@ def _claims(screen: Screen, call: ToolCall) -> list[str]:
     return [line for words in said for line in screen.wrap_quote(words, limit=200)]
 
 
-def _types_word(screen: Screen) -> bool:
+def _types_word(screen: Screen, *, back: bool = True) -> bool:
     """Ask the person to type the word for a call that may change something.
 
     Keys that are pressed by reflex do not type the word, and Enter alone denies the call.
     """
     screen.say("The tool may change something, so a word confirms the call.")
     message = f"Type “{RUN}” to call it, or press Enter to deny:"
-    while (typed := screen.edit_text(message, empty="(denied)")) not in (RUN, ""):
+    while (typed := screen.edit_text(message, empty="(denied)", back=back)) not in (RUN, ""):
         screen.say(f"“{short_name(typed)}” is not “{RUN}”, so nothing was called.")
     return typed == RUN
 

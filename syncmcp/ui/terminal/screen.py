@@ -401,6 +401,7 @@ class Screen:
         check: Callable[[str], str | None] = lambda _: None,
         lines: bool = False,
         empty: str = "(empty)",
+        back: bool = True,
     ) -> str:
         """Let the person write or edit a text, or go back.
 
@@ -412,6 +413,7 @@ class Screen:
             lines: Whether the text may have several lines. Esc and then Enter end the input, so
                 the person presses Esc twice to go back.
             empty: What the screen shows as the answer if the text is empty.
+            back: Whether the person can go back.
 
         Returns:
             The text.
@@ -429,7 +431,8 @@ class Screen:
             multiline=lines,
             **words,
         )
-        written: str = self._ask(prompt, message, back=ESCAPE * 2 if lines else ESCAPE)
+        keys = ESCAPE * 2 if lines else ESCAPE
+        written: str = self._ask(prompt, message, back=keys if back else ())
         self._print_answer(message, written or empty)
         return text if written == shown else written
 
