@@ -120,7 +120,8 @@ def _classify(
 def _describe(error: BaseException) -> str:
     if isinstance(error, OSError) and error.strerror:
         return str(error.strerror)  # without the error number
-    return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+    kind, said = type(error).__name__, str(error)
+    return said if said.startswith(kind) else f"{kind}: {said}" if said else kind
 
 
 def _chain(error: BaseException) -> Iterator[BaseException]:

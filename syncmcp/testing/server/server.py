@@ -407,6 +407,13 @@ class Server(Dispatcher):
         with self._lock:
             return list(self._sessions)
 
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> object:
+            hint = ": write run_stdio(), or serve_http(server)" if name == "run" else ""
+            text = f"'Server' object has no attribute {name!r}{hint}"
+            raise AttributeError(text, name=name, obj=self)
+
     def run_stdio(self) -> None:
         """Serve this process's stdin and stdout until stdin ends or stdout breaks.
 

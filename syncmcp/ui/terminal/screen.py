@@ -429,6 +429,7 @@ class Screen:
             default=shown,
             validate=lambda written: self._problem(check(text if written == shown else written)),
             multiline=lines,
+            validate_while_typing=False,  # a problem is shown once the person has finished
             **words,
         )
         keys = ESCAPE * 2 if lines else ESCAPE
