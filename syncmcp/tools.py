@@ -276,8 +276,9 @@ class ToolLoop:
                 of a client refused the credentials.
             Exception: The model's function, or a callback, raised it.
 
-            All of them, whatever their class, get an attribute `messages`: the conversation so far,
-            with a result for each tool that has run. Continue with it, so that none runs again.
+            All of them, except errors of the arguments, get an attribute `messages`: the
+            conversation so far, with a result for each tool that has run. Continue with it, so that
+            none runs again.
         """
         base = _request(
             request, system_prompt=system_prompt, max_tokens=max_tokens, tool_choice=tool_choice

@@ -131,7 +131,7 @@ class ToolFunction:
 
         Raises:
             UsageError: An argument is invalid.
-            TypeError: An argument of a call is missing or unknown.
+            TypeError: An argument of a call is missing or unknown; also with `return_errors`.
             McpError: A call failed, and `return_errors` is false.
         """
         limit = whole_number(max_in_flight, "max_in_flight")

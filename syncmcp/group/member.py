@@ -50,7 +50,11 @@ Source: TypeAlias = Target | Client
 """A server for a group: a target as for `Client`, or a client."""
 
 State = Literal["opening", "open", "lost", "failed", "disabled", "closed"]
-"""The state of a server. If ``"lost"``, the next call opens another connection."""
+"""The state of a server. If ``"lost"``, the next call opens another connection.
+
+A server over HTTP stays ``"open"`` while it cannot be reached, because the client holds no
+connection to it: `ClientGroup.ping` checks it.
+"""
 
 
 ENDED_STATES: Final = frozenset({"failed", "disabled", "closed"})
