@@ -39,6 +39,7 @@ from syncmcp.cli.output import (
 )
 from syncmcp.cli.person import without_person
 from syncmcp.cli.session import (
+    CONNECTION_OPTIONS,
     LONGEST_WAIT,
     SHELL_COMMANDS,
     CallCommand,
@@ -73,7 +74,7 @@ def shell(session: Session) -> None:
     outer = SharedClient(client, person)
     name = short_name(client.server.name)
     session.out.note(f"connected to {name}; help lists the commands, Ctrl-D ends the shell")
-    prompt = LinePrompt(client)
+    prompt = LinePrompt(client, _shell_options())
     person.in_shell, person.suspend_prompt = True, prompt.suspended
     connection = core_of(client).connection
     for line in prompt.lines():
@@ -122,6 +123,21 @@ def _has_tool(client: Client, name: str) -> bool:
     with suppress(McpError):  # this is about a hint only
         return any(tool.name == name for tool in client.list_tools(timeout=LONGEST_WAIT))
     return False
+
+
+def _shell_options() -> dict[str, list[str]]:
+    """Return the options of each command that the shell has, without those of the connection."""
+    return {
+        name: [
+            option
+            for one in command.params
+            if one.name not in CONNECTION_OPTIONS
+            for option in one.opts
+            if option.startswith("--")
+        ]
+        for name, command in command_tree().commands.items()
+        if name in SHELL_COMMANDS
+    }
 
 
 def _shell_help() -> str:

@@ -44,6 +44,12 @@ auth_app = typer.Typer(
 )
 
 
+class _AuthCommand(ServerCommand):
+    """A command of `auth`: it starts no program and makes no calls."""
+
+    unused = ("yes", "env", "cwd", "model", "idle_timeout")
+
+
 @with_session
 def login(
     session: Session,
@@ -173,9 +179,9 @@ def status(session: Session) -> None:
         raise typer.Exit(Exit.AUTH)
 
 
-auth_app.command("login", cls=ServerCommand)(login)
-auth_app.command("logout", cls=ServerCommand)(logout)
-auth_app.command("status", cls=ServerCommand)(status)
+auth_app.command("login", cls=_AuthCommand)(login)
+auth_app.command("logout", cls=_AuthCommand)(logout)
+auth_app.command("status", cls=_AuthCommand)(status)
 
 
 def _wants_no_sign_in(session: Session, server: Http, issuer: str | None) -> bool:
@@ -232,6 +238,7 @@ def _secret_from(name: str) -> str:
 
 def _http_server(session: Session) -> Http:
     """Return the server; show only its `label`, because its URL may contain secrets."""
+    session.reject_options(("yes", "model", "idle_timeout"), "does not apply to a sign-in")
     is_http = not session.command
     if is_http and not is_url(session.named):  # known before a person is asked to approve it
         is_http = find_server(session.named, session.settings.config).review().url is not None

@@ -77,7 +77,8 @@ _MOST_OF_STRAY_LINE = 24
 
 # `replay` rejects options for the server; a shell those for its connection, which is open.
 _SERVER_OPTIONS = ("header", "bearer", "env", "cwd", "config", "trust")
-_CONNECTION_OPTIONS = (*_SERVER_OPTIONS, "model", "revision", "open_timeout", "verbose")
+CONNECTION_OPTIONS = (*_SERVER_OPTIONS, "model", "revision", "open_timeout", "verbose")
+"""The options of a connection, which commands in a shell reject."""
 
 
 LONGEST_WAIT = 5.0
@@ -261,7 +262,7 @@ class Session:
     def client(self) -> Client:
         """The open client."""
         if self._shared is not None:
-            self._reject_options(_CONNECTION_OPTIONS, "must be passed when you start the shell")
+            self.reject_options(CONNECTION_OPTIONS, "must be passed when you start the shell")
             return self._shared.client
         if self._client is None:
             client = self.make_client()
@@ -360,7 +361,8 @@ class Session:
         client = self._client if self._shared is None else self._shared.client
         return Secrets() if client is None else core_of(client).wire.secrets
 
-    def _reject_options(self, names: Sequence[str], why: str) -> None:
+    def reject_options(self, names: Sequence[str], why: str) -> None:
+        """Raise `CommandError` if one of these options was passed."""
         usual = type(self.settings)()
         for name in names:
             if getattr(self.settings, name) != getattr(usual, name):
@@ -375,14 +377,14 @@ class Session:
                 hint = "a command gets its credentials from its environment: -e NAME=value"
             raise CommandError("--header and --bearer need a URL", hint=hint)
         if not self.command:
-            self._reject_options(("env", "cwd"), "needs a command after --")
+            self.reject_options(("env", "cwd"), "needs a command after --")
         if settings.config is not None and (self.command or remote):
             raise CommandError("--config needs the name of a server in that file")
 
     def _wrapped_target(self) -> tuple[Target, dict[str, Any]]:
         """Return the target: under `record` in a `Recording`, under `replay` a `Replay`."""
         if isinstance(self.outer, ReplayFrom):
-            self._reject_options(_SERVER_OPTIONS, "needs a server, but a recording has none")
+            self.reject_options(_SERVER_OPTIONS, "needs a server, but a recording has none")
             from syncmcp.testing import Replay
 
             return Replay(self.outer.path), {}
@@ -443,7 +445,13 @@ _BRIEF = "syncmcp.brief"
 
 
 class ServerCommand(TyperCommand):
-    """A command whose first argument is a server; a server command may follow ``--`` instead."""
+    """A command whose first argument is a server; a server command may follow ``--`` instead.
+
+    Attributes:
+        unused: The names of the shared options that do not apply, which its help leaves out.
+    """
+
+    unused: tuple[str, ...] = ()
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Insert a placeholder for TARGET if the server is given in another way."""
@@ -475,6 +483,8 @@ class ServerCommand(TyperCommand):
         brief, names = ctx.meta[_BRIEF], []
         sections: dict[str, list[tuple[str, str]]] = {"Arguments": [], "Options": []}
         for one in self.get_params(ctx):
+            if one.name in self.unused:
+                continue
             common = any(one.name == field.name for field in fields(Settings))
             title = "Options of every server command" if common else "Options"
             if one.param_type_name == "argument":
@@ -507,7 +517,7 @@ class ServerCommand(TyperCommand):
         if not knows_server(ctx.obj):
             return super().get_help(ctx)
         in_shell = isinstance(ctx.obj, SharedClient)
-        hidden = ("target", *(_CONNECTION_OPTIONS if in_shell else _SERVER_OPTIONS))
+        hidden = ("target", *(CONNECTION_OPTIONS if in_shell else _SERVER_OPTIONS))
         shown = copy(self)
         shown.params = [one for one in self.params if one.name not in hidden]
         shown.help = (self.help or "").partition("\n\n\b\nFor example:")[0]

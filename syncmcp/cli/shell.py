@@ -6,7 +6,7 @@ import re
 import shlex
 import sys
 import threading
-from collections.abc import AsyncGenerator, Iterable, Iterator
+from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 
 from prompt_toolkit import PromptSession
@@ -41,11 +41,11 @@ _LONGEST = 200
 class LinePrompt:
     """The prompt of the shell, on one thread. Questions of the server suspend it."""
 
-    def __init__(self, client: Client) -> None:
+    def __init__(self, client: Client, options: Mapping[str, Sequence[str]]) -> None:
         self._session: PromptSession[str] = PromptSession(
             f"{short_name(client.server.name)}> ",
             history=_history(),
-            completer=ShellCompleter(client),
+            completer=ShellCompleter(client, options),
             complete_while_typing=False,
             output=create_output(sys.stderr),
         )
@@ -125,13 +125,14 @@ def _history() -> History:
 
 
 class ShellCompleter(LineCompleter):
-    """Completes a line with names, arguments and argument values that the server offers.
+    """Completes a line with options, and with names, arguments and values that the server offers.
 
-    Each request for them may take `LONGEST_WAIT` seconds.
+    Each request for them may take `LONGEST_WAIT` seconds. `options` has those of each command.
     """
 
-    def __init__(self, client: Client) -> None:
+    def __init__(self, client: Client, options: Mapping[str, Sequence[str]]) -> None:
         self._client = client
+        self._command_options = options
         self._cancel = CancelToken()  # of the newest completion
 
     async def get_completions_async(
@@ -163,19 +164,26 @@ class ShellCompleter(LineCompleter):
             typed = "".join(shlex.split(written))
         except ValueError:  # the cursor is within quotation marks
             return
+        if typed[:1] == "-":
+            known = self._command_options.get(earlier[0] if earlier else "", ())
+            words = [option for option in known if option.startswith(typed)]
+        else:
+            words = self._offered_words(earlier, typed)
+        alone = len(words) == 1 and not words[0].endswith("=") and not document.text_after_cursor
+        for one in words:
+            yield Completion(one + " " * alone, start_position=-len(written), display=one)
+
+    def _offered_words(self, earlier: list[str], typed: str) -> list[str]:
         try:
             found = list(self._candidates(earlier, typed))
         except McpError:
-            return  # completion shows no errors; the command itself reports them
+            return []  # completion shows no errors; the command itself reports them
         fitting = (
             shlex.quote(word)
             for word in found
             if word is not None and word.startswith(typed) and word[:1] not in ("", "-")
         )
-        words = [one for one in fitting if len(one) <= _LONGEST and visible(one) == one]
-        alone = len(words) == 1 and not words[0].endswith("=") and not document.text_after_cursor
-        for one in words:
-            yield Completion(one + " " * alone, start_position=-len(written), display=one)
+        return [one for one in fitting if len(one) <= _LONGEST and visible(one) == one]
 
     def _candidates(self, earlier: list[str], typed: str) -> Iterable[str | None]:
         match earlier:

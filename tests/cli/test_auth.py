@@ -118,6 +118,15 @@ def test_a_token_can_come_from_a_file(
     assert "nonsense" not in ran.err
 
 
+def test_the_help_of_a_sign_in_has_no_options_of_calls(command: Command) -> None:
+    for words in (["auth", "login", "--help"], ["auth", "status", "-h"]):
+        shown = command(*words).out
+        assert "--bearer" in shown
+        assert not [word for word in ("--yes", "--env", "--model", "--idle-") if word in shown]
+    ran = command("auth", "status", "http://x", "--model", "openai:x")
+    assert (ran.code, ran.error["message"]) == (2, "--model does not apply to a sign-in")
+
+
 def test_commands_have_no_sign_in(command: Command) -> None:
     ran = command("auth", "login", "--", "true")
     assert (ran.code, "--env" in ran.error["hint"]) == (2, True)

@@ -24,7 +24,7 @@ from prompt_toolkit.input import create_pipe_input
 from prompt_toolkit.output import DummyOutput
 
 from syncmcp import CancelToken, Client, RequestCancelled
-from syncmcp.cli import shell
+from syncmcp.cli import app, shell
 from syncmcp.cli.parsing import parse_arguments
 from syncmcp.cli.session import short_name
 from syncmcp.cli.shell import LinePrompt, ShellCompleter
@@ -74,9 +74,12 @@ class Offering:
         return SimpleNamespace(completion=Completion(values=[self.text]))
 
 
+OPTIONS = {"call": ["--input", "--output"]}
+
+
 def lines(client: Offering, before: str) -> list[str]:
     """Return the lines that Tab can make of the text before the cursor."""
-    completer = ShellCompleter(cast("Client", client))
+    completer = ShellCompleter(cast("Client", client), OPTIONS)
     found = list(completer.get_completions(Document(before), None))
     blank = " " if len(found) == 1 and not found[0].display_text.endswith("=") else ""
     assert all(one.display_text + blank == one.text for one in found)  # inserted as shown
@@ -141,7 +144,7 @@ def test_a_blank_follows_the_only_completion_at_the_end_of_a_line() -> None:
     assert lines(client, "ca") == ["call "]
     assert lines(client, "call ") == ["call draw", "call known"]
     assert lines(client, "call known q") == ["call known q:="]
-    completer = ShellCompleter(cast("Client", client))
+    completer = ShellCompleter(cast("Client", client), OPTIONS)
     (found,) = completer.get_completions(Document("ca x", cursor_position=2), None)
     assert found.text == "call"
 
@@ -152,6 +155,15 @@ def test_arguments_are_offered_as_their_help_writes_them() -> None:
     flag = Offering("n", type="boolean")
     assert lines(flag, "call known q=") == ["call known q=true", "call known q=false"]
     assert lines(Offering("n", type="array"), "call known q") == ["call known q:="]
+
+
+def test_the_options_of_a_command_are_completed() -> None:
+    assert lines(Offering("n"), "call known --o") == ["call known --output "]
+    assert lines(Offering("n"), "call -") == ["call --input", "call --output"]
+    assert lines(Offering("n"), "--") == lines(Offering("n"), "ping -") == []
+    options = app._shell_options()
+    assert {"--output", "--input", "--json", "--timeout", "--help"} <= {*options["call"]}
+    assert not {"--header", "--model", "--revision"} & {*options["call"]}
 
 
 def test_a_server_is_named_without_the_directory_of_its_program(command: Command) -> None:
@@ -187,7 +199,7 @@ def test_a_completion_does_not_hold_up_the_shell(
     monkeypatch.setattr(shell, "create_output", lambda _: DummyOutput())
     client = Silent()
     with create_pipe_input() as typed, create_app_session(input=typed):
-        lines = LinePrompt(cast("Client", client)).lines()
+        lines = LinePrompt(cast("Client", client), OPTIONS).lines()
 
         def type_on() -> None:
             client.asked.wait(PATIENCE)
