@@ -81,8 +81,9 @@ def _of_group(told: str, first: str) -> str:
     told = re.sub(r"client\.list_(\w+)\(\)\.\w+", r"group.\1.values()", "\n\n".join(paragraphs))
     told = re.sub(r"client\.(?=\w)", "group.", told)
     told = re.sub(r"The server has no such \w+, or ", "The server ", told)  # a `UsageError` here
-    routing = f"In a group, the key in `{first}` decides which server gets the request"
-    return f"{told}\n\n{routing};\na `UsageError` says that no server has it."
+    routing = f"In a group, the key in `{first}`, or a name that only one server has, decides which"
+    ends = "server gets the request; a `UsageError` says that no server has it."
+    return f"{told}\n\n{routing}\n{ends}"
 
 
 class Routed(Generic[P, R]):

@@ -131,7 +131,7 @@ def page_line() -> tuple[str, ...]:
     text = PAGE.read_text(encoding="utf-8")
     block = text[text.index("SANDBOX = (") :]
     names: dict[str, Any] = {"project": os.getcwd()}
-    exec(block[: block.index("\nservers = ")], names)
+    exec(block[: block.index("\n```")], names)
     found: tuple[str, ...] = names["SANDBOX"]
     return found
 

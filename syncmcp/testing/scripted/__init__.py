@@ -247,7 +247,8 @@ class Inbox:
                 came = ", ".join(map(repr, sorted(left)))
                 hint = did_you_mean(method, left)
                 if left & _OPENINGS:
-                    hint = "begin the script with *script.handshake(...)"
+                    probe = "probe=True" if "server/discover" in left else "..."
+                    hint = f"begin the script with *script.handshake({probe})"
                 told = f"waited for {method!r}, while {came} came{hint and ': '}{hint}"
                 raise ScriptError(told) from None
             incoming = next(each for each in self._waiting if each.method == method)
@@ -273,6 +274,8 @@ def _warn_unanswered(left: list[Incoming]) -> None:
             text = "the script has no step for %s: it gets no response"
             if incoming.channel.place == "over HTTP":
                 text += " (over HTTP, the first script is played once for all connections)"
+            if incoming.method == "server/discover":
+                text += "; script.handshake(probe=True) answers it"
             _logger.warning(text, incoming.method)
 
 
