@@ -55,6 +55,7 @@ class ProgressBar:
         self._timer: threading.Timer | None = None
         self._awaited: tuple[str, float] | None = None
         self._suspended = False
+        self._resumed: tuple[str, float] | None = None
         self._kept = deque[str](maxlen=_MOST_KEPT)
 
     def wait(self, words: str) -> None:
@@ -72,8 +73,10 @@ class ProgressBar:
                     self._bar.update(self._bar.tasks[0].id, description=visible(words))
 
     def _resume(self, awaited: tuple[str, float] | None) -> None:
-        """Show again what `hide` removed; the caller holds the lock."""
-        if awaited is not None and not self._suspended:
+        """Show again what `hide` removed, if need be after a question; the caller has the lock."""
+        if self._suspended:
+            self._resumed = awaited
+        elif awaited is not None:
             self._awaited = awaited
             self._timer = threading.Timer(_UNSEEN_SECONDS, self._draw)
             self._timer.daemon = True
@@ -134,7 +137,7 @@ class ProgressBar:
         with self._lock:
             if self._timer is not None:
                 self._timer.cancel()
-            self._timer = self._awaited = None
+            self._timer = self._awaited = self._resumed = None
             if self._bar is not None:
                 self._bar.stop()
                 self._bar = None
@@ -145,6 +148,7 @@ class ProgressBar:
         with self._lock:
             awaited = self._awaited
             self.hide()
+            self._resumed = awaited  # unless the wait ends during the question
             self._suspended = True
         try:
             yield
@@ -153,7 +157,7 @@ class ProgressBar:
                 self._suspended = False
                 while self._kept:
                     print_line(self._kept.popleft())
-                self._resume(awaited)
+                self._resume(self._resumed)
 
 
 def person_at_terminal() -> Person | None:

@@ -389,3 +389,19 @@ def test_no_numbers_of_a_server_are_too_much_for_the_bar(
     drawn = screen.getvalue()
     bar.report(progress, total, "too late")  # the command may be printing its result or its error
     assert screen.getvalue() == drawn
+
+
+@pytest.mark.parametrize("ends", [False, True])
+def test_a_wait_that_ends_during_a_question_is_not_shown_after_it(
+    ends: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    screen = _Screen()
+    monkeypatch.setattr(sys, "stderr", screen)
+    bar = ProgressBar()
+    bar.wait("waiting")
+    with bar.suspended():
+        if ends:
+            bar.hide()  # the call has ended
+    bar.report(1, 2, "at work")
+    bar.hide()
+    assert ("at work" in screen.getvalue()) is not ends
