@@ -9,11 +9,21 @@ import os
 import sys
 from typing import TextIO
 
-__all__ = ["ask_at_terminal", "discard_input", "has_terminal", "show_at_terminal"]
+__all__ = ["ask_at_terminal", "discard_input", "dumb_terminal", "has_terminal", "show_at_terminal"]
+
+# The values of the variable TERM of terminals that only print lines.
+_DUMB = ("dumb", "unknown")
 
 # How many seconds without input must pass before a question, and the most attempts to see them.
 _SILENCE_SECONDS = 0.5
 _MOST_ATTEMPTS = 100
+
+
+def dumb_terminal() -> str:
+    """Return the value of TERM if it names a terminal that cannot move the cursor; else ""."""
+    kind = os.environ.get("TERM", "")
+    return kind if kind.lower() in _DUMB else ""
+
 
 if sys.platform == "win32":
     import msvcrt

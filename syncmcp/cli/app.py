@@ -11,7 +11,7 @@ import shlex
 import shutil
 import sys
 from collections.abc import Sequence
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from itertools import takewhile
 from pathlib import Path
 from typing import Annotated, Any
@@ -22,7 +22,6 @@ from typer.core import TyperCommand
 import syncmcp
 from syncmcp._base.similar import similar
 from syncmcp._base.text import logger
-from syncmcp._client.client import Client
 from syncmcp._client.core import core_of
 from syncmcp.cli import calls, doctor, inspection, manage
 from syncmcp.cli.output import (
@@ -40,7 +39,6 @@ from syncmcp.cli.output import (
 from syncmcp.cli.person import without_person
 from syncmcp.cli.session import (
     CONNECTION_OPTIONS,
-    LONGEST_WAIT,
     SHELL_COMMANDS,
     CallCommand,
     OuterCommand,
@@ -96,16 +94,15 @@ def shell(session: Session) -> None:
             text = f"{symbols.pop()!r} works only outside the shell of syncmcp"
             print_error(CommandError(text, hint="--output FILE saves a result"))
         elif words and words[0] not in SHELL_COMMANDS:
-            close = similar(
-                words[0], SHELL_COMMANDS, 1, cutoff=0.7
-            )  # at 0.6, `hello` matches `help`
+            # At 0.6, `hello` would match `help`.
+            close = similar(words[0], SHELL_COMMANDS, 1, cutoff=0.7)
             hint = "`help` lists the commands; `call TOOL` calls a tool"
             if words[0] == "syncmcp":
                 hint = "leave out `syncmcp` in this shell"
             elif words[0] in command_tree().commands:
                 hint = f"`syncmcp {words[0]}` works outside this shell"
-            elif _has_tool(client, words[0]):
-                hint = f"write `call {words[0]}`"
+            elif other := calls.other_kind(client, words[0]):
+                hint = as_typed(other, outer)
             elif close:
                 hint = f"did you mean {close[0]}?"
             print_error(CommandError(f"there is no command {words[0]!r}", hint=hint))
@@ -117,12 +114,6 @@ def shell(session: Session) -> None:
         else:
             session.out.note(_shell_help())
     raise typer.Exit  # with 0, even if the person has cancelled a question
-
-
-def _has_tool(client: Client, name: str) -> bool:
-    with suppress(McpError):  # this is about a hint only
-        return any(tool.name == name for tool in client.list_tools(timeout=LONGEST_WAIT))
-    return False
 
 
 def _shell_options() -> dict[str, list[str]]:

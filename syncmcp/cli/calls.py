@@ -17,6 +17,7 @@ import typer
 
 from syncmcp import types
 from syncmcp._base.similar import similar
+from syncmcp._client.client import Client
 from syncmcp._client.functions import required_names, takes_others
 from syncmcp._connection.tool_schemas import ToolSchemas
 from syncmcp.cli.output import MAY_HAVE_RUN, CommandError, Output, advise, as_json
@@ -28,7 +29,7 @@ from syncmcp.cli.parsing import (
     parse_object,
     parse_strings,
 )
-from syncmcp.cli.session import Session, as_typed, knows_server, with_session
+from syncmcp.cli.session import LONGEST_WAIT, Session, as_typed, knows_server, with_session
 from syncmcp.cli.tool_help import (
     argument_syntax,
     help_lines,
@@ -235,7 +236,7 @@ def read(
 
 def _resource_hint(session: Session, uri: str) -> str:
     """Return a hint for an unknown URI: it may be misspelled, or the name of something."""
-    if other := _other_kind(session, uri):
+    if other := other_kind(session.client, uri):
         return other
     offered = session.client.list_resources(**session.request_options())
     uris = {word: one.uri for one in offered for word in (one.uri, one.name)}
@@ -305,16 +306,15 @@ def is_template(ref: str) -> bool:
 _MOST_NAMED = 12
 
 
-def _other_kind(session: Session, name: str) -> str | None:
+def other_kind(client: Client, name: str) -> str | None:
     """Return a hint if this is the name of a tool, a prompt or a resource."""
-    client = session.client
     for kind, command, listed in (
         ("tool", "call", client.list_tools),
         ("prompt", "prompt", client.list_prompts),
         ("resource", "read", client.list_resources),
     ):
         with suppress(McpError):  # this is about a hint only
-            for one in listed(**session.request_options()):
+            for one in listed(timeout=LONGEST_WAIT):
                 if one.name == name:
                     word = shlex.quote(one.uri if isinstance(one, types.Resource) else name)
                     return f"it is a {kind}: write `syncmcp {command} TARGET {word}`"
@@ -335,7 +335,7 @@ def _find_by_name(session: Session, kind: Literal["tool", "prompt"], name: str) 
     hint = f"it has {', '.join(names)}" if names else f"it has no {kind}s"
     if "=" in name:
         hint = f"name the {kind} before its arguments"
-    elif other := _other_kind(session, name):
+    elif other := other_kind(client, name):
         hint = other
     elif close:
         hint = f"did you mean {' or '.join(close)}?"

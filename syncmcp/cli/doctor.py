@@ -20,7 +20,7 @@ from syncmcp._base.text import logger, reason
 from syncmcp._client.client import Client
 from syncmcp._concurrency.timing import Deadline
 from syncmcp._connection.tool_schemas import ToolSchemas
-from syncmcp.cli.hints import SEARCHED
+from syncmcp.cli.hints import DOCTOR, SEARCHED
 from syncmcp.cli.inspection import capability_names, round_trips
 from syncmcp.cli.output import Exit, describe, directories_apart, exit_code, in_words, text_body
 from syncmcp.cli.session import Session, with_session
@@ -60,10 +60,8 @@ class Finding:
             said += f"; its stderr ended with: {facts['stderr'].splitlines()[-1].strip()}"
         elif body := text_body(facts):
             said += f"; the body of its response began with: {body}"
-        stated = facts.get("hint")
-        if stated is not None and "`syncmcp doctor`" in stated:  # this is the doctor
-            stated = None
-        return cls(step, "failed", said, hint or stated, error)
+        stated = facts.get("hint", "").removesuffix(DOCTOR).rstrip("; ")  # this is the doctor
+        return cls(step, "failed", said, hint or stated or None, error)
 
     def facts(self) -> dict[str, Any]:
         """Return the finding as the members of a JSON object."""
@@ -368,6 +366,8 @@ def _print_finding(session: Session, finding: Finding) -> None:
         return
     mark, style = _MARKS[finding.verdict]
     head = f"{mark} {finding.step}: "
-    session.out.line(head + directories_apart(finding.said), style, head=len(head))
+    found = isinstance(finding.error, ConnectFailed)
+    said = directories_apart(finding.said) if found else finding.said
+    session.out.line(head + said, style, head=len(head))
     if finding.hint is not None:
         session.out.line(f"  hint: {finding.hint}", "italic")

@@ -75,5 +75,8 @@ SEARCHED: Final = "; PATH searched: "
 INSTALL: Final = "install it, or write its whole path"
 """The hint for a command that was not found."""
 
+DOCTOR: Final = "`syncmcp doctor` checks each step of connecting"
+"""The end of the hint for a failed connection."""
+
 RUNNERS: Final = ("python", "python3", "node", "npx", "uv", "uvx", "deno", "bunx", "docker")
 """Programs that start servers, which the name of a command that was not found is compared with."""

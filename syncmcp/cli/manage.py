@@ -149,9 +149,9 @@ def status(session: Session) -> None:
 
     For example: syncmcp auth status https://example.com/mcp
     """
-    server = _http_server(session)
     from syncmcp.cli.logins import stored_login
 
+    server = _http_server(session)
     token = stored_login(server).token
     if session.out.json:
         facts: dict[str, Any] = {"url": server.label, "signed_in": token is not None}
@@ -238,7 +238,7 @@ def _secret_from(name: str) -> str:
 
 def _http_server(session: Session) -> Http:
     """Return the server; show only its `label`, because its URL may contain secrets."""
-    session.reject_options(("yes", "model", "idle_timeout"), "does not apply to a sign-in")
+    session.reject_options(_AuthCommand.unused, "does not apply to a sign-in")
     is_http = not session.command
     if is_http and not is_url(session.named):  # known before a person is asked to approve it
         is_http = find_server(session.named, session.settings.config).review().url is not None

@@ -28,7 +28,7 @@ from typer.core import TyperGroup
 
 from syncmcp._base.similar import similar
 from syncmcp._base.text import several_lines
-from syncmcp.cli.hints import INSTALL, OTHER_WORDS, RUNNERS, SEARCHED, USAGE_HINTS
+from syncmcp.cli.hints import DOCTOR, INSTALL, OTHER_WORDS, RUNNERS, SEARCHED, USAGE_HINTS
 from syncmcp.errors import (
     AuthError,
     ConnectFailed,
@@ -379,7 +379,9 @@ def explain(error: BaseException) -> None:
         told.append("the tool has run")
     about = "; ".join(told)
     first = "the tool failed: " if "tool" in facts else "error: "
-    said = directories_apart(str(facts["message"]).replace(SEARCHED, f"\n{SEARCHED[2:]}"))
+    said = str(facts["message"])
+    if isinstance(error, ConnectFailed):
+        said = directories_apart(said.replace(SEARCHED, f"\n{SEARCHED[2:]}"))
     said = f"{first}{said} ({about})" if about else f"{first}{said}"
     _print_lines(console, several_lines(said), "bold red", head=len(first))
     quoted = facts.get("stderr") or text_body(facts)
@@ -505,7 +507,7 @@ def _hint(error: BaseException) -> str | None:
             close = similar(found[1], RUNNERS, 1) if found is not None else []
             return f"did you mean {close[0]}?" if close else INSTALL
         own = "" if error.exit_code is None or error.hint is None else f"{in_words(error.hint)}; "
-        return f"{own.replace('?;', '?')}`syncmcp doctor` checks each step of connecting"
+        return f"{own.replace('?;', '?')}{DOCTOR}"
     if isinstance(error, HttpError) and error.status >= 500:
         return "the server failed: its own log may say why"
     if isinstance(error, RequestTimeout):

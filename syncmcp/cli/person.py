@@ -5,7 +5,6 @@ Both go to stderr: stdout has nothing but results.
 
 from __future__ import annotations
 
-import os
 import sys
 import threading
 from collections import deque
@@ -17,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich.progress import BarColumn, Progress, TextColumn
 
+from syncmcp._base.terminal import dumb_terminal
 from syncmcp.approval import Approval
 from syncmcp.cli.output import console_for
 from syncmcp.errors import Denied
@@ -163,13 +163,14 @@ class ProgressBar:
 def person_at_terminal() -> Person | None:
     """Return the person; `None` unless stdin and stderr are terminals that can move the cursor."""
     there = sys.stdin.isatty() and sys.stderr.isatty()
-    return Person() if there and os.environ.get("TERM") != "dumb" else None
+    return Person() if there and not dumb_terminal() else None
 
 
 def without_person() -> str:
     """Return why the command has no person to ask, as the end of a sentence."""
-    dumb = os.environ.get("TERM") == "dumb"
-    return "at a terminal that cannot move the cursor (TERM=dumb)" if dumb else "without a terminal"
+    if kind := dumb_terminal():
+        return f"at a terminal that cannot move the cursor (TERM={kind})"
+    return "without a terminal"
 
 
 class Person:

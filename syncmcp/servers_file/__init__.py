@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple
 
 from syncmcp._base.checks import check_callable, check_mapping, flag, kind_of
-from syncmcp._base.similar import similar
+from syncmcp._base.similar import comparable, similar
 from syncmcp._base.text import visible
 from syncmcp._concurrency.files import read_object
 from syncmcp.errors import UsageError
@@ -325,7 +325,7 @@ def _servers(content: dict[str, Any], file: Path) -> dict[str, Any]:
         problem = "both mcpServers and servers" if keys else "neither mcpServers nor servers"
         close = [
             f": did you mean {name!r} instead of {visible(key)!r}?"
-            for key in ([] if keys else content)
+            for key in ([] if keys else comparable(content))
             for name in similar(key, ("mcpServers", "servers"), 1)
         ]
         raise _error(file, f"the file has {problem}{''.join(close[:1])}")

@@ -17,7 +17,7 @@ from typing import Any, Final, Literal, NamedTuple, TypeAlias
 from syncmcp._base.checks import kind_of
 from syncmcp._base.numbers import is_number
 from syncmcp._base.secrets import Secrets
-from syncmcp._base.similar import similar
+from syncmcp._base.similar import comparable, similar
 from syncmcp._base.text import visible
 from syncmcp.config import Http, Stdio, check_url
 from syncmcp.errors import Denied, UsageError
@@ -342,7 +342,7 @@ class ServerEntry:
 
     def _warn_of_misspelt_keys(self) -> None:
         keys = self.stated if isinstance(self.stated, dict) else {}
-        for key in keys.keys() - set(_KEYS):
+        for key in comparable(key for key in keys if key not in _KEYS):
             for name in similar(key, _KEYS, 1, cutoff=_MISSPELT):
                 if name not in keys:
                     file, shown = visible(str(self.file)), visible(key)

@@ -226,7 +226,7 @@ def test_the_shell_keeps_one_connection_and_completes_from_it(elsewhere: Path) -
         terminal.answers("leave out `syncmcp` in this shell", "shell", ENTER)
         terminal.answers("`syncmcp shell` works outside this shell", "hello", ENTER)
         terminal.answers("there is no command 'hello'", "add a:=1", ENTER)
-        terminal.answers("write `call add`", "tools | grep add", ENTER)
+        terminal.answers("it is a tool: write `call add`", "tools | grep add", ENTER)
         terminal.answers("'|' works only outside the shell", "--help", ENTER)
         terminal.sees("call      Call a tool.\n")
         terminal.answers("help COMMAND says more.", "call add a:=1 'b:=2", ENTER)

@@ -207,6 +207,7 @@ def test_the_hint_suits_the_error(error: McpError, hint: str) -> None:
             "error: no (GET: HTTP 404) (POST: HTTP 404)\n",
         ),
         (HttpError("not found", status=404), "error: not found (HTTP 404)\n"),
+        (McpError("PATH searched: a:b"), "error: PATH searched: a:b\n"),
         (ConnectFailed("command not found: 'x'; PATH searched: /a:/b"), "not found: 'x'\n"),
         (OutcomeUnknown("gone", method="tools/call", exit_code=3), "(exit code 3; the tool may"),
         (RequestTimeout("late", method="tools/call", delivery="unknown"), "the tool may have run"),

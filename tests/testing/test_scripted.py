@@ -259,8 +259,14 @@ def test_a_request_that_no_step_expects_is_told_at_the_end(closed_by: str) -> No
         peer.close()
     unopened = ScriptedPeer([s.expect("tools/call")])
     Memory(unopened).ask("initialize")
-    with pytest.raises(ScriptError, match=r"'initialize' came: begin the script with \*script"):
+    with pytest.raises(
+        ScriptError, match=r"'initialize' came: begin the script with \*script.handshake\(\.\.\.\)"
+    ):
         unopened.close()
+    unprobed = ScriptedPeer([s.expect("initialize")])
+    Memory(unprobed).ask("server/discover")
+    with pytest.raises(ScriptError, match=r"handshake\(probe=True\)"):
+        unprobed.close()
     with ScriptedPeer([s.expect("tools/call")]) as quiet, Memory(quiet) as line:
         line.notify("notifications/initialized")  # needs no step
 

@@ -378,3 +378,10 @@ def test_a_ping_to_the_client_is_answered_or_times_out(client: Memory) -> None:
     client.close()
     with pytest.raises(ConnectionError):
         client.session.ping()
+
+
+def test_run_of_other_servers_is_named() -> None:
+    with pytest.raises(AttributeError, match=r"write run_stdio\(\), or serve_http\(server\)"):
+        Server("x").run()  # type: ignore[attr-defined]
+    with pytest.raises(AttributeError, match=r"no attribute 'walk'$"):
+        Server("x").walk()  # type: ignore[attr-defined]

@@ -13,7 +13,6 @@ the server or a model is printed after a bar, with control and hidden characters
 from __future__ import annotations
 
 import importlib
-import os
 import sys
 import threading
 import webbrowser
@@ -23,6 +22,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TextIO
 
 from syncmcp._base.checks import check_callable, flag
+from syncmcp._base.terminal import dumb_terminal
 from syncmcp._base.text import logger
 from syncmcp._concurrency.fair_lock import FairLock
 from syncmcp._concurrency.timing import Deadline
@@ -300,7 +300,7 @@ class Terminal:
                     f"cannot ask: standard {name} is not a terminal; pass terminals to"
                     f" Terminal as stdin and stdout, or {_OTHERS}"
                 )
-        if (kind := os.environ.get("TERM", "")).lower() in _DUMB:
+        if kind := dumb_terminal():
             raise _NoTerminal(
                 f"cannot ask: the terminal cannot move the cursor (TERM={kind}); if it can, set"
                 f" TERM to its type, such as xterm-256color, or {_OTHERS}"
@@ -337,9 +337,6 @@ class AskOnTerminal(Approval):
 class _NoTerminal(Exception):
     """A standard stream is not a terminal, or the terminal cannot move the cursor."""
 
-
-# The values of the variable TERM of terminals that only print lines.
-_DUMB: Final = ("dumb", "unknown")
 
 _OTHERS: Final = "use another handler, such as syncmcp.ui.browser.Browser, or another approval"
 
