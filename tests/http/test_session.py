@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import http.client
 import io
 import socket
 from collections.abc import Callable, Iterator
@@ -16,6 +17,7 @@ from requests.auth import AuthBase
 from urllib3.exceptions import HTTPError
 
 from syncmcp._concurrency.timing import Deadline
+from syncmcp._http import errors
 from syncmcp._http import session as session_module
 from syncmcp._http.exchange import AbortableExchange, ExchangeAborted
 from syncmcp._http.session import HttpSession, body_of, finish
@@ -177,3 +179,15 @@ def test_empty_members_of_a_compressed_body_count_as_parts() -> None:
     body.expire()
     with pytest.raises(TimeoutError):
         next(body.parts)
+
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (http.client.IncompleteRead(b"a", 2), "IncompleteRead(1 bytes read, 2 more expected)"),
+        (ValueError("no"), "ValueError: no"),
+        (ValueError(), "ValueError"),
+    ],
+)
+def test_the_kind_of_an_error_is_named_once(error: Exception, words: str) -> None:
+    assert errors._describe(error) == words

@@ -126,6 +126,21 @@ def test_the_type_and_the_limits_of_a_field_are_seen_before_the_answer(
     assert answer.result(PATIENCE).action == "cancel"
 
 
+def test_a_problem_is_shown_once_the_person_has_finished(person: Person, asking: Asking) -> None:
+    fields = {"to": {"type": "string", "format": "email"}}
+    answer = asking("form", form(fields, ("to",)), asked())
+    person.answers("What do you want to do?", ENTER)
+    person.sees("Esc: back")
+    typed = "ada@example.org"
+    for end in range(1, len(typed) + 1):
+        person.types(typed[end - 1])
+        person.sees(f"“to” *: {typed[:end]}")
+    person.types(ENTER)
+    person.answers("Ready to send?", UP, ENTER)
+    assert answer.result(PATIENCE).content == {"to": typed}
+    assert b"Enter an" not in person.raw
+
+
 def test_a_wrong_answer_goes_back_to_the_person(person: Person, asking: Asking) -> None:
     days = {"type": "array", "items": {"type": "string", "enum": ["mon", "tue"]}, "maxItems": 1}
     fields = {"age": {"type": "integer", "minimum": 18}, "days": days}
